@@ -1,0 +1,71 @@
+"""Every error the server raises on purpose; `serving/api` turns each into its protocol's own shape.
+
+AttendantError
+├── BundleError         a bundle that cannot be served: all its problems at once
+├── DeviceError         the device asked for is not there
+├── RequestError        the caller's mistake: names the field and the value
+│   └── ModelNotFound   no such model here
+├── Overloaded          the waiting queue is full: try again later
+└── EngineError         our side failed while serving a request
+    └── EngineStopped   the engine is shut down, or is shutting down
+"""
+
+
+class AttendantError(Exception):
+    """Root of the tree."""
+
+
+class BundleError(AttendantError):
+    """A bundle that cannot be served; `problems` lists everything that is wrong with it."""
+
+    def __init__(self, path: object, problems: list[str]) -> None:
+        super().__init__(f"{path}: " + "; ".join(problems))
+        self.path = str(path)
+        self.problems = list(problems)
+
+
+class DeviceError(AttendantError):
+    """The device asked for is not there, or cannot run this bundle."""
+
+
+class RequestError(AttendantError):
+    """A request that cannot be served as asked."""
+
+    def __init__(self, field: str, value: object, message: str) -> None:
+        super().__init__(f"{field}: {message} (got {shorten(value)})")
+        self.field = field
+        self.value = value
+        self.message = message
+
+
+class ModelNotFound(RequestError):
+    """No model of that name is served here."""
+
+    def __init__(self, model: object) -> None:
+        super().__init__("model", model, "no such model")
+
+
+class Overloaded(AttendantError):
+    """The waiting queue is full."""
+
+    def __init__(self, waiting: int, retry_after_seconds: float = 1.0) -> None:
+        super().__init__(f"{waiting} requests are waiting already, the most allowed; try again")
+        self.waiting = waiting
+        self.retry_after_seconds = retry_after_seconds
+
+
+class EngineError(AttendantError):
+    """The engine failed while it served a request."""
+
+
+class EngineStopped(EngineError):
+    """The engine is shut down, or is shutting down."""
+
+
+def shorten(value: object, max_characters: int = 60) -> str:
+    """`repr(value)`, cut in the middle so that a 100 kB value does not fill a log."""
+    text = repr(value if not isinstance(value, str | bytes) else value[: 2 * max_characters])
+    if len(text) <= max_characters:
+        return text
+    half = max_characters // 2
+    return f"{text[:half]}…{text[-half:]}"
