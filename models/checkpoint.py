@@ -1,0 +1,98 @@
+"""Checkpoint folders: `config.json`, `model.safetensors`, `tokenizer.json`. Numpy only.
+
+Nothing here is ever unpickled. Weights are stored in fp16 or fp32 and read as fp32.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from models.configs import MODEL_CONFIG, BahdanauConfig, LlamaConfig, TransformerConfig
+
+AnyConfig = TransformerConfig | BahdanauConfig | LlamaConfig
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+TOKENIZER_FILE = "tokenizer.json"
+
+
+class CheckpointError(Exception):
+    """A folder that is no usable checkpoint; `problems` lists everything found wrong."""
+
+    def __init__(self, folder: Path, problems: list[str]) -> None:
+        super().__init__(f"{folder}: " + "; ".join(problems))
+        self.folder = folder
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A trained model as read from disk; `weights` are fp32 arrays by state-dict name."""
+
+    folder: Path
+    config: AnyConfig
+    weights: dict[str, np.ndarray]
+
+    @property
+    def tokenizer_path(self) -> Path:
+        return self.folder / TOKENIZER_FILE
+
+
+def load_checkpoint(folder: str | Path) -> Checkpoint:
+    """Read a checkpoint folder. Raises CheckpointError listing every problem."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise CheckpointError(folder, ["there is no such folder"])
+    problems: list[str] = []
+    config = _read_config(folder / CONFIG_FILE, problems)
+    weights = _read_weights(folder / WEIGHTS_FILE, problems)
+    if not (folder / TOKENIZER_FILE).is_file():
+        problems.append(f"{TOKENIZER_FILE} is missing")
+    if problems or config is None:
+        raise CheckpointError(folder, problems)
+    return Checkpoint(folder, config, weights)
+
+
+def save_checkpoint(
+    folder: str | Path,
+    config: AnyConfig,
+    weights: dict[str, np.ndarray],
+    tokenizer_json: str,
+    dtype: np.dtype | type = np.float32,
+) -> None:
+    """Write a checkpoint folder, weights as `dtype`."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CONFIG_FILE).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    (folder / TOKENIZER_FILE).write_text(tokenizer_json, encoding="utf-8")
+    arrays = {name: np.ascontiguousarray(w, dtype=dtype) for name, w in weights.items()}
+    save_file(arrays, folder / WEIGHTS_FILE)
+
+
+def _read_config(path: Path, problems: list[str]) -> AnyConfig | None:
+    try:
+        return MODEL_CONFIG.validate_python(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        problems.append(f"{path.name} is missing")
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        problems.append(f"{path.name} is not JSON: {error}")
+    except ValidationError as error:
+        problems += [
+            f"{path.name}: {'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']}"
+            for e in error.errors()
+        ]
+    return None
+
+
+def _read_weights(path: Path, problems: list[str]) -> dict[str, np.ndarray]:
+    try:
+        return {name: w.astype(np.float32) for name, w in load_file(path).items()}
+    except FileNotFoundError:
+        problems.append(f"{path.name} is missing")
+    except (SafetensorError, OSError) as error:
+        problems.append(f"{path.name} cannot be read: {error}")
+    return {}

@@ -1,0 +1,57 @@
+"""Multi-head and grouped-query attention (Vaswani et al. 2017, 3.2; Ainslie et al. 2023)."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+KeyValue = tuple[Tensor, Tensor]  # each [batch, kv_heads, length, head_dim]
+
+
+class Attention(nn.Module):
+    """softmax(Q K^T / sqrt(head_dim)) V over heads; `num_kv_heads` < `num_heads` is GQA."""
+
+    def __init__(self, d_model: int, num_heads: int, num_kv_heads: int, *, bias: bool) -> None:
+        super().__init__()
+        self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
+        self.head_dim = d_model // num_heads
+        self.query = nn.Linear(d_model, num_heads * self.head_dim, bias=bias)
+        self.key = nn.Linear(d_model, num_kv_heads * self.head_dim, bias=bias)
+        self.value = nn.Linear(d_model, num_kv_heads * self.head_dim, bias=bias)
+        self.output = nn.Linear(num_heads * self.head_dim, d_model, bias=bias)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """[batch, length, d_model] -> [batch, heads, length, head_dim]."""
+        return self._heads(self.query(x), self.num_heads)
+
+    def keys_values(self, x: Tensor) -> KeyValue:
+        """[batch, length, d_model] -> keys and values, each [batch, kv_heads, length, head_dim]."""
+        return (
+            self._heads(self.key(x), self.num_kv_heads),
+            self._heads(self.value(x), self.num_kv_heads),
+        )
+
+    def attend(
+        self, query: Tensor, kv: KeyValue, mask: Tensor | None = None, *, causal: bool = False
+    ) -> Tensor:
+        """Attend from `query` to `kv` and mix the heads: -> [batch, length, d_model].
+
+        `mask` is bool, True where attention is allowed, broadcast to [batch, heads, query, key].
+        """
+        mixed = scaled_dot_product_attention(
+            query,
+            *kv,
+            attn_mask=mask,
+            is_causal=causal,
+            enable_gqa=self.num_kv_heads != self.num_heads,
+        )
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def _heads(self, x: Tensor, num_heads: int) -> Tensor:
+        return x.unflatten(-1, (num_heads, self.head_dim)).transpose(1, 2)
+
+
+def append(cache: KeyValue | None, kv: KeyValue) -> KeyValue:
+    """The cache with the keys and values of new positions at its end."""
+    if cache is None:
+        return kv
+    return torch.cat([cache[0], kv[0]], dim=2), torch.cat([cache[1], kv[1]], dim=2)

@@ -1,0 +1,30 @@
+"""From a configuration to its torch module, and from a checkpoint to a loaded one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from models.bahdanau import Bahdanau
+from models.checkpoint import AnyConfig, Checkpoint
+from models.llama import Llama
+from models.transformer import Transformer
+
+MODULES: dict[str, Callable[[Any], nn.Module]] = {
+    "bahdanau": Bahdanau,
+    "llama": Llama,
+    "transformer": Transformer,
+}
+
+
+def build(config: AnyConfig) -> nn.Module:
+    """A module with fresh weights."""
+    return MODULES[config.architecture](config)
+
+
+def load_module(checkpoint: Checkpoint) -> nn.Module:
+    """The checkpoint's module in fp32, in evaluation mode."""
+    module = build(checkpoint.config)
+    module.load_state_dict({name: torch.from_numpy(w) for name, w in checkpoint.weights.items()})
+    return module.eval()
