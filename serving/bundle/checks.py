@@ -1,0 +1,130 @@
+"""Whether a manifest makes sense by itself: graphs, states and token ids must agree.
+
+Every check yields its problems as lines; none raises.
+"""
+
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from serving.bundle.manifest import (
+    BATCH,
+    FORMAT_VERSION,
+    TOKENIZER_FILE,
+    GraphSpec,
+    Manifest,
+    Shape,
+    StateKind,
+    StateSpec,
+    Task,
+    TensorSpec,
+)
+
+ENCODE_INPUTS = ("source_ids", "source_lengths")
+STEP_INPUTS = ("ids", "past_lengths", "total_lengths", "source_lengths")
+STEP_OUTPUTS = ("logp", "top_logp", "top_ids")
+
+
+def manifest_problems(manifest: Manifest) -> Iterator[str]:
+    if manifest.format_version != FORMAT_VERSION:
+        yield (
+            f"format_version: {manifest.format_version} is not supported, "
+            f"this version reads {FORMAT_VERSION}"
+        )
+        return
+    yield from _general_problems(manifest)
+    yield from _graph_problems(manifest)
+    names = [state.name for state in manifest.states]
+    yield from (f"states.{name}: named twice" for name in sorted({*names}) if names.count(name) > 1)
+    for state in manifest.states:
+        yield from _state_problems(state, manifest.graphs)
+    yield from _output_problems(manifest)
+
+
+def _general_problems(manifest: Manifest) -> Iterator[str]:
+    if not manifest.name:
+        yield "name: must not be empty"
+    for path, value in (
+        ("limits.max_target_tokens", manifest.limits.max_target_tokens),
+        ("limits.max_source_tokens", manifest.limits.max_source_tokens),
+        ("window", manifest.window),
+    ):
+        if value is not None and value < 1:
+            yield f"{path}: {value} is not positive"
+    if not manifest.tokens.stop:
+        yield "tokens.stop: must not be empty"
+    if manifest.task is Task.TRANSLATE:
+        for side in ("source_languages", "target_languages"):
+            if not getattr(manifest, side):
+                yield f"{side}: must not be empty for task translate"
+
+
+def _graph_problems(manifest: Manifest) -> Iterator[str]:
+    wanted = {"step"} | ({"encode"} if manifest.task is Task.TRANSLATE else set())
+    yield from (f"graphs.{name}: missing" for name in sorted(wanted - manifest.graphs.keys()))
+    for name in (graph.file for graph in manifest.graphs.values()):
+        if name not in manifest.files:
+            yield f"files: no checksum for {name}"
+    if TOKENIZER_FILE not in manifest.files:
+        yield f"files: no checksum for {TOKENIZER_FILE}"
+    for name in manifest.files:
+        if PurePath(name).name != name or name in ("", ".", ".."):
+            yield f"files: {name!r} is not the name of a file in this folder"
+
+
+def _state_problems(state: StateSpec, graphs: dict[str, GraphSpec]) -> Iterator[str]:
+    """Where a state of each kind must appear, with its own type and shape."""
+    step, encode = graphs.get("step"), graphs.get("encode")
+    if step is not None:
+        yield from _tensor_problems(state, state.name, step.inputs, "graphs.step.inputs")
+        if state.kind is not StateKind.CONSTANT:
+            name = f"{state.name}.next"
+            yield from _tensor_problems(state, name, step.outputs, "graphs.step.outputs")
+    if encode is not None and state.kind is StateKind.CONSTANT:
+        yield from _tensor_problems(state, state.name, encode.outputs, "graphs.encode.outputs")
+
+
+def _tensor_problems(
+    state: StateSpec, name: str, tensors: tuple[TensorSpec, ...], where: str
+) -> Iterator[str]:
+    found = next((tensor for tensor in tensors if tensor.name == name), None)
+    if found is None:
+        yield f"states.{state.name}: {name} is not among {where}"
+        return
+    shape: Shape = (BATCH, *state.shape)
+    if (found.dtype, found.shape) != (state.dtype, shape):
+        yield (
+            f"states.{state.name}: {where} has {name} as {found.dtype} {list(found.shape)}, "
+            f"the state is {state.dtype} {list(shape)}"
+        )
+
+
+def _output_problems(manifest: Manifest) -> Iterator[str]:
+    """The engine's own inputs and outputs: nothing it cannot feed, everything it must read."""
+    states = {state.name for state in manifest.states}
+    for name, known in (("encode", ENCODE_INPUTS), ("step", STEP_INPUTS)):
+        graph = manifest.graphs.get(name)
+        for tensor in graph.inputs if graph else ():
+            if tensor.name not in known and tensor.name not in states:
+                yield f"graphs.{name}.inputs: {tensor.name} is neither a state nor {known}"
+    step = manifest.graphs.get("step")
+    outputs = {tensor.name: tensor for tensor in step.outputs} if step else {}
+    for name in STEP_OUTPUTS if step else ():
+        if name not in outputs:
+            yield f"graphs.step.outputs: {name} is missing"
+    if "logp" in outputs:
+        yield from _vocabulary_problems(manifest, outputs["logp"].shape)
+
+
+def _vocabulary_problems(manifest: Manifest, shape: Shape) -> Iterator[str]:
+    vocab_size = shape[-1] if shape else None
+    if not isinstance(vocab_size, int):
+        yield f"graphs.step.outputs: logp has shape {list(shape)}, expected [batch, vocab_size]"
+        return
+    tokens = manifest.tokens
+    ids = {tokens.pad, tokens.bos, tokens.eos, *tokens.source_prefix, *tokens.source_suffix}
+    ids.update(tokens.prompt_prefix, tokens.stop)
+    for token_id in sorted(ids):
+        if not 0 <= token_id < vocab_size:
+            yield f"tokens: id {token_id} is outside the vocabulary of {vocab_size}"
+    if manifest.window > vocab_size:
+        yield f"window: {manifest.window} is larger than the vocabulary of {vocab_size}"

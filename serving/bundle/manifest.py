@@ -1,0 +1,112 @@
+"""What ``bundle.json`` says: a model is a few graphs plus a list of named state tensors.
+
+The manifest is data only. Whether the files beside it match is the business of ``opening``.
+"""
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+FORMAT_VERSION = 1
+MANIFEST_FILE = "bundle.json"
+TOKENIZER_FILE = "tokenizer.json"
+BATCH = "batch"  # leading axis of every tensor of a graph
+SOURCE = "source"  # axis of a constant state: source positions, padded to the engine's span
+LENGTH = "length"  # axis of an append state: the capacity, limits.max_target_tokens
+
+Shape = tuple[int | str, ...]
+
+
+class Task(enum.StrEnum):
+    TRANSLATE = "translate"
+    GENERATE = "generate"
+
+
+class Precision(enum.StrEnum):
+    FP32 = "fp32"
+    FP16 = "fp16"
+    INT8 = "int8"
+
+
+class StateKind(enum.StrEnum):
+    """How a state changes per token."""
+
+    APPEND = "append"  # one position is added, in place
+    REPLACE = "replace"  # overwritten
+    CONSTANT = "constant"  # set at admission, then read
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or output of a graph; ``dtype`` is numpy's name, symbolic axes are strings."""
+
+    name: str
+    dtype: str
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class GraphSpec:
+    file: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """A named tensor that a generation keeps between steps; ``shape`` is that of one row."""
+
+    name: str
+    kind: StateKind
+    shape: Shape
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Special ids. A source is ``source_prefix + text + source_suffix``, a target starts with
+    ``prompt_prefix`` and ends before one of ``stop``."""
+
+    pad: int
+    bos: int
+    eos: int
+    source_prefix: tuple[int, ...]
+    source_suffix: tuple[int, ...]
+    prompt_prefix: tuple[int, ...]
+    stop: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """``max_target_tokens`` counts prompt and output together: the capacity of append states."""
+
+    max_source_tokens: int | None
+    max_target_tokens: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    format_version: int
+    name: str
+    task: Task
+    architecture: str
+    precision: Precision
+    source_languages: tuple[str, ...]
+    target_languages: tuple[str, ...]
+    tokens: Tokens
+    limits: Limits
+    graphs: dict[str, GraphSpec]
+    states: tuple[StateSpec, ...]
+    window: int  # how many of the best tokens the step graph returns per row
+    files: dict[str, str]  # file name to SHA-256, of every file but bundle.json itself
+    chat_template: str | None = None
+    quality: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the step graph's ``logp`` output; opening has checked that it is there."""
+        logp = next(spec for spec in self.graphs["step"].outputs if spec.name == "logp")
+        return int(logp.shape[-1])
+
+    def states_of(self, kind: StateKind) -> tuple[StateSpec, ...]:
+        return tuple(state for state in self.states if state.kind is kind)
