@@ -1,0 +1,74 @@
+# A fresh machine needs python3 (3.11 or newer, with venv) and make; everything else is installed into .venv.
+#
+#   make serve   export the shipped checkpoints and serve them on port 8000
+#   make test    format, lint, types and tests
+#   make help    all targets
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+HOST ?= 0.0.0.0
+PORT ?= 8000
+
+is_new_enough := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for python in python3 python3.11 python3.12 python3.13; do \
+	"$$python" -c '$(is_new_enough)' 2>/dev/null && { echo "$$python"; break; }; done)
+
+# A GPU is used where the driver answers. `make serve DEVICE=cpu` leaves it alone.
+DEVICE ?= $(if $(shell nvidia-smi -L 2>/dev/null),gpu,cpu)
+PRECISION ?= $(if $(filter gpu,$(DEVICE)),fp16,int8)
+provider := $(if $(filter gpu,$(DEVICE)),cuda,cpu)
+
+venv := .venv
+attendant := $(venv)/bin/attendant
+serve_stamp := $(venv)/installed-$(DEVICE)
+test_stamp := $(venv)/installed-$(DEVICE)-train-dev
+
+# The first bundle is the default model, so the Transformer goes first.
+all_checkpoints := $(notdir $(patsubst %/,%,$(dir $(wildcard models/checkpoints/*/config.json))))
+checkpoints := $(filter transformer-%,$(all_checkpoints)) \
+	$(filter-out transformer-%,$(all_checkpoints))
+bundles := $(patsubst %,build/bundles/%-$(PRECISION),$(checkpoints))
+manifests := $(addsuffix /bundle.json,$(bundles))
+exporters := $(wildcard export/*.py export/*/*.py serving/bundle/*.py models/*.py)
+
+.PHONY: help serve bundles test bench clean
+.SECONDEXPANSION:
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+serve: bundles ## export the shipped checkpoints where needed, serve them on $(PORT)
+	$(attendant) serve $(bundles) --device $(provider) --host $(HOST) --port $(PORT)
+
+bundles: $(serve_stamp) $(manifests) ## export the shipped checkpoints where needed
+	@test -n "$(checkpoints)" || { echo "models/checkpoints holds no checkpoint"; exit 2; }
+
+build/bundles/%-$(PRECISION)/bundle.json: $$(wildcard models/checkpoints/$$*/*) $(exporters) \
+		| $(serve_stamp)
+	rm -rf $(@D)
+	$(attendant) export models/checkpoints/$* -o $(@D) --precision $(PRECISION)
+
+test: $(test_stamp) ## format check, lint, types, tests
+	$(venv)/bin/ruff format --check .
+	$(venv)/bin/ruff check .
+	$(venv)/bin/mypy
+	$(venv)/bin/pytest
+
+bench: bundles ## tokens per second of the bare engine, one line of JSON for each bundle
+	@for bundle in $(bundles); do $(attendant) bench $$bundle --device $(provider) --json; done
+
+clean: ## remove the bundles and the virtual environment
+	rm -rf build dist $(venv)
+
+$(serve_stamp): extras := $(DEVICE)
+$(test_stamp): extras := $(DEVICE),train,dev
+$(serve_stamp) $(test_stamp): pyproject.toml | $(venv)/bin/pip
+	$(venv)/bin/pip install --editable '.[$(extras)]'
+	touch $@
+
+$(venv)/bin/pip:
+	@test -n "$(PYTHON)" || { echo "Attendant needs Python 3.11 or newer"; exit 2; }
+	$(PYTHON) -m venv $(venv)
