@@ -1,0 +1,24 @@
+"""Token ids to text, one at a time: the text of a stream never has to be taken back."""
+
+import codecs
+
+from serving.text.tokenizer import Tokenizer
+
+
+class Detokenizer:
+    """Holds back the bytes of an unfinished character until the rest of it comes.
+
+    The pieces joined are `Tokenizer.decode` of all ids.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, token_id: int) -> str:
+        """Text that became certain with this token; often empty within a character."""
+        return self._decoder.decode(self._tokenizer.token_bytes(token_id))
+
+    def finish(self) -> str:
+        """What is left when no more tokens come: U+FFFD for an unfinished character."""
+        return self._decoder.decode(b"", final=True)

@@ -1,0 +1,85 @@
+"""Cuts a text into segments a translation model can take, and puts their translations back.
+
+Lines are kept apart, sentences within a line are found by sentencex (Wikimedia, about 300
+languages), and a sentence that is still too long is cut at the safest place near its middle.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import sentencex
+
+Fits = Callable[[str], bool]
+_LINE_OR_BREAK = re.compile(r"[^\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
+# Where a long sentence may be cut, safest first: after a clause, after a comma, between words.
+_CUTS = tuple(re.compile(p) for p in (r"(?<=[;:!?.…—。；：])\s*", r"(?<=[,)\]»”、，])\s*", r"\s+"))
+_ZERO_WIDTH_JOINER = "\u200d"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A text as segments and what stands before, between and after them: one gap more."""
+
+    segments: tuple[str, ...]
+    gaps: tuple[str, ...]
+
+    def fill(self, segments: Sequence[str]) -> str:
+        """The text with `segments` in place of its own; with its own, the text itself."""
+        body = (gap + segment for gap, segment in zip(self.gaps, segments, strict=False))
+        return "".join(body) + self.gaps[-1]
+
+
+def split_text(text: str, language: str, fits: Fits) -> Layout:
+    """Cut `text` so that every segment fits. Whitespace goes to the gaps, exactly."""
+    segments: list[str] = []
+    gaps: list[str] = []
+    end = 0
+    for start, segment in _segments(text, language, fits):
+        gaps.append(text[end:start])
+        segments.append(segment)
+        end = start + len(segment)
+    return Layout(tuple(segments), (*gaps, text[end:]))
+
+
+def _segments(text: str, language: str, fits: Fits) -> Iterator[tuple[int, str]]:
+    """Start and text of each segment, none with whitespace at its ends."""
+    for line in _LINE_OR_BREAK.finditer(text):
+        start = line.start()
+        for sentence in sentencex.segment(language, line.group()):
+            for piece in _pieces(sentence, fits):
+                stripped = piece.strip()
+                if stripped:
+                    yield start + piece.index(stripped), stripped
+                start += len(piece)
+
+
+def _pieces(text: str, fits: Fits) -> Iterator[str]:
+    """`text` in parts that fit, cut in two as often as needed."""
+    if len(text) < 2 or fits(text.strip()):
+        yield text
+        return
+    cut = _safest_cut(text)
+    yield from _pieces(text[:cut], fits)
+    yield from _pieces(text[cut:], fits)
+
+
+def _safest_cut(text: str) -> int:
+    """The cut of the safest kind in the middle half of the text, else the one nearest to it."""
+    middle, quarter = len(text) // 2, len(text) // 4
+    for pattern in _CUTS:
+        ends = (match.end() for match in pattern.finditer(text, quarter, len(text) - quarter))
+        cuts = [end for end in ends if 0 < end < len(text)]
+        if cuts:
+            return min(cuts, key=lambda cut: abs(cut - middle))
+    return _between_characters(text, middle)
+
+
+def _between_characters(text: str, position: int) -> int:
+    """`position`, moved left off combining marks, variation selectors and joined emoji."""
+    for cut in range(position, max(position - 32, 0), -1):
+        mark = unicodedata.category(text[cut]).startswith("M") or text[cut] == _ZERO_WIDTH_JOINER
+        if not mark and text[cut - 1] != _ZERO_WIDTH_JOINER:
+            return cut
+    return position

@@ -1,0 +1,24 @@
+"""Small tokenizers for tests."""
+
+from pathlib import Path
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+SPECIAL_TOKENS = ["<pad>", "<s>", "</s>"]
+
+
+def write_byte_tokenizer(path: Path, texts: tuple[str, ...] = (), vocab_size: int = 259) -> Path:
+    """A byte-level BPE: every byte is a token; `texts` teach it some merges on top."""
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=SPECIAL_TOKENS,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.save(str(path))
+    return path
