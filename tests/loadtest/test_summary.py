@@ -9,7 +9,6 @@ import pytest
 from loadtest.summary import FROM_SERVER, FROM_USAGE, distribution, summarise
 from loadtest.timeline import OK, Exchange, Mark, Timeline
 
-
 OPENED, CLOSED = Mark(1.0), Mark(3.0)
 
 
