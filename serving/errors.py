@@ -1,7 +1,9 @@
 """Every error the server raises on purpose; `serving/api` turns each into its protocol's own shape.
 
 AttendantError
-├── BundleError         a bundle that cannot be served: all its problems at once
+├── ProblemsError       a file or folder that cannot be used: all its problems at once
+│   ├── BundleError     a bundle that cannot be served
+│   └── ConfigError     a server configuration that makes no sense
 ├── DeviceError         the device asked for is not there
 ├── RequestError        the caller's mistake: names the field and the value
 │   └── ModelNotFound   no such model here
@@ -10,18 +12,31 @@ AttendantError
     └── EngineStopped   the engine is shut down, or is shutting down
 """
 
+from typing import Any
+
 
 class AttendantError(Exception):
-    """Root of the tree."""
+    """Root of the tree. Errors may cross to another process: they pickle by what they hold."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
 
 
-class BundleError(AttendantError):
-    """A bundle that cannot be served; `problems` lists everything that is wrong with it."""
+class ProblemsError(AttendantError):
+    """A file or folder that cannot be used; `problems` lists everything that is wrong with it."""
 
     def __init__(self, path: object, problems: list[str]) -> None:
         super().__init__(f"{path}: " + "; ".join(problems))
         self.path = str(path)
         self.problems = list(problems)
+
+
+class BundleError(ProblemsError):
+    """A bundle that cannot be served."""
+
+
+class ConfigError(ProblemsError):
+    """A server configuration that makes no sense."""
 
 
 class DeviceError(AttendantError):
@@ -60,6 +75,13 @@ class EngineError(AttendantError):
 
 class EngineStopped(EngineError):
     """The engine is shut down, or is shutting down."""
+
+
+def _rebuild(cls: type[AttendantError], args: tuple[Any, ...], state: dict[str, Any]) -> Any:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 def shorten(value: object, max_characters: int = 60) -> str:

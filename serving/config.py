@@ -1,0 +1,87 @@
+"""What `attendant serve` is told: where to listen and which worker groups to run.
+
+Read from flags or a YAML file. Unknown keys are refused, and all problems are told at once.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from serving.errors import ConfigError
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Config(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TextLimits(_Config):
+    """How much text one request may carry. Longer ones are refused with a clear error."""
+
+    max_characters: Count = 200_000
+    max_segments: Count = 4_000
+
+
+class WorkerGroup(_Config):
+    """One Ray Serve application: every replica loads all its bundles.
+
+    slots: most rows in one batch of one model.
+    max_waiting: requests to the engine without a slot yet; beyond it clients are told 429.
+    cpus_per_replica: also the engine's threads; None shares the machine's CPUs among the replicas.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")] = "default"
+    bundles: Annotated[tuple[Path, ...], Field(min_length=1)]
+    replicas: Count = 1
+    device: Literal["cpu", "cuda"] = "cpu"
+    cpus_per_replica: Count | None = None
+    gpus_per_replica: Annotated[float, Field(ge=0)] = 0
+    slots: Count = 64
+    max_waiting: Count = 4096
+    limits: TextLimits = TextLimits()
+
+
+class ServerConfig(_Config):
+    """The first group answers at `/`; it forwards requests for models of the other groups."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    groups: Annotated[tuple[WorkerGroup, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        names = [group.name for group in self.groups]
+        if len({*names}) < len(names):
+            raise ValueError(f"the groups' names must differ: {', '.join(names)}")
+        return self
+
+
+def read_config(path: Path) -> ServerConfig:
+    """Read a YAML file; bundle paths in it are relative to it. Raises ConfigError."""
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(path, [error.strerror or str(error)]) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(path, ["not YAML: " + " ".join(str(error).split())]) from None
+    config = parse_config(path, value)
+    groups = tuple(_with_paths_from(group, path.parent) for group in config.groups)
+    return config.model_copy(update={"groups": groups})
+
+
+def parse_config(origin: object, value: Any) -> ServerConfig:
+    try:
+        return ServerConfig.model_validate(value)
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(map(str, problem['loc'])) or 'the file'}: {problem['msg']}"
+            for problem in error.errors()
+        ]
+        raise ConfigError(origin, problems) from None
+
+
+def _with_paths_from(group: WorkerGroup, folder: Path) -> WorkerGroup:
+    return group.model_copy(update={"bundles": tuple(folder / path for path in group.bundles)})
