@@ -1,0 +1,185 @@
+"""Who may import whom: the boundaries that let each package be read, tested and replaced alone.
+
+The rules are read off the source, so an import inside a function or under TYPE_CHECKING counts too.
+"""
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("serving", "export", "models", "loadtest", "deploy")
+
+# package -> what it may import from the others
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "models": (),
+    "serving": (),
+    "export": ("models", "serving.bundle", "serving.engine", "serving.errors", "serving.request"),
+    "loadtest": (),
+    "deploy": (),
+}
+
+# library -> the only places that may import it
+ONLY_IN = {
+    "ray": ("serving.deployments", "serving.app"),
+    "fastapi": ("serving.api",),
+    "starlette": ("serving.api",),
+    "onnxruntime": ("serving.engine.session",),
+    "torch": ("models", "export.verify"),
+}
+
+# Inside serving a part imports only parts of a lower rank, and its own.
+RANK = {
+    "errors": 0,
+    "request": 1,
+    "config": 1,
+    "bundle": 2,
+    "text": 3,
+    "engine": 3,
+    "metrics": 4,
+    "pipelines": 5,
+    "api": 6,
+    "deployments": 7,
+    "app": 8,
+    "cli": 9,
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    importer: str
+    target: str
+    line: int
+    at_start: bool  # runs when the importer is loaded
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.target}"
+
+
+def is_inside(module: str, *places: str) -> bool:
+    return any(module == place or module.startswith(place + ".") for place in places)
+
+
+def module_name(path: Path, root: Path) -> str:
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports_of(path: Path, root: Path) -> Iterator[Import]:
+    importer = module_name(path, root)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    deferred = {
+        node
+        for scope in ast.walk(tree)
+        if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef) or is_type_checking(scope)
+        for node in ast.walk(scope)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for target in targets_of(node):
+                yield Import(importer, target, node.lineno, node not in deferred)
+
+
+def targets_of(node: ast.Import | ast.ImportFrom) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    assert node.level == 0, f"line {node.lineno}: relative imports hide who imports whom"
+    return [f"{node.module}.{alias.name}" for alias in node.names]
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def breaks_package_rule(found: Import) -> bool:
+    home = found.importer.split(".")[0]
+    is_foreign = is_inside(found.target, *PACKAGES, "tests") and not is_inside(found.target, home)
+    return is_foreign and not is_inside(found.target, *ALLOWED[home])
+
+
+def breaks_library_rule(found: Import) -> bool:
+    library = found.target.split(".")[0]
+    return library in ONLY_IN and not is_inside(found.importer, *ONLY_IN[library])
+
+
+def breaks_layer_rule(found: Import) -> bool:
+    if not (is_inside(found.importer, "serving") and is_inside(found.target, "serving")):
+        return False
+    importer, target = (name.split(".")[1] for name in (found.importer, found.target))
+    return importer != target and RANK[importer] <= RANK[target]
+
+
+def all_imports(root: Path) -> list[Import]:
+    paths = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
+    return [found for path in paths for found in imports_of(path, root)]
+
+
+RULES = (breaks_package_rule, breaks_library_rule, breaks_layer_rule)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_rule_holds(rule: Callable[[Import], bool]) -> None:
+    assert [str(found) for found in all_imports(ROOT) if rule(found)] == []
+
+
+def loaded_with(module: str, imports: list[Import]) -> set[str]:
+    """Everything that importing a module of ours loads, by its dotted name."""
+    known = {found.importer for found in imports}
+    loaded: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name in loaded:
+            continue
+        loaded.add(name)
+        targets = (i.target for i in imports if i.importer == name and i.at_start)
+        waiting += [t if t in known else t.rpartition(".")[0] or t for t in targets]
+    return loaded
+
+
+@pytest.mark.parametrize("package", ["serving", "export", "loadtest"])
+def test_torch_is_never_loaded_to_serve_or_to_export(package: str) -> None:
+    imports = all_imports(ROOT)
+    modules = {i.importer for i in imports if is_inside(i.importer, package)}
+    with_torch = {m for m in modules if any(is_inside(n, "torch") for n in loaded_with(m, imports))}
+    assert {module for module in with_torch if not is_inside(module, "export.verify")} == set()
+
+
+def test_package_files_are_empty() -> None:
+    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("__init__.py")]
+    assert paths
+    assert [str(path.relative_to(ROOT)) for path in paths if path.read_text().strip()] == []
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("serving/engine/engine.py", "import torch"),
+        ("serving/engine/engine.py", "from serving.text import splitting"),
+        ("serving/bundle/opening.py", "def load():\n    from serving.engine.engine import Engine"),
+        ("serving/api/openai.py", "import ray.serve"),
+        ("serving/pipelines/jobs.py", "from fastapi import FastAPI"),
+        ("serving/engine/runner.py", "from onnxruntime import InferenceSession"),
+        ("serving/app.py", "from export.exporting import export"),
+        ("export/graph.py", "from serving.api import openai"),
+        ("models/cli.py", "import serving.bundle.opening"),
+        ("loadtest/clients.py", "from serving.errors import AttendantError"),
+    ],
+)
+def test_a_broken_rule_is_found(tmp_path: Path, file: str, source: str) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(parents=True)
+    path.write_text(source)
+    assert [found for found in all_imports(tmp_path) if any(rule(found) for rule in RULES)]
+
+
+def test_what_a_module_loads_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/lazy.py").write_text("def build():\n    import torch")
+    (tmp_path / "models/layers.py").write_text("import torch.nn")
+    (tmp_path / "models/llama.py").write_text("from models.layers import Linear")
+    imports = all_imports(tmp_path)
+    assert "torch.nn" not in loaded_with("models.lazy", imports)
+    assert {"models.layers", "torch"} <= loaded_with("models.llama", imports)
