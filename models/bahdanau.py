@@ -31,7 +31,7 @@ class AdditiveAttention(nn.Module):
         """
         energy = self.score(torch.tanh(self.query(hidden)[:, None] + keys)).squeeze(-1)
         weights = energy.masked_fill(~mask, float("-inf")).softmax(-1)
-        return torch.bmm(weights[:, None], memory.to(weights.dtype))[:, 0], weights
+        return torch.bmm(weights[:, None].to(memory.dtype), memory)[:, 0], weights
 
 
 class DecoderCell(nn.Module):
@@ -119,9 +119,7 @@ class Bahdanau(nn.Module):
             embedded, source_lengths.cpu(), batch_first=True, enforce_sorted=False
         )
         outputs, last = self.encoder(packed)  # last [2, batch, H]: forward's end, backward's start
-        memory, _ = pad_packed_sequence(
-            outputs, batch_first=True, total_length=source_ids.shape[1]
-        )
+        memory, _ = pad_packed_sequence(outputs, batch_first=True, total_length=source_ids.shape[1])
         memory = self.dropout(memory)
         hidden = torch.tanh(self.initial(last[1]))
         return {
@@ -134,9 +132,7 @@ class Bahdanau(nn.Module):
     def step(self, ids: Tensor, state: dict) -> tuple[Tensor, dict]:
         """Read one token per row, ids [batch]: -> readout [batch, readout_dim] and next state."""
         embedded = self._embed(ids, "target")
-        context, _ = self.attention(
-            state["hidden"], state["memory"], state["keys"], state["mask"]
-        )
+        context, _ = self.attention(state["hidden"], state["memory"], state["keys"], state["mask"])
         hidden = self.decoder(self.decoder.input(embedded), context, state["hidden"])
         return self.readout(hidden, embedded, context), {**state, "hidden": hidden}
 

@@ -62,7 +62,7 @@ def save_checkpoint(
     config: AnyConfig,
     weights: dict[str, np.ndarray],
     tokenizer_json: str,
-    dtype: np.dtype | type = np.float32,
+    dtype: type[np.floating] = np.float32,
 ) -> None:
     """Write a checkpoint folder, weights as `dtype`."""
     folder = Path(folder)

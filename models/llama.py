@@ -4,7 +4,6 @@ RMSNorm (Zhang and Sennrich 2019), RoPE (Su et al. 2021), grouped-query attentio
 2023) and SwiGLU (Shazeer 2020), no biases.
 """
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 

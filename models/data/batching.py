@@ -1,0 +1,100 @@
+"""Batches by token budget: parallel examples bucketed by length, prose cut into windows.
+
+An epoch's batches depend on (seed, epoch) alone, so a resumed run sees what it would have seen.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.batch import IGNORED_LABEL, Batch
+from models.configs import SpecialTokens
+
+LENGTH_NOISE = 0.15  # buckets mix neighbours in length, so batches differ from epoch to epoch
+
+
+class Dataset(Protocol):
+    """What the trainer needs of training or validation data."""
+
+    def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]: ...
+
+    def batch(self, indices: np.ndarray) -> Batch: ...
+
+
+@dataclass(frozen=True)
+class ParallelData:
+    """Source and target ids; `repeats[i]` is how often example i is seen in an epoch."""
+
+    sources: list[list[int]]
+    targets: list[list[int]]
+    repeats: np.ndarray
+    tokens: SpecialTokens
+
+    def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]:
+        """Index arrays of one epoch, each at most `tokens_per_batch` padded tokens a side."""
+        rng = np.random.default_rng([seed, epoch])
+        whole = np.floor(self.repeats + rng.random(len(self.repeats))).astype(int)
+        chosen = np.repeat(np.arange(len(whole)), whole)
+        lengths = np.array([[len(self.sources[i]), len(self.targets[i])] for i in chosen]) + 1
+        longest = lengths.max(axis=1)
+        order = np.argsort(longest * rng.uniform(1, 1 + LENGTH_NOISE, len(longest)))
+        batches = _fill(chosen[order], longest[order], tokens_per_batch)
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+    def batch(self, indices: np.ndarray) -> Batch:
+        eos, bos, pad = self.tokens.eos_id, self.tokens.bos_id, self.tokens.pad_id
+        sources = [[*self.sources[i], eos] for i in indices]
+        targets = [[*self.targets[i], eos] for i in indices]
+        return Batch(
+            pad_rows(sources, pad),
+            torch.tensor([len(s) for s in sources]),
+            pad_rows([[bos, *t[:-1]] for t in targets], pad),
+            pad_rows(targets, IGNORED_LABEL),
+        )
+
+
+@dataclass(frozen=True)
+class ProseData:
+    """One stream of token ids, cut into windows of `context_length`."""
+
+    stream: np.ndarray
+    context_length: int
+    tokens: SpecialTokens
+
+    def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]:
+        """Index arrays of window starts; the cut is at another place in every epoch."""
+        rng = np.random.default_rng([seed, epoch])
+        offset = int(rng.integers(self.context_length))
+        starts = np.arange(offset, len(self.stream) - self.context_length, self.context_length)
+        starts = rng.permutation(starts)
+        size = max(1, tokens_per_batch // self.context_length)
+        return [starts[i : i + size] for i in range(0, len(starts), size)]
+
+    def batch(self, indices: np.ndarray) -> Batch:
+        labels = np.stack([self.stream[i : i + self.context_length] for i in indices])
+        labels_tensor = torch.from_numpy(labels.astype(np.int64))
+        first = torch.full((len(indices), 1), self.tokens.bos_id)
+        return Batch(None, None, torch.cat([first, labels_tensor[:, :-1]], 1), labels_tensor)
+
+
+def pad_rows(rows: list[list[int]], value: int) -> Tensor:
+    """Rows of ids -> [rows, longest], filled up with `value`."""
+    out = torch.full((len(rows), max(map(len, rows))), value)
+    for i, row in enumerate(rows):
+        out[i, : len(row)] = torch.tensor(row)
+    return out
+
+
+def _fill(indices: np.ndarray, lengths: np.ndarray, tokens_per_batch: int) -> list[np.ndarray]:
+    """Cut examples in order of length so that rows x longest stays within the budget."""
+    batches, start, longest = [], 0, 0
+    for i, length in enumerate(lengths):
+        longest = max(longest, int(length))
+        if longest * (i - start + 1) > tokens_per_batch and i > start:
+            batches.append(indices[start:i])
+            start, longest = i, int(length)
+    batches.append(indices[start:])
+    return batches

@@ -1,0 +1,72 @@
+"""Reading training text: parallel sentences (TSV) and prose (plain text), gzipped or not."""
+
+import gzip
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+CHAPTER = re.compile(r"^(?=(?:CHAPTER|Chapter) )", re.MULTILINE)
+PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
+MIN_DOCUMENT_CHARACTERS = 500
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One line of a parallel corpus: where it is from, and the two sentences."""
+
+    origin: str
+    source: str
+    target: str
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a file, decompressed when its name ends in `.gz`."""
+    path = Path(path)
+    if path.suffix == ".gz":
+        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+            return file.read()
+    return path.read_text(encoding="utf-8")
+
+
+def read_pairs(path: str | Path) -> list[Pair]:
+    """Read `origin<TAB>source<TAB>target` lines. Raises ValueError naming the first bad line."""
+    return list(_pairs(path))
+
+
+def _pairs(path: str | Path) -> Iterator[Pair]:
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if not line:
+            continue
+        fields = line.split("\t")
+        if len(fields) != 3:
+            raise ValueError(
+                f"{path}:{number}: expected origin, source and target separated by tabs, "
+                f"found {len(fields)} fields"
+            )
+        yield Pair(*fields)
+
+
+def read_documents(path: str | Path) -> list[str]:
+    """Chapters (or, in a file of one document a line, lines), one paragraph a line."""
+    text = read_text(path)
+    parts = CHAPTER.split(text) if CHAPTER.search(text) else text.split("\n")
+    documents = [_unwrap(part) for part in parts]
+    return [d for d in documents if len(d) >= MIN_DOCUMENT_CHARACTERS]
+
+
+def hold_out(documents: list[str], fraction: float, seed: int) -> tuple[list[str], list[str]]:
+    """Split documents into (training, held out), always the same way for one seed."""
+    order = list(range(len(documents)))
+    random.Random(seed).shuffle(order)
+    held = set(order[: max(1, round(fraction * len(order)))])
+    return (
+        [d for i, d in enumerate(documents) if i not in held],
+        [d for i, d in enumerate(documents) if i in held],
+    )
+
+
+def _unwrap(text: str) -> str:
+    paragraphs = (" ".join(p.split()) for p in PARAGRAPH_BREAK.split(text))
+    return "\n".join(p for p in paragraphs if p)

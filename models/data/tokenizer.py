@@ -1,0 +1,44 @@
+"""Byte-level BPE tokenizers: any string of valid Unicode round-trips, nothing is unknown."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+SPECIAL_TOKENS = ["<pad>", "<s>", "</s>"]  # ids 0, 1, 2: models.configs.SpecialTokens
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    """Learn `vocab_size` tokens (Sennrich et al. 2016, over bytes); digits stay single."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=SPECIAL_TOKENS,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return as_plain_text(tokenizer)
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """Read a `tokenizer.json`."""
+    return as_plain_text(Tokenizer.from_file(str(path)))
+
+
+def as_plain_text(tokenizer: Tokenizer) -> Tokenizer:
+    """Make a literal "</s>" in a text stay text; special ids are added by number, never parsed."""
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def encode_all(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
+    """Ids of each text, without special tokens."""
+    return [e.ids for e in tokenizer.encode_batch(texts, add_special_tokens=False)]

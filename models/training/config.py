@@ -1,0 +1,85 @@
+"""A training run's configuration file (TOML). All problems of a file are reported together."""
+
+import tomllib
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from models.configs import ModelConfig
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DataConfig(Section):
+    """Where the text is, relative to the data folder.
+
+    `dev` is a parallel file; prose holds out `held_out` of its own documents instead. `repeats`
+    says how often an epoch shows each origin (first column), 1 where it is not named.
+    """
+
+    train: tuple[str, ...]
+    dev: str | None = None
+    repeats: dict[str, float] = Field(default_factory=dict)
+    held_out: float = Field(default=0.02, gt=0, lt=0.5)
+
+
+class OptimizerConfig(Section):
+    """`muon` (Jordan et al. 2024) for the matrices of the layers, AdamW for everything else."""
+
+    name: Literal["adamw", "muon"] = "adamw"
+    learning_rate: float = Field(default=1e-3, gt=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    betas: tuple[float, float] = (0.9, 0.98)
+    warmup_steps: int = Field(default=200, ge=0)
+    clip_norm: float = Field(default=1.0, gt=0)
+
+
+class RunConfig(Section):
+    """How long, in which precision, and how often to look. The nearer of the two limits ends it."""
+
+    tokens_per_batch: int = Field(default=4096, gt=0)
+    max_steps: int = Field(default=100_000, gt=0)
+    max_minutes: float = Field(default=120.0, gt=0)
+    label_smoothing: float = Field(default=0.1, ge=0, lt=1)
+    precision: Literal["fp32", "bf16"] = "bf16"
+    validate_every: int = Field(default=500, gt=0)
+    bleu_sentences: int = Field(default=200, ge=0)
+    patience: int = Field(default=10, gt=0)
+    averaged_checkpoints: int = Field(default=4, gt=0)
+    seed: int = 1
+
+
+class TrainingConfig(Section):
+    """The whole file."""
+
+    name: str
+    model: ModelConfig
+    data: DataConfig
+    optimizer: OptimizerConfig = OptimizerConfig()
+    run: RunConfig = RunConfig()
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used; `problems` lists everything found wrong."""
+
+    def __init__(self, path: Path, problems: list[str]) -> None:
+        super().__init__(f"{path}: " + "; ".join(problems))
+        self.path = path
+        self.problems = problems
+
+
+def read_config(path: str | Path) -> TrainingConfig:
+    """Read and check a TOML file. Raises ConfigError."""
+    path = Path(path)
+    try:
+        return TrainingConfig.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise ConfigError(path, ["there is no such file"]) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(path, [f"not TOML: {error}"]) from None
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        raise ConfigError(path, problems) from None

@@ -1,0 +1,76 @@
+"""Optimizers and the learning-rate schedule, as one object that can be saved without pickling."""
+
+import torch
+from torch import Tensor, nn
+
+from models.training.config import OptimizerConfig
+
+
+def learning_rate_scale(step: int, progress: float, warmup_steps: int) -> float:
+    """Linear warm-up over steps, then linear decay to zero at progress 1."""
+    warm = min(1.0, (step + 1) / max(1, warmup_steps))
+    return warm * max(0.0, 1.0 - progress)
+
+
+class Optimizer:
+    """AdamW, with Muon for the layers' matrices when asked; clips, schedules, saves."""
+
+    def __init__(self, module: nn.Module, config: OptimizerConfig) -> None:
+        self.config = config
+        self.parameters = list(module.parameters())
+        matrices, others = _split(module, config.name == "muon")
+        self.parts: list[torch.optim.Optimizer] = [
+            torch.optim.AdamW(
+                others,
+                lr=config.learning_rate,
+                betas=config.betas,
+                weight_decay=config.weight_decay,
+                fused=True,
+            )
+        ]
+        if matrices:
+            self.parts.append(
+                torch.optim.Muon(
+                    matrices,
+                    lr=config.learning_rate,
+                    weight_decay=config.weight_decay,
+                    adjust_lr_fn="match_rms_adamw",
+                )
+            )
+
+    def step(self, scale: float) -> None:
+        """One update from the gradients at `scale` times the learning rate; clears them."""
+        nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
+        for part in self.parts:
+            for group in part.param_groups:
+                group["lr"] = self.config.learning_rate * scale
+            part.step()
+            part.zero_grad(set_to_none=True)
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Every moment and counter by a flat name."""
+        return {
+            f"{part}.{index}.{key}": value
+            for part, optimizer in enumerate(self.parts)
+            for index, state in optimizer.state_dict()["state"].items()
+            for key, value in state.items()
+        }
+
+    def load_state_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Put back what `state_tensors` gave."""
+        for number, optimizer in enumerate(self.parts):
+            state: dict[int, dict[str, Tensor]] = {}
+            for name, value in tensors.items():
+                part, index, key = name.split(".", 2)
+                if int(part) == number:
+                    state.setdefault(int(index), {})[key] = value
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def _split(module: nn.Module, use_muon: bool) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    matrices, others = [], []
+    for name, parameter in module.named_parameters():
+        is_table = "embedding" in name or "positions" in name or name.startswith("output")
+        is_matrix = parameter.dim() == 2 and not is_table
+        (matrices if use_muon and is_matrix else others).append(parameter)
+    return matrices, others

@@ -1,0 +1,112 @@
+"""What a run needs to go on after a kill: safetensors and JSON, replaced atomically.
+
+The folder of a run holds `state/` (the newest state), `snapshots/` (weights of the last
+validations, for averaging), `metrics.jsonl`, `curve.png`, `tokenizer.json` and, at the end, the
+checkpoint itself.
+"""
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from models.training.optimizer import Optimizer
+
+
+@dataclass
+class Progress:
+    """Where a run is. `seconds` is time spent training, validations included."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    seconds: float = 0.0
+    best_loss: float = float("inf")
+    validations_since_best: int = 0
+
+
+class RunFolder:
+    """The files of one training run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.snapshots = folder / "snapshots"
+        self.metrics = folder / "metrics.jsonl"
+        self.curve = folder / "curve.png"
+        self.tokenizer = folder / "tokenizer.json"
+
+    def save(self, module: nn.Module, optimizer: Optimizer, progress: Progress) -> None:
+        """Replace the saved state; a kill at any moment leaves the old or the new one whole."""
+        fresh = self.folder / "state.new"
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        save_file(_contiguous(module.state_dict()), fresh / "model.safetensors")
+        save_file(_contiguous(optimizer.state_tensors()), fresh / "optimizer.safetensors")
+        (fresh / "progress.json").write_text(json.dumps(asdict(progress)))
+        old = self.folder / "state.old"
+        shutil.rmtree(old, ignore_errors=True)
+        if self.state.exists():
+            os.replace(self.state, old)
+        os.replace(fresh, self.state)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def resume(self, module: nn.Module, optimizer: Optimizer) -> Progress:
+        """Load the saved state, if there is one, and say where the run is."""
+        old = self.folder / "state.old"
+        if old.exists() and not self.state.exists():  # killed between the two renames
+            os.replace(old, self.state)
+        if not self.state.exists():
+            return Progress()
+        module.load_state_dict(load_file(self.state / "model.safetensors"))
+        optimizer.load_state_tensors(load_file(self.state / "optimizer.safetensors"))
+        return Progress(**json.loads((self.state / "progress.json").read_text()))
+
+    def add_snapshot(self, module: nn.Module, step: int, keep: int) -> None:
+        """Keep this step's weights and forget all but the `keep` newest and the best."""
+        self.snapshots.mkdir(parents=True, exist_ok=True)
+        save_file(_contiguous(module.state_dict()), self.snapshots / f"step-{step:07d}.safetensors")
+        for path in self.last_snapshots()[:-keep]:
+            path.unlink()
+
+    def last_snapshots(self) -> list[Path]:
+        """Oldest first."""
+        return sorted(self.snapshots.glob("step-*.safetensors"))
+
+    def best_snapshot(self) -> Path:
+        return self.snapshots / "best.safetensors"
+
+    def mark_best(self, step: int) -> None:
+        shutil.copyfile(self.snapshots / f"step-{step:07d}.safetensors", self.best_snapshot())
+
+    def record(self, row: dict) -> None:
+        """Append one line to the metrics file."""
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def rows(self) -> list[dict]:
+        """All lines of the metrics file."""
+        if not self.metrics.exists():
+            return []
+        return [json.loads(line) for line in self.metrics.read_text().splitlines()]
+
+    def forget_rows_after(self, step: int) -> None:
+        """Drop lines a killed run wrote after the state it will go on from."""
+        rows = [row for row in self.rows() if row["step"] <= step]
+        if self.metrics.exists():
+            self.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def average(paths: list[Path]) -> dict[str, Tensor]:
+    """The mean of the weights in `paths`."""
+    states = [load_file(path) for path in paths]
+    return {name: torch.stack([s[name] for s in states]).mean(0) for name in states[0]}
+
+
+def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().contiguous() for name, tensor in tensors.items()}

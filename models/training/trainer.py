@@ -1,0 +1,159 @@
+"""The training loop: read a batch, learn, now and then look and save."""
+
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from models.batch import IGNORED_LABEL, Batch
+from models.checkpoint import save_checkpoint
+from models.registry import build
+from models.training.config import TrainingConfig
+from models.training.loss import SmoothedCrossEntropy
+from models.training.optimizer import Optimizer, learning_rate_scale
+from models.training.prepare import prepare
+from models.training.state import RunFolder, average
+from models.training.validation import draw_curve, loss, validate
+
+
+class Trainer:
+    """One run in one folder; made again over the same folder, it goes on where it was."""
+
+    def __init__(self, config: TrainingConfig, data: Path, folder: Path) -> None:
+        torch.manual_seed(config.run.seed)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.config, self.run_config = config, config.run
+        self.files = RunFolder(folder)
+        self.data = prepare(config, data, self.files.tokenizer)
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.module = build(config.model).to(self.device).train()
+        self.optimizer = Optimizer(self.module, config.optimizer)
+        self.progress = self.files.resume(self.module, self.optimizer)
+        self.files.forget_rows_after(self.progress.step)
+        torch.manual_seed(config.run.seed + self.progress.step)
+        self.last_loss = float("nan")
+
+    def run(self) -> None:
+        """Train to a limit or until validation stops improving, then write the checkpoint."""
+        for batch in self._batches():
+            started = time.monotonic()
+            self.last_loss = self._learn(batch)
+            self.progress.step += 1
+            self.progress.seconds += time.monotonic() - started
+            if self.progress.step % self.run_config.validate_every == 0:
+                self._validate()
+            if self._is_over():
+                break
+        self._finish()
+
+    @property
+    def fraction_done(self) -> float:
+        by_steps = self.progress.step / self.run_config.max_steps
+        return min(1.0, max(by_steps, self.progress.seconds / 60 / self.run_config.max_minutes))
+
+    def _batches(self) -> Iterator[Batch]:
+        """Batches from where the run is, epoch after epoch, under a progress bar."""
+        with tqdm(total=1.0, desc=self.config.name, bar_format=BAR) as bar:
+            while True:
+                epoch = self.data.train.epoch(
+                    self.run_config.seed, self.progress.epoch, self.run_config.tokens_per_batch
+                )
+                for indices in epoch[self.progress.batch :]:
+                    self.progress.batch += 1
+                    batch = self.data.train.batch(indices)
+                    seconds = self.progress.seconds
+                    yield batch.to(self.device)
+                    spent = max(1e-9, self.progress.seconds - seconds)
+                    self._show(bar, batch.num_target_tokens / spent)
+                self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
+
+    def _learn(self, batch: Batch) -> float:
+        with self._autocast():
+            real = batch.labels != IGNORED_LABEL
+            logits = self.module.project(self.module(batch)[real])
+        value = SmoothedCrossEntropy.apply(
+            logits, batch.labels[real], self.run_config.label_smoothing
+        )
+        value.backward()
+        self.optimizer.step(
+            learning_rate_scale(
+                self.progress.step, self.fraction_done, self.config.optimizer.warmup_steps
+            )
+        )
+        return float(value.detach())
+
+    def _validate(self) -> None:
+        """Look, record, draw, save: after this a kill loses nothing."""
+        started, progress = time.monotonic(), self.progress
+        with self._autocast():
+            result = validate(
+                self.module,
+                self.data.tokenizer,
+                self.data.dev,
+                self.data.pairs,
+                self.run_config.tokens_per_batch,
+            )
+        progress.seconds += time.monotonic() - started
+        self.files.add_snapshot(self.module, progress.step, self.run_config.averaged_checkpoints)
+        progress.validations_since_best += 1
+        if result.loss < progress.best_loss:
+            progress.best_loss, progress.validations_since_best = result.loss, 0
+            self.files.mark_best(progress.step)
+        self.files.record(
+            {
+                "step": progress.step,
+                "epoch": progress.epoch,
+                "minutes": round(progress.seconds / 60, 2),
+                "train_loss": round(self.last_loss, 4),
+                "dev_loss": round(result.loss, 4),
+                "bleu": None if result.bleu is None else round(result.bleu, 2),
+            }
+        )
+        draw_curve(self.files.rows(), self.files.curve, self.config.name)
+        self.files.save(self.module, self.optimizer, progress)
+
+    def _is_over(self) -> bool:
+        stalled = self.progress.validations_since_best >= self.run_config.patience
+        return self.fraction_done >= 1.0 or stalled
+
+    def _finish(self) -> None:
+        """Write the better of the best snapshot and the average of the last ones."""
+        if not self.files.rows() or self.files.rows()[-1]["step"] != self.progress.step:
+            self._validate()
+        candidates = [[self.files.best_snapshot()], self.files.last_snapshots()]
+        scored = [(self._loss_of(paths), paths) for paths in candidates]
+        weights = average(min(scored)[1])
+        save_checkpoint(
+            self.files.folder / "checkpoint",
+            self.config.model,
+            {name: w.float().cpu().numpy() for name, w in weights.items()},
+            self.data.tokenizer.to_str(),
+            dtype=np.float16,
+        )
+
+    def _loss_of(self, paths: list[Path]) -> float:
+        self.module.load_state_dict(average(paths))
+        self.module.eval()
+        with self._autocast():
+            return loss(self.module, self.data.dev, self.run_config.tokens_per_batch)
+
+    def _autocast(self) -> torch.autocast | nullcontext:
+        if self.run_config.precision == "bf16":
+            return torch.autocast(self.device.type, torch.bfloat16)
+        return nullcontext()
+
+    def _show(self, bar: tqdm, tokens_per_second: float) -> None:
+        rows = self.files.rows() if self.progress.step % 50 == 0 else []
+        latest = f", dev {rows[-1]['dev_loss']:.3f}" if rows else ""
+        bar.n = round(self.fraction_done, 4)
+        bar.set_postfix_str(
+            f"step {self.progress.step}, loss {self.last_loss:.3f}{latest}, "
+            f"{tokens_per_second:,.0f} tokens/s"
+        )
+
+
+BAR = "{desc} {percentage:3.0f}%|{bar}| {elapsed} < {remaining} {postfix}"
