@@ -1,0 +1,24 @@
+"""What the pipelines need of an engine; `serving/engine/bridge.py` is one."""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import NoReturn, Protocol
+
+from serving.errors import EngineError, EngineStopped
+from serving.request import AbortedEvent, Event, FailedEvent, GenerationRequest
+
+
+class EnginePort(Protocol):
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
+        """The request's events as they come; closing the generator cancels the request."""
+
+    async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
+        """All events of all requests, once every one has ended.
+
+        Either all are accepted or none. Cancelling cancels them all.
+        """
+
+
+def raise_failure(event: FailedEvent | AbortedEvent) -> NoReturn:
+    if isinstance(event, AbortedEvent):
+        raise EngineStopped("the request was aborted: the engine is shutting down")
+    raise EngineError(f"the engine failed: {event.error}") from event.error
