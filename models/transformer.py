@@ -4,6 +4,7 @@ Embeddings are scaled by sqrt(d_model) (3.4) and, when tied, shared by source, t
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from models.configs import TransformerConfig
 from models.layers.attention import Attention, KeyValue, append
 from models.layers.positions import sinusoids
 
-ACTIVATIONS = {"relu": relu, "gelu": gelu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": relu, "gelu": gelu}
 
 
 class FeedForward(nn.Module):

@@ -16,12 +16,13 @@ class Section(BaseModel):
 class DataConfig(Section):
     """Where the text is, relative to the data folder.
 
-    `dev` is a parallel file; prose holds out `held_out` of its own documents instead. `repeats`
-    says how often an epoch shows each origin (first column), 1 where it is not named.
+    `dev` and `test` are parallel files; prose holds out `held_out` of its own documents instead.
+    `repeats` says how often an epoch shows each origin (first column), 1 where it is not named.
     """
 
     train: tuple[str, ...]
     dev: str | None = None
+    test: str | None = None
     repeats: dict[str, float] = Field(default_factory=dict)
     held_out: float = Field(default=0.02, gt=0, lt=0.5)
 
@@ -52,12 +53,22 @@ class RunConfig(Section):
     seed: int = 1
 
 
+class CardConfig(Section):
+    """What the model card says that cannot be computed: Markdown."""
+
+    title: str = ""
+    about: str = ""
+    data: str = ""
+    licence: str = ""
+
+
 class TrainingConfig(Section):
     """The whole file."""
 
     name: str
     model: ModelConfig
     data: DataConfig
+    card: CardConfig = CardConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     run: RunConfig = RunConfig()
 

@@ -68,7 +68,8 @@ class Optimizer:
 
 
 def _split(module: nn.Module, use_muon: bool) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    matrices, others = [], []
+    matrices: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
     for name, parameter in module.named_parameters():
         is_table = "embedding" in name or "positions" in name or name.startswith("output")
         is_matrix = parameter.dim() == 2 and not is_table

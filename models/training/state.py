@@ -1,8 +1,8 @@
 """What a run needs to go on after a kill: safetensors and JSON, replaced atomically.
 
 The folder of a run holds `state/` (the newest state), `snapshots/` (weights of the last
-validations, for averaging), `metrics.jsonl`, `curve.png`, `tokenizer.json` and, at the end, the
-checkpoint itself.
+validations, for averaging), `metrics.jsonl`, `curve.png`, `tokenizer.json` and, at the end,
+`checkpoint/`.
 """
 
 import json
@@ -40,6 +40,7 @@ class RunFolder:
         self.metrics = folder / "metrics.jsonl"
         self.curve = folder / "curve.png"
         self.tokenizer = folder / "tokenizer.json"
+        self.checkpoint = folder / "checkpoint"
 
     def save(self, module: nn.Module, optimizer: Optimizer, progress: Progress) -> None:
         """Replace the saved state; a kill at any moment leaves the old or the new one whole."""

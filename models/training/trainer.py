@@ -11,7 +11,9 @@ from tqdm import tqdm
 
 from models.batch import IGNORED_LABEL, Batch
 from models.checkpoint import save_checkpoint
+from models.data.corpus import read_pairs
 from models.registry import build
+from models.training.card import write_card
 from models.training.config import TrainingConfig
 from models.training.loss import SmoothedCrossEntropy
 from models.training.optimizer import Optimizer, learning_rate_scale
@@ -29,6 +31,7 @@ class Trainer:
         self.config, self.run_config = config, config.run
         self.files = RunFolder(folder)
         self.data = prepare(config, data, self.files.tokenizer)
+        self.test = read_pairs(data / config.data.test) if config.data.test else []
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.module = build(config.model).to(self.device).train()
         self.optimizer = Optimizer(self.module, config.optimizer)
@@ -38,7 +41,7 @@ class Trainer:
         self.last_loss = float("nan")
 
     def run(self) -> None:
-        """Train to a limit or until validation stops improving, then write the checkpoint."""
+        """Train to a limit or until validation stops improving, then write checkpoint and card."""
         for batch in self._batches():
             started = time.monotonic()
             self.last_loss = self._learn(batch)
@@ -121,19 +124,20 @@ class Trainer:
         return self.fraction_done >= 1.0 or stalled
 
     def _finish(self) -> None:
-        """Write the better of the best snapshot and the average of the last ones."""
+        """Keep the better of the best snapshot and the average of the last ones."""
         if not self.files.rows() or self.files.rows()[-1]["step"] != self.progress.step:
             self._validate()
         candidates = [[self.files.best_snapshot()], self.files.last_snapshots()]
         scored = [(self._loss_of(paths), paths) for paths in candidates]
         weights = average(min(scored)[1])
         save_checkpoint(
-            self.files.folder / "checkpoint",
+            self.files.checkpoint,
             self.config.model,
             {name: w.float().cpu().numpy() for name, w in weights.items()},
             self.data.tokenizer.to_str(),
             dtype=np.float16,
         )
+        write_card(self.config, self.data, self.test, self.files)
 
     def _loss_of(self, paths: list[Path]) -> float:
         self.module.load_state_dict(average(paths))

@@ -1,0 +1,61 @@
+"""`attendant train`: the command line of the models package; torch is imported when it runs."""
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=Path("data"),
+    show_default=True,
+    help="Folder that the configuration's data paths are relative to.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the run.  [default: build/runs/NAME]",
+)
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
+def train(config: Path, data: Path, output: Path | None, threads: int | None) -> None:
+    """Train the model that CONFIG (TOML) describes; started again, the run goes on.
+
+    The run's folder gets metrics.jsonl, curve.png and, at the end, checkpoint/ with config.json,
+    model.safetensors, tokenizer.json and a model card. A kill loses at most one validation
+    interval.
+
+    \b
+    Example:
+      attendant train models/recipes/transformer-en-fr.toml --data data
+      attendant export build/runs/transformer-en-fr/checkpoint -o build/bundles/mine
+    """
+    try:
+        import torch
+
+        from models.training.config import ConfigError, read_config
+        from models.training.trainer import Trainer
+    except ModuleNotFoundError as error:
+        _fail(f"training needs {error.name}: pip install 'attendant[train]'")
+    if threads:
+        torch.set_num_threads(threads)
+    try:
+        settings = read_config(config)
+        Trainer(settings, data, output or Path("build/runs") / settings.name).run()
+    except ConfigError as error:
+        _fail(f"{config} cannot be used:", *(f"  {problem}" for problem in error.problems))
+    except (OSError, ValueError) as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        click.echo("stopped; the same command goes on from the last validation", err=True)
+        sys.exit(130)
+
+
+def _fail(*lines: str) -> None:
+    for line in lines:
+        click.echo(line, err=True)
+    sys.exit(2)

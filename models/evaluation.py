@@ -1,0 +1,70 @@
+"""Quality of translations and of language models, per origin of the test sentences."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sacrebleu.metrics import BLEU, CHRF
+
+from models.data.corpus import Pair
+
+Translate = Callable[[list[str]], list[str]]
+
+
+@dataclass(frozen=True)
+class Score:
+    """sacreBLEU and chrF of one part of a test set."""
+
+    origin: str
+    sentences: int
+    bleu: float
+    chrf: float
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """Scores per origin (largest first, the whole mix never alone), and the metrics' signatures."""
+
+    scores: list[Score]
+    bleu_signature: str
+    chrf_signature: str
+
+    def as_json(self) -> dict:
+        return {
+            "scores": [vars(score) for score in self.scores],
+            "bleu_signature": self.bleu_signature,
+            "chrf_signature": self.chrf_signature,
+        }
+
+    def as_table(self) -> str:
+        """A Markdown table."""
+        rows = ["| source | sentences | BLEU | chrF |", "|---|---:|---:|---:|"]
+        rows += [
+            f"| {s.origin} | {s.sentences} | {s.bleu:.1f} | {s.chrf:.1f} |" for s in self.scores
+        ]
+        return "\n".join(rows)
+
+
+def score(pairs: list[Pair], hypotheses: list[str]) -> TestResult:
+    """Compare hypotheses with the targets of `pairs`, origin by origin."""
+    bleu, chrf = BLEU(), CHRF()
+    scores = []
+    for origin in sorted({p.origin for p in pairs}):
+        lines = [
+            (h, p.target) for p, h in zip(pairs, hypotheses, strict=True) if p.origin == origin
+        ]
+        ours, references = [h for h, _ in lines], [[r for _, r in lines]]
+        scores.append(
+            Score(
+                origin,
+                len(lines),
+                round(bleu.corpus_score(ours, references).score, 2),
+                round(chrf.corpus_score(ours, references).score, 2),
+            )
+        )
+    scores.sort(key=lambda s: -s.sentences)
+    return TestResult(scores, str(bleu.get_signature()), str(chrf.get_signature()))
+
+
+def evaluate(pairs: list[Pair], translate: Translate) -> TestResult:
+    """Translate the sources of `pairs` and score the result."""
+    return score(pairs, translate([p.source for p in pairs]))

@@ -1,0 +1,106 @@
+"""The model card of a finished run: what it is, what it was trained on, how good it is."""
+
+import json
+import math
+import shutil
+
+from tokenizers import Tokenizer
+from torch import nn
+
+from models.checkpoint import load_checkpoint
+from models.configs import LlamaConfig
+from models.data.corpus import Pair
+from models.data.tokenizer import encode_all
+from models.evaluation import TestResult, evaluate
+from models.registry import load_module
+from models.torch_loop import translate_all
+from models.training.config import TrainingConfig
+from models.training.prepare import Prepared
+from models.training.state import RunFolder
+from models.training.validation import loss
+
+QUALITY_FILE = "quality.json"
+
+
+def write_card(
+    config: TrainingConfig, prepared: Prepared, test: list[Pair], run: RunFolder
+) -> None:
+    """Evaluate the finished checkpoint and put `README.md`, `quality.json` and the curve by it."""
+    module = load_module(load_checkpoint(run.checkpoint))
+    if isinstance(config.model, LlamaConfig):
+        quality, scores = _language_model_quality(module, prepared, config)
+    else:
+        result = evaluate(test, lambda texts: translate(module, prepared.tokenizer, texts))
+        quality, scores = result.as_json(), _translation_scores(result)
+    (run.checkpoint / QUALITY_FILE).write_text(json.dumps(quality, indent=2) + "\n")
+    shutil.copyfile(run.curve, run.checkpoint / run.curve.name)
+    text = _card(config, scores, run.rows(), sum(p.numel() for p in module.parameters()))
+    (run.checkpoint / "README.md").write_text(text, encoding="utf-8")
+
+
+def translate(module: nn.Module, tokenizer: Tokenizer, texts: list[str]) -> list[str]:
+    """Greedy translations with the plain torch loop."""
+    sources = encode_all(tokenizer, texts)
+    rows = translate_all(module, sources, module.config.max_target_tokens - 1, batch_size=64)
+    return tokenizer.decode_batch(rows)
+
+
+def _translation_scores(result: TestResult) -> str:
+    return (
+        f"Greedy decoding, sentence by sentence, scored per source:\n\n{result.as_table()}\n\n"
+        f"BLEU `{result.bleu_signature}`, chrF `{result.chrf_signature}`."
+    )
+
+
+def _language_model_quality(
+    module: nn.Module, prepared: Prepared, config: TrainingConfig
+) -> tuple[dict, str]:
+    """Perplexity per token and bits per byte (which do not depend on the tokenizer)."""
+    nats = loss(module, prepared.dev, config.run.tokens_per_batch)
+    stream = prepared.dev.stream.tolist()  # type: ignore[attr-defined]
+    num_bytes = len(prepared.tokenizer.decode(stream, skip_special_tokens=True).encode())
+    bits = nats / math.log(2) * len(stream) / num_bytes
+    quality = {"perplexity": round(math.exp(nats), 2), "bits_per_byte": round(bits, 3)}
+    scores = (
+        f"On the held-out documents ({num_bytes:,} bytes, {len(stream):,} tokens): perplexity "
+        f"{quality['perplexity']} per token, {quality['bits_per_byte']} bits per byte."
+    )
+    return quality, scores
+
+
+def _card(config: TrainingConfig, scores: str, rows: list[dict], num_parameters: int) -> str:
+    card, last = config.card, rows[-1]
+    sizes = config.model.model_dump(exclude={"architecture", "task"})
+    return f"""# {card.title or config.name}
+
+{card.about.strip()}
+
+{num_parameters / 1e6:.1f} M parameters, stored in fp16. {
+        ", ".join(
+            f"{key} {value}" for key, value in sizes.items() if isinstance(value, int | float | str)
+        )
+    }.
+
+## Data
+
+{card.data.strip()}
+
+## Quality
+
+{scores}
+
+## Training
+
+`attendant train models/recipes/{config.name}.toml`: {last["step"]:,} steps of up to
+{config.run.tokens_per_batch:,} tokens in {last["minutes"]:.0f} minutes of two shared CPU cores
+({config.run.precision}), {config.optimizer.name}, learning rate {config.optimizer.learning_rate:g},
+label smoothing {config.run.label_smoothing:g}. Loss on held-out text {
+        last["dev_loss"]
+    } nats a token.
+
+![loss curve](curve.png)
+
+## Licence
+
+{card.licence.strip()}
+"""
