@@ -1,0 +1,89 @@
+"""Layers that the families share, as ONNX nodes in one graph and one precision.
+
+Every layer keeps rows apart: what a row yields never depends on the batch size, on padding or on
+the other rows. The tests hold this to the bit.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from export.graph import Array, GraphWriter, Value
+from export.quantise import RowQuantiser
+from export.weights import Weights
+from serving.bundle.manifest import Precision
+
+DTYPES = {Precision.FP32: "float32", Precision.FP16: "float16", Precision.INT8: "float32"}
+WINDOW = 32  # how many of the best tokens the step graph returns
+
+
+class Layers:
+    """Adds layers to ``graph``; weights come from ``weights`` by state-dict name."""
+
+    def __init__(self, graph: GraphWriter, weights: Weights, precision: Precision) -> None:
+        self.graph = graph
+        self.op = graph.op
+        self.weights = weights
+        self.dtype = DTYPES[precision]
+        self._quantiser = RowQuantiser(graph) if precision is Precision.INT8 else None
+
+    def float_weight(self, name: str, array: Array) -> Value:
+        return self.graph.weight(name, array.astype(self.dtype))
+
+    def project(self, x: Value, name: str, weight: Array, bias: Array | None = None) -> Value:
+        """x [..., in] times weight [out, in] transposed, plus bias [out] -> [..., out]."""
+        if self._quantiser is not None:
+            y = self._quantiser.linear(x, name, weight)
+        else:
+            y = self.op.MatMul(x, self.float_weight(f"{name}.transposed", weight.T))
+        if bias is None:
+            return y
+        return self.op.Add(y, self.float_weight(f"{name}.bias", bias))
+
+    def linear(
+        self, x: Value, names: Sequence[str], in_dim: int, out_dims: Sequence[int], *, bias: bool
+    ) -> Value:
+        """The linear layers ``names`` of one input, side by side -> [..., sum(out_dims)]."""
+        sizes = list(zip(names, out_dims, strict=True))
+        take = self.weights.take
+        weight = np.concatenate([take(f"{name}.weight", out, in_dim) for name, out in sizes])
+        biases = [take(f"{name}.bias", out) for name, out in sizes] if bias else None
+        joined = np.concatenate(biases) if biases is not None else None
+        return self.project(x, "+".join(names), weight, joined)
+
+    def embed(self, ids: Value, name: str, num_rows: int, dim: int, scale: float = 1.0) -> Value:
+        """Rows of an embedding times ``scale``, which is folded into the table."""
+        table = self.weights.take(f"{name}.weight", num_rows, dim) * np.float32(scale)
+        return self.lookup(ids, f"{name}.table", table)
+
+    def lookup(self, ids: Value, name: str, table: Array) -> Value:
+        return self.op.Gather(self.float_weight(name, table), ids)
+
+    def layer_norm(self, x: Value, name: str, dim: int) -> Value:
+        scale = self.float_weight(f"{name}.weight", self.weights.take(f"{name}.weight", dim))
+        bias = self.float_weight(f"{name}.bias", self.weights.take(f"{name}.bias", dim))
+        return self.op.LayerNormalization(x, scale, bias, axis=-1, epsilon=1e-5)
+
+    def rms_norm(self, x: Value, name: str, dim: int, epsilon: float) -> Value:
+        scale = self.float_weight(f"{name}.weight", self.weights.take(f"{name}.weight", dim))
+        return self.op.SimplifiedLayerNormalization(
+            x, scale, axis=-1, epsilon=epsilon, stash_type=1
+        )
+
+    def last_position(self, x: Value, past_lengths: Value, total_lengths: Value) -> Value:
+        """Each row's last real position: x [batch, tokens, dim] -> [batch, dim]."""
+        num_new = self.op.Sub(total_lengths, past_lengths)
+        last = self.op.Cast(self.op.Sub(num_new, self.graph.constant(1, "int32")), to=7)
+        index = self.op.Unsqueeze(last, self.graph.ints(1))
+        return self.op.GatherND(x, index, batch_dims=1)
+
+    def choose(self, logits: Value, vocab_size: int) -> None:
+        """The step graph's outputs: log-probabilities [batch, vocab] and the best of them."""
+        if self.dtype != "float32":
+            logits = self.op.Cast(logits, to=1)
+        window = min(WINDOW, vocab_size)
+        logp = self.op.LogSoftmax(logits, axis=-1)
+        top_logp, top_ids = self.op.TopK(logp, self.graph.ints(window), axis=-1, _outputs=2)
+        self.graph.output("logp", logp, "float32", (vocab_size,))
+        self.graph.output("top_logp", top_logp, "float32", (window,))
+        self.graph.output("top_ids", top_ids, "int64", (window,))

@@ -1,0 +1,20 @@
+"""What a family's builder returns: its graphs and states, before they are written to a folder."""
+
+from dataclasses import dataclass
+
+from export.graph import GraphWriter
+from serving.bundle.manifest import Limits, StateSpec, Tokens
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    graphs: tuple[GraphWriter, ...]  # encode, if there is a source, and step
+    states: tuple[StateSpec, ...]
+    tokens: Tokens
+    limits: Limits
+
+    @property
+    def window(self) -> int:
+        """How many of the best tokens the step graph returns."""
+        outputs = self.graphs[-1].spec("").outputs
+        return next(int(spec.shape[-1]) for spec in outputs if spec.name == "top_ids")

@@ -1,0 +1,93 @@
+"""Runs a bundle's graphs on a fixed set of rows, all in step: for verification, not for serving.
+
+The engine schedules; this only binds. Teacher forcing needs every row's log-probabilities at every
+position, which no request can ask of the engine.
+"""
+
+import numpy as np
+
+from export.graph import Array
+from serving.bundle.manifest import BATCH, LENGTH, SOURCE, Shape, StateKind
+from serving.bundle.opening import Bundle
+from serving.engine.config import EngineConfig
+from serving.engine.runner import Graph
+from serving.engine.session import open_graphs
+
+SPAN_MULTIPLE = 16
+
+
+class Rows:
+    """States of ``sources`` side by side; without sources, ``num_rows`` empty ones."""
+
+    def __init__(
+        self, bundle: Bundle, sources: list[list[int]], *, span: int = 0, threads: int = 1
+    ) -> None:
+        """``span`` is the padded source length; by default the least that fits."""
+        self._bundle, self._manifest = bundle, bundle.manifest
+        self._graphs = open_graphs(bundle, EngineConfig(threads=threads))
+        longest = max(map(len, sources))
+        self._sizes = {
+            BATCH: len(sources),
+            SOURCE: span or -(-longest // SPAN_MULTIPLE) * SPAN_MULTIPLE,
+            LENGTH: bundle.manifest.limits.max_target_tokens,
+        }
+        self._lengths = np.zeros(len(sources), np.int32)
+        self._source_lengths = np.array([len(source) for source in sources], np.int32)
+        self.states = {
+            state.name: np.zeros(self._shape((BATCH, *state.shape)), state.dtype)
+            for state in self._manifest.states
+        }
+        if self._graphs.encode is not None:
+            self._encode(self._graphs.encode, sources)
+
+    def read(self, ids: list[list[int]]) -> Array:
+        """Append each row's new ids; log-probabilities after the last of them [batch, vocab]."""
+        lengths = np.array([len(row) for row in ids], np.int32)
+        past, total = self._lengths, self._lengths + lengths
+        self._lengths = total
+        given = {
+            "ids": _pad(ids, int(lengths.max()), self._manifest.tokens.pad),
+            "past_lengths": past,
+            "total_lengths": total,
+            "source_lengths": self._source_lengths,
+        }
+        return self._step(given)
+
+    def score(self, targets: list[list[int]]) -> Array:
+        """Log-probabilities after every id of equally long targets [batch, length, vocab]."""
+        columns = zip(*targets, strict=True)
+        return np.stack([self.read([[i] for i in column]) for column in columns], axis=1)
+
+    def _encode(self, encode: Graph, sources: list[list[int]]) -> None:
+        ids = _pad(sources, self._sizes[SOURCE], self._manifest.tokens.pad)
+        inputs = {"source_ids": ids, "source_lengths": self._source_lengths}
+        outputs = self._manifest.graphs["encode"].outputs
+        encode.bind(inputs, {spec.name: self.states[spec.name] for spec in outputs})()
+
+    def _step(self, given: dict[str, Array]) -> Array:
+        spec = self._manifest.graphs["step"]
+        following = {
+            state.name: array if state.kind is StateKind.APPEND else np.empty_like(array)
+            for state in self._manifest.states
+            if state.kind is not StateKind.CONSTANT
+            for array in [self.states[state.name]]
+        }
+        available = self.states | given
+        inputs = {tensor.name: available[tensor.name] for tensor in spec.inputs}
+        outputs = {f"{name}.next": array for name, array in following.items()}
+        for tensor in spec.outputs:
+            if tensor.name not in outputs:
+                outputs[tensor.name] = np.empty(self._shape(tensor.shape), tensor.dtype)
+        self._graphs.step.bind(inputs, outputs)()
+        self.states.update(following)
+        return outputs["logp"]
+
+    def _shape(self, shape: Shape) -> tuple[int, ...]:
+        return tuple(self._sizes[axis] if isinstance(axis, str) else axis for axis in shape)
+
+
+def _pad(rows: list[list[int]], length: int, pad: int) -> Array:
+    padded = np.full((len(rows), length), pad, np.int64)
+    for row, ids in zip(padded, rows, strict=True):
+        row[: len(ids)] = ids
+    return padded

@@ -1,0 +1,27 @@
+"""What the sequence-to-sequence families share: the source's inputs, special tokens and limits."""
+
+from export.graph import GraphWriter, Value
+from models.configs import TranslationModelConfig
+from serving.bundle.manifest import SOURCE, Limits, Tokens
+
+
+def source_inputs(graph: GraphWriter) -> tuple[Value, Value]:
+    """``source_ids`` [batch, source] and ``source_lengths`` [batch]."""
+    ids = graph.input("source_ids", "int64", (SOURCE,))
+    return ids, graph.input("source_lengths", "int32", ())
+
+
+def translation_tokens(config: TranslationModelConfig) -> Tokens:
+    return Tokens(
+        pad=config.pad_id,
+        bos=config.bos_id,
+        eos=config.eos_id,
+        source_prefix=(),
+        source_suffix=(config.eos_id,),
+        prompt_prefix=(config.bos_id,),
+        stop=(config.eos_id,),
+    )
+
+
+def translation_limits(config: TranslationModelConfig) -> Limits:
+    return Limits(config.max_source_tokens, config.max_target_tokens)

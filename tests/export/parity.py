@@ -1,0 +1,54 @@
+"""Compares bundles with the torch modules they came from, on random ids."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from export.rows import Rows
+from serving.bundle.opening import open_bundle
+
+NUM_IDS = 259  # of the byte tokenizer
+
+
+@dataclass(frozen=True)
+class Examples:
+    sources: list[list[int]]  # with </s>; all empty for language models
+    targets: list[list[int]]  # with <s>, equally long
+
+
+def random_ids(random: np.random.Generator, length: int) -> list[int]:
+    return [int(i) for i in random.integers(3, NUM_IDS, length)]
+
+
+def examples_of(
+    architecture: str, lengths: tuple[int, ...] = (17, 1, 40, 6), num_steps: int = 12
+) -> Examples:
+    """Random sources of these lengths (none for a language model), each with its own target."""
+    random = np.random.default_rng(len(lengths))
+    sources = [[*random_ids(random, length), 2] for length in lengths]
+    targets = [[1, *random_ids(random, num_steps - 1)] for _ in sources]
+    return Examples([[] for _ in sources] if architecture == "llama" else sources, targets)
+
+
+def largest_error(bundle: Path, checkpoint: Path, examples: Examples) -> float:
+    """Of log-probabilities, the bundle's step by step against torch's all at once."""
+    found = Rows(open_bundle(bundle), examples.sources).score(examples.targets)
+    return float(np.abs(found - torch_log_probabilities(checkpoint, examples)).max())
+
+
+def torch_log_probabilities(checkpoint: Path, examples: Examples) -> np.ndarray:
+    import torch
+
+    from models.batch import Batch
+    from models.checkpoint import load_checkpoint
+    from models.registry import load_module
+    from models.torch_loop import teacher_forced_log_probabilities
+
+    module = load_module(load_checkpoint(checkpoint))
+    found = []
+    for source, target in zip(examples.sources, examples.targets, strict=True):
+        ids = torch.tensor([target])
+        sources = (torch.tensor([source]), torch.tensor([len(source)])) if source else (None, None)
+        found.append(teacher_forced_log_probabilities(module, Batch(*sources, ids, ids)))
+    return torch.cat(found).numpy()

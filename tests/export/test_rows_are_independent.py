@@ -1,0 +1,63 @@
+"""A row's bits do not depend on batch size, padding, neighbours or what lies beyond its source."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from export.exporting import BUILDERS
+from export.rows import Rows
+from serving.bundle.manifest import SOURCE, Precision
+from serving.bundle.opening import Bundle, open_bundle
+from tests.export.parity import Examples, examples_of
+from tests.tiny import tiny_bundle
+
+LENGTHS = (17, 1, 40, 6, 16, 15, 31, 60, 3)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("bundles")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
+@pytest.mark.parametrize("architecture", sorted(BUILDERS))
+def test_rows_are_the_same_alone_and_in_company(
+    folder: Path, architecture: str, precision: Precision, threads: int
+) -> None:
+    # Sizes that are no multiples of the vector width, and enough work for two threads.
+    bundle = open_bundle(tiny_bundle(architecture, folder, precision))
+    examples = examples_of(architecture, LENGTHS)
+    alone = [run(bundle, examples, [row], 0, threads) for row in range(len(LENGTHS))]
+    everyone = list(range(len(LENGTHS)))
+    for rows, span in ((everyone, 0), (everyone[::-1], 96), ([1, 3, 8], 48), ([0, 5], 32)):
+        for row, found in zip(rows, run(bundle, examples, rows, span, threads), strict=True):
+            (expected,) = alone[row]
+            for name, array in expected.items():
+                assert np.array_equal(array, found[name]), (name, rows, row, span)
+
+
+def run(
+    bundle: Bundle, examples: Examples, chosen: list[int], span: int, threads: int
+) -> list[dict[str, np.ndarray]]:
+    """Encoded states (real positions only) and log-probabilities of each chosen row."""
+    sources = [examples.sources[row] for row in chosen]
+    rows = Rows(bundle, sources, span=span, threads=threads)
+    found = [real_positions(bundle, rows, index, len(s)) for index, s in enumerate(sources)]
+    scores = rows.score([examples.targets[row] for row in chosen])
+    return [states | {"logp": logp} for states, logp in zip(found, scores, strict=True)]
+
+
+def real_positions(bundle: Bundle, rows: Rows, row: int, length: int) -> dict[str, np.ndarray]:
+    """Copies of the row's states; what lies beyond its source becomes loud garbage."""
+    found = {}
+    for state in bundle.manifest.states:
+        array = rows.states[state.name][row]
+        if SOURCE in state.shape:
+            axis = state.shape.index(SOURCE)
+            array = np.moveaxis(array, axis, 0)
+            array[length:] = np.random.default_rng(row).standard_normal(array[length:].shape) * 1e4
+            array = array[:length]
+        found[state.name] = array.copy()
+    return found

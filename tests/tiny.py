@@ -1,0 +1,83 @@
+"""Tiny random checkpoints and bundles of every family, made in moments and without torch.
+
+    bundle = open_bundle(tiny_bundle("transformer", tmp_path, Precision.INT8))
+
+The builders themselves say which weights they want; each gets random values of a trained size.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from export.exporting import BUILDERS, export_checkpoint
+from export.weights import Weights
+from models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from models.configs import MODEL_CONFIG
+from serving.bundle.manifest import Precision
+
+SPECIAL_TOKENS = ("<pad>", "<s>", "</s>")
+TRANSLATION = {"max_source_tokens": 96, "max_target_tokens": 48}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "transformer": TRANSLATION
+    | {"d_model": 32, "num_heads": 4, "ffn_dim": 64, "encoder_layers": 2, "decoder_layers": 2},
+    "bahdanau": TRANSLATION
+    | {"embedding_dim": 24, "hidden_dim": 32, "attention_dim": 40, "readout_dim": 24},
+    "llama": {"d_model": 32, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "ffn_dim": 48}
+    | {"context_length": 64},
+}
+
+
+class RandomWeights(Weights):
+    """Gives every weight that is asked for, and keeps what it gave."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__({})
+        self.arrays: dict[str, np.ndarray] = {}
+        self._random = np.random.default_rng(seed)
+
+    def take(self, name: str, *shape: int) -> np.ndarray:
+        if name not in self.arrays:
+            self.arrays[name] = self._draw(name, shape)
+        return self.arrays[name]
+
+    def _draw(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        values = self._random.standard_normal(shape) / np.sqrt(shape[-1])
+        if len(shape) == 1:
+            values = self._random.standard_normal(shape) * 0.1
+        if "norm" in name and name.endswith("weight"):
+            values += 1
+        return values.astype(np.float32)
+
+
+def byte_tokenizer() -> Tokenizer:
+    """Byte-level BPE without merges: ids 3..258 are the bytes."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {token: i for i, token in enumerate([*SPECIAL_TOKENS, *alphabet])}
+    tokenizer = Tokenizer(models.BPE(vocab, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+    return tokenizer
+
+
+def tiny_checkpoint(architecture: str, folder: Path, seed: int = 0, **changes: Any) -> Checkpoint:
+    """A random checkpoint of the family; ``changes`` override its tiny configuration."""
+    tokenizer = byte_tokenizer()
+    sizes = {"vocab_size": tokenizer.get_vocab_size(), **CONFIGS[architecture], **changes}
+    config = MODEL_CONFIG.validate_python({"architecture": architecture, **sizes})
+    weights = RandomWeights(seed)
+    BUILDERS[architecture](config, weights, Precision.FP32)
+    save_checkpoint(folder, config, weights.arrays, tokenizer.to_str())
+    return load_checkpoint(folder)
+
+
+def tiny_bundle(
+    architecture: str, folder: Path, precision: Precision, seed: int = 0, **changes: Any
+) -> Path:
+    """A bundle of a random checkpoint, in ``folder / "<architecture>-<precision>"``."""
+    checkpoint = tiny_checkpoint(architecture, folder / architecture, seed, **changes)
+    bundle = folder / f"{architecture}-{precision}"
+    export_checkpoint(checkpoint, bundle, precision, name=architecture)
+    return bundle
