@@ -6,6 +6,7 @@ AttendantError
 │   └── ConfigError     a server configuration that makes no sense
 ├── DeviceError         the device asked for is not there
 ├── RequestError        the caller's mistake: names the field and the value
+│   ├── TooLarge        more than any request may carry
 │   └── ModelNotFound   no such model here
 ├── Overloaded          the waiting queue is full: try again later
 └── EngineError         our side failed while serving a request
@@ -51,6 +52,10 @@ class RequestError(AttendantError):
         self.field = field
         self.value = value
         self.message = message
+
+
+class TooLarge(RequestError):
+    """More than any request may carry."""
 
 
 class ModelNotFound(RequestError):

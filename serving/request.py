@@ -1,7 +1,8 @@
 """What the engine is asked and what it answers, in token ids.
 
-Pipelines build a `GenerationRequest` and read events: any number of `TokenEvent`, then exactly one final event
-(`FinishedEvent`, `FailedEvent` or `AbortedEvent`). Nothing here knows text, models or HTTP.
+Pipelines build a `GenerationRequest` and read events: any number of `TokenEvent`, then exactly one
+final event (`FinishedEvent`, `FailedEvent` or `AbortedEvent`). Nothing here knows text, models or
+HTTP.
 """
 
 import math
@@ -12,6 +13,22 @@ from serving.errors import RequestError
 
 MAX_SEED = 2**64 - 1
 MAX_LOGPROBS = 20
+
+
+def _require_integer(field: str, value: object, low: int, high: int | None = None) -> None:
+    in_range = f"at least {low}" if high is None else f"between {low} and {high}"
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise RequestError(field, value, f"must be an integer {in_range}")
+    if value < low or (high is not None and value > high):
+        raise RequestError(field, value, f"must be {in_range}")
+
+
+def _require_number(field: str, value: object, low: float, high: float) -> None:
+    message = f"must be a number between {low:g} and {high:g}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RequestError(field, value, message)
+    if not math.isfinite(value) or not low <= value <= high:
+        raise RequestError(field, value, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,19 +143,3 @@ Event = TokenEvent | FinishedEvent | FailedEvent | AbortedEvent
 
 def is_final(event: Event) -> bool:
     return type(event) is not TokenEvent
-
-
-def _require_integer(field: str, value: object, low: int, high: int | None = None) -> None:
-    in_range = f"at least {low}" if high is None else f"between {low} and {high}"
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise RequestError(field, value, f"must be an integer {in_range}")
-    if value < low or (high is not None and value > high):
-        raise RequestError(field, value, f"must be {in_range}")
-
-
-def _require_number(field: str, value: object, low: float, high: float) -> None:
-    message = f"must be a number between {low:g} and {high:g}"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RequestError(field, value, message)
-    if not math.isfinite(value) or not low <= value <= high:
-        raise RequestError(field, value, message)

@@ -1,0 +1,59 @@
+"""What one step took and did, and what the engine holds: numbers for metrics and benchmarks."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from serving.engine.generation import Generation
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Now. kv_bytes: what the states of the rows in use fill."""
+
+    num_waiting: int
+    num_rows: int
+    num_slots: int
+    kv_bytes: int
+
+
+@dataclass(slots=True)
+class StepReport:
+    """One step. Phases: encode, prefill, decode; what is left of its time is the host's.
+
+    num_rows: rows of the decoding run; 0 if there was none.
+    num_source_tokens, num_padded_tokens: encoded in this step, without and with padding.
+    queue_seconds: how long each request that joined in this step had waited.
+    """
+
+    phase_seconds: dict[str, float] = field(default_factory=dict)
+    num_rows: int = 0
+    num_source_tokens: int = 0
+    num_padded_tokens: int = 0
+    num_prefilled_tokens: int = 0
+    queue_seconds: list[float] = field(default_factory=list)
+
+    def encoded(self, group: list[Generation], span: int, started: float) -> None:
+        self.queue_seconds += [started - generation.submitted_at for generation in group]
+        self.num_source_tokens += sum(generation.num_source_tokens for generation in group)
+        self.num_padded_tokens += span * len(group)
+        if span:
+            self._add_seconds("encode", started)
+
+    def prefilled(self, generation: Generation, started: float) -> None:
+        self.num_prefilled_tokens += len(generation.prompt_ids) - 1
+        self._add_seconds("prefill", started)
+
+    def decoded(self, num_rows: int, started: float) -> None:
+        self.num_rows = num_rows
+        self._add_seconds("decode", started)
+
+    def _add_seconds(self, phase: str, started: float) -> None:
+        elapsed = time.perf_counter() - started
+        self.phase_seconds[phase] = self.phase_seconds.get(phase, 0.0) + elapsed
+
+
+class EngineObserver(Protocol):
+    """Told of every step, on the engine's thread, which it must not hold up."""
+
+    def on_step(self, report: StepReport, stats: EngineStats, step_seconds: float) -> None: ...

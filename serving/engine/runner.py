@@ -1,0 +1,166 @@
+"""Runs a bundle's graphs over the slot store: encode, prefill and step.
+
+Everything a graph reads or writes is bound to it once per shape and kept, so that a decoding step
+is one call. The runner knows rows and tensors; it does not know requests, and no architecture.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Protocol
+
+import numpy as np
+
+from serving.bundle.manifest import SOURCE, Manifest, TensorSpec
+from serving.engine.batch import Batch
+from serving.engine.config import EngineConfig
+from serving.engine.memory import Array, Memory
+from serving.engine.search import Scores
+from serving.engine.states import Layout, StateStore, max_span
+
+Run = Callable[[], None]
+
+
+class Graph(Protocol):
+    def bind(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
+        """A call that runs the graph on what these arrays hold at that time, in place."""
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """A bundle's graphs, loaded, and the memory that their states live in."""
+
+    step: Graph
+    encode: Graph | None
+    memory: Memory
+
+
+class Runner:
+    def __init__(
+        self, manifest: Manifest, graphs: Graphs, batch: Batch, config: EngineConfig
+    ) -> None:
+        self.states = StateStore(manifest, batch.slots, graphs.memory)
+        self._batch = batch
+        self._encoder = Encoder(manifest, graphs, batch.slots, config) if graphs.encode else None
+        self._step = graphs.step
+        step = manifest.graphs["step"]
+        self._input_names = {spec.name for spec in step.inputs}
+        ids = next(spec for spec in step.inputs if spec.name == "ids")
+        self._chunk = 1 if ids.shape[1] == 1 else config.prefill_chunk
+        self._scores = Scores(
+            logp=np.zeros((batch.slots, manifest.vocab_size), np.float32),
+            top_logp=np.zeros((batch.slots, manifest.window), np.float32),
+            top_ids=np.zeros((batch.slots, manifest.window), np.int64),
+        )
+        self._bound: dict[tuple[int, Layout], Run] = {}
+
+    def encode(self, first_row: int, sources: Sequence[tuple[int, ...] | None], span: int) -> None:
+        """Set the states of new rows from their sources, padded to `span`; zero them where there
+        are none.
+        """
+        encoded: dict[str, Array] = {}
+        if self._encoder is not None:
+            encoded = self._encoder.run([source or () for source in sources], span)
+        self.states.admit(first_row, len(sources), encoded)
+
+    def prefill(self, row: int, token_ids: Sequence[int]) -> None:
+        """Run tokens through one row's states, in chunks of the graph's choosing."""
+        for start in range(0, len(token_ids), self._chunk):
+            self._prefill_chunk(row, start, token_ids[start : start + self._chunk])
+            self.states.settle(row)
+
+    def _prefill_chunk(self, row: int, num_past: int, token_ids: Sequence[int]) -> None:
+        lengths = np.array([num_past, num_past + len(token_ids)], np.int32)
+        inputs: dict[str, Array] = {
+            "ids": np.array([token_ids], np.int64),
+            "past_lengths": lengths[:1],
+            "total_lengths": lengths[1:],
+            "source_lengths": self._batch.source_lengths[row : row + 1],
+        }
+        self._bind(row, row + 1, inputs)()
+
+    def step(self, num_rows: int) -> Scores:
+        """One more token for the rows [0, num_rows). The next step overwrites the scores."""
+        key = (num_rows, self.states.layout)
+        run = self._bound.get(key)
+        if run is None:
+            run = self._bound[key] = self._bind(0, num_rows, self._decode_inputs(num_rows))
+        run()
+        self.states.flip()
+        scores = self._scores
+        return Scores(scores.logp[:num_rows], scores.top_logp[:num_rows], scores.top_ids[:num_rows])
+
+    def _decode_inputs(self, num_rows: int) -> dict[str, Array]:
+        batch = self._batch
+        return {
+            "ids": batch.ids[:num_rows],
+            "past_lengths": batch.past_lengths[:num_rows],
+            "total_lengths": batch.total_lengths[:num_rows],
+            "source_lengths": batch.source_lengths[:num_rows],
+        }
+
+    def _bind(self, first: int, last: int, inputs: dict[str, Array]) -> Run:
+        inputs = {name: array for name, array in inputs.items() if name in self._input_names}
+        outputs = {
+            "logp": self._scores.logp[first:last],
+            "top_logp": self._scores.top_logp[first:last],
+            "top_ids": self._scores.top_ids[first:last],
+        }
+        return self._step.bind(
+            inputs | self.states.inputs(first, last), outputs | self.states.outputs(first, last)
+        )
+
+
+class Encoder:
+    """The encode graph and the scratch memory that it writes to; every run overwrites the last
+    one's.
+    """
+
+    def __init__(
+        self, manifest: Manifest, graphs: Graphs, slots: int, config: EngineConfig
+    ) -> None:
+        assert graphs.encode is not None
+        self._graph = graphs.encode
+        self._specs = manifest.graphs["encode"].outputs
+        self._pad = manifest.tokens.pad
+        max_tokens = max(config.max_encode_tokens, max_span(manifest))
+        self._scratch = {
+            spec.name: graphs.memory.zeros((_scratch_size(spec, slots, max_tokens),), spec.dtype)
+            for spec in self._specs
+        }
+        self._bound: dict[tuple[int, int], EncodeBinding] = {}
+
+    def run(self, sources: Sequence[tuple[int, ...]], span: int) -> dict[str, Array]:
+        key = (len(sources), span)
+        if key not in self._bound:
+            self._bound[key] = self._bind(*key)
+        bound = self._bound[key]
+        bound.ids[...] = self._pad
+        for row, source in enumerate(sources):
+            bound.ids[row, : len(source)] = source
+            bound.lengths[row] = len(source)
+        bound.run()
+        return bound.outputs
+
+    def _bind(self, num_rows: int, span: int) -> "EncodeBinding":
+        ids = np.zeros((num_rows, span), np.int64)
+        lengths = np.zeros(num_rows, np.int32)
+        outputs: dict[str, Array] = {}
+        for spec in self._specs:
+            shape = (num_rows, *(span if axis == SOURCE else int(axis) for axis in spec.shape[1:]))
+            outputs[spec.name] = self._scratch[spec.name][: prod(shape)].reshape(shape)
+        run = self._graph.bind({"source_ids": ids, "source_lengths": lengths}, outputs)
+        return EncodeBinding(ids, lengths, outputs, run)
+
+
+@dataclass(frozen=True)
+class EncodeBinding:
+    ids: Array
+    lengths: Array
+    outputs: dict[str, Array]
+    run: Run
+
+
+def _scratch_size(spec: TensorSpec, slots: int, max_tokens: int) -> int:
+    num_rows = max_tokens if SOURCE in spec.shape else slots
+    return num_rows * prod(axis for axis in spec.shape[1:] if isinstance(axis, int))

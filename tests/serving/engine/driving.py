@@ -1,0 +1,50 @@
+"""Helpers that drive an engine to the end and gather what it said."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from serving.engine.engine import Engine
+from serving.request import Event, GenerationRequest, TokenEvent, is_final
+
+
+@dataclass
+class Story:
+    """All events of one request."""
+
+    tokens: list[TokenEvent] = field(default_factory=list)
+    final: Event | None = None
+
+    def add(self, event: Event) -> None:
+        assert self.final is None, f"{event} after the final event {self.final}"
+        if isinstance(event, TokenEvent):
+            self.tokens.append(event)
+        else:
+            assert is_final(event)
+            self.final = event
+
+    @property
+    def token_ids(self) -> list[int]:
+        return [event.token_id for event in self.tokens]
+
+    @property
+    def said(self) -> list[tuple[int, float]]:
+        """Bit for bit: a float32 survives the way to a Python float."""
+        return [(event.token_id, event.logprob) for event in self.tokens]
+
+
+def tell(stories: dict[str, Story], events: Iterable[Event]) -> None:
+    for event in events:
+        stories.setdefault(event.request_id, Story()).add(event)
+
+
+def run_all(engine: Engine, requests: Iterable[GenerationRequest]) -> dict[str, Story]:
+    stories: dict[str, Story] = {}
+    for request in requests:
+        engine.submit(request)
+    while engine.has_work:
+        tell(stories, engine.step())
+    return stories
+
+
+def run_alone(engine: Engine, request: GenerationRequest) -> Story:
+    return run_all(engine, [request])[request.request_id]
