@@ -65,13 +65,16 @@ class Engine:
         kv_bytes += int(batch.source_lengths[:rows].sum()) * size.per_source_token
         return EngineStats(self._scheduler.num_waiting, rows, batch.slots, kv_bytes)
 
-    def submit(self, request: GenerationRequest) -> None:
-        """Accept a request. Raises RequestError or Overloaded; then it has no events."""
-        if request.request_id in self._open:
-            raise RequestError("request_id", request.request_id, "is in use")
-        generation = self._rules.accept(request, time.perf_counter())
-        self._scheduler.add(generation, self._batch.num_free)
-        self._open[request.request_id] = generation
+    def submit(self, *requests: GenerationRequest) -> None:
+        """Accept requests, all or none. Raises RequestError or Overloaded; then none has events."""
+        now = time.perf_counter()
+        accepted: dict[str, Generation] = {}
+        for request in requests:
+            if request.request_id in self._open or request.request_id in accepted:
+                raise RequestError("request_id", request.request_id, "is in use")
+            accepted[request.request_id] = self._rules.accept(request, now)
+        self._scheduler.add(list(accepted.values()), self._batch.num_free)
+        self._open |= accepted
 
     def cancel(self, request_id: str) -> None:
         """End a request now; one that has ended already is left alone."""

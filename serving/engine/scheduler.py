@@ -24,11 +24,11 @@ class Scheduler:
     def num_waiting(self) -> int:
         return len(self._waiting)
 
-    def add(self, generation: Generation, num_free: int) -> None:
-        """Requests that free rows will take at the next step do not count as waiting."""
-        if len(self._waiting) >= self._config.max_waiting + num_free:
+    def add(self, generations: list[Generation], num_free: int) -> None:
+        """All or none. Requests that free rows can take do not count as waiting."""
+        if len(self._waiting) + len(generations) > self._config.max_waiting + num_free:
             raise Overloaded(len(self._waiting))
-        self._waiting.append(generation)
+        self._waiting.extend(generations)
 
     def remove(self, generation: Generation) -> bool:
         """Whether it was waiting."""

@@ -1,0 +1,165 @@
+"""The bridge: streams, bulk runs, cancelling by closing, shutting down."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+
+import pytest
+
+from serving.engine.bridge import AsyncEngine
+from serving.engine.config import EngineConfig
+from serving.engine.engine import Engine
+from serving.engine.measures import EngineStats, StepReport
+from serving.errors import EngineStopped, Overloaded, RequestError
+from serving.request import (
+    AbortedEvent,
+    FailedEvent,
+    FinishedEvent,
+    GenerationRequest,
+    SamplingParams,
+    TokenEvent,
+)
+from tests.serving.engine.driving import run_alone
+from tests.serving.engine.toy import Script, next_logp, toy_bundle, toy_graphs
+
+UNSTOPPED = next(i for i in range(3, 50) if int(next_logp((i,), (1,)).argmax()) != 2)
+
+
+class Watcher:
+    def __init__(self) -> None:
+        self.seen: list[tuple[StepReport, EngineStats]] = []
+
+    def on_step(self, report: StepReport, stats: EngineStats, step_seconds: float) -> None:
+        assert step_seconds >= sum(report.phase_seconds.values())
+        self.seen.append((report, stats))
+
+
+def new_engine(script: Script | None = None, **sizes: int) -> Engine:
+    config = EngineConfig(slots=sizes.pop("slots", 4), threads=1, **sizes)  # type: ignore[arg-type]
+    return Engine(toy_bundle(), config, toy_graphs(script))
+
+
+@asynccontextmanager
+async def serving(engine: Engine, watcher: Watcher | None = None) -> AsyncIterator[AsyncEngine]:
+    bridge = AsyncEngine(engine, watcher)
+    bridge.start()
+    try:
+        yield bridge
+    finally:
+        await bridge.shutdown()
+
+
+async def test_a_stream_tells_what_the_engine_says() -> None:
+    request = GenerationRequest("r", (3, 4, 5))
+    alone = run_alone(new_engine(), request)
+    async with serving(new_engine()) as bridge:
+        events = [event async for event in bridge.generate(request)]
+    assert [each.token_id for each in events if isinstance(each, TokenEvent)] == alone.token_ids
+    assert events[-1] == alone.final
+
+
+async def test_a_run_tells_the_events_of_every_request_in_order() -> None:
+    requests = [GenerationRequest(str(i), (3 + i, 4)) for i in range(30)]
+    async with serving(new_engine()) as bridge:
+        told = await bridge.run(requests)
+        assert await bridge.run([]) == []
+    for request, events in zip(requests, told, strict=True):
+        alone = run_alone(new_engine(), request)
+        assert events == [*alone.tokens, alone.final]
+
+
+async def test_many_callers_share_the_engine() -> None:
+    async def call(bridge: AsyncEngine, i: int) -> list[int]:
+        events = [event async for event in bridge.generate(GenerationRequest(str(i), (3 + i % 9,)))]
+        assert isinstance(events[-1], FinishedEvent)
+        return [each.token_id for each in events if isinstance(each, TokenEvent)]
+
+    async with serving(new_engine()) as bridge:
+        said = await asyncio.gather(*(call(bridge, i) for i in range(40)))
+    assert all(said[i] == said[i % 9] for i in range(40))
+
+
+async def test_closing_a_stream_cancels_its_request() -> None:
+    engine = new_engine()
+    async with serving(engine) as bridge:
+        async with aclosing(bridge.generate(GenerationRequest("r", (UNSTOPPED,)))) as stream:
+            await anext(stream)
+        await bridge.run([GenerationRequest("after", (4,))])
+        assert not engine.has_work
+        assert engine.stats().num_rows == 0
+
+
+async def test_cancelling_a_run_cancels_all_its_requests() -> None:
+    engine = new_engine(slots=1)
+    async with serving(engine) as bridge:
+        requests = [GenerationRequest(str(i), (UNSTOPPED,)) for i in range(200)]
+        task = asyncio.create_task(bridge.run(requests))
+        await bridge.run([])
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await bridge.run([GenerationRequest("after", (4,))])
+        assert not engine.has_work
+
+
+async def test_refusals_reach_the_caller_and_nobody_else() -> None:
+    async with serving(new_engine(slots=1, max_waiting=1)) as bridge:
+        with pytest.raises(RequestError, match="source_ids"):
+            await anext(bridge.generate(GenerationRequest("r", None)))
+        with pytest.raises(Overloaded):
+            await bridge.run([GenerationRequest(str(i), (3,)) for i in range(3)])
+        (events,) = await bridge.run([GenerationRequest("r", (3,))])
+        assert isinstance(events[-1], FinishedEvent)
+
+
+async def test_a_failure_ends_the_requests_concerned_and_the_engine_serves_on() -> None:
+    async with serving(new_engine(Script(poisoned_sources={49}))) as bridge:
+        (events,) = await bridge.run([GenerationRequest("bad", (49,))])
+        assert isinstance(events[-1], FailedEvent)
+        (events,) = await bridge.run([GenerationRequest("good", (3,))])
+        assert isinstance(events[-1], FinishedEvent)
+
+
+async def test_shutting_down_ends_everything() -> None:
+    bridge = AsyncEngine(new_engine(slots=1))
+    bridge.start()
+    requests = [GenerationRequest(str(i), (UNSTOPPED,)) for i in range(500)]
+    run = asyncio.create_task(bridge.run(requests))
+    await asyncio.sleep(0)
+    await bridge.shutdown()
+    told = await asyncio.wait_for(run, 10)
+    assert isinstance(told[-1][-1], AbortedEvent)
+    assert not bridge.is_alive
+    with pytest.raises(EngineStopped):
+        await bridge.run(requests)
+    await bridge.shutdown()
+
+
+async def test_if_the_thread_dies_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = new_engine()
+
+    def broken() -> None:
+        raise ValueError("a bug")
+
+    async with serving(engine) as bridge:
+        monkeypatch.setattr(engine, "step", broken)
+        (events,) = await asyncio.wait_for(bridge.run([GenerationRequest("r", (3,))]), 10)
+        assert isinstance(events[-1], FailedEvent)
+        assert not bridge.is_alive
+
+
+async def test_an_observer_sees_every_step() -> None:
+    watcher = Watcher()
+    sampling = SamplingParams(temperature=1.0, seed=3)
+    request = GenerationRequest("r", (3, 4, 5), prompt_ids=(6, 7), sampling=sampling)
+    async with serving(new_engine(), watcher) as bridge:
+        await bridge.run([request])
+    first, stats = watcher.seen[0]
+    assert set(first.phase_seconds) == {"encode", "prefill", "decode"}
+    assert (first.num_rows, first.num_source_tokens, first.num_padded_tokens) == (1, 3, 16)
+    assert first.num_prefilled_tokens == 2
+    assert len(first.queue_seconds) == 1
+    assert (stats.num_rows, stats.num_slots, stats.num_waiting) == (1, 4, 0)
+    # hidden twice and summary; past times history; source length times memory; all float32
+    assert stats.kv_bytes == 4 * ((2 * 4 + 1) + 3 * 2 * 3 + 3 * 2 * 3)
