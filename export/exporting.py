@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from export import transformer
+from export import bahdanau, transformer
 from export.model import ExportedModel
 from export.weights import Weights
 from export.write import atomic_folder, write_bundle
@@ -12,6 +12,7 @@ from models.checkpoint import Checkpoint
 from serving.bundle.manifest import Precision
 
 BUILDERS: dict[str, Callable[[Any, Weights, Precision], ExportedModel]] = {
+    "bahdanau": bahdanau.build,
     "transformer": transformer.build,
 }
 

@@ -74,7 +74,7 @@ class GraphWriter:
     def weight(self, name: str, array: Array) -> Value:
         """A named initializer; the second call with the same name gives the same value."""
         if name not in self._weights:
-            tensor = ir.tensor(np.ascontiguousarray(array), name=name)
+            tensor = ir.tensor(np.asarray(array, order="C"), name=name)
             self._weights[name] = self._builder.initializer(tensor, name=name)
         return self._weights[name]
 
