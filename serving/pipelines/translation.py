@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from serving.bundle.manifest import Manifest
 from serving.config import TextLimits
-from serving.errors import RequestError
+from serving.errors import RequestError, TooLarge
 from serving.pipelines.engine_port import EnginePort, raise_failure
 from serving.pipelines.jobs import ModelCard, Translation, TranslationJob
 from serving.request import Event, FinishedEvent, GenerationRequest, TokenEvent
@@ -74,7 +74,7 @@ class TranslationPipeline:
         segments = [segment for layout in layouts for segment in layout.segments]
         if len(segments) > self._max_segments:
             message = f"at most {self._max_segments} sentences a request, this has {len(segments)}"
-            raise RequestError("text", job.texts[0], message)
+            raise TooLarge("text", job.texts[0], message)
         encoded = self._tokenizer.encode_batch(segments)
         requests = [self._request(job, number, ids) for number, ids in enumerate(encoded)]
         return _Plan(layouts, requests)

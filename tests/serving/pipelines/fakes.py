@@ -11,6 +11,7 @@ from serving.pipelines.generation import GenerationPipeline
 from serving.pipelines.translation import TranslationPipeline
 from serving.request import (
     Event,
+    FailedEvent,
     FinishedEvent,
     FinishReason,
     GenerationRequest,
@@ -30,6 +31,7 @@ class FakeEngine:
 
     cancelled: ids of requests whose stream was closed before its end.
     gate: requests wait here before each token, when there is one.
+    fails_after: after so many tokens every request fails.
     """
 
     def __init__(self, script: Script, max_waiting: int = 10_000) -> None:
@@ -39,13 +41,18 @@ class FakeEngine:
         self.num_runs = 0
         self.cancelled: list[str] = []
         self.gate: asyncio.Event | None = None
+        self.fails_after: int | None = None
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         self.requests.append(request)
         ids = list(self.script(request))[: request.max_new_tokens]
         has_ended = False
         try:
-            for token_id in ids:
+            for number, token_id in enumerate(ids):
+                if number == self.fails_after:
+                    has_ended = True
+                    yield FailedEvent(request.request_id, ValueError("scripted"))
+                    return
                 if self.gate is not None:
                     await self.gate.wait()
                 await asyncio.sleep(0)

@@ -1,0 +1,29 @@
+"""All protocols as one ASGI application."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from serving.api import libretranslate, openai, operations
+from serving.api.errors import install_error_handlers
+from serving.api.services import Services
+
+_ErrorBody = Callable[[int, Exception], dict[str, Any]]
+
+
+def create_app(services: Services) -> FastAPI:
+    app = FastAPI(title="Attendant", description="Trained attention models over HTTP.")
+    app.add_middleware(
+        CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]
+    )
+    install_error_handlers(app, _error_body_at)
+    for protocol in (libretranslate, openai, operations):
+        app.include_router(protocol.router(services))
+    return app
+
+
+def _error_body_at(path: str) -> _ErrorBody:
+    is_openai = path.startswith(openai.PREFIX + "/")
+    return openai.error_body if is_openai else libretranslate.error_body

@@ -1,0 +1,64 @@
+"""Request bodies to values: everything that can be wrong with one becomes a RequestError."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+from starlette.types import Message
+
+from serving.config import TextLimits
+from serving.errors import RequestError, TooLarge
+
+Body = TypeVar("Body", bound=BaseModel)
+_BYTES_PER_CHARACTER = 12  # a character outside the basic plane, escaped in JSON
+_OTHER_BYTES = 65_536
+
+
+def limited(request: Request, limits: TextLimits) -> Request:
+    """The request, whose body ends with an error where it is longer than any that is served."""
+    max_bytes = limits.max_characters * _BYTES_PER_CHARACTER + _OTHER_BYTES
+    num_bytes = 0
+
+    async def receive() -> Message:
+        nonlocal num_bytes
+        message = await request.receive()
+        num_bytes += len(message.get("body", b""))
+        if num_bytes > max_bytes:
+            raise TooLarge("body", f"more than {max_bytes} bytes", "is too large")
+        return message
+
+    return Request(request.scope, receive)
+
+
+def parse_json(body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RequestError("body", body, f"is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise RequestError("body", value, "must be a JSON object")
+    return value
+
+
+def parse(cls: type[Body], value: Mapping[str, Any]) -> Body:
+    """`value` as `cls`. Raises RequestError naming the first field that is wrong."""
+    try:
+        return cls.model_validate(value)
+    except ValidationError as error:
+        raise _request_error(error) from None
+
+
+def _request_error(error: ValidationError) -> RequestError:
+    problems = error.errors(include_url=False, include_context=False)
+    first = problems[0]
+    # Of a union pydantic names the branch too ("q.str"): the field is what the client wrote.
+    field = str(first["loc"][0]) if first["loc"] else "body"
+    messages = [p["msg"] for p in problems if p["loc"][:1] == first["loc"][:1]]
+    if first["type"] == "missing":
+        return RequestError(field, None, "is required")
+    if first["type"] == "extra_forbidden":
+        return RequestError(field, first["input"], "is not supported here")
+    message = ", or ".join(dict.fromkeys(message[:1].lower() + message[1:] for message in messages))
+    return RequestError(field, first["input"], message)

@@ -1,0 +1,39 @@
+"""The application over scripted engines, and a client that talks to it without a network."""
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from serving.api.app import create_app
+from serving.api.services import Services
+from serving.config import TextLimits
+from serving.metrics import Metrics
+from serving.pipelines.catalog import Catalog
+from serving.text.tokenizer import Tokenizer
+from tests.serving.api.world import World
+from tests.serving.pipelines.fakes import byte_tokenizer, scripted_generator, shouting_translator
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return byte_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture
+async def world(tokenizer: Tokenizer) -> AsyncIterator[World]:
+    limits = TextLimits(max_characters=1000, max_segments=20)
+    translator, translator_engine = shouting_translator(tokenizer, limits=limits)
+    generator, generator_engine = scripted_generator(tokenizer)
+    metrics = Metrics("r1")
+
+    async def exposition() -> bytes:
+        return metrics.exposition()
+
+    readiness = [True]
+    services = Services(
+        Catalog([translator, generator]), limits, metrics, exposition, lambda: readiness[0]
+    )
+    transport = httpx.ASGITransport(create_app(services), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://attendant") as client:
+        yield World(client, translator_engine, generator_engine, metrics, readiness)
