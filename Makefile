@@ -17,7 +17,7 @@ PYTHON ?= $(shell for python in python3 python3.11 python3.12 python3.13; do \
 	"$$python" -c '$(is_new_enough)' 2>/dev/null && { echo "$$python"; break; }; done)
 
 # A GPU is used where the driver answers. `make serve DEVICE=cpu` leaves it alone.
-DEVICE ?= $(if $(shell nvidia-smi -L 2>/dev/null),gpu,cpu)
+DEVICE ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
 PRECISION ?= $(if $(filter gpu,$(DEVICE)),fp16,int8)
 provider := $(if $(filter gpu,$(DEVICE)),cuda,cpu)
 
@@ -40,11 +40,11 @@ exporters := $(wildcard export/*.py export/*/*.py serving/bundle/*.py models/*.p
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
-serve: bundles ## export the shipped checkpoints where needed, serve them on $(PORT)
+serve: bundles ## export the shipped checkpoints where needed, serve them
 	$(attendant) serve $(bundles) --device $(provider) --host $(HOST) --port $(PORT)
 
 bundles: $(serve_stamp) $(manifests) ## export the shipped checkpoints where needed
-	@test -n "$(checkpoints)" || { echo "models/checkpoints holds no checkpoint"; exit 2; }
+	@test -n "$(strip $(checkpoints))" || { echo "models/checkpoints holds no checkpoint"; exit 2; }
 
 build/bundles/%-$(PRECISION)/bundle.json: $$(wildcard models/checkpoints/$$*/*) $(exporters) \
 		| $(serve_stamp)
