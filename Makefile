@@ -17,7 +17,9 @@ PYTHON ?= $(shell for python in python3 python3.11 python3.12 python3.13; do \
 	"$$python" -c '$(is_new_enough)' 2>/dev/null && { echo "$$python"; break; }; done)
 
 # A GPU is used where the driver answers. `make serve DEVICE=cpu` leaves it alone.
-DEVICE ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
+ifndef DEVICE
+DEVICE := $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
+endif
 PRECISION ?= $(if $(filter gpu,$(DEVICE)),fp16,int8)
 provider := $(if $(filter gpu,$(DEVICE)),cuda,cpu)
 
