@@ -6,8 +6,6 @@ in the engine's buffers; the step graph appends to them in place.
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from export.graph import GraphWriter, Value
 from serving.bundle.manifest import LENGTH, SOURCE, StateKind, StateSpec
 
@@ -104,13 +102,6 @@ def split_heads(graph: GraphWriter, x: Value, heads: Heads) -> Value:
     """Keys or values [batch, length, kv_dim] -> [batch, kv_heads, length, head_dim]."""
     split = graph.op.Reshape(x, graph.ints(0, 0, heads.num_kv_heads, heads.head_dim))
     return graph.op.Transpose(split, perm=[0, 2, 1, 3])
-
-
-def rotary_tables(num_positions: int, head_dim: int, theta: float) -> tuple[np.ndarray, np.ndarray]:
-    """cos and sin of position * theta^(-2i / head_dim): each [positions, head_dim / 2]."""
-    rate = theta ** (-np.arange(0, head_dim, 2) / head_dim)
-    angle = np.arange(num_positions)[:, None] * rate
-    return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
 
 
 def _sizes(heads: Heads) -> dict[str, int]:

@@ -59,7 +59,9 @@ class _Encode(_Part):
         )
         start = op.Gather(ends, graph.constant(1, "int64"), axis=0)  # the backward direction's end
         hidden = op.Tanh(
-            self.layers.linear(start, ["initial"], config.hidden_dim, [config.hidden_dim], bias=True)
+            self.layers.linear(
+                start, ["initial"], config.hidden_dim, [config.hidden_dim], bias=True
+            )
         )
         graph.state_output(self.memory, memory)
         graph.state_output(self.keys, keys)
@@ -188,9 +190,7 @@ class _Step(_Part):
         weight = take("decoder.input.weight", gates, dim)
         bias = np.pad(take("decoder.input.bias", gates), (0, 2 * self.config.readout_dim))
         readout = self._readout_weight("readout.embedding", dim)
-        return self.layers.project(
-            embedded, "from_token", np.concatenate([weight, readout]), bias
-        )
+        return self.layers.project(embedded, "from_token", np.concatenate([weight, readout]), bias)
 
     def _project_context(self, context: Value) -> Value:
         take, gates = self.layers.weights.take, 3 * self.config.hidden_dim

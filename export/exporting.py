@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from export import bahdanau, transformer
+from export import bahdanau, llama, transformer
 from export.model import ExportedModel
 from export.weights import Weights
 from export.write import atomic_folder, write_bundle
@@ -13,6 +13,7 @@ from serving.bundle.manifest import Precision
 
 BUILDERS: dict[str, Callable[[Any, Weights, Precision], ExportedModel]] = {
     "bahdanau": bahdanau.build,
+    "llama": llama.build,
     "transformer": transformer.build,
 }
 
