@@ -37,7 +37,13 @@ POSITIVE = click.FloatRange(0, min_open=True)
 @click.option("--duration", type=POSITIVE, default=30.0, help="Seconds to measure for.")
 @click.option("--requests", type=click.IntRange(1), help="Measure so many requests at most.")
 @click.option("--warm-up", type=click.FloatRange(0), default=3.0, help="Seconds left out before.")
-@click.option("--input", type=FILE, default=SAMPLE, help="Sentences or prompts, one a line.")
+@click.option(
+    "--input",
+    type=FILE,
+    default=SAMPLE,
+    show_default="built-in sentences",
+    help="Sentences or prompts, one a line.",
+)
 @click.option("--model", help="Model to ask; completions need one.")
 @click.option("--source", default="en", help="Language to translate from.")
 @click.option("--target", default="fr", help="Language to translate into.")

@@ -32,7 +32,7 @@ class Summary:
     answers: int
     errors: dict[str, int]
     answers_per_second: float
-    sentences_per_second: float
+    sentences_per_second: float | None
     tokens: float | None
     tokens_per_second: float | None
     tokens_counted_by: str | None
@@ -49,7 +49,7 @@ def summarise(timeline: Timeline) -> Summary:
         answers=len(answers),
         errors=dict(errors.most_common()),
         answers_per_second=len(answers) / timeline.seconds,
-        sentences_per_second=sum(e.sentences for e in answers) / timeline.seconds,
+        sentences_per_second=sum(e.sentences for e in answers) / timeline.seconds or None,
         tokens=tokens,
         tokens_per_second=None if tokens is None else tokens / timeline.seconds,
         tokens_counted_by=counted_by,
