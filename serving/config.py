@@ -31,6 +31,7 @@ class WorkerGroup(_Config):
     slots: most rows in one batch of one model.
     max_waiting: requests to the engine without a slot yet; beyond it clients are told 429.
     cpus_per_replica: also the engine's threads; None shares the machine's CPUs among the replicas.
+    gpus_per_replica: None is one on device cuda, none on cpu.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")] = "default"
@@ -38,7 +39,7 @@ class WorkerGroup(_Config):
     replicas: Count = 1
     device: Literal["cpu", "cuda"] = "cpu"
     cpus_per_replica: Count | None = None
-    gpus_per_replica: Annotated[float, Field(ge=0)] = 0
+    gpus_per_replica: Annotated[float, Field(ge=0)] | None = None
     slots: Count = 64
     max_waiting: Count = 4096
     limits: TextLimits = TextLimits()

@@ -6,6 +6,8 @@ No text, address or key of a client is ever a label.
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self
@@ -16,7 +18,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from serving.engine.measures import EngineStats, StepReport
 from serving.errors import EngineStopped, Overloaded, RequestError
-from serving.request import FinishedEvent
+from serving.pipelines.engine_port import EnginePort
+from serving.request import Event, FinishedEvent, GenerationRequest, TokenEvent
 
 _REQUEST_BUCKETS = (
     *(0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5),
@@ -261,3 +264,33 @@ class ModelMeter:
         self._request_generated.observe(event.num_generated_tokens)
         self._request_seconds.observe(seconds)
         self._success[event.reason].inc()
+
+
+class MeasuredEngine:
+    """An engine whose requests are timed; it is an EnginePort as the engine itself is."""
+
+    def __init__(self, engine: EnginePort, meter: ModelMeter) -> None:
+        self._engine = engine
+        self._meter = meter
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
+        started = previous = time.perf_counter()
+        tell = self._meter.on_first_token
+        async with aclosing(self._engine.generate(request)) as events:
+            async for event in events:
+                now = time.perf_counter()
+                if isinstance(event, TokenEvent):
+                    tell(now - previous)
+                    previous, tell = now, self._meter.on_next_token
+                elif isinstance(event, FinishedEvent):
+                    self._meter.on_finished(event, now - started)
+                yield event
+
+    async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
+        started = time.perf_counter()
+        outcomes = await self._engine.run(requests)
+        seconds = time.perf_counter() - started
+        for events in outcomes:
+            if isinstance(events[-1], FinishedEvent):
+                self._meter.on_finished(events[-1], seconds)
+        return outcomes

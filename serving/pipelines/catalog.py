@@ -1,6 +1,6 @@
 """Which models are served, and which of them a request means."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeGuard
 
 from serving.bundle.manifest import Task
@@ -35,6 +35,10 @@ class Catalog:
     def __init__(self, models: Sequence[Model]) -> None:
         self._models = {model.card.name: model for model in models}
 
+    @property
+    def own_cards(self) -> list[ModelCard]:
+        return [model.card for model in self._models.values()]
+
     async def elsewhere(self) -> Sequence[Model]:
         return ()
 
@@ -66,11 +70,12 @@ class Catalog:
             if not _is_translator(model):
                 raise RequestError("model", name, "does not translate")
             return model
-        translators = [model for model in await self.models() if _is_translator(model)]
-        for translator in translators:
-            if translator.card.translates(source, target):
-                return translator
-        raise _unsupported(translators, source, target)
+        if (found := _between(self._models.values(), source, target)) is not None:
+            return found
+        models = await self.models()
+        if (found := _between(models, source, target)) is not None:
+            return found
+        raise _unsupported(filter(_is_translator, models), source, target)
 
 
 def build_pipeline(bundle: Bundle, engine: EnginePort, limits: TextLimits) -> Model:
@@ -88,16 +93,22 @@ def _is_generator(model: Model) -> TypeGuard[Generator]:
     return model.card.task is Task.GENERATE
 
 
-def _unsupported(translators: Sequence[Translator], source: str, target: str) -> RequestError:
-    sources = {language for model in translators for language in model.card.source_languages}
+def _between(models: Iterable[Model], source: str, target: str) -> Translator | None:
+    translators = filter(_is_translator, models)
+    return next((model for model in translators if model.card.translates(source, target)), None)
+
+
+def _unsupported(translators: Iterable[Translator], source: str, target: str) -> RequestError:
+    cards = [translator.card for translator in translators]
+    sources = {language for card in cards for language in card.source_languages}
     if source not in sources:
         known = ", ".join(sorted(sources)) or "none"
         return RequestError("source", source, f"no such source language here; there are: {known}")
     targets = {
         language
-        for model in translators
-        if source in model.card.source_languages
-        for language in model.card.target_languages
+        for card in cards
+        if source in card.source_languages
+        for language in card.target_languages
     }
     known = ", ".join(sorted(targets))
     return RequestError("target", target, f"not a target language for {source}; there are: {known}")

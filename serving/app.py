@@ -1,0 +1,170 @@
+"""Ray and Ray Serve: a server on this machine, or an application for a cluster.
+
+`run` is what `attendant serve` does. On a Ray cluster or KubeRay each worker group is an
+application of its own: import path `serving.app:build`, its arguments those of a WorkerGroup.
+"""
+
+import logging
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from serving.config import ServerConfig, WorkerGroup
+from serving.errors import AttendantError
+
+if TYPE_CHECKING:
+    from ray.serve import Application
+
+_OBJECT_STORE_BYTES = 128 * 2**20  # requests and answers only; weights never go through it
+_READY_TIMEOUT_SECONDS = 60.0
+
+
+class Stopped(BaseException):
+    """SIGINT or SIGTERM."""
+
+
+def build(group: WorkerGroup) -> "Application":
+    """The application of a group, for `serve deploy` and KubeRay."""
+    from serving.deployments.group import application_of
+
+    return application_of(group)
+
+
+def run(config: ServerConfig, announce: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM, then drain and leave nothing behind."""
+    with _stopped_by_signals(), _scratch_folder() as folder, suppress(Stopped):
+        os.environ.update(_environment(folder) | os.environ)
+        with _ray(config):
+            _deploy(config)
+            url = _wait_until_ready(config)
+            announce(url)
+            while True:
+                signal.pause()
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Set before Ray is imported; what the user has set counts more."""
+    stats_port, metrics_port = _free_ports(2)
+    return {
+        "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(stats_port),
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics_port),
+        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
+        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "admin.sock"),
+        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(folder / "metrics.sock"),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "server-state"),
+        # One machine: nothing has to hear of a replica's end before it ends.
+        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+
+
+@contextmanager
+def _ray(config: ServerConfig) -> Iterator[None]:
+    """Ray on this machine, for as long as the block runs."""
+    import ray
+    from ray import serve
+
+    from serving.deployments.group import cpus_per_replica
+
+    try:
+        ray.init(
+            address="local",
+            num_cpus=sum(group.replicas * cpus_per_replica(group) for group in config.groups),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            _node_ip_address="127.0.0.1",
+        )
+        _stop_on_signals()  # Ray has put its own handlers in their place
+        serve.start(
+            http_options={"host": config.host, "port": config.port, "location": "HeadOnly"},
+            logging_config={"log_level": "ERROR", "enable_access_log": False},
+        )
+        yield
+    finally:
+        _ignore_signals()
+        with suppress(Exception):
+            serve.shutdown()
+        ray.shutdown()
+
+
+def _deploy(config: ServerConfig) -> None:
+    """The first group answers at `/`, the others beneath their names."""
+    from ray import serve
+
+    for number, group in enumerate(config.groups):
+        prefix = "/" if number == 0 else f"/groups/{group.name}"
+        try:
+            serve.run(build(group), name=group.name, route_prefix=prefix)
+        except RuntimeError as error:
+            raise AttendantError(f"group {group.name} did not start: {error}") from error
+
+
+def _wait_until_ready(config: ServerConfig) -> str:
+    """The proxy learns of a replica a moment after it runs."""
+    host = "127.0.0.1" if config.host in ("0.0.0.0", "::") else config.host
+    url = f"http://{host}:{config.port}"
+    deadline = time.monotonic() + _READY_TIMEOUT_SECONDS
+    while time.monotonic() < deadline:
+        with suppress(urllib.error.URLError, OSError):
+            urllib.request.urlopen(f"{url}/ready", timeout=5)
+            return url
+        time.sleep(0.05)
+    raise AttendantError(f"{url} did not answer within {_READY_TIMEOUT_SECONDS:.0f} s")
+
+
+@contextmanager
+def _scratch_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="attendant-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    _stop_on_signals()
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop_on_signals() -> None:
+    def stop(number: int, frame: FrameType | None) -> Any:
+        raise Stopped
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+
+
+def _ignore_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [held.getsockname()[1] for held in sockets]
+    for held in sockets:
+        held.close()
+    return ports

@@ -1,0 +1,158 @@
+"""Models of other worker groups: a request that lands here is forwarded over a Serve handle.
+
+Every group is a Serve application with one deployment, named DEPLOYMENT; which models it has is
+asked of it, and remembered for a while.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, NoReturn
+
+from ray import serve
+from ray.exceptions import RayError, RayTaskError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+from ray.serve.schema import ApplicationStatus
+
+from serving.bundle.manifest import Task
+from serving.errors import AttendantError, EngineError, EngineStopped
+from serving.pipelines.catalog import Catalog, Model
+from serving.pipelines.generation import Deltas
+from serving.pipelines.jobs import (
+    CompletionDelta,
+    CompletionJob,
+    ModelCard,
+    Translation,
+    TranslationJob,
+)
+
+DEPLOYMENT = "attendant"
+_REMEMBERED_SECONDS = 5.0
+
+
+class WideCatalog(Catalog):
+    """The models of this process and those of the other groups."""
+
+    def __init__(self, models: Sequence[Model], own_application: str) -> None:
+        super().__init__(models)
+        self._own_application = own_application
+        self._others: list[Model] = []
+        self._asked_at = float("-inf")
+        self._asking = asyncio.Lock()
+
+    async def elsewhere(self) -> Sequence[Model]:
+        async with self._asking:
+            if time.monotonic() - self._asked_at > _REMEMBERED_SECONDS:
+                self._others = await self._ask()
+                self._asked_at = time.monotonic()
+        return self._others
+
+    async def _ask(self) -> list[Model]:
+        applications = await asyncio.to_thread(_running_applications)
+        others = [name for name in applications if name != self._own_application]
+        handles = [serve.get_deployment_handle(DEPLOYMENT, name) for name in others]
+        answers = await asyncio.gather(*map(_cards, handles))
+        pairs = zip(handles, answers, strict=True)
+        return [_remote(handle, card) for handle, cards in pairs for card in cards]
+
+
+class RemoteTranslator:
+    def __init__(self, handle: DeploymentHandle, card: ModelCard) -> None:
+        self.card = card
+        self._handle = handle
+
+    async def translate(self, job: TranslationJob) -> Translation:
+        response = self._handle.translate.remote(self.card.name, job)
+        try:
+            translation: Translation = await response
+        except asyncio.CancelledError:
+            response.cancel()
+            raise
+        except (RayError, RayServeException) as error:
+            _raise_local(error)
+        return translation
+
+
+class RemoteGenerator:
+    def __init__(self, handle: DeploymentHandle, card: ModelCard) -> None:
+        self.card = card
+        self._handle = handle.options(stream=True)
+
+    async def stream(self, job: CompletionJob) -> Deltas:
+        response: Any = self._handle.stream.remote(self.card.name, job)
+        has_ended = False
+        try:
+            async for batch in response:
+                for delta in batch:
+                    yield delta
+            has_ended = True
+        except (RayError, RayServeException) as error:
+            has_ended = True
+            _raise_local(error)
+        finally:
+            if not has_ended:
+                response.cancel()
+
+
+async def in_batches(deltas: Deltas) -> AsyncGenerator[list[CompletionDelta], None]:
+    """Deltas as they come, those that came since the last batch together: fewer messages."""
+    waiting: asyncio.Queue[CompletionDelta | None] = asyncio.Queue()
+
+    async def pump() -> None:
+        try:
+            async for delta in deltas:
+                waiting.put_nowait(delta)
+        finally:
+            waiting.put_nowait(None)
+
+    task = asyncio.create_task(pump())
+    try:
+        while (delta := await waiting.get()) is not None:
+            batch = [delta]
+            while not waiting.empty() and (more := waiting.get_nowait()) is not None:
+                batch.append(more)
+            yield batch
+            if task.done() and waiting.empty():
+                break
+        await task
+    finally:
+        task.cancel()
+        await deltas.aclose()
+
+
+def _remote(handle: DeploymentHandle, card: ModelCard) -> Model:
+    if card.task is Task.TRANSLATE:
+        return RemoteTranslator(handle, card)
+    return RemoteGenerator(handle, card)
+
+
+async def _cards(handle: DeploymentHandle) -> list[ModelCard]:
+    """None of a group that does not answer."""
+    try:
+        cards: list[ModelCard] = await asyncio.wait_for(_answer(handle), _REMEMBERED_SECONDS)
+    except (RayError, RayServeException, TimeoutError):
+        return []
+    return cards
+
+
+async def _answer(handle: DeploymentHandle) -> Any:
+    return await handle.cards.remote()
+
+
+def _running_applications() -> list[str]:
+    return [
+        name
+        for name, application in serve.status().applications.items()
+        if application.status is ApplicationStatus.RUNNING and DEPLOYMENT in application.deployments
+    ]
+
+
+def _raise_local(error: Exception) -> NoReturn:
+    """The error as it was raised over there."""
+    cause = error.cause if isinstance(error, RayTaskError) else None
+    if isinstance(cause, AttendantError):
+        raise cause from None
+    if isinstance(error, RayTaskError):
+        raise EngineError(f"the worker group that serves this model failed: {cause}") from error
+    raise EngineStopped("the worker group that serves this model is not there") from error

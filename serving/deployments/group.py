@@ -1,0 +1,41 @@
+"""A worker group as a Ray Serve application."""
+
+from typing import Any
+
+from ray import serve
+from ray.serve import Application
+
+from serving.config import WorkerGroup
+from serving.deployments.forwarding import DEPLOYMENT
+from serving.deployments.replica import Replica
+from serving.engine.config import available_cpus
+
+_SPARE_REQUESTS = 256  # for /health and /metrics, and to be told 429 by the engine, not by Ray
+_GRACE_SECONDS = 30.0
+_HEALTH_CHECK_SECONDS = 5.0
+
+
+def application_of(group: WorkerGroup) -> Application:
+    cpus = cpus_per_replica(group)
+    num_requests = len(group.bundles) * (group.slots + group.max_waiting) + _SPARE_REQUESTS
+    deployment: Any = serve.deployment(
+        Replica,
+        name=DEPLOYMENT,
+        num_replicas=group.replicas,
+        ray_actor_options={"num_cpus": cpus, "num_gpus": gpus_per_replica(group)},
+        max_ongoing_requests=num_requests,
+        graceful_shutdown_timeout_s=_GRACE_SECONDS,
+        health_check_period_s=_HEALTH_CHECK_SECONDS,
+    )
+    application: Application = deployment.bind(group, cpus)
+    return application
+
+
+def cpus_per_replica(group: WorkerGroup) -> int:
+    return group.cpus_per_replica or max(1, available_cpus() // group.replicas)
+
+
+def gpus_per_replica(group: WorkerGroup) -> float:
+    if group.gpus_per_replica is not None:
+        return group.gpus_per_replica
+    return 1 if group.device == "cuda" else 0

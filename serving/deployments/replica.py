@@ -1,0 +1,100 @@
+"""One process of a worker group: HTTP on its event loop, each model's engine on its own thread.
+
+The replica is the ingress itself, so a request reaches its engine without another hop.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+from ray import serve
+
+from serving.api.app import create_app
+from serving.api.services import Services
+from serving.bundle.opening import Bundle, open_bundle
+from serving.config import WorkerGroup
+from serving.deployments.exposition import merged
+from serving.deployments.forwarding import DEPLOYMENT, WideCatalog, in_batches
+from serving.engine.bridge import AsyncEngine
+from serving.engine.config import EngineConfig
+from serving.engine.engine import Engine
+from serving.metrics import EngineMetrics, MeasuredEngine, Metrics
+from serving.pipelines.catalog import Model, build_pipeline
+from serving.pipelines.jobs import CompletionJob, ModelCard, Translation, TranslationJob
+
+logger = logging.getLogger(__name__)
+_METRICS_TIMEOUT_SECONDS = 2.0
+
+
+@serve.ingress()
+class Replica:
+    """All bundles of a group, loaded and served."""
+
+    def __init__(self, group: WorkerGroup, threads: int) -> None:
+        context = serve.get_replica_context()
+        self._application = context.app_name
+        self._metrics = Metrics(context.replica_tag)
+        self._engine_metrics = EngineMetrics(self._metrics)
+        self._limits = group.limits
+        self._engines: list[AsyncEngine] = []
+        config = EngineConfig(
+            slots=group.slots, threads=threads, device=group.device, max_waiting=group.max_waiting
+        )
+        models = [self._load(open_bundle(path), config) for path in group.bundles]
+        self._catalog = WideCatalog(models, self._application)
+
+    def __serve_build_asgi_app__(self) -> Any:
+        """Ray Serve asks for the application once the constructor has run."""
+        return create_app(
+            Services(self._catalog, self._limits, self._metrics, self._exposition, self._is_healthy)
+        )
+
+    async def check_health(self) -> None:
+        """Ray Serve asks now and then, and replaces a replica that raises."""
+        if not self._is_healthy():
+            raise RuntimeError("an engine has died")
+
+    async def __del__(self) -> None:
+        """Ray Serve waits for this when the replica has drained."""
+        await asyncio.gather(*(engine.shutdown() for engine in self._engines))
+
+    # Called by other replicas, over handles.
+
+    async def cards(self) -> list[ModelCard]:
+        return self._catalog.own_cards
+
+    async def translate(self, model: str, job: TranslationJob) -> Translation:
+        translator = await self._catalog.translator(model, job.source, job.target)
+        return await translator.translate(job)
+
+    async def stream(self, model: str, job: CompletionJob) -> Any:
+        generator = await self._catalog.generator(model)
+        async for batch in in_batches(generator.stream(job)):
+            yield batch
+
+    async def own_exposition(self) -> bytes:
+        return self._metrics.exposition()
+
+    def _load(self, bundle: Bundle, config: EngineConfig) -> Model:
+        meter = self._engine_metrics.of(bundle.manifest.name)
+        engine = Engine(bundle, config)
+        meter.on_stats(engine.stats())
+        bridge = AsyncEngine(engine, meter)
+        bridge.start()
+        self._engines.append(bridge)
+        return build_pipeline(bundle, MeasuredEngine(bridge, meter), self._limits)
+
+    def _is_healthy(self) -> bool:
+        return all(engine.is_alive for engine in self._engines)
+
+    async def _exposition(self) -> bytes:
+        """The metrics of every replica of the group; of this one alone if the others fail."""
+        handle = serve.get_deployment_handle(DEPLOYMENT, self._application)
+        try:
+            answers = await handle.broadcast("own_exposition").results_async(
+                timeout_s=_METRICS_TIMEOUT_SECONDS, return_exceptions=True
+            )
+        except Exception as error:
+            logger.warning("the other replicas' metrics are not to be had: %r", error)
+            return self._metrics.exposition()
+        return merged([answer for answer in answers if isinstance(answer, bytes)])
