@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.engine.config import EngineConfig
+from serving.engine.draws import Draws, draw_tokens
 from serving.engine.engine import Engine
 from serving.engine.randomness import uniforms
-from serving.engine.sampling import draw_from_all
+from serving.engine.search import Scores
 from serving.errors import EngineError, Overloaded, RequestError
 from serving.request import (
     AbortedEvent,
@@ -52,7 +53,9 @@ def naive(request: GenerationRequest) -> list[int]:
         token = int(top_ids[0])
         if not params.is_greedy:
             top_k, exponent = params.top_k or len(logp), 1 / params.temperature
-            token = draw_from_all(logp, top_ids, exponent, top_k, params.top_p, draw)
+            scores = Scores(logp[None], logp[top_ids][None], top_ids[None])
+            drawn = Draws(*(np.array([each]) for each in (exponent, top_k, params.top_p, draw)))
+            token = int(draw_tokens(scores, np.array([0]), drawn)[0])
         if token == STOP:
             break
         said.append(token)
