@@ -40,6 +40,7 @@ RANK = {
     "text": 3,
     "engine": 3,
     "pipelines": 4,
+    "bench": 4,
     "metrics": 5,
     "api": 6,
     "deployments": 7,
