@@ -1,0 +1,140 @@
+"""Training: it learns, goes on after a kill as if nothing had happened, leaves a checkpoint."""
+
+import json
+
+import pytest
+import torch
+from click.testing import CliRunner
+from torch.nn.functional import cross_entropy
+
+from models.checkpoint import load_checkpoint
+from models.cli import train
+from models.registry import load_module
+from models.training.config import read_config
+from models.training.loss import SmoothedCrossEntropy
+from models.training.optimizer import learning_rate_scale
+from models.training.trainer import Trainer
+
+WORDS = [("one", "un"), ("two", "deux"), ("three", "trois"), ("cat", "chat"), ("dog", "chien")]
+CONFIG = """
+name = "toy"
+[model]
+architecture = "bahdanau"
+vocab_size = 300
+embedding_dim = 16
+hidden_dim = 16
+attention_dim = 16
+readout_dim = 16
+dropout = 0.0
+[data]
+train = ["train.tsv"]
+dev = "dev.tsv"
+test = "dev.tsv"
+[optimizer]
+name = "{optimizer}"
+learning_rate = 0.02
+warmup_steps = 4
+[run]
+tokens_per_batch = 64
+max_steps = {steps}
+validate_every = 6
+bleu_sentences = 4
+precision = "fp32"
+label_smoothing = 0.0
+"""
+
+
+@pytest.fixture
+def data(tmp_path):
+    lines = [f"toy\t{a} {b}\t{x} {y}" for a, x in WORDS for b, y in WORDS]
+    (tmp_path / "train.tsv").write_text("\n".join(lines * 2) + "\n")
+    (tmp_path / "dev.tsv").write_text("\n".join(lines[:6]) + "\n")
+    return tmp_path
+
+
+def write_config(folder, steps: int, optimizer: str = "muon"):
+    path = folder / "toy.toml"
+    path.write_text(CONFIG.format(steps=steps, optimizer=optimizer))
+    return path
+
+
+class Killed(Exception):
+    pass
+
+
+def run_until(trainer: Trainer, step: int) -> None:
+    """Run, and die in the middle of `step`."""
+    learn = trainer._learn
+
+    def dying(batch):
+        if trainer.progress.step == step:
+            raise Killed
+        return learn(batch)
+
+    trainer._learn = dying  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        trainer.run()
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_killed_run_ends_like_one_that_was_not(data, optimizer: str) -> None:
+    config = read_config(write_config(data, steps=18, optimizer=optimizer))
+    Trainer(config, data, data / "whole").run()
+    run_until(Trainer(config, data, data / "killed"), step=9)
+    Trainer(config, data, data / "killed").run()
+    whole, killed = (load_checkpoint(data / n / "checkpoint") for n in ("whole", "killed"))
+    for name, weight in whole.weights.items():
+        torch.testing.assert_close(weight, killed.weights[name], rtol=1e-3, atol=1e-4)
+    rows = [json.loads(x) for x in (data / "killed/metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [6, 12, 18]
+    assert rows[-1]["dev_loss"] < rows[0]["dev_loss"]
+
+
+def test_the_command_leaves_a_checkpoint_with_card_curve_and_quality(data) -> None:
+    config = write_config(data, steps=12)
+    result = CliRunner().invoke(train, [str(config), "--data", str(data), "-o", str(data / "run")])
+    assert result.exit_code == 0, result.output
+    folder = data / "run/checkpoint"
+    assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
+    card = (folder / "README.md").read_text()
+    assert "| toy | 6 |" in card
+    assert "nrefs:1" in card
+    assert json.loads((folder / "quality.json").read_text())["scores"][0]["sentences"] == 6
+    assert load_module(load_checkpoint(folder)).config.architecture == "bahdanau"
+
+
+def test_the_command_lists_every_problem(data) -> None:
+    path = data / "bad.toml"
+    path.write_text('name = "x"\nspeed = 1\n[model]\narchitecture = "gru"\n')
+    result = CliRunner().invoke(train, [str(path), "--data", str(data)])
+    assert result.exit_code == 2
+    assert "speed" in result.output
+    assert "architecture" in result.output
+    assert "Traceback" not in result.output
+
+
+def test_a_missing_data_file_is_one_line(data) -> None:
+    config = write_config(data, steps=2)
+    (data / "train.tsv").unlink()
+    result = CliRunner().invoke(train, [str(config), "--data", str(data), "-o", str(data / "r")])
+    assert result.exit_code == 2
+    assert "train.tsv" in result.output
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_and_its_gradient_equal_torch(smoothing: float) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(150, 37, requires_grad=True)
+    labels = torch.randint(0, 37, (150,))
+    ours = SmoothedCrossEntropy.apply(logits, labels, smoothing)
+    (gradient,) = torch.autograd.grad(ours, logits)
+    reference = cross_entropy(logits, labels, label_smoothing=smoothing)
+    torch.testing.assert_close(ours, reference)
+    torch.testing.assert_close(gradient, torch.autograd.grad(reference, logits)[0])
+
+
+def test_the_learning_rate_warms_up_and_decays_to_nothing() -> None:
+    assert learning_rate_scale(0, 0.0, 10) == pytest.approx(0.1)
+    assert learning_rate_scale(9, 0.0, 10) == pytest.approx(1.0)
+    assert learning_rate_scale(500, 0.75, 10) == pytest.approx(0.25)
+    assert learning_rate_scale(999, 1.0, 10) == 0.0
