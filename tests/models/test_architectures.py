@@ -1,6 +1,7 @@
 """Definitions: cached steps equal the whole, parts equal plain float64 loops."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ from models.layers.positions import rotary_tables, rotate, sinusoids
 from models.registry import build
 from models.torch_loop import continue_batch, translate_batch
 
-SMALL = {"vocab_size": 60, "max_source_tokens": 32, "max_target_tokens": 32}
-TRANSFORMER = {"d_model": 16, "num_heads": 2, "ffn_dim": 24, "encoder_layers": 2}
+SMALL: dict[str, Any] = {"vocab_size": 60, "max_source_tokens": 32, "max_target_tokens": 32}
+TRANSFORMER: dict[str, Any] = {"d_model": 16, "num_heads": 2, "ffn_dim": 24, "encoder_layers": 2}
 TRANSLATION_CONFIGS = [
     BahdanauConfig(**SMALL, embedding_dim=8, hidden_dim=10, attention_dim=6, readout_dim=8),
     BahdanauConfig(**SMALL, embedding_dim=8, readout_dim=5, tied_embeddings=False),

@@ -38,6 +38,7 @@ def test_a_fractional_repeat_shows_its_share() -> None:
 
 def test_a_batch_is_shifted_and_padded() -> None:
     batch = parallel([(2, 1), (1, 3)], [1, 1]).batch(np.array([0, 1]))
+    assert batch.source_ids is not None and batch.source_lengths is not None
     assert batch.source_ids.tolist() == [[10, 10, 2], [11, 2, 0]]
     assert batch.source_lengths.tolist() == [3, 2]
     assert batch.input_ids.tolist() == [[1, 10, 0, 0], [1, 11, 11, 11]]
