@@ -1,0 +1,48 @@
+"""Spans: how sources of different lengths share a batch."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.engine.memory import HostMemory
+from serving.engine.states import StateStore, Used, round_span, row_bytes
+from tests.serving.engine.toy import HIDDEN, HISTORY, MEMORY, SUMMARY, toy_bundle
+
+
+@given(st.integers(1, 100_000))
+def test_a_span_is_a_multiple_of_16_and_little_longer_than_needed(num_tokens: int) -> None:
+    span = round_span(num_tokens)
+    assert span % 16 == 0
+    assert num_tokens <= span <= max(num_tokens + 15, num_tokens * 1.25)
+    assert round_span(span) == span
+
+
+def test_a_span_grows_at_once_and_shrinks_only_by_half() -> None:
+    store = StateStore(toy_bundle().manifest, 4, HostMemory())
+
+    def span_for(num_tokens: int, num_rows: int) -> int:
+        store.fit_span(num_tokens, num_rows)
+        return store.layout.span
+
+    assert span_for(40, 0) == 48
+    assert span_for(20, 2) == 48
+    assert span_for(50, 2) == 64
+    assert span_for(32, 2) == 32
+    assert span_for(5, 0) == 16
+
+
+def test_rows_keep_their_values_when_the_span_changes_and_when_they_move() -> None:
+    store = StateStore(toy_bundle().manifest, 4, HostMemory())
+    store.fit_span(16, 0)
+    store.inputs(0, 3)["memory"][...] = [[[[1]]], [[[2]]], [[[3]]]]
+    for longest in (90, 16):
+        store.fit_span(longest, 3)
+        memory = store.inputs(0, 3)["memory"]
+        assert memory.shape == (3, 2, round_span(longest), 3)
+        assert memory[:, 1, :16, 2].tolist() == [[1] * 16, [2] * 16, [3] * 16]
+    store.move(2, 0, Used(target_tokens=1, source_tokens=16))
+    assert store.inputs(0, 2)["memory"][:, 0, 15, 0].tolist() == [3, 2]
+
+
+def test_counts_the_bytes_of_a_row() -> None:
+    counted = row_bytes((HISTORY, HIDDEN, MEMORY, SUMMARY))
+    assert (counted.fixed, counted.per_target_token, counted.per_source_token) == (36, 24, 24)
