@@ -1,7 +1,9 @@
-"""`attendant train`: the command line of the models package; torch is imported when it runs."""
+"""`attendant train` and `attendant bench-torch`; torch is imported when they run."""
 
+import json
 import sys
 from pathlib import Path
+from typing import NoReturn, TextIO
 
 import click
 
@@ -55,7 +57,46 @@ def train(config: Path, data: Path, output: Path | None, threads: int | None) ->
         sys.exit(130)
 
 
-def _fail(*lines: str) -> None:
+@click.command()
+@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.option(
+    "--input",
+    "input_file",
+    type=click.File(encoding="utf-8"),
+    required=True,
+    help="Sentences or prompts, one a line; - reads standard input.",
+)
+@click.option("--batch", type=click.IntRange(min=1), default=32, show_default=True)
+@click.option("--requests", type=click.IntRange(min=1), default=256, show_default=True)
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
+def bench_torch(
+    checkpoint: Path, input_file: TextIO, batch: int, requests: int, threads: int | None
+) -> None:
+    """Measure a plain batched torch loop with a key-value cache on CHECKPOINT, as JSON.
+
+    This is what `attendant bench` is compared with: the same weights in fp32, greedy, sentences
+    batched by length.
+    """
+    try:
+        import torch
+
+        from models.checkpoint import CheckpointError, load_checkpoint
+        from models.torch_bench import measure
+    except ModuleNotFoundError as error:
+        _fail(f"the torch loop needs {error.name}: pip install 'attendant[train]'")
+    if threads:
+        torch.set_num_threads(threads)
+    lines = [line for line in input_file.read().splitlines() if line.strip()]
+    if not lines:
+        _fail("the input holds no text")
+    try:
+        speed = measure(load_checkpoint(checkpoint), lines, batch, requests)
+    except CheckpointError as error:
+        _fail(f"{checkpoint} cannot be used:", *(f"  {problem}" for problem in error.problems))
+    click.echo(json.dumps(vars(speed)))
+
+
+def _fail(*lines: str) -> NoReturn:
     for line in lines:
         click.echo(line, err=True)
     sys.exit(2)

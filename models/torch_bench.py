@@ -1,0 +1,52 @@
+"""How fast the plain torch loop is: the peer that `attendant bench` is compared with."""
+
+import time
+from dataclasses import dataclass
+from itertools import cycle, islice
+
+from models.checkpoint import Checkpoint
+from models.configs import LlamaConfig
+from models.data.tokenizer import encode_all, load_tokenizer
+from models.registry import load_module
+from models.torch_loop import continue_batch, translate_all
+
+PROMPT_TOKENS = 8
+NEW_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Of one pass over all sentences; tokens include the one that ends a sentence."""
+
+    batch: int
+    sentences: int
+    seconds: float
+    tokens_per_second: float
+    sentences_per_second: float
+
+
+def measure(checkpoint: Checkpoint, lines: list[str], batch: int, sentences: int) -> Speed:
+    """Decode `sentences` of `lines` (again and again) greedily in fp32, after a warm-up.
+
+    Sentences are batched by length, the order that suits a static batch best.
+    """
+    module = load_module(checkpoint)
+    ids = encode_all(load_tokenizer(checkpoint.tokenizer_path), lines)
+    work = list(islice(cycle(ids), sentences))
+
+    def decode(rows: list[list[int]]) -> list[list[int]]:
+        if not isinstance(checkpoint.config, LlamaConfig):
+            limit = checkpoint.config.max_target_tokens - 1
+            return translate_all(module, rows, limit, batch)
+        prompts = [(row * PROMPT_TOKENS)[:PROMPT_TOKENS] for row in rows]
+        chunks = [prompts[i : i + batch] for i in range(0, len(prompts), batch)]
+        return [row for chunk in chunks for row in continue_batch(module, chunk, NEW_TOKENS)]
+
+    decode(work[: 2 * batch])
+    started = time.perf_counter()
+    rows = decode(work)
+    seconds = time.perf_counter() - started
+    tokens = sum(len(row) + 1 for row in rows)
+    return Speed(
+        batch, sentences, round(seconds, 3), round(tokens / seconds, 1), sentences / seconds
+    )
