@@ -71,6 +71,7 @@ def save_checkpoint(
     (folder / TOKENIZER_FILE).write_text(tokenizer_json, encoding="utf-8")
     arrays = {name: np.ascontiguousarray(w, dtype=dtype) for name, w in weights.items()}
     save_file(arrays, folder / WEIGHTS_FILE)
+    (folder / WEIGHTS_FILE).chmod(0o644)  # safetensors leaves it to its owner alone
 
 
 def _read_config(path: Path, problems: list[str]) -> AnyConfig | None:
