@@ -1,4 +1,4 @@
-"""From a checkpoint to a bundle: the one function that the command and the tests call."""
+"""From a checkpoint to a bundle: build the graphs, write the files, verify, put in place."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,16 +6,20 @@ from typing import Any
 
 from export import bahdanau, llama, transformer
 from export.model import ExportedModel
+from export.parity import Parity
 from export.weights import Weights
-from export.write import atomic_folder, write_bundle
+from export.write import BundleWriter, atomic_folder
 from models.checkpoint import Checkpoint
 from serving.bundle.manifest import Precision
+from serving.bundle.opening import Bundle
 
 BUILDERS: dict[str, Callable[[Any, Weights, Precision], ExportedModel]] = {
     "bahdanau": bahdanau.build,
     "llama": llama.build,
     "transformer": transformer.build,
 }
+
+Verify = Callable[[Checkpoint, Bundle], Parity]
 
 
 def build_model(checkpoint: Checkpoint, precision: Precision) -> ExportedModel:
@@ -27,9 +31,20 @@ def build_model(checkpoint: Checkpoint, precision: Precision) -> ExportedModel:
 
 
 def export_checkpoint(
-    checkpoint: Checkpoint, folder: Path, precision: Precision, name: str | None = None
-) -> None:
-    """Write a bundle of the checkpoint to ``folder``, whole or not at all."""
+    checkpoint: Checkpoint,
+    folder: Path,
+    precision: Precision,
+    name: str | None = None,
+    verify: Verify | None = None,
+) -> Parity | None:
+    """Write a bundle of the checkpoint to ``folder``, whole or not at all.
+
+    ``verify`` compares the written bundle with the checkpoint; what it finds goes into the card.
+    """
     model = build_model(checkpoint, precision)
+    writer = BundleWriter(checkpoint, model, precision, name or checkpoint.folder.resolve().name)
     with atomic_folder(folder) as temporary:
-        write_bundle(temporary, checkpoint, model, precision, name or checkpoint.folder.name)
+        bundle = writer.write(temporary)
+        parity = verify(checkpoint, bundle) if verify else None
+        writer.write_card(temporary, parity)
+    return parity

@@ -14,7 +14,7 @@ from export.weights import Weights
 from serving.bundle.manifest import Precision
 
 DTYPES = {Precision.FP32: "float32", Precision.FP16: "float16", Precision.INT8: "float32"}
-WINDOW = 32  # how many of the best tokens the step graph returns
+WINDOW = 20  # the best tokens that the step graph returns: what OpenAI's top_logprobs may ask
 
 
 class Layers:

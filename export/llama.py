@@ -12,7 +12,6 @@ from export.weights import Weights
 from models.configs import LlamaConfig
 from serving.bundle.manifest import Limits, Precision, StateKind, StateSpec, Tokens
 
-
 ROTARY_MULTIPLE = 16  # GroupQueryAttention rotates heads of such sizes only
 
 

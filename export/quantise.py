@@ -11,7 +11,7 @@ from export.graph import Array, GraphWriter, Value
 
 LEVELS = 127  # symmetric: -127..127
 ZERO_POINT = 128  # of the unsigned activations, which the fast kernels want
-SMALLEST_RANGE = 1e-12  # keeps a row of zeros from dividing by zero
+SMALLEST_RANGE = 1e-12  # keeps a channel of zeros from dividing by zero
 
 
 def quantise_channels(weight: Array) -> tuple[Array, Array]:
@@ -48,8 +48,8 @@ class RowQuantiser:
         """x -> uint8 levels and each row's largest magnitude [..., 1]."""
         if x not in self._quantised:
             op = self._graph.op
-            largest = op.ReduceMax(op.Abs(x), self._graph.ints(-1), keepdims=1)
-            row_range = op.Max(largest, self._graph.constant(SMALLEST_RANGE, "float32"))
+            row_range = op.ReduceMax(op.Abs(x), self._graph.ints(-1), keepdims=1)
+            # In a row of zeros 0/0 becomes some level, which the range, 0, makes 0 again.
             levels = op.QuantizeLinear(op.Div(x, row_range), self._step, self._zero_point)
             self._quantised[x] = (levels, row_range)
         return self._quantised[x]

@@ -16,21 +16,25 @@ from typing import Any
 
 import onnx_ir as ir
 
+from export.card import CARD_FILE, bundle_card
 from export.model import ExportedModel
-from models.checkpoint import Checkpoint, CheckpointError
+from export.parity import Parity
+from models.checkpoint import AnyConfig, Checkpoint, CheckpointError
+from models.configs import LlamaConfig
 from serving.bundle.manifest import (
     FORMAT_VERSION,
+    MANIFEST_FILE,
     TOKENIZER_FILE,
     Manifest,
     Precision,
     Task,
 )
-from serving.bundle.opening import open_bundle
+from serving.bundle.opening import Bundle, open_bundle
 from serving.bundle.writing import seal
 
 WEIGHTS_FILE = "weights.bin"
-CARD_FILE = "README.md"
 QUALITY_FILE = "quality.json"
+COPIED_FILES = (TOKENIZER_FILE, "curve.png")
 SMALL_BYTES = 1024  # tensors up to this size stay in the graph's own file
 ALIGNMENT = 4096  # of large tensors, so that ONNX Runtime can map them
 
@@ -49,8 +53,9 @@ class WeightFile:
     def externalise(self, model: ir.Model) -> None:
         """Move the model's large initializers into this file."""
         for value in model.graph.initializers.values():
-            if value.const_value.nbytes > SMALL_BYTES:
-                value.const_value = self._store(value.const_value)
+            tensor = value.const_value
+            if tensor is not None and tensor.nbytes > SMALL_BYTES:
+                value.const_value = self._store(tensor)
 
     def _store(self, tensor: ir.TensorProtocol) -> ir.ExternalTensor:
         data = tensor.tobytes()
@@ -64,48 +69,69 @@ class WeightFile:
             self._offsets[key],
             len(data),
             tensor.dtype,
-            shape=tensor.shape,
-            name=tensor.name,
+            shape=ir.Shape(tensor.shape.numpy()),
+            name=tensor.name or "",
             base_dir=self._folder,
         )
 
 
-def write_bundle(
-    folder: Path, checkpoint: Checkpoint, model: ExportedModel, precision: Precision, name: str
-) -> None:
-    """Fill ``folder`` with a complete bundle, without a verification report."""
-    weights = WeightFile(folder)
-    with contextlib.closing(weights):
-        for graph in model.graphs:
-            onnx_model = graph.model
-            weights.externalise(onnx_model)
-            ir.save(onnx_model, folder / f"{graph.name}.onnx")
-    shutil.copyfile(checkpoint.tokenizer_path, folder / TOKENIZER_FILE)
-    seal(folder, manifest_of(checkpoint, model, precision, name))
+class BundleWriter:
+    """Writes one exported model, with what the checkpoint has to say about it."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, model: ExportedModel, precision: Precision, name: str
+    ) -> None:
+        self._checkpoint, self._model = checkpoint, model
+        self._precision, self._name = precision, name
+        self._quality = read_quality(checkpoint.folder)
+
+    def write(self, folder: Path) -> Bundle:
+        """Fill ``folder`` with everything but the model card."""
+        with contextlib.closing(WeightFile(folder)) as weights:
+            for graph in self._model.graphs:
+                model = graph.model
+                weights.externalise(model)
+                ir.save(model, folder / f"{graph.name}.onnx")
+        for name in COPIED_FILES:
+            if (self._checkpoint.folder / name).is_file():
+                shutil.copyfile(self._checkpoint.folder / name, folder / name)
+        return self._seal(folder, self._quality)
+
+    def write_card(self, folder: Path, parity: Parity | None) -> Bundle:
+        """Add the model card and, where it was verified, the figures of the verification."""
+        card = bundle_card(self._checkpoint.folder, self._name, self._precision, parity)
+        (folder / CARD_FILE).write_text(card, encoding="utf-8")
+        found = {"parity": parity.as_json()} if parity else {}
+        return self._seal(folder, self._quality | found)
+
+    def _seal(self, folder: Path, quality: dict[str, Any]) -> Bundle:
+        config, model = self._checkpoint.config, self._model
+        source_languages, target_languages = _languages(config)
+        manifest = Manifest(
+            format_version=FORMAT_VERSION,
+            name=self._name,
+            task=Task(config.task),
+            architecture=config.architecture,
+            precision=self._precision,
+            source_languages=source_languages,
+            target_languages=target_languages,
+            tokens=model.tokens,
+            limits=model.limits,
+            graphs={graph.name: graph.spec(f"{graph.name}.onnx") for graph in model.graphs},
+            states=model.states,
+            window=model.window,
+            files={},
+            quality=quality,
+        )
+        seal(folder, manifest)
+        return open_bundle(folder)
 
 
-def manifest_of(
-    checkpoint: Checkpoint, model: ExportedModel, precision: Precision, name: str
-) -> Manifest:
-    config = checkpoint.config
-    task = Task(config.task)
-    is_translation = task is Task.TRANSLATE
-    return Manifest(
-        format_version=FORMAT_VERSION,
-        name=name,
-        task=task,
-        architecture=config.architecture,
-        precision=precision,
-        source_languages=config.source_languages if is_translation else config.languages,
-        target_languages=config.target_languages if is_translation else config.languages,
-        tokens=model.tokens,
-        limits=model.limits,
-        graphs={graph.name: graph.spec(f"{graph.name}.onnx") for graph in model.graphs},
-        states=model.states,
-        window=model.window,
-        files={},
-        quality=read_quality(checkpoint.folder),
-    )
+def _languages(config: AnyConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of source and target; a language model's are the same."""
+    if isinstance(config, LlamaConfig):
+        return config.languages, config.languages
+    return config.source_languages, config.target_languages
 
 
 def read_quality(folder: Path) -> dict[str, Any]:
@@ -124,13 +150,17 @@ def read_quality(folder: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder beside ``folder`` that takes its place when the block succeeds."""
+    """A temporary folder beside ``folder`` that takes its place when the block succeeds.
+
+    Only an earlier bundle is replaced. Raises FileExistsError where anything else is in the way.
+    """
+    if folder.exists() and not (folder / MANIFEST_FILE).is_file():
+        raise FileExistsError(f"{folder} exists and is no bundle; it is left alone")
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         yield temporary
         temporary.chmod(0o755)
-        open_bundle(temporary)
         _replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

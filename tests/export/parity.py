@@ -49,6 +49,11 @@ def torch_log_probabilities(checkpoint: Path, examples: Examples) -> np.ndarray:
     found = []
     for source, target in zip(examples.sources, examples.targets, strict=True):
         ids = torch.tensor([target])
-        sources = (torch.tensor([source]), torch.tensor([len(source)])) if source else (None, None)
-        found.append(teacher_forced_log_probabilities(module, Batch(*sources, ids, ids)))
+        batch = Batch(
+            source_ids=torch.tensor([source]) if source else None,
+            source_lengths=torch.tensor([len(source)]) if source else None,
+            input_ids=ids,
+            labels=ids,
+        )
+        found.append(teacher_forced_log_probabilities(module, batch))
     return torch.cat(found).numpy()

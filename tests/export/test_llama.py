@@ -31,7 +31,8 @@ def test_prompts_of_different_lengths_are_read_at_once(tmp_path: Path) -> None:
     examples = examples_of("llama", num_steps=20)
     expected = torch_log_probabilities(tmp_path / "llama", examples)
     rows = Rows(bundle, examples.sources)
-    prompts = [target[:length] for target, length in zip(examples.targets, (20, 1, 7, 12))]
+    lengths = (20, 1, 7, 12)
+    prompts = [ids[:length] for ids, length in zip(examples.targets, lengths, strict=True)]
     found = rows.read(prompts)
     for row, prompt in enumerate(prompts):
         assert np.abs(found[row] - expected[row, len(prompt) - 1]).max() < 2e-5

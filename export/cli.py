@@ -1,0 +1,99 @@
+"""`attendant export`: the command line of the export package."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from export.exporting import Verify
+
+
+@click.command()
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="Folder of the bundle."
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["fp32", "fp16", "int8"]),
+    default="fp32",
+    show_default=True,
+    help="int8 is the fastest on CPU, fp16 is for CUDA.",
+)
+@click.option("--name", help="Name of the model.  [default: SOURCE's name]")
+@click.option(
+    "--verify/--no-verify",
+    default=None,
+    help="Compare with the torch model.  [default: where torch is installed]",
+)
+@click.option(
+    "--test",
+    "test_file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Test text to compare on: origin, source, target by tabs; prose for a language model.",
+)
+@click.option(
+    "--texts",
+    type=click.IntRange(min=1),
+    default=500,
+    show_default=True,
+    help="How many texts of --test to compare on.",
+)
+def export(
+    source: Path,
+    output: Path,
+    precision: str,
+    name: str | None,
+    verify: bool | None,
+    test_file: Path | None,
+    texts: int,
+) -> None:
+    """Turn the checkpoint folder SOURCE into an ONNX bundle that can be served.
+
+    The bundle appears whole or not at all. Its model card says how far it is from the torch model.
+
+    \b
+    Example:
+      attendant export models/checkpoints/transformer-en-fr -o build/bundles/mine --precision int8
+    """
+    from export.exporting import export_checkpoint
+    from models.checkpoint import CheckpointError, load_checkpoint
+    from serving.bundle.manifest import Precision
+    from serving.errors import BundleError
+
+    comparison = _comparison(verify, test_file, texts)
+    try:
+        click.echo(f"exporting {source} in {precision}", err=True)
+        checkpoint = load_checkpoint(source)
+        parity = export_checkpoint(checkpoint, output, Precision(precision), name, comparison)
+    except (CheckpointError, BundleError) as error:
+        _fail(f"{source} cannot be exported:", *(f"  {problem}" for problem in error.problems))
+    except (OSError, ValueError) as error:
+        _fail(str(error))
+    click.echo(parity.as_markdown() if parity else "not verified: torch was not used", err=True)
+    click.echo(f"wrote {output}", err=True)
+
+
+def _comparison(verify: bool | None, test_file: Path | None, texts: int) -> "Verify | None":
+    """The comparison with torch that was asked for, or that can be made."""
+    needed = ("torch", "sacrebleu", "onnxruntime")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if verify is None:
+        verify = test_file is not None or not missing
+    if not verify:
+        return None
+    if missing:
+        _fail(f"comparing with torch needs {missing[0]}: pip install 'attendant[cpu,train]'")
+    click.echo("comparing with the torch model", err=True)
+    from export.verify import Verifier
+
+    return lambda checkpoint, bundle: Verifier(checkpoint, bundle).compare(test_file, texts)
+
+
+def _fail(*lines: str) -> NoReturn:
+    for line in lines:
+        click.echo(line, err=True)
+    sys.exit(2)

@@ -1,0 +1,68 @@
+"""What verification found: how far a bundle's graphs are from the torch module, for the card."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class LogpError:
+    """Absolute differences of log-probabilities (nats) over whole vocabularies."""
+
+    largest: float
+    mean: float
+    num_positions: int
+
+    def __str__(self) -> str:
+        return f"largest {self.largest:.2g}, mean {self.mean:.2g} ({self.num_positions} positions)"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Greedy output against torch's: whole texts that are identical, and tokens in place."""
+
+    num_texts: int
+    num_identical: int
+    num_tokens: int  # the longer output's, summed over texts
+    num_same_tokens: int  # equal at the same position
+
+    def __str__(self) -> str:
+        return (
+            f"{self.num_same_tokens / max(self.num_tokens, 1):.2%} of {self.num_tokens} tokens, "
+            f"{self.num_identical} of {self.num_texts} texts identical"
+        )
+
+
+@dataclass(frozen=True)
+class Quality:
+    """One measure before (torch) and after (this bundle)."""
+
+    name: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Parts that need test text are absent without it."""
+
+    random_ids: LogpError
+    test_text: LogpError | None = None
+    agreement: Agreement | None = None
+    quality: tuple[Quality, ...] = ()
+    signature: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def as_markdown(self) -> str:
+        lines = [f"- log-probabilities on random ids: {self.random_ids}"]
+        if self.test_text:
+            lines.append(f"- log-probabilities on test text: {self.test_text}")
+        if self.agreement:
+            lines.append(f"- greedy output: {self.agreement}")
+        if self.quality:
+            lines += ["", "| | torch | this bundle |", "|---|---:|---:|"]
+            lines += [f"| {q.name} | {q.before:.2f} | {q.after:.2f} |" for q in self.quality]
+        if self.signature:
+            lines += ["", f"Signature `{self.signature}`."]
+        return "\n".join(lines)

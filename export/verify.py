@@ -1,0 +1,215 @@
+"""Compares a bundle with the torch module it came from. The only part of export that needs torch.
+
+Teacher forcing gives both the same ids and compares every log-probability; greedy decoding runs
+the engine on one side and the plain torch loop on the other.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from tqdm import tqdm
+
+from export.graph import Array
+from export.parity import Agreement, LogpError, Parity, Quality
+from export.rows import Rows
+from models.batch import Batch
+from models.checkpoint import Checkpoint
+from models.registry import load_module
+from models.torch_loop import continue_batch, teacher_forced_log_probabilities, translate_all
+from serving.bundle.manifest import Task
+from serving.bundle.opening import Bundle
+from serving.engine.config import EngineConfig
+from serving.engine.engine import Engine
+from serving.request import GenerationRequest, TokenEvent, is_final
+
+ROWS = 16  # compared side by side
+FORCED_TEXTS = 64  # of the test text; every position costs a whole vocabulary of comparisons
+RANDOM_LENGTH = 24
+PROMPT_LENGTH = 32  # of a language model's test prompts
+NEW_TOKENS = 64  # of their continuations
+
+Ids = list[list[int]]
+
+
+class Differences:
+    """Sums up log-probabilities of the two sides, text by text."""
+
+    def __init__(self) -> None:
+        self._largest = self._sum = 0.0
+        self._num_values = self._num_positions = self._num_predicted = 0
+        self._nats = np.zeros(2)
+
+    def add(self, theirs: Array, ours: Array, target: list[int]) -> None:
+        """Log-probabilities [target, vocab] after each id of ``target``, of torch and bundle."""
+        difference = np.abs(theirs - ours)
+        self._largest = max(self._largest, float(difference.max()))
+        self._sum += float(difference.sum(dtype=np.float64))
+        self._num_values += difference.size
+        self._num_positions += len(target)
+        predicted = np.arange(len(target) - 1), np.array(target[1:], np.int64)
+        self._nats -= [side[predicted].sum(dtype=np.float64) for side in (theirs, ours)]
+        self._num_predicted += len(target) - 1
+
+    @property
+    def error(self) -> LogpError:
+        return LogpError(self._largest, self._sum / self._num_values, self._num_positions)
+
+    @property
+    def perplexity(self) -> Quality:
+        before, after = np.exp(self._nats / self._num_predicted)
+        return Quality("perplexity", float(before), float(after))
+
+
+class Verifier:
+    def __init__(self, checkpoint: Checkpoint, bundle: Bundle) -> None:
+        self._config, self._bundle = checkpoint.config, bundle
+        self._limits = bundle.manifest.limits
+        self._module = load_module(checkpoint)
+        self._tokenizer = Tokenizer.from_file(str(checkpoint.tokenizer_path))
+        self._tokenizer.encode_special_tokens = True
+
+    def compare(self, test_file: Path | None, num_texts: int) -> Parity:
+        """On random ids, and on texts evenly spread over ``test_file`` if there is one: sentence
+        pairs, or prose for a language model. Raises ValueError if the file holds none.
+        """
+        random_ids = self._on_random_ids()
+        if test_file is None:
+            return Parity(random_ids)
+        if self._bundle.manifest.task is Task.TRANSLATE:
+            return self._on_pairs(test_file, num_texts, random_ids)
+        return self._on_prose(test_file, num_texts, random_ids)
+
+    def _on_random_ids(self) -> LogpError:
+        random = np.random.default_rng(0)
+        limit = min(RANDOM_LENGTH, self._limits.max_target_tokens)
+        first = 1 + max(self._config.pad_id, self._config.bos_id, self._config.eos_id)
+
+        def draw(length: int) -> list[int]:
+            return [int(i) for i in random.integers(first, self._config.vocab_size, length)]
+
+        sources = [self._source(draw(int(n))) for n in random.integers(1, limit, ROWS)]
+        return self._force(sources, [self._target(draw(limit)) for _ in sources]).error
+
+    def _on_pairs(self, path: Path, num_texts: int, random_ids: LogpError) -> Parity:
+        from models.data.corpus import read_pairs
+        from models.evaluation import score
+
+        pairs = _spread(read_pairs(path), num_texts, path)
+        sources, targets = ([p.source for p in pairs], [p.target for p in pairs])
+        source_ids = self._encode(sources)
+        differences = self._force(
+            [self._source(ids) for ids in _spread(source_ids, FORCED_TEXTS, path)],
+            [self._target(ids) for ids in _spread(self._encode(targets), FORCED_TEXTS, path)],
+        )
+        num_new = self._limits.max_target_tokens - 1
+        before = translate_all(self._module, source_ids, num_new, batch_size=2 * ROWS)
+        requests = [
+            GenerationRequest(str(i), tuple(self._source(ids)), max_new_tokens=num_new)
+            for i, ids in enumerate(source_ids)
+        ]
+        after = self._generate(requests)
+        old, new = (score(pairs, self._tokenizer.decode_batch(rows)) for rows in (before, after))
+        bleu = tuple(
+            Quality(f"BLEU {a.origin}", a.bleu, b.bleu)
+            for a, b in zip(old.scores, new.scores, strict=True)
+        )
+        agreement = _agreement(before, after)
+        return Parity(random_ids, differences.error, agreement, bleu, old.bleu_signature)
+
+    def _on_prose(self, path: Path, num_texts: int, random_ids: LogpError) -> Parity:
+        from models.data.corpus import read_documents
+
+        stream = [i for ids in self._encode(read_documents(path)) for i in ids]
+        length = min(PROMPT_LENGTH + NEW_TOKENS, self._limits.max_target_tokens - 1)
+        starts = range(0, len(stream) - length + 1, length)
+        windows = _spread([stream[start : start + length] for start in starts], num_texts, path)
+        forced = [self._target(ids) for ids in _spread(windows, FORCED_TEXTS, path)]
+        differences = self._force([[] for _ in forced], forced)
+        prompts = [ids[:PROMPT_LENGTH] for ids in windows]
+        num_new = length - PROMPT_LENGTH
+        before = [
+            row for some in _parts(prompts) for row in continue_batch(self._module, some, num_new)
+        ]
+        requests = [
+            GenerationRequest(str(i), prompt_ids=tuple(prompt), max_new_tokens=num_new)
+            for i, prompt in enumerate(prompts)
+        ]
+        agreement = _agreement(before, self._generate(requests))
+        return Parity(random_ids, differences.error, agreement, (differences.perplexity,))
+
+    def _force(self, sources: Ids, targets: Ids) -> Differences:
+        """Give both sides the same sources and targets."""
+        found = Differences()
+        for some, forced in zip(_parts(sources), _parts(targets), strict=True):
+            sides = zip(self._torch(some, forced), self._onnx(some, forced), strict=True)
+            for target, (theirs, ours) in zip(forced, sides, strict=True):
+                found.add(theirs, ours[: len(target)], target)
+        return found
+
+    def _torch(self, sources: Ids, targets: Ids) -> Iterator[Array]:
+        for source, target in zip(sources, targets, strict=True):
+            ids = torch.tensor([target])
+            batch = Batch(
+                source_ids=torch.tensor([source]) if source else None,
+                source_lengths=torch.tensor([len(source)]) if source else None,
+                input_ids=ids,
+                labels=ids,
+            )
+            yield teacher_forced_log_probabilities(self._module, batch)[0].numpy()
+
+    def _onnx(self, sources: Ids, targets: Ids) -> Array:
+        """[batch, longest target, vocab]; rows go on with padding after their end."""
+        longest = max(map(len, targets))
+        padded = [[*ids, *[self._config.pad_id] * (longest - len(ids))] for ids in targets]
+        return Rows(self._bundle, sources).score(padded)
+
+    def _generate(self, requests: list[GenerationRequest]) -> Ids:
+        """The engine's greedy output."""
+        engine = Engine(self._bundle, EngineConfig(slots=2 * ROWS, max_waiting=len(requests)))
+        engine.submit(*requests)
+        rows: Ids = [[] for _ in requests]
+        with tqdm(total=len(requests), desc="greedy", unit="text", leave=False) as bar:
+            while engine.has_work:
+                for event in engine.step():
+                    if isinstance(event, TokenEvent):
+                        rows[int(event.request_id)].append(event.token_id)
+                    bar.update(is_final(event))
+        return rows
+
+    def _encode(self, texts: list[str]) -> Ids:
+        return [e.ids for e in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
+
+    def _source(self, ids: list[int]) -> list[int]:
+        """The encoder's input; a language model has none."""
+        limit = self._limits.max_source_tokens
+        return [*ids[: limit - 1], self._config.eos_id] if limit else []
+
+    def _target(self, ids: list[int]) -> list[int]:
+        return [self._config.bos_id, *ids[: self._limits.max_target_tokens - 1]]
+
+
+def _agreement(before: Ids, after: Ids) -> Agreement:
+    pairs = list(zip(before, after, strict=True))
+    return Agreement(
+        num_texts=len(pairs),
+        num_identical=sum(a == b for a, b in pairs),
+        num_tokens=sum(max(len(a), len(b)) for a, b in pairs),
+        num_same_tokens=sum(x == y for a, b in pairs for x, y in zip(a, b, strict=False)),
+    )
+
+
+def _spread(items: Sequence[Any], num_items: int, path: Path) -> list[Any]:
+    """At most ``num_items`` of them, evenly spread."""
+    if not items:
+        raise ValueError(f"{path}: holds no text to compare on")
+    step = max(1.0, len(items) / num_items)
+    return [items[math.floor(i * step)] for i in range(min(num_items, len(items)))]
+
+
+def _parts(rows: Ids) -> Iterable[Ids]:
+    return (rows[start : start + ROWS] for start in range(0, len(rows), ROWS))
