@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from torch.nn.functional import cross_entropy
 
 from models.checkpoint import load_checkpoint
-from models.cli import train
+from models.cli import bench_torch, train
 from models.registry import load_module
 from models.training.config import read_config
 from models.training.loss import SmoothedCrossEntropy
@@ -138,3 +138,14 @@ def test_the_learning_rate_warms_up_and_decays_to_nothing() -> None:
     assert learning_rate_scale(9, 0.0, 10) == pytest.approx(1.0)
     assert learning_rate_scale(500, 0.75, 10) == pytest.approx(0.25)
     assert learning_rate_scale(999, 1.0, 10) == 0.0
+
+
+def test_the_torch_loop_is_measured(data) -> None:
+    config = write_config(data, steps=2)
+    Trainer(read_config(config), data, data / "run").run()
+    arguments = [str(data / "run/checkpoint"), "--input", "-", "--requests", "3", "--batch", "2"]
+    result = CliRunner().invoke(bench_torch, arguments, input="one two\n\ncat dog\n")
+    assert result.exit_code == 0, result.output
+    speed = json.loads(result.output)
+    assert speed["sentences"] == 3
+    assert speed["tokens_per_second"] > 0
