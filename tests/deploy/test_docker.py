@@ -1,0 +1,89 @@
+"""The image, as far as it can be checked without building it: paths, configurations, commands."""
+
+import json
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from serving.config import ServerConfig, read_config
+from tests.commands import parsed
+
+ROOT = Path(__file__).parents[2]
+DOCKER = ROOT / "deploy/docker"
+DOCKERFILE = (DOCKER / "Dockerfile").read_text()
+DEVICES = {"cpu": "cpu", "gpu": "cuda"}
+
+
+def instructions(name: str) -> list[str]:
+    joined = DOCKERFILE.replace("\\\n", " ")
+    return re.findall(rf"^{name} (.*)$", joined, re.MULTILINE)
+
+
+def test_what_the_build_copies_is_there_and_not_ignored() -> None:
+    kept = {
+        line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[0] == "!"
+    }
+    sources = {
+        source.format(DEVICE=device)
+        for line in instructions("COPY")
+        if "--from" not in line
+        for source in line.replace("${", "{").split()[:-1]
+        for device in DEVICES
+    }
+    assert "deploy/docker/gpu.yaml" in sources
+    assert [source for source in sources if not (ROOT / source).exists()] == []
+    assert {source.split("/")[0] for source in sources} == kept
+
+
+def test_the_build_copies_every_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert {f"{package}/ {package}/" for package in packages} <= set(instructions("COPY"))
+
+
+@pytest.mark.parametrize("extra", DEVICES)
+def test_the_extras_it_installs_exist(extra: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert extra in project["project"]["optional-dependencies"]
+
+
+@pytest.mark.parametrize(("image", "device"), DEVICES.items())
+def test_the_image_serves_every_shipped_checkpoint(image: str, device: str) -> None:
+    config = read_config(DOCKER / f"{image}.yaml")
+    (group,) = config.groups
+    shipped = {path.parent.name for path in ROOT.glob("models/checkpoints/*/config.json")}
+    assert {bundle.name for bundle in group.bundles} == shipped
+    assert group.bundles[0].name == "transformer-en-fr"
+    assert group.device == device
+    assert config.host == "0.0.0.0"
+
+
+def test_it_listens_where_it_says() -> None:
+    port = ServerConfig.model_fields["port"].default
+    assert instructions("EXPOSE") == [str(port)]
+    assert f"127.0.0.1:{port}/health" in instructions("HEALTHCHECK")[0]
+    for image in DEVICES:
+        assert read_config(DOCKER / f"{image}.yaml").port == port
+
+
+def test_its_commands_are_ours() -> None:
+    (command,) = map(json.loads, instructions("CMD"))
+    assert parsed([str(DOCKER / "cpu.yaml") if "." in word else word for word in command])
+    (export,) = re.findall(r"attendant export .*?;", "".join(instructions("RUN")))
+    for precision in ("int8", "fp16"):
+        words = shlex.split(export.rstrip(" ;").replace("${PRECISION}", precision))
+        assert parsed(words).params["precision"] == precision
+
+
+def test_compose_builds_this_file_and_scrapes_the_server() -> None:
+    services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+    build = services["attendant"]["build"]
+    assert (DOCKER / build["context"] / build["dockerfile"]).resolve() == DOCKER / "Dockerfile"
+    mounted = services["prometheus"]["volumes"][0].split(":")[0]
+    scrape = yaml.safe_load((DOCKER / mounted).read_text())["scrape_configs"][0]
+    assert scrape["static_configs"][0]["targets"] == ["attendant:8000"]
+    assert scrape["metrics_path"] == "/metrics"
