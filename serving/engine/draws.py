@@ -36,7 +36,7 @@ class Draws:
     top_p: Array
     numbers: Array
 
-    def of(self, rows: Array) -> "Draws":
+    def of(self, rows: Array | slice) -> "Draws":
         return Draws(self.exponents[rows], self.top_k[rows], self.top_p[rows], self.numbers[rows])
 
 
@@ -48,20 +48,15 @@ def draw_tokens(scores: Scores, rows: Array, draws: Draws) -> Array:
     is_open = indices < 0
     if is_open.any():
         is_filtered = (draws.top_k < vocab_size) | (draws.top_p < 1)
-        plain = np.flatnonzero(is_open & ~is_filtered)
+        plain, filtered = (
+            np.flatnonzero(is_open & ~is_filtered),
+            np.flatnonzero(is_open & is_filtered),
+        )
         if len(plain):
-            found = draw_unfiltered(
-                scores.logp[rows[plain]], scores.top_ids[rows[plain]], draws.of(plain)
-            )
-            token_ids[plain] = found
-        for i in np.flatnonzero(is_open & is_filtered):
-            token_ids[i] = draw_filtered(
-                scores.logp[rows[i]],
-                draws.exponents[i],
-                draws.top_k[i],
-                draws.top_p[i],
-                draws.numbers[i],
-            )
+            logp, top_ids = scores.logp[rows[plain]], scores.top_ids[rows[plain]]
+            token_ids[plain] = draw_unfiltered(logp, top_ids, draws.of(plain))
+        if len(filtered):
+            token_ids[filtered] = draw_filtered(scores.logp[rows[filtered]], draws.of(filtered))
     return token_ids
 
 
@@ -156,16 +151,50 @@ def _invert(weights: Array, targets: Array) -> tuple[Array, Array]:
     return index, targets - (cumulative[row, index] - weights[row, index])
 
 
-def draw_filtered(logp: Array, exponent: float, top_k: int, top_p: float, number: float) -> int:
-    """Token id from one whole row, likeliest first, equals by id as in the window."""
-    ranked = np.sort(logp)[::-1][:top_k]
-    weights = np.exp((ranked - ranked[0]) * np.float32(exponent))
-    limit = top_p * weights.sum(dtype=np.float64)
-    cumulative = weights[:FIRST_CANDIDATES].cumsum(dtype=np.float64)
-    if cumulative[-1] < limit:
-        cumulative = weights.cumsum(dtype=np.float64)
-    last = min(int(np.searchsorted(cumulative, limit)), len(cumulative) - 1)
-    rank = int(np.searchsorted(cumulative, number * cumulative[last], side="right"))
-    rank = min(rank, last)
-    equals = np.flatnonzero(logp == ranked[rank])
-    return int(equals[np.count_nonzero(ranked[:rank] == ranked[rank])])
+def draw_filtered(logp: Array, draws: Draws, num_candidates: int = FIRST_CANDIDATES) -> Array:
+    """Token ids from whole rows, likeliest first; where the candidates are too few, from all."""
+    vocab_size = logp.shape[1]
+    ranked = _ranked(logp, num_candidates)
+    weights = np.exp((ranked - ranked[:, :1]) * draws.exponents[:, None])
+    weights[np.arange(ranked.shape[1]) >= draws.top_k[:, None]] = 0
+    cumulative = weights.cumsum(axis=1)
+    total = cumulative[:, -1].copy()
+    is_cut_off = draws.top_k > ranked.shape[1]
+    if is_cut_off.any():
+        cut_off = np.flatnonzero(is_cut_off)
+        total[cut_off] = _weight_of_all(logp[cut_off], ranked[cut_off], draws.of(cut_off))
+    limits = draws.top_p * total
+    last = np.minimum((cumulative < limits[:, None]).sum(axis=1), ranked.shape[1] - 1)
+    row = np.arange(len(logp))
+    rank = (cumulative <= (draws.numbers * cumulative[row, last])[:, None]).sum(axis=1)
+    token_ids = _ids_of(logp, ranked, np.minimum(rank, last))
+    is_open = is_cut_off & ((draws.top_k < vocab_size) | (cumulative[:, -1] < limits))
+    for each in np.flatnonzero(is_open):  # one by one: a whole row at float64 fills a cache
+        one = slice(each, each + 1)
+        token_ids[one] = draw_filtered(logp[one], draws.of(one), vocab_size)
+    return token_ids
+
+
+def _ranked(logp: Array, count: int) -> Array:
+    """The `count` largest of each row, best first."""
+    vocab_size = logp.shape[1]
+    if count < vocab_size:
+        logp = np.partition(logp, vocab_size - count, axis=1)[:, vocab_size - count :]
+    return np.sort(logp, axis=1)[:, ::-1].astype(np.float64)
+
+
+def _weight_of_all(logp: Array, ranked: Array, draws: Draws) -> Array:
+    shifted = logp - ranked[:, :1].astype(np.float32)
+    shifted *= draws.exponents.astype(np.float32)[:, None]
+    total: Array = np.exp(shifted, out=shifted).sum(axis=1, dtype=np.float64)
+    return total
+
+
+def _ids_of(logp: Array, ranked: Array, rank: Array) -> Array:
+    """Ids of the tokens with these ranks; equals rank by id, as in the step graph's window."""
+    values = ranked[np.arange(len(rank)), rank][:, None]
+    ids = (logp == values).argmax(axis=1)
+    num_before = ((ranked == values) & (np.arange(ranked.shape[1]) < rank[:, None])).sum(axis=1)
+    for row in np.flatnonzero(num_before):
+        ids[row] = np.flatnonzero(logp[row] == values[row])[num_before[row]]
+    return ids

@@ -105,7 +105,7 @@ def test_the_window_decides_as_the_whole_vocabulary_does(
     draws = Draws(*(np.array([each]) for each in (exponent, top_k, top_p, draw)))
     index = draw_from_window(scores.top_logp, 300, draws)[0]
     if index >= 0:
-        whole = draw_filtered(logp, exponent, top_k, top_p, draw)
+        whole = draw_filtered(logp[None], draws)[0]
         weights = np.exp(exponent * logp.astype(np.float64))
         assert weights[scores.top_ids[0, index]] == pytest.approx(weights[whole], rel=1e-3)
 
