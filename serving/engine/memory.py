@@ -43,8 +43,9 @@ class DeviceArray(np.ndarray):
 class CudaMemory:
     """CUDA device memory through the runtime library that onnxruntime-gpu has loaded."""
 
-    def __init__(self) -> None:
-        self._cuda = _load_runtime()
+    def __init__(self, runtime: Any = None) -> None:
+        """`runtime` stands in for the library's functions, in tests."""
+        self._cuda = runtime or _load_runtime()
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Array:
         """Kept for the life of the process, as an engine is."""

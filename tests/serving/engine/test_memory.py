@@ -6,7 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.engine.memory import Array, copy_blocks, device_array
+from serving.engine.config import EngineConfig
+from serving.engine.engine import Engine
+from serving.engine.memory import Array, CudaMemory, DeviceArray, copy_blocks, device_array
+from serving.engine.runner import Graphs
+from serving.request import GenerationRequest
+from tests.serving.engine.driving import run_all
+from tests.serving.engine.toy import toy_bundle, toy_graphs
 
 CASES: list[tuple[tuple[int, ...], Any]] = [
     ((4, 3, 8, 5), np.s_[:]),
@@ -46,3 +52,53 @@ def test_a_copy_between_spans_is_one_block_per_outer_index() -> None:
     assert {(to[1], from_[1], rows, num) for to, from_, rows, num in blocks} == {
         (32 * 8 * 4, 16 * 8 * 4, 4, 16 * 8 * 4)
     }
+
+
+class HostRuntime:
+    """The CUDA runtime's functions over host memory."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    def cudaMalloc(self, address: Any, num_bytes: ctypes.c_size_t) -> int:
+        self.kept.append(ctypes.create_string_buffer(num_bytes.value))
+        address._obj.value = ctypes.addressof(self.kept[-1])
+        return 0
+
+    def cudaMemset(self, address: Any, value: int, num_bytes: Any) -> int:
+        ctypes.memset(address, value, num_bytes.value)
+        return 0
+
+    def cudaMemcpy2D(self, to: Any, to_pitch: Any, of: Any, of_pitch: Any, *rest: Any) -> int:
+        width, height, kind = rest
+        assert kind == 3
+        assert width.value <= min(to_pitch.value, of_pitch.value)
+        for row in range(height.value):
+            target, source = to.value + row * to_pitch.value, of.value + row * of_pitch.value
+            ctypes.memmove(target, source, width.value)
+        return 0
+
+    def cudaMemset2D(self, to: Any, pitch: Any, value: int, width: Any, height: Any) -> int:
+        for row in range(height.value):
+            ctypes.memset(to.value + row * pitch.value, value, width.value)
+        return 0
+
+    def cudaDeviceSynchronize(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("has_encoder", [True, False])
+def test_an_engine_says_the_same_over_device_memory(has_encoder: bool) -> None:
+    requests = [
+        GenerationRequest(str(i), (3 + i, 9) * (1 + i) if has_encoder else None, (5, 6, 7 + i))
+        for i in range(20)
+    ]
+    bundle, config = toy_bundle(has_encoder), EngineConfig(slots=5, threads=1)
+    graphs = toy_graphs(has_encoder=has_encoder)
+    memory = CudaMemory(HostRuntime())
+    assert isinstance(memory.zeros((2, 3), "float32")[1:], DeviceArray)
+    on_host = run_all(Engine(bundle, config, graphs), requests)
+    on_device = run_all(
+        Engine(bundle, config, Graphs(graphs.step, graphs.encode, memory)), requests
+    )
+    assert on_device == on_host

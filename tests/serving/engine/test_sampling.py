@@ -113,21 +113,34 @@ def test_the_window_decides_as_the_whole_vocabulary_does(
 @pytest.mark.parametrize("params", FILTERS, ids=str)
 def test_a_row_draws_the_same_in_any_company(params: SamplingParams) -> None:
     rng = np.random.default_rng(0)
-    logp = np.stack([random_logp(rng, 500, 1 + i % 4) for i in range(64)])
-    crowd = Sampling(64, 500, 1)
+    logp = np.stack([random_logp(rng, 2000, 1 + i % 4) for i in range(64)])
+    crowd = Sampling(64, 2000, 1)
     for row in range(64):
         crowd.admit(
             row, generation(SamplingParams(params.temperature, params.top_k, params.top_p, row), 1)
         )
     together = crowd.choose(scores_of(logp))
     for row in range(64):
-        single = Sampling(1, 500, 1)
+        single = Sampling(1, 2000, 1)
         single.admit(
             0, generation(SamplingParams(params.temperature, params.top_k, params.top_p, row), 1)
         )
         alone = single.choose(scores_of(logp[row : row + 1]))
         assert alone.token_ids[0] == together.token_ids[row]
         assert alone.logprobs[0] == together.logprobs[row] == logp[row, alone.token_ids[0]]
+
+
+def test_candidates_draw_as_the_whole_vocabulary_does() -> None:
+    rng = np.random.default_rng(0)
+    logp = np.stack([random_logp(rng, 2000, 0.5 + i % 5) for i in range(200)])
+    logp[:, 7] = logp[:, 1900]  # equals
+    draws = Draws(
+        exponents=rng.choice([0.5, 1.0, 2.0], 200),
+        top_k=rng.choice([1, 60, 800, 2000], 200),
+        top_p=rng.choice([0.5, 0.9, 1.0], 200),
+        numbers=rng.random(200),
+    )
+    assert (draw_filtered(logp, draws) == draw_filtered(logp, draws, 2000)).all()
 
 
 def test_greedy_and_sampled_rows_share_a_batch() -> None:
