@@ -97,7 +97,8 @@ class AsyncEngine:
         try:
             while not self._is_stopping:
                 self._take_commands()
-                self._step()
+                if self.engine.has_work:
+                    self._step()
         except BaseException as error:
             logger.critical("the engine's thread has died", exc_info=error)
         finally:

@@ -2,13 +2,23 @@
 
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 Device = Literal["cpu", "cuda"]
 
 
-def available_cpus() -> int:
-    return len(os.sched_getaffinity(0))
+CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+
+
+def available_cpus(cpu_max: Path = CGROUP_CPU_MAX) -> int:
+    """CPUs that this process may use: by affinity, and by its container's quota (cgroup v2)."""
+    count = len(os.sched_getaffinity(0))
+    try:
+        quota, period = cpu_max.read_text().split()
+        return min(count, max(int(quota) // int(period), 1))
+    except (OSError, ValueError):  # no cgroup v2, or "max": no quota
+        return count
 
 
 @dataclass(frozen=True)
