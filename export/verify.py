@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 from tokenizers import Tokenizer
-from tqdm import tqdm
 
+from export.decoding import decode
 from export.graph import Array
 from export.parity import Agreement, LogpError, Parity, Quality
 from export.rows import Rows
@@ -23,9 +23,7 @@ from models.registry import load_module
 from models.torch_loop import continue_batch, teacher_forced_log_probabilities, translate_all
 from serving.bundle.manifest import Task
 from serving.bundle.opening import Bundle
-from serving.engine.config import EngineConfig
-from serving.engine.engine import Engine
-from serving.request import GenerationRequest, TokenEvent, is_final
+from serving.request import GenerationRequest
 
 ROWS = 16  # compared side by side
 FORCED_TEXTS = 64  # of the test text; every position costs a whole vocabulary of comparisons
@@ -112,7 +110,7 @@ class Verifier:
             GenerationRequest(str(i), tuple(self._source(ids)), max_new_tokens=num_new)
             for i, ids in enumerate(source_ids)
         ]
-        after = self._generate(requests)
+        after = decode(self._bundle, requests)
         old, new = (score(pairs, self._tokenizer.decode_batch(rows)) for rows in (before, after))
         bleu = tuple(
             Quality(f"BLEU {a.origin}", a.bleu, b.bleu)
@@ -139,7 +137,7 @@ class Verifier:
             GenerationRequest(str(i), prompt_ids=tuple(prompt), max_new_tokens=num_new)
             for i, prompt in enumerate(prompts)
         ]
-        agreement = _agreement(before, self._generate(requests))
+        agreement = _agreement(before, decode(self._bundle, requests))
         return Parity(random_ids, differences.error, agreement, (differences.perplexity,))
 
     def _force(self, sources: Ids, targets: Ids) -> Differences:
@@ -167,19 +165,6 @@ class Verifier:
         longest = max(map(len, targets))
         padded = [[*ids, *[self._config.pad_id] * (longest - len(ids))] for ids in targets]
         return Rows(self._bundle, sources).score(padded)
-
-    def _generate(self, requests: list[GenerationRequest]) -> Ids:
-        """The engine's greedy output."""
-        engine = Engine(self._bundle, EngineConfig(slots=2 * ROWS, max_waiting=len(requests)))
-        engine.submit(*requests)
-        rows: Ids = [[] for _ in requests]
-        with tqdm(total=len(requests), desc="greedy", unit="text", leave=False) as bar:
-            while engine.has_work:
-                for event in engine.step():
-                    if isinstance(event, TokenEvent):
-                        rows[int(event.request_id)].append(event.token_id)
-                    bar.update(is_final(event))
-        return rows
 
     def _encode(self, texts: list[str]) -> Ids:
         return [e.ids for e in self._tokenizer.encode_batch(texts, add_special_tokens=False)]

@@ -4,20 +4,18 @@ import json
 import math
 import shutil
 
-from tokenizers import Tokenizer
 from torch import nn
 
 from models.checkpoint import load_checkpoint
 from models.configs import LlamaConfig
 from models.data.corpus import Pair
-from models.data.tokenizer import encode_all
 from models.evaluation import TestResult, evaluate
 from models.registry import load_module
-from models.torch_loop import translate_all
 from models.training.config import TrainingConfig
 from models.training.prepare import Prepared
 from models.training.state import RunFolder
 from models.training.validation import loss
+from models.translation import translate
 
 QUALITY_FILE = "quality.json"
 
@@ -36,13 +34,6 @@ def write_card(
     shutil.copyfile(run.curve, run.checkpoint / run.curve.name)
     text = _card(config, scores, run.rows(), sum(p.numel() for p in module.parameters()))
     (run.checkpoint / "README.md").write_text(text, encoding="utf-8")
-
-
-def translate(module: nn.Module, tokenizer: Tokenizer, texts: list[str]) -> list[str]:
-    """Greedy translations with the plain torch loop."""
-    sources = encode_all(tokenizer, texts)
-    rows = translate_all(module, sources, module.config.max_target_tokens - 1, batch_size=64)
-    return tokenizer.decode_batch(rows)
 
 
 def _translation_scores(result: TestResult) -> str:

@@ -1,0 +1,59 @@
+"""`attendant evaluate` scores checkpoints and bundles alike."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from export.evaluate import evaluate
+from serving.bundle.manifest import Precision
+from tests.tiny import tiny_bundle, tiny_checkpoint
+
+
+def run(model: Path, folder: Path, *more: str) -> Result:
+    test = folder / "test.tsv"
+    test.write_text("web\ta cat\tun chat\nweb\ta dog\tun chien\nbook\tyes\toui\n")
+    return CliRunner().invoke(evaluate, [str(model), "--test", str(test), *more])
+
+
+def test_a_bundle_and_its_checkpoint_score_alike(tmp_path: Path) -> None:
+    checkpoint = tiny_checkpoint("bahdanau", tmp_path / "checkpoint", seed=3)
+    bundle = tiny_bundle("bahdanau", tmp_path / "bundle", Precision.FP32, seed=3)
+    reports = [
+        json.loads(run(model, tmp_path, "--json").stdout) for model in (checkpoint.folder, bundle)
+    ]
+    assert reports[0] == reports[1]
+    counts = {s["origin"]: s["sentences"] for s in reports[0]["scores"]}
+    assert counts == {"web": 2, "book": 1}
+
+
+def test_the_report_is_a_table_with_signatures(tmp_path: Path) -> None:
+    result = run(tiny_bundle("transformer", tmp_path, Precision.INT8), tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "| web | 2 |" in result.output
+    assert "nrefs:1" in result.output
+
+
+@pytest.mark.parametrize("content", ["one field only\n", "a\tb\tc\td\n"])
+def test_a_bad_test_file_is_one_line(tmp_path: Path, content: str) -> None:
+    bundle = tiny_bundle("transformer", tmp_path / "bundle", Precision.INT8)
+    (tmp_path / "bad.tsv").write_text(content)
+    result = CliRunner().invoke(evaluate, [str(bundle), "--test", str(tmp_path / "bad.tsv")])
+    assert result.exit_code == 2
+    assert "bad.tsv:1" in result.output
+
+
+def test_a_language_model_is_refused(tmp_path: Path) -> None:
+    result = run(tiny_bundle("llama", tmp_path, Precision.INT8), tmp_path)
+    assert result.exit_code == 2
+    assert "generate" in result.output
+
+
+def test_a_damaged_bundle_is_refused(tmp_path: Path) -> None:
+    bundle = tiny_bundle("transformer", tmp_path / "bundle", Precision.INT8)
+    (bundle / "step.onnx").write_bytes(b"")
+    result = run(bundle, tmp_path)
+    assert result.exit_code == 2
+    assert "step.onnx" in result.output
+    assert "Traceback" not in result.output
