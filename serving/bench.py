@@ -38,6 +38,7 @@ My brother never drinks coffee.
 An old man is playing the guitar on the street while a small crowd listens to him.
 """
 PROMPT_NEW_TOKENS = 64
+MIN_REQUESTS = 32
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,9 @@ class BatchSizes(click.ParamType):
     show_default="built-in sentences",
     help="Sentences or prompts, one a line.",
 )
-@click.option("--requests", type=click.IntRange(1), help="Per batch size.  [default: 8 x batch]")
+@click.option(
+    "--requests", type=click.IntRange(1), help="Per batch size.  [default: 8 x batch, at least 32]"
+)
 @click.option("--max-new-tokens", type=click.IntRange(1), help="Longest output.")
 @click.option("--temperature", type=click.FloatRange(0), default=0.0, help="0 is greedy.")
 @click.option("--top-k", type=click.IntRange(0), default=0, help="0 is off.")
