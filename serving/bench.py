@@ -120,7 +120,7 @@ def bench(
         config = EngineConfig(num_rows, threads or available_cpus(), device)
         engine = Engine(opened, config)
         run_closed_loop(engine, list(islice(endless(wanted), 2 * num_rows)), num_rows)  # warm up
-        count = requests or 8 * num_rows
+        count = requests or max(8 * num_rows, MIN_REQUESTS)
         result = run_closed_loop(engine, list(islice(endless(wanted), count)), num_rows)
         results.append(result)
         if not wants_json:
