@@ -42,6 +42,7 @@ def build(group: WorkerGroup) -> "Application":
 
 def run(config: ServerConfig, announce: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM, then drain and leave nothing behind."""
+    _check_port(config)
     with _stopped_by_signals(), _scratch_folder() as folder, suppress(Stopped):
         os.environ.update(_environment(folder) | os.environ)
         with _ray(config):
@@ -52,15 +53,24 @@ def run(config: ServerConfig, announce: Callable[[str], None]) -> None:
                 signal.pause()
 
 
+def _check_port(config: ServerConfig) -> None:
+    """HAProxy would share the port with whoever has it."""
+    try:
+        socket.create_server((config.host, config.port)).close()
+    except OSError as error:
+        raise AttendantError(f"cannot listen on {config.host}:{config.port}: {error}") from None
+
+
 def _environment(folder: Path) -> dict[str, str]:
     """Set before Ray is imported; what the user has set counts more."""
-    stats_port, metrics_port = _free_ports(2)
+    stats_port, metrics_port, fallback_port = _free_ports(3)
     return {
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
         "RAY_SERVE_HAPROXY_STATS_PORT": str(stats_port),
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics_port),
+        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(fallback_port),
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "admin.sock"),
         "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(folder / "metrics.sock"),
@@ -68,6 +78,9 @@ def _environment(folder: Path) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "server-state"),
         # One machine: nothing has to hear of a replica's end before it ends.
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
+        # A busy machine is slow to start processes, which is no reason to start them again.
+        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+        "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "30",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
@@ -78,7 +91,9 @@ def _ray(config: ServerConfig) -> Iterator[None]:
     """Ray on this machine, for as long as the block runs."""
     import ray
     from ray import serve
+    from ray.exceptions import RayError
 
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
     from serving.deployments.group import cpus_per_replica
 
     try:
@@ -97,10 +112,15 @@ def _ray(config: ServerConfig) -> Iterator[None]:
             logging_config={"log_level": "ERROR", "enable_access_log": False},
         )
         yield
+    except RayError as error:
+        problem = str(error).strip().partition("\n")[0]
+        logs = "/tmp/ray/session_latest/logs"
+        raise AttendantError(f"Ray failed: {problem} (its logs are in {logs})") from error
     finally:
         _ignore_signals()
         with suppress(Exception):
-            serve.shutdown()
+            for name in serve.status().applications:
+                serve.delete(name)  # waits for the requests that are being served
         ray.shutdown()
 
 

@@ -21,7 +21,7 @@ from serving.errors import AttendantError, ProblemsError, RequestError
 if TYPE_CHECKING:
     from serving.config import ServerConfig
     from serving.engine.config import EngineConfig
-    from serving.pipelines.catalog import Generator, Translator
+    from serving.pipelines.catalog import Generator
     from serving.pipelines.jobs import CompletionJob
 
 _EXTRAS = {
@@ -159,16 +159,14 @@ def translate(
 async def _translate(
     path: Path, config: "EngineConfig", source: str | None, target: str | None, file: BinaryIO
 ) -> None:
-    from serving.bundle.manifest import Task
     from serving.pipelines.jobs import TranslationJob
     from serving.pipelines.offline import in_order, opened
 
-    async with opened(path, config) as model:
-        if model.card.task is not Task.TRANSLATE:
-            raise RequestError("--model", str(path), "does not translate")
-        translator: Translator = model  # type: ignore[assignment]
-        from_language = source or translator.card.source_languages[0]
-        to_language = target or translator.card.target_languages[0]
+    async with opened(path, config) as catalog:
+        [card] = catalog.own_cards
+        translator = await catalog.translator(card.name, source or "", target or "")
+        from_language = source or card.source_languages[0]
+        to_language = target or card.target_languages[0]
 
         async def work(numbered: tuple[int, str]) -> str:
             number, line = numbered
@@ -207,7 +205,7 @@ def generate(
       attendant generate --model build/bundles/llama-en-int8 --temperature 0 prompts.txt > out.jsonl
     """
     _end_quietly_with_the_reader()
-    given = file or click.get_binary_stream("stdin")
+    given = file or sys.stdin.buffer
     prompts = prompt or tuple(line.rstrip("\r\n") for line in _lines(given))
     job = _completion_job(prompts, options)
     asyncio.run(_generate(model, _engine_config(device), job))
@@ -229,13 +227,11 @@ def _completion_job(prompts: tuple[str, ...], options: dict[str, Any]) -> "Compl
 
 
 async def _generate(path: Path, config: "EngineConfig", job: "CompletionJob") -> None:
-    from serving.bundle.manifest import Task
     from serving.pipelines.offline import opened
 
-    async with opened(path, config) as model:
-        if model.card.task is not Task.GENERATE:
-            raise RequestError("--model", str(path), "translates; it does not complete prompts")
-        generator: Generator = model  # type: ignore[assignment]
+    async with opened(path, config) as catalog:
+        [card] = catalog.own_cards
+        generator = await catalog.generator(card.name)
         if len(job.prompts) == 1:
             await _write_as_it_comes(generator, job)
         else:

@@ -58,7 +58,8 @@ def install_error_handlers(app: FastAPI, body_of: Callable[[str], ErrorBody]) ->
     async def answer(request: Request, error: Exception) -> JSONResponse:
         log_failure(error)
         status = status_of(error)
-        body = body_of(request.url.path)(status, error)
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        body = body_of(path)(status, error)
         return JSONResponse(body, status, headers=_headers_of(error))
 
     for cls in (AttendantError, HTTPException, Exception):

@@ -6,7 +6,7 @@ asked of it, and remembered for a while.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ray import serve
@@ -19,13 +19,7 @@ from serving.bundle.manifest import Task
 from serving.errors import AttendantError, EngineError, EngineStopped
 from serving.pipelines.catalog import Catalog, Model
 from serving.pipelines.generation import Deltas
-from serving.pipelines.jobs import (
-    CompletionDelta,
-    CompletionJob,
-    ModelCard,
-    Translation,
-    TranslationJob,
-)
+from serving.pipelines.jobs import CompletionJob, ModelCard, Translation, TranslationJob
 
 DEPLOYMENT = "attendant"
 _REMEMBERED_SECONDS = 5.0
@@ -95,32 +89,6 @@ class RemoteGenerator:
                 response.cancel()
 
 
-async def in_batches(deltas: Deltas) -> AsyncGenerator[list[CompletionDelta], None]:
-    """Deltas as they come, those that came since the last batch together: fewer messages."""
-    waiting: asyncio.Queue[CompletionDelta | None] = asyncio.Queue()
-
-    async def pump() -> None:
-        try:
-            async for delta in deltas:
-                waiting.put_nowait(delta)
-        finally:
-            waiting.put_nowait(None)
-
-    task = asyncio.create_task(pump())
-    try:
-        while (delta := await waiting.get()) is not None:
-            batch = [delta]
-            while not waiting.empty() and (more := waiting.get_nowait()) is not None:
-                batch.append(more)
-            yield batch
-            if task.done() and waiting.empty():
-                break
-        await task
-    finally:
-        task.cancel()
-        await deltas.aclose()
-
-
 def _remote(handle: DeploymentHandle, card: ModelCard) -> Model:
     if card.task is Task.TRANSLATE:
         return RemoteTranslator(handle, card)
@@ -134,6 +102,22 @@ async def _cards(handle: DeploymentHandle) -> list[ModelCard]:
     except (RayError, RayServeException, TimeoutError):
         return []
     return cards
+
+
+async def all_expositions(timeout_seconds: float) -> list[bytes]:
+    """The metrics of every replica of every group that answers in time."""
+    applications = await asyncio.to_thread(_running_applications)
+    handles = [serve.get_deployment_handle(DEPLOYMENT, name) for name in applications]
+    answers = await asyncio.gather(
+        *(_broadcast(handle, timeout_seconds) for handle in handles), return_exceptions=True
+    )
+    return [text for group in answers if isinstance(group, list) for text in group]
+
+
+async def _broadcast(handle: DeploymentHandle, timeout_seconds: float) -> list[bytes]:
+    responses = handle.broadcast("own_exposition")
+    answers = await responses.results_async(timeout_s=timeout_seconds, return_exceptions=True)
+    return [answer for answer in answers if isinstance(answer, bytes)]
 
 
 async def _answer(handle: DeploymentHandle) -> Any:

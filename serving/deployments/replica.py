@@ -4,7 +4,7 @@ The replica is the ingress itself, so a request reaches its engine without anoth
 """
 
 import asyncio
-import logging
+from contextlib import aclosing
 from typing import Any
 
 from ray import serve
@@ -14,15 +14,15 @@ from serving.api.services import Services
 from serving.bundle.opening import Bundle, open_bundle
 from serving.config import WorkerGroup
 from serving.deployments.exposition import merged
-from serving.deployments.forwarding import DEPLOYMENT, WideCatalog, in_batches
+from serving.deployments.forwarding import WideCatalog, all_expositions
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.metrics import EngineMetrics, MeasuredEngine, Metrics
 from serving.pipelines.catalog import Model, build_pipeline
 from serving.pipelines.jobs import CompletionJob, ModelCard, Translation, TranslationJob
+from serving.pipelines.merging import in_batches
 
-logger = logging.getLogger(__name__)
 _METRICS_TIMEOUT_SECONDS = 2.0
 
 
@@ -32,7 +32,6 @@ class Replica:
 
     def __init__(self, group: WorkerGroup, threads: int) -> None:
         context = serve.get_replica_context()
-        self._application = context.app_name
         self._metrics = Metrics(context.replica_tag)
         self._engine_metrics = EngineMetrics(self._metrics)
         self._limits = group.limits
@@ -41,7 +40,7 @@ class Replica:
             slots=group.slots, threads=threads, device=group.device, max_waiting=group.max_waiting
         )
         models = [self._load(open_bundle(path), config) for path in group.bundles]
-        self._catalog = WideCatalog(models, self._application)
+        self._catalog = WideCatalog(models, context.app_name)
 
     def __serve_build_asgi_app__(self) -> Any:
         """Ray Serve asks for the application once the constructor has run."""
@@ -69,8 +68,9 @@ class Replica:
 
     async def stream(self, model: str, job: CompletionJob) -> Any:
         generator = await self._catalog.generator(model)
-        async for batch in in_batches(generator.stream(job)):
-            yield batch
+        async with aclosing(in_batches(generator.stream(job))) as batches:
+            async for batch in batches:
+                yield batch
 
     async def own_exposition(self) -> bytes:
         return self._metrics.exposition()
@@ -88,13 +88,6 @@ class Replica:
         return all(engine.is_alive for engine in self._engines)
 
     async def _exposition(self) -> bytes:
-        """The metrics of every replica of the group; of this one alone if the others fail."""
-        handle = serve.get_deployment_handle(DEPLOYMENT, self._application)
-        try:
-            answers = await handle.broadcast("own_exposition").results_async(
-                timeout_s=_METRICS_TIMEOUT_SECONDS, return_exceptions=True
-            )
-        except Exception as error:
-            logger.warning("the other replicas' metrics are not to be had: %r", error)
-            return self._metrics.exposition()
-        return merged([answer for answer in answers if isinstance(answer, bytes)])
+        """The metrics of every replica there is; of this one alone if none answers."""
+        expositions = await all_expositions(_METRICS_TIMEOUT_SECONDS)
+        return merged(expositions or [self._metrics.exposition()])

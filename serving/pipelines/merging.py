@@ -1,4 +1,4 @@
-"""Several streams as one, in the order in which their items come."""
+"""Streams of streams: several as one in the order in which their items come, one in batches."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -21,9 +21,29 @@ async def merge(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T,
         async for item in _until_done(tasks, items):
             yield item
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _cancel(tasks)
+
+
+async def in_batches(stream: AsyncGenerator[T, None]) -> AsyncGenerator[list[T], None]:
+    """What came since the last batch as the next one: as few as the reader is slow."""
+    items: asyncio.Queue[T | None] = asyncio.Queue()
+    task = asyncio.create_task(_drain(stream, items))
+    try:
+        is_open = True
+        while is_open:
+            came = [await items.get(), *(items.get_nowait() for _ in range(items.qsize()))]
+            is_open = came[-1] is not None
+            if batch := [item for item in came if item is not None]:
+                yield batch
+        await task
+    finally:
+        await _cancel([task])
+
+
+async def _cancel(tasks: Sequence["asyncio.Task[None]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _drain(stream: AsyncGenerator[T, None], items: "asyncio.Queue[T | None]") -> None:

@@ -11,7 +11,7 @@ from serving.config import TextLimits
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.pipelines.catalog import Model, build_pipeline
+from serving.pipelines.catalog import Catalog, build_pipeline
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -19,14 +19,14 @@ _UNLIMITED = 2**40
 
 
 @asynccontextmanager
-async def opened(path: Path, config: EngineConfig) -> AsyncIterator[Model]:
-    """The bundle's pipeline. Raises BundleError or DeviceError."""
+async def opened(path: Path, config: EngineConfig) -> AsyncIterator[Catalog]:
+    """A catalog of the one bundle. Raises BundleError or DeviceError."""
     bundle = open_bundle(path)
     engine = AsyncEngine(Engine(bundle, config))
     engine.start()
     try:
         limits = TextLimits(max_characters=_UNLIMITED, max_segments=_UNLIMITED)
-        yield build_pipeline(bundle, engine, limits)
+        yield Catalog([build_pipeline(bundle, engine, limits)])
     finally:
         await engine.shutdown()
 

@@ -1,0 +1,27 @@
+"""The one real server that all tests share; it starts when the first test asks for it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.served import int8_bundle, served
+
+
+@pytest.fixture(scope="session")
+def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The three shipped models in the group that answers, two tiny random ones in another."""
+    folder = tmp_path_factory.mktemp("server")
+    shipped = [("transformer-en-fr", "transformer"), ("bahdanau-en-fr", "bahdanau")]
+    near = [int8_bundle(*names, folder) for names in shipped]
+    near.append(int8_bundle("llama-en", "llama", folder, context_length=4096))
+    far = [
+        int8_bundle("far-llama", "llama", folder, context_length=4096),
+        int8_bundle("far-transformer", "transformer", folder),
+    ]
+    roomy = {"max_waiting": 10_000, "limits": {"max_segments": 10_000}}
+    groups = [
+        {"name": "shipped", "bundles": near, "cpus_per_replica": 1},
+        {"name": "far", "bundles": far, "cpus_per_replica": 1, **roomy},
+    ]
+    with served({"groups": groups}, folder) as url:
+        yield url

@@ -1,0 +1,217 @@
+"""A real server over HTTP, asked by the clients people have."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from libretranslatepy import LibreTranslateAPI
+from prometheus_client.parser import text_string_to_metric_families
+
+EN_FR = {"source": "en", "target": "fr"}
+MODELS = ["transformer-en-fr", "bahdanau-en-fr", "llama-en", "far-llama", "far-transformer"]
+LONG = {"prompt": "a", "max_tokens": 200, "temperature": 0, "n": 64}
+
+
+@pytest.fixture(scope="module")
+def client(server_url: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server_url, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def official(server_url: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server_url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def metric(client: httpx.Client, name: str, **labels: str) -> float:
+    text = client.get("/metrics").text
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    )
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 20) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if holds():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_it_is_healthy_and_ready(client: httpx.Client) -> None:
+    assert client.get("/health").json() == {"status": "ok"}
+    assert client.get("/ready").json() == {"status": "ready"}
+    assert client.get("/-/healthz").text == "success"
+
+
+@pytest.mark.parametrize("model", [None, "bahdanau-en-fr", "far-transformer"])
+def test_translate(client: httpx.Client, model: str | None) -> None:
+    texts = ["A dog runs.\n\n  It is black. It is fast.\t", "", "A cat."]
+
+    body = {"q": texts, "model": model, **EN_FR}
+    response = client.post("/translate", json=body)
+
+    translated = response.json()["translatedText"]
+    assert response.status_code == 200
+    assert [bool(text) for text in translated] == [True, False, True]
+    assert "\n\n  " in translated[0]
+    assert translated[0].endswith("\t")
+
+
+def test_libretranslates_client(server_url: str) -> None:
+    api = LibreTranslateAPI(server_url)
+
+    assert isinstance(api.translate("A dog.", "en", "fr"), str)
+    assert api.languages() == [{"code": "en", "name": "English", "targets": ["fr"]}]
+
+
+@pytest.mark.parametrize("model", ["llama-en", "far-llama"])
+def test_openais_client(official: openai.OpenAI, model: str) -> None:
+    asked: dict[str, Any] = {"model": model, "prompt": "It was", "max_tokens": 20, "seed": 7}
+
+    whole = official.completions.create(**asked)
+    stream = official.completions.create(
+        **asked, stream=True, stream_options={"include_usage": True}
+    )
+
+    *chunks, last = list(stream)
+    assert "".join(chunk.choices[0].text for chunk in chunks) == whole.choices[0].text
+    assert last.usage == whole.usage
+    assert whole.usage is not None
+    assert whole.usage.completion_tokens <= 20
+
+
+def test_logprobs_and_several_prompts(official: openai.OpenAI) -> None:
+    completions = official.completions.create(
+        model="llama-en", prompt=["a", "b"], n=2, logprobs=2, max_tokens=3, temperature=0
+    )
+
+    assert [choice.index for choice in completions.choices] == [0, 1, 2, 3]
+    logprobs = completions.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.tokens and logprobs.token_logprobs and logprobs.top_logprobs
+    first = logprobs.top_logprobs[0]
+    assert logprobs.token_logprobs[0] == pytest.approx(max(first.values()))
+
+
+def test_models(official: openai.OpenAI) -> None:
+    assert [model.id for model in official.models.list()] == MODELS
+    assert official.models.retrieve("far-llama").id == "far-llama"
+    with pytest.raises(openai.NotFoundError, match="no such model"):
+        official.models.retrieve("none")
+
+
+@pytest.mark.parametrize("model", ["llama-en", "far-llama"])
+def test_an_error_of_the_engine_names_its_field(official: openai.OpenAI, model: str) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        official.completions.create(model=model, prompt="a", max_tokens=100_000)
+    assert caught.value.param == "max_tokens"
+    assert "Traceback" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status"),
+    [
+        ("/translate", b"{", 400),
+        ("/translate", b'{"q": "\\ud800", "source": "en", "target": "fr"}', 400),
+        ("/translate", b'{"q": "\\u0000", "source": "en", "target": "fr"}', 400),
+        ("/translate", b'{"q": "a", "source": "xx", "target": "fr"}', 400),
+        ("/translate", b'{"q": "a", "source": "en", "target": "fr", "model": "none"}', 404),
+        ("/v1/completions", b"null", 400),
+        ("/v1/completions", b'{"model": "none", "prompt": "a"}', 404),
+        ("/v1/completions", b'{"model": "llama-en", "prompt": "\\ud800"}', 400),
+        ("/v1/completions", b'{"model": "llama-en", "prompt": "a", "max_tokens": 1.5}', 400),
+        ("/v1/completions", b'{"model": "transformer-en-fr", "prompt": "a"}', 400),
+        ("/nowhere", b"", 404),
+    ],
+)
+def test_bad_input_is_refused_and_the_next_request_served(
+    client: httpx.Client, path: str, content: bytes, status: int
+) -> None:
+    response = client.post(path, content=content)
+
+    assert response.status_code == status
+    error = response.json()["error"]
+    assert isinstance(error, dict) == path.startswith("/v1/")
+    assert client.post("/translate", json={"q": "a", **EN_FR}).status_code == 200
+
+
+def test_100_kilobytes_of_text_are_translated(client: httpx.Client) -> None:
+    text = "A dog runs through the snow with a red ball. " * 2200
+    model = "far-transformer"
+
+    response = client.post("/translate", json={"q": text, "model": model, **EN_FR}, timeout=240)
+
+    assert response.status_code == 200
+    assert len(response.json()["translatedText"]) > 2200
+
+
+@pytest.mark.parametrize("model", ["llama-en", "far-llama"])
+def test_a_client_that_leaves_a_stream_frees_its_rows(client: httpx.Client, model: str) -> None:
+    body = {**LONG, "model": model, "stream": True}
+
+    with client.stream("POST", "/v1/completions", json=body) as response:
+        assert next(response.iter_lines()).startswith("data: ")
+
+    assert eventually(lambda: metric(client, "attendant_rows", model=model) == 0)
+    assert metric(client, "attendant_requests_total", model=model, outcome="cancelled") >= 1
+
+
+@pytest.mark.parametrize("model", ["llama-en", "far-llama"])
+def test_a_client_that_gives_up_waiting_frees_its_rows(
+    server_url: str, client: httpx.Client, model: str
+) -> None:
+    before = metric(client, "attendant_requests_total", model=model, outcome="cancelled")
+
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{server_url}/v1/completions", json={**LONG, "model": model}, timeout=0.4)
+
+    assert eventually(lambda: metric(client, "attendant_rows", model=model) == 0)
+    after = metric(client, "attendant_requests_total", model=model, outcome="cancelled")
+    assert after == before + 1
+
+
+def test_many_clients_at_once_get_what_one_gets(client: httpx.Client) -> None:
+    texts = [f"A dog and {number} cats." for number in range(32)]
+    alone = [client.post("/translate", json={"q": text, **EN_FR}).json() for text in texts]
+    together: dict[int, Any] = {}
+
+    def ask(number: int) -> None:
+        body = {"q": texts[number], **EN_FR}
+        together[number] = client.post("/translate", json=body).json()
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(32)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [together[number] for number in range(32)] == alone
+
+
+def test_metrics_are_of_every_replica(client: httpx.Client) -> None:
+    assert metric(client, "attendant_slots", model="transformer-en-fr") == 64
+    assert metric(client, "attendant_slots", model="far-llama") == 64
+    before = metric(client, "attendant_requests_total", protocol="openai", outcome="success")
+    tokens = metric(client, "vllm:generation_tokens_total", model_name="llama-en")
+
+    body = {"model": "llama-en", "prompt": "a", "max_tokens": 5, "stream": True}
+    with client.stream("POST", "/v1/completions", json=body) as response:
+        lines = [line for line in response.iter_lines() if line.startswith("data: {")]
+
+    assert json.loads(lines[0].removeprefix("data: "))["object"] == "text_completion"
+    after = metric(client, "attendant_requests_total", protocol="openai", outcome="success")
+    assert after == before + 1
+    assert metric(client, "vllm:generation_tokens_total", model_name="llama-en") > tokens
+    assert metric(client, "attendant_step_seconds_count", model="llama-en", phase="decode") > 0
+    assert metric(client, "attendant_time_to_first_token_seconds_count", model="llama-en") > 0
