@@ -9,6 +9,9 @@ import click
 
 if TYPE_CHECKING:
     from export.exporting import Verify
+    from export.parity import Parity
+    from models.checkpoint import Checkpoint
+    from serving.bundle.opening import Bundle
 
 
 @click.command()
@@ -87,10 +90,14 @@ def _comparison(verify: bool | None, test_file: Path | None, texts: int) -> "Ver
         return None
     if missing:
         _fail(f"comparing with torch needs {missing[0]}: pip install 'attendant[cpu,train]'")
-    click.echo("comparing with the torch model", err=True)
-    from export.verify import Verifier
 
-    return lambda checkpoint, bundle: Verifier(checkpoint, bundle).compare(test_file, texts)
+    def compare(checkpoint: "Checkpoint", bundle: "Bundle") -> "Parity":
+        from export.verify import Verifier
+
+        click.echo("comparing with the torch model", err=True)
+        return Verifier(checkpoint, bundle).compare(test_file, texts)
+
+    return compare
 
 
 def _fail(*lines: str) -> NoReturn:
