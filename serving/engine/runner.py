@@ -6,17 +6,16 @@ is one call. The runner knows rows and tensors; it does not know requests, and n
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Protocol
 
 import numpy as np
 
-from serving.bundle.manifest import SOURCE, Manifest, TensorSpec
+from serving.bundle.manifest import Manifest
 from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
 from serving.engine.memory import Array, Memory
 from serving.engine.search import Scores
-from serving.engine.states import Layout, StateStore, max_span
+from serving.engine.states import Layout, StateStore
 
 Run = Callable[[], None]
 
@@ -39,9 +38,9 @@ class Runner:
     def __init__(
         self, manifest: Manifest, graphs: Graphs, batch: Batch, config: EngineConfig
     ) -> None:
-        self.states = StateStore(manifest, batch.slots, graphs.memory)
+        self.states = StateStore(manifest, batch.slots, config.max_encode_tokens, graphs.memory)
         self._batch = batch
-        self._encoder = Encoder(manifest, graphs, batch.slots, config) if graphs.encode else None
+        self._encoder = Encoder(manifest, graphs.encode, self.states) if graphs.encode else None
         self._step = graphs.step
         step = manifest.graphs["step"]
         self._input_names = {spec.name for spec in step.inputs}
@@ -58,10 +57,9 @@ class Runner:
         """Set the states of new rows from their sources, padded to `span`; zero them where there
         are none.
         """
-        encoded: dict[str, Array] = {}
         if self._encoder is not None:
-            encoded = self._encoder.run([source or () for source in sources], span)
-        self.states.admit(first_row, len(sources), encoded)
+            self._encoder.run([source or () for source in sources], span)
+        self.states.admit(first_row, len(sources), span)
 
     def prefill(self, row: int, token_ids: Sequence[int]) -> None:
         """Run tokens through one row's states, in chunks of the graph's choosing."""
@@ -112,25 +110,14 @@ class Runner:
 
 
 class Encoder:
-    """The encode graph and the scratch memory that it writes to; every run overwrites the last
-    one's.
-    """
+    """The encode graph, writing into the state store's scratch memory."""
 
-    def __init__(
-        self, manifest: Manifest, graphs: Graphs, slots: int, config: EngineConfig
-    ) -> None:
-        assert graphs.encode is not None
-        self._graph = graphs.encode
-        self._specs = manifest.graphs["encode"].outputs
+    def __init__(self, manifest: Manifest, graph: Graph, states: StateStore) -> None:
+        self._graph, self._states = graph, states
         self._pad = manifest.tokens.pad
-        max_tokens = max(config.max_encode_tokens, max_span(manifest))
-        self._scratch = {
-            spec.name: graphs.memory.zeros((_scratch_size(spec, slots, max_tokens),), spec.dtype)
-            for spec in self._specs
-        }
         self._bound: dict[tuple[int, int], EncodeBinding] = {}
 
-    def run(self, sources: Sequence[tuple[int, ...]], span: int) -> dict[str, Array]:
+    def run(self, sources: Sequence[tuple[int, ...]], span: int) -> None:
         key = (len(sources), span)
         if key not in self._bound:
             self._bound[key] = self._bind(*key)
@@ -140,27 +127,17 @@ class Encoder:
             bound.ids[row, : len(source)] = source
             bound.lengths[row] = len(source)
         bound.run()
-        return bound.outputs
 
     def _bind(self, num_rows: int, span: int) -> "EncodeBinding":
         ids = np.zeros((num_rows, span), np.int64)
         lengths = np.zeros(num_rows, np.int32)
-        outputs: dict[str, Array] = {}
-        for spec in self._specs:
-            shape = (num_rows, *(span if axis == SOURCE else int(axis) for axis in spec.shape[1:]))
-            outputs[spec.name] = self._scratch[spec.name][: prod(shape)].reshape(shape)
-        run = self._graph.bind({"source_ids": ids, "source_lengths": lengths}, outputs)
-        return EncodeBinding(ids, lengths, outputs, run)
+        inputs: dict[str, Array] = {"source_ids": ids, "source_lengths": lengths}
+        run = self._graph.bind(inputs, self._states.scratch(num_rows, span))
+        return EncodeBinding(ids, lengths, run)
 
 
 @dataclass(frozen=True)
 class EncodeBinding:
     ids: Array
     lengths: Array
-    outputs: dict[str, Array]
     run: Run
-
-
-def _scratch_size(spec: TensorSpec, slots: int, max_tokens: int) -> int:
-    num_rows = max_tokens if SOURCE in spec.shape else slots
-    return num_rows * prod(axis for axis in spec.shape[1:] if isinstance(axis, int))

@@ -1,9 +1,12 @@
 """The slot store: every state tensor of every row, and how each kind of state moves.
 
 Row r of every state is slot r. Active rows are always the prefix [0, num_rows), so a graph reads
-plain prefix views. The store knows nothing of requests: it is told which rows come, move and grow.
+plain prefix views. States of one kind, shape and type (a layer's keys, its values, the next
+layer's) are stacked in one array, so that a row moves by one copy, not by one per state. The store
+knows nothing of requests: it is told which rows come, move and grow.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Protocol
@@ -14,6 +17,7 @@ from serving.bundle.manifest import LENGTH, SOURCE, Manifest, StateKind, StateSp
 from serving.engine.memory import Array, Memory
 
 SPAN_STEP = 16
+NEXT = ".next"  # marks the step graph's output of a state
 # Heads that start a multiple of this apart compete for the same sets of a cache; some positions
 # that are never used keep them apart (up to a fifth of a decoding step).
 ALIASING_BYTES, SLACK = 16 * 1024, 16
@@ -61,105 +65,132 @@ class Used:
     source_tokens: int
 
 
-class State(Protocol):
-    """One named tensor of every slot."""
+class States(Protocol):
+    """Tensors of one kind, shape and type, for every slot; dictionaries are by tensor name."""
 
-    spec: StateSpec
+    def read(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
+        """The step graph's inputs for rows [first, last)."""
 
-    def read(self, first: int, last: int, layout: Layout) -> Array:
-        """The step graph's input for rows [first, last)."""
+    def written(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
+        """The step graph's outputs for these rows."""
 
-    def written(self, first: int, last: int, layout: Layout) -> Array | None:
-        """The step graph's output for these rows; None where it has none."""
+    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
+        """Where the encode graph writes new rows."""
 
-    def admit(self, first: int, encoded: dict[str, Array], num_rows: int, layout: Layout) -> None:
-        """Fill new rows from the encode graph's outputs."""
+    def admit(self, first: int, num_rows: int, span: int, layout: Layout) -> None:
+        """Fill new rows from the scratch memory."""
 
     def move(self, source: int, target: int, used: Used, layout: Layout) -> None: ...
 
 
-class AppendState:
+class Stack:
+    """Names the layers of stacked tensors: [states, rows, ...]."""
+
+    def __init__(self, specs: Sequence[StateSpec], memory: Memory) -> None:
+        self.names = [spec.name for spec in specs]
+        self.shape, self.dtype = specs[0].shape, specs[0].dtype
+        self._memory = memory
+
+    def zeros(self, num_rows: int, *shape: int) -> Array:
+        return self._memory.zeros((len(self.names), num_rows, *shape), self.dtype)
+
+    def named(self, stacked: Array, suffix: str = "") -> dict[str, Array]:
+        return {f"{name}{suffix}": stacked[i] for i, name in enumerate(self.names)}
+
+
+class AppendStates:
     """One position is added per token, in place: self-attention keys and values."""
 
-    def __init__(self, spec: StateSpec, slots: int, capacity: int, memory: Memory) -> None:
-        self.spec, self._memory = spec, memory
-        self._axis = spec.shape.index(LENGTH)
-        block = prod(int(axis) for axis in spec.shape[self._axis + 1 :])
-        if capacity * block * np.dtype(spec.dtype).itemsize % ALIASING_BYTES == 0:
+    def __init__(self, stack: Stack, slots: int, capacity: int, memory: Memory) -> None:
+        self._stack, self._memory = stack, memory
+        axis = stack.shape.index(LENGTH)
+        block = prod(int(size) for size in stack.shape[axis + 1 :])
+        if capacity * block * np.dtype(stack.dtype).itemsize % ALIASING_BYTES == 0:
             capacity += SLACK
-        shape = tuple(capacity if axis == LENGTH else int(axis) for axis in spec.shape)
-        self._buffer = memory.zeros((slots, *shape), spec.dtype)
+        shape = (capacity if size == LENGTH else int(size) for size in stack.shape)
+        self._buffer = stack.zeros(slots, *shape)
+        self._before = (slice(None),) * (1 + axis)
 
-    def read(self, first: int, last: int, layout: Layout) -> Array:
-        return self._buffer[first:last]
+    def read(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
+        return self._stack.named(self._buffer[:, first:last])
 
-    def written(self, first: int, last: int, layout: Layout) -> Array | None:
-        return self._buffer[first:last]
+    def written(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
+        return self._stack.named(self._buffer[:, first:last], NEXT)
 
-    def admit(self, first: int, encoded: dict[str, Array], num_rows: int, layout: Layout) -> None:
+    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
+        return {}
+
+    def admit(self, first: int, num_rows: int, span: int, layout: Layout) -> None:
         """Nothing: what an earlier row left beyond a row's own length is never read."""
 
     def move(self, source: int, target: int, used: Used, layout: Layout) -> None:
-        part = (*[slice(None)] * self._axis, slice(used.target_tokens))
-        self._memory.copy(self._buffer[target][part], self._buffer[source][part])
+        part = (*self._before, slice(used.target_tokens))
+        self._memory.copy(self._buffer[:, target][part], self._buffer[:, source][part])
 
 
-class ReplaceState:
+class ReplaceStates:
     """Overwritten at every token, so read from one buffer and written to another: an RNN's hidden
-    vector.
+    vector. Those that the encoder does not set begin at zero.
     """
 
-    def __init__(self, spec: StateSpec, slots: int, memory: Memory) -> None:
-        self.spec, self._memory = spec, memory
-        shape = tuple(int(axis) for axis in spec.shape)
-        self._buffers = [memory.zeros((slots, *shape), spec.dtype) for _ in range(2)]
+    def __init__(self, stack: Stack, slots: int, is_encoded: bool, memory: Memory) -> None:
+        self._stack, self._memory = stack, memory
+        shape = [int(size) for size in stack.shape]
+        self._buffers = [stack.zeros(slots, *shape) for _ in range(2)]
+        self._scratch = stack.zeros(slots, *shape) if is_encoded else None
 
-    def read(self, first: int, last: int, layout: Layout) -> Array:
-        return self._buffers[layout.parity][first:last]
+    def read(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
+        return self._stack.named(self._buffers[layout.parity][:, first:last])
 
-    def written(self, first: int, last: int, layout: Layout) -> Array | None:
-        return self._buffers[layout.other_parity][first:last]
+    def written(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
+        return self._stack.named(self._buffers[layout.other_parity][:, first:last], NEXT)
 
-    def admit(self, first: int, encoded: dict[str, Array], num_rows: int, layout: Layout) -> None:
-        rows = self.read(first, first + num_rows, layout)
-        if self.spec.name in encoded:
-            self._memory.copy(rows, encoded[self.spec.name])
-        else:
+    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
+        return {} if self._scratch is None else self._stack.named(self._scratch[:, :num_rows])
+
+    def admit(self, first: int, num_rows: int, span: int, layout: Layout) -> None:
+        rows = self._buffers[layout.parity][:, first : first + num_rows]
+        if self._scratch is None:
             self._memory.clear(rows)
+        else:
+            self._memory.copy(rows, self._scratch[:, :num_rows])
 
     def move(self, source: int, target: int, used: Used, layout: Layout) -> None:
         buffer = self._buffers[layout.parity]
-        self._memory.copy(buffer[target], buffer[source])
+        self._memory.copy(buffer[:, target], buffer[:, source])
 
     def settle(self, row: int, layout: Layout) -> None:
         """Make what a run over this row alone has written what the next run reads."""
-        self._memory.copy(
-            self._buffers[layout.parity][row], self._buffers[layout.other_parity][row]
-        )
+        read, written = self._buffers[layout.parity], self._buffers[layout.other_parity]
+        self._memory.copy(read[:, row], written[:, row])
 
 
-class ConstantState:
+class ConstantStates:
     """Set at admission, then read, one size for every row."""
 
-    def __init__(self, spec: StateSpec, slots: int, memory: Memory) -> None:
-        self.spec, self._memory = spec, memory
-        shape = tuple(int(axis) for axis in spec.shape)
-        self._buffer = memory.zeros((slots, *shape), spec.dtype)
+    def __init__(self, stack: Stack, slots: int, memory: Memory) -> None:
+        self._stack, self._memory = stack, memory
+        shape = [int(size) for size in stack.shape]
+        self._buffer, self._scratch = (stack.zeros(slots, *shape) for _ in range(2))
 
-    def read(self, first: int, last: int, layout: Layout) -> Array:
-        return self._buffer[first:last]
+    def read(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
+        return self._stack.named(self._buffer[:, first:last])
 
-    def written(self, first: int, last: int, layout: Layout) -> Array | None:
-        return None
+    def written(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
+        return {}
 
-    def admit(self, first: int, encoded: dict[str, Array], num_rows: int, layout: Layout) -> None:
-        self._memory.copy(self._buffer[first : first + num_rows], encoded[self.spec.name])
+    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
+        return self._stack.named(self._scratch[:, :num_rows])
+
+    def admit(self, first: int, num_rows: int, span: int, layout: Layout) -> None:
+        rows = self._buffer[:, first : first + num_rows]
+        self._memory.copy(rows, self._scratch[:, :num_rows])
 
     def move(self, source: int, target: int, used: Used, layout: Layout) -> None:
-        self._memory.copy(self._buffer[target], self._buffer[source])
+        self._memory.copy(self._buffer[:, target], self._buffer[:, source])
 
 
-class SourceState:
+class SourceStates:
     """Constant, with an axis over source positions as long as the span: cross-attention keys and
     values.
 
@@ -167,80 +198,112 @@ class SourceState:
     apart; when the span changes they are copied to the other of two buffers.
     """
 
-    def __init__(self, spec: StateSpec, slots: int, max_span: int, memory: Memory) -> None:
-        self.spec, self._memory = spec, memory
-        self._axis = spec.shape.index(SOURCE)
-        size = slots * prod(self._row_shape(max_span))
-        self._buffers = [memory.zeros((size,), spec.dtype) for _ in range(2)]
+    def __init__(self, stack: Stack, slots: int, sizes: "SourceSizes", memory: Memory) -> None:
+        self._stack, self._memory = stack, memory
+        self._before = (slice(None),) * (1 + stack.shape.index(SOURCE))
+        self._slots = slots
+        self._sides = [stack.zeros(slots * self._row_size(sizes.max_span)) for _ in range(2)]
+        self._scratch = stack.zeros(self._row_size(sizes.max_scratch_tokens))
+        self._views: dict[tuple[int, int], Array] = {}
 
-    def read(self, first: int, last: int, layout: Layout) -> Array:
-        return self._view(last, layout.side, layout.span)[first:last]
+    def read(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
+        return self._stack.named(self._rows(layout)[:, first:last])
 
-    def written(self, first: int, last: int, layout: Layout) -> Array | None:
-        return None
+    def written(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
+        return {}
 
-    def admit(self, first: int, encoded: dict[str, Array], num_rows: int, layout: Layout) -> None:
-        rows = self.read(first, first + num_rows, layout)
-        source = encoded[self.spec.name]
-        span = source.shape[1 + self._axis]
-        self._memory.copy(rows[self._positions(span)], source)
+    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
+        return self._stack.named(self._shaped(self._scratch, num_rows, span))
+
+    def admit(self, first: int, num_rows: int, span: int, layout: Layout) -> None:
+        rows = self._rows(layout)[:, first : first + num_rows]
+        part = (slice(None), *self._before, slice(span))
+        self._memory.copy(rows[part], self._shaped(self._scratch, num_rows, span))
 
     def move(self, source: int, target: int, used: Used, layout: Layout) -> None:
-        rows = self._view(max(source, target) + 1, layout.side, layout.span)
-        part = self._positions(used.source_tokens)[1:]
-        self._memory.copy(rows[target][part], rows[source][part])
+        rows = self._rows(layout)
+        part = (*self._before, slice(used.source_tokens))
+        self._memory.copy(rows[:, target][part], rows[:, source][part])
 
     def restride(self, num_rows: int, old: Layout, new: Layout) -> None:
-        part = self._positions(min(old.span, new.span))
-        target = self._view(num_rows, new.side, new.span)
-        source = self._view(num_rows, old.side, old.span)
+        part = (slice(None), *self._before, slice(min(old.span, new.span)))
+        target, source = self._rows(new)[:, :num_rows], self._rows(old)[:, :num_rows]
         self._memory.copy(target[part], source[part])
 
-    def _view(self, num_rows: int, side: int, span: int) -> Array:
-        shape = (num_rows, *self._row_shape(span))
-        return self._buffers[side][: prod(shape)].reshape(shape)
+    def _rows(self, layout: Layout) -> Array:
+        """[states, slots, ..., span, ...]"""
+        key = (layout.side, layout.span)
+        if key not in self._views:
+            self._views[key] = self._shaped(self._sides[layout.side], self._slots, layout.span)
+        return self._views[key]
 
-    def _row_shape(self, span: int) -> tuple[int, ...]:
-        return tuple(span if axis == SOURCE else int(axis) for axis in self.spec.shape)
+    def _shaped(self, flat: Array, num_rows: int, span: int) -> Array:
+        shape = (span if size == SOURCE else int(size) for size in self._stack.shape)
+        part = flat[:, : num_rows * self._row_size(span)]
+        return part.reshape(len(part), num_rows, *shape, copy=False)
 
-    def _positions(self, num_tokens: int) -> tuple[slice, ...]:
-        """Index of the first source positions of a [rows, ..., span, ...] array."""
-        return (*[slice(None)] * (1 + self._axis), slice(num_tokens))
+    def _row_size(self, span: int) -> int:
+        return prod(span if size == SOURCE else int(size) for size in self._stack.shape)
+
+
+@dataclass(frozen=True)
+class SourceSizes:
+    max_span: int
+    max_scratch_tokens: int
 
 
 class StateStore:
     """All states of a bundle."""
 
-    def __init__(self, manifest: Manifest, slots: int, memory: Memory) -> None:
+    def __init__(
+        self, manifest: Manifest, slots: int, max_encode_tokens: int, memory: Memory
+    ) -> None:
         self.layout = Layout(span=SPAN_STEP, side=0, parity=0)
-        capacity = manifest.limits.max_target_tokens
-        self._states: list[State] = []
-        for spec in manifest.states:
-            if spec.kind is StateKind.APPEND:
-                self._states.append(AppendState(spec, slots, capacity, memory))
-            elif spec.kind is StateKind.REPLACE:
-                self._states.append(ReplaceState(spec, slots, memory))
-            elif SOURCE in spec.shape:
-                self._states.append(SourceState(spec, slots, max_span(manifest), memory))
+        encode = manifest.graphs.get("encode")
+        encoded = {spec.name for spec in encode.outputs} if encode else set()
+        longest = max_span(manifest)
+        sizes = SourceSizes(longest, max(longest, max_encode_tokens))
+        self._appended: list[AppendStates] = []
+        self._replaced: list[ReplaceStates] = []
+        self._constant: list[ConstantStates] = []
+        self._by_source: list[SourceStates] = []
+        for specs in _alike(manifest.states, encoded):
+            stack, kind = Stack(specs, memory), specs[0].kind
+            if kind is StateKind.APPEND:
+                capacity = manifest.limits.max_target_tokens
+                self._appended.append(AppendStates(stack, slots, capacity, memory))
+            elif kind is StateKind.REPLACE:
+                is_encoded = specs[0].name in encoded
+                self._replaced.append(ReplaceStates(stack, slots, is_encoded, memory))
+            elif SOURCE in stack.shape:
+                self._by_source.append(SourceStates(stack, slots, sizes, memory))
             else:
-                self._states.append(ConstantState(spec, slots, memory))
-        self._by_source = [state for state in self._states if isinstance(state, SourceState)]
-        self._replaced = [state for state in self._states if isinstance(state, ReplaceState)]
+                self._constant.append(ConstantStates(stack, slots, memory))
+        self._all: list[States] = [
+            *self._appended,
+            *self._replaced,
+            *self._constant,
+            *self._by_source,
+        ]
 
     def inputs(self, first: int, last: int) -> dict[str, Array]:
-        return {state.spec.name: state.read(first, last, self.layout) for state in self._states}
+        return _merged(states.read(first, last, self.layout) for states in self._all)
 
     def outputs(self, first: int, last: int) -> dict[str, Array]:
-        views = {state.spec.name: state.written(first, last, self.layout) for state in self._states}
-        return {f"{name}.next": view for name, view in views.items() if view is not None}
+        return _merged(states.written(first, last, self.layout) for states in self._all)
 
-    def admit(self, first: int, num_rows: int, encoded: dict[str, Array]) -> None:
-        for state in self._states:
-            state.admit(first, encoded, num_rows, self.layout)
+    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
+        """Where the encode graph writes its outputs; the next run overwrites them."""
+        return _merged(states.scratch(num_rows, span) for states in self._all)
+
+    def admit(self, first: int, num_rows: int, span: int) -> None:
+        """Fill new rows from what was encoded."""
+        for states in self._all:
+            states.admit(first, num_rows, span, self.layout)
 
     def move(self, source: int, target: int, used: Used) -> None:
-        for state in self._states:
-            state.move(source, target, used, self.layout)
+        for states in self._all:
+            states.move(source, target, used, self.layout)
 
     def flip(self) -> None:
         """The whole batch has taken a step: what was written is what is read next."""
@@ -250,8 +313,8 @@ class StateStore:
 
     def settle(self, row: int) -> None:
         """One row alone has taken a step."""
-        for state in self._replaced:
-            state.settle(row, self.layout)
+        for states in self._replaced:
+            states.settle(row, self.layout)
 
     def fit_span(self, num_source_tokens: int, num_rows: int) -> None:
         """Give the first `num_rows` rows a span for the longest source; shrink when it pays."""
@@ -259,8 +322,20 @@ class StateStore:
         if not self._by_source or old.span >= span > old.span // 2:
             return
         self.layout = Layout(span, old.other_side if num_rows else old.side, old.parity)
-        for state in self._by_source if num_rows else ():
-            state.restride(num_rows, old, self.layout)
+        for states in self._by_source if num_rows else ():
+            states.restride(num_rows, old, self.layout)
+
+
+def _alike(specs: Sequence[StateSpec], encoded: set[str]) -> list[list[StateSpec]]:
+    groups: dict[tuple[object, ...], list[StateSpec]] = {}
+    for spec in specs:
+        key = (spec.kind, spec.shape, spec.dtype, spec.name in encoded)
+        groups.setdefault(key, []).append(spec)
+    return list(groups.values())
+
+
+def _merged(parts: Iterable[dict[str, Array]]) -> dict[str, Array]:
+    return {name: array for part in parts for name, array in part.items()}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ def test_a_span_is_a_multiple_of_16_and_little_longer_than_needed(num_tokens: in
 
 
 def test_a_span_grows_at_once_and_shrinks_only_by_half() -> None:
-    store = StateStore(toy_bundle().manifest, 4, HostMemory())
+    store = StateStore(toy_bundle().manifest, 4, 64, HostMemory())
 
     def span_for(num_tokens: int, num_rows: int) -> int:
         store.fit_span(num_tokens, num_rows)
@@ -31,7 +31,7 @@ def test_a_span_grows_at_once_and_shrinks_only_by_half() -> None:
 
 
 def test_rows_keep_their_values_when_the_span_changes_and_when_they_move() -> None:
-    store = StateStore(toy_bundle().manifest, 4, HostMemory())
+    store = StateStore(toy_bundle().manifest, 4, 64, HostMemory())
     store.fit_span(16, 0)
     store.inputs(0, 3)["memory"][...] = [[[[1]]], [[[2]]], [[[3]]]]
     for longest in (90, 16):
