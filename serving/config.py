@@ -50,10 +50,12 @@ class ServerConfig(_Config):
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
-    groups: Annotated[tuple[WorkerGroup, ...], Field(min_length=1)]
+    groups: tuple[WorkerGroup, ...]
 
     @model_validator(mode="after")
-    def _names_are_unique(self) -> Self:
+    def _groups_can_be_told_apart(self) -> Self:
+        if not self.groups:
+            raise ValueError("there must be at least one group")
         names = [group.name for group in self.groups]
         if len({*names}) < len(names):
             raise ValueError(f"the groups' names must differ: {', '.join(names)}")

@@ -1,0 +1,50 @@
+"""The server's configuration: everything wrong with it is told at once."""
+
+from pathlib import Path
+
+import pytest
+
+from serving.config import read_config
+from serving.errors import ConfigError
+
+
+def test_bundle_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "server.yaml"
+    path.write_text("port: 9000\ngroups:\n- {bundles: [a, /b], replicas: 2, slots: 8}\n")
+
+    config = read_config(path)
+
+    [group] = config.groups
+    assert (config.host, config.port) == ("127.0.0.1", 9000)
+    assert group.bundles == (tmp_path / "a", Path("/b"))
+    assert (group.name, group.replicas, group.slots, group.device) == ("default", 2, 8, "cpu")
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "server.yaml"
+    path.write_text("prot: 1\nport: x\ngroups:\n- {bundles: [], replicas: 0, nmae: a}\n")
+
+    with pytest.raises(ConfigError) as caught:
+        read_config(path)
+
+    told = {problem.partition(":")[0] for problem in caught.value.problems}
+    assert told == {"prot", "port", "groups.0.bundles", "groups.0.replicas", "groups.0.nmae"}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: [", "not YAML"),
+        ("[]", "the file"),
+        ("groups: []", "at least one group"),
+        ("groups: [{bundles: [a]}, {bundles: [b]}]", "names must differ"),
+        (None, "No such file"),
+    ],
+)
+def test_files_that_are_no_configuration(tmp_path: Path, text: str | None, problem: str) -> None:
+    path = tmp_path / "server.yaml"
+    if text is not None:
+        path.write_text(text)
+
+    with pytest.raises(ConfigError, match=problem):
+        read_config(path)
