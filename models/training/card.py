@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 
+import torch
 from torch import nn
 
 from models.checkpoint import load_checkpoint

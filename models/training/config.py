@@ -59,6 +59,7 @@ class CardConfig(Section):
     title: str = ""
     about: str = ""
     data: str = ""
+    training: str = ""
     licence: str = ""
 
 
