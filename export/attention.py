@@ -4,10 +4,14 @@ Each row attends over its own length only, whatever the buffers are padded to. K
 in the engine's buffers; the step graph appends to them in place.
 """
 
+import math
 from dataclasses import dataclass
 
 from export.graph import GraphWriter, Value
 from serving.bundle.manifest import LENGTH, SOURCE, StateKind, StateSpec
+
+KeyValue = tuple[Value, Value]  # each [batch, kv_heads, length, head_dim]
+LOWEST = -1e30  # score of positions beyond a row's end
 
 
 @dataclass(frozen=True)
@@ -17,6 +21,7 @@ class Heads:
     num_heads: int
     num_kv_heads: int
     head_dim: int
+    dtype: str
     rotary: tuple[Value, Value] | None = None
 
     @property
@@ -27,82 +32,112 @@ class Heads:
     def kv_dim(self) -> int:
         return self.num_kv_heads * self.head_dim
 
-    def key_value_states(
-        self, name: str, kind: StateKind, layer: int, dtype: str
-    ) -> list[StateSpec]:
+    @property
+    def attributes(self) -> dict[str, int]:
+        return {"num_heads": self.num_heads, "kv_num_heads": self.num_kv_heads}
+
+    def states(self, name: str, kind: StateKind, layer: int) -> list[StateSpec]:
         """States of the layer's keys and values: ``self_key.0``, ``self_value.0``."""
         axis = LENGTH if kind is StateKind.APPEND else SOURCE
         shape = (self.num_kv_heads, axis, self.head_dim)
-        return [
-            StateSpec(f"{name}_{part}.{layer}", kind, shape, dtype) for part in ("key", "value")
-        ]
+        names = (f"{name}_{part}.{layer}" for part in ("key", "value"))
+        return [StateSpec(each, kind, shape, self.dtype) for each in names]
 
 
-class StepAttention:
-    """Attention in a step graph: ``ids`` [batch, tokens] come after ``past_lengths`` positions."""
+def self_attention(
+    graph: GraphWriter,
+    qkv: Value,
+    past: KeyValue,
+    total_lengths: Value,
+    capacity: int,
+    heads: Heads,
+) -> tuple[Value, Value, Value]:
+    """qkv [batch, tokens, queries + keys + values] -> mixed values, next keys and values.
 
-    def __init__(self, graph: GraphWriter, ids: Value, past_lengths: Value) -> None:
-        op = graph.op
-        self._graph = graph
-        num_new = op.Cast(op.Shape(ids, start=1), to=6)  # [1]
-        # All rows of a prompt are taken as long as the longest: causal attention hides the
-        # padding behind a row's end, and the next step overwrites it.
-        self._last_positions = op.Add(past_lengths, op.Sub(num_new, graph.constant([1], "int32")))
-        self._total = op.Add(op.ReduceMax(past_lengths, graph.ints(0), keepdims=1), num_new)
-
-    def self_attention(
-        self, qkv: Value, past: tuple[Value, Value], heads: Heads
-    ) -> tuple[Value, Value, Value]:
-        """qkv [batch, tokens, queries + keys + values] -> mixed values, next keys and values."""
-        mixed, keys, values = self._graph.ms.GroupQueryAttention(
-            qkv,
-            None,
-            None,
-            *past,
-            self._last_positions,
-            self._total,
-            *(heads.rotary or ()),
-            **_sizes(heads),
-            do_rotary=int(heads.rotary is not None),
-            _outputs=3,
-        )
-        return mixed, keys, values
+    Any number of rows with one token each, or one row with several tokens. The longest total
+    length may be any bound on it; a constant needs no copy from the GPU.
+    """
+    mixed, keys, values = graph.ms.GroupQueryAttention(
+        qkv,
+        None,
+        None,
+        *past,
+        graph.op.Sub(total_lengths, graph.constant(1, "int32")),
+        graph.constant([capacity], "int32"),
+        *(heads.rotary or ()),
+        **heads.attributes,
+        do_rotary=int(heads.rotary is not None),
+        _outputs=3,
+    )
+    return mixed, keys, values
 
 
 def cross_attention(
-    graph: GraphWriter,
-    query: Value,
-    memory: tuple[Value, Value],
-    source_lengths: Value,
-    heads: Heads,
+    graph: GraphWriter, query: Value, memory: KeyValue, source_lengths: Value, heads: Heads
 ) -> Value:
-    """query [batch, 1, query_dim] attends to encoder keys and values as to a past, with no new
-    keys of its own. ONNX Runtime refuses several tokens in several rows here.
+    """query [batch, 1, query_dim] attends to encoder keys and values.
+
+    They are given as a past, with no new keys. ONNX Runtime takes one token per row here.
     """
+    if heads.dtype == "float16":
+        return _masked_attention(graph, query, memory, source_lengths, heads)
     op = graph.op
     nothing = op.Slice(query, graph.ints(0), graph.ints(0), graph.ints(1))
     last_positions = op.Sub(source_lengths, graph.constant(1, "int32"))
     span = op.Cast(op.Shape(memory[0], start=2, end=3), to=6)
     return graph.ms.GroupQueryAttention(
-        query, nothing, nothing, *memory, last_positions, span, **_sizes(heads)
+        query, nothing, nothing, *memory, last_positions, span, **heads.attributes
     )
 
 
 def encoder_attention(graph: GraphWriter, qkv: Value, lengths: Value, heads: Heads) -> Value:
     """Every position attends to all real positions of its row."""
     op = graph.op
+    if heads.dtype == "float16":
+        query, *key_value = graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])
+        key, value = (split_heads(graph, each, heads) for each in key_value)
+        return _masked_attention(graph, query, (key, value), lengths, heads)
     total = op.Cast(op.Shape(qkv, start=1, end=2), to=6)
     last_positions = op.Sub(lengths, graph.constant(1, "int32"))
     return graph.ms.GroupQueryAttention(
-        qkv, None, None, None, None, last_positions, total, **_sizes(heads), causal=0
+        qkv, None, None, None, None, last_positions, total, **heads.attributes, causal=0
     )
 
 
 def split_heads(graph: GraphWriter, x: Value, heads: Heads) -> Value:
-    """Keys or values [batch, length, kv_dim] -> [batch, kv_heads, length, head_dim]."""
-    split = graph.op.Reshape(x, graph.ints(0, 0, heads.num_kv_heads, heads.head_dim))
+    """[batch, length, heads * head_dim] -> [batch, heads, length, head_dim]."""
+    split = graph.op.Reshape(x, graph.ints(0, 0, -1, heads.head_dim))
     return graph.op.Transpose(split, perm=[0, 2, 1, 3])
 
 
-def _sizes(heads: Heads) -> dict[str, int]:
-    return {"num_heads": heads.num_heads, "kv_num_heads": heads.num_kv_heads}
+def is_real(graph: GraphWriter, like: Value, lengths: Value) -> Value:
+    """Whether positions of ``like`` [batch, length] lie within their rows: [batch, length] bool.
+
+    Positions are counted by a running sum: a Range would be made on the CPU, which a CUDA session
+    refuses.
+    """
+    return graph.op.LessOrEqual(count(graph, like), graph.op.Unsqueeze(lengths, graph.ints(1)))
+
+
+def count(graph: GraphWriter, like: Value) -> Value:
+    """1, 2, 3, ... along the rows of ``like`` [batch, length]: int32."""
+    ones = graph.op.Cast(graph.op.Equal(like, like), to=6)
+    return graph.op.CumSum(ones, graph.constant(1, "int64"))
+
+
+def _masked_attention(
+    graph: GraphWriter, query: Value, key_value: KeyValue, lengths: Value, heads: Heads
+) -> Value:
+    """Plain attention in standard operators, for CUDA: there GroupQueryAttention writes present
+    keys and values even where nobody wants them. Softmax is taken in fp32.
+    """
+    op = graph.op
+    keys, values = key_value
+    scale = graph.constant(1 / math.sqrt(heads.head_dim), heads.dtype)
+    queries = split_heads(graph, op.Mul(query, scale), heads)
+    scores = op.Cast(op.MatMul(queries, op.Transpose(keys, perm=[0, 1, 3, 2])), to=1)
+    any_head = op.ReduceMax(scores, graph.ints(1, 2), keepdims=0)  # [batch, source], for its shape
+    mask = op.Unsqueeze(is_real(graph, any_head, lengths), graph.ints(1, 2))
+    scores = op.Where(mask, scores, graph.constant(LOWEST, "float32"))
+    mixed = op.MatMul(op.Cast(op.Softmax(scores, axis=-1), to=10), values)
+    return op.Reshape(op.Transpose(mixed, perm=[0, 2, 1, 3]), graph.ints(0, 0, heads.query_dim))

@@ -6,6 +6,7 @@ hidden state, of the previous token, and of the context.
 
 import numpy as np
 
+from export.attention import LOWEST, is_real
 from export.graph import Array, GraphWriter, Value
 from export.layers import Layers
 from export.model import ExportedModel
@@ -13,8 +14,6 @@ from export.translation import source_inputs, translation_limits, translation_to
 from export.weights import Weights
 from models.configs import BahdanauConfig
 from serving.bundle.manifest import SOURCE, Precision, StateKind, StateSpec
-
-LOWEST = -1e30  # energy of positions beyond a source's end
 
 
 def build(config: BahdanauConfig, weights: Weights, precision: Precision) -> ExportedModel:
@@ -142,24 +141,15 @@ class _Step(_Part):
         energy = op.ReduceSum(op.Mul(hidden, score_weight), graph.ints(-1), keepdims=0)
         if self.layers.dtype != "float32":
             energy = op.Cast(energy, to=1)
-        is_real = self._is_real(keys, source_lengths)
-        energy = op.Where(is_real, energy, graph.constant(LOWEST, "float32"))
+        within = is_real(graph, energy, source_lengths)
+        energy = op.Where(within, energy, graph.constant(LOWEST, "float32"))
         largest = op.ReduceMax(energy, graph.ints(-1), keepdims=1)
-        likelihood = op.Where(
-            is_real, op.Exp(op.Sub(energy, largest)), graph.constant(0, "float32")
-        )
+        likelihood = op.Where(within, op.Exp(op.Sub(energy, largest)), graph.constant(0, "float32"))
         running = op.CumSum(likelihood, graph.constant(1, "int64"))
         weights = op.Div(likelihood, op.ReduceMax(running, graph.ints(-1), keepdims=1))
         if self.layers.dtype != "float32":
             weights = op.Cast(weights, to=10)
         return op.Squeeze(op.MatMul(op.Unsqueeze(weights, graph.ints(1)), memory), graph.ints(1))
-
-    def _is_real(self, keys: Value, source_lengths: Value) -> Value:
-        """Whether a source position lies within its row's length: [batch, source]."""
-        op, graph = self.graph.op, self.graph
-        span = op.Cast(op.Squeeze(op.Shape(keys, start=1, end=2)), to=6)
-        positions = op.Range(graph.constant(0, "int32"), span, graph.constant(1, "int32"))
-        return op.Less(positions, op.Unsqueeze(source_lengths, graph.ints(1)))
 
     def _cell(self, inputs: list[Value], recurrent: list[Value], hidden: Value) -> Value:
         """A GRU: from the gates' inputs (reset and update, new) to the next hidden state."""

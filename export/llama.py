@@ -4,7 +4,7 @@ from itertools import chain
 
 import numpy as np
 
-from export.attention import Heads, StepAttention
+from export.attention import Heads, self_attention
 from export.graph import Array, GraphWriter, Value
 from export.layers import Layers
 from export.model import ExportedModel
@@ -42,10 +42,11 @@ class _Step:
         tables = rotary_tables(config.context_length, config.head_dim, config.rope_theta)
         names = ("rotary.cos", "rotary.sin")
         cos, sin = (layers.float_weight(n, t) for n, t in zip(names, tables, strict=True))
-        self.heads = Heads(config.num_heads, config.num_kv_heads, config.head_dim, (cos, sin))
+        self.heads = Heads(
+            config.num_heads, config.num_kv_heads, config.head_dim, layers.dtype, (cos, sin)
+        )
         self.states: list[list[StateSpec]] = [
-            self.heads.key_value_states("self", StateKind.APPEND, layer, layers.dtype)
-            for layer in range(config.num_layers)
+            self.heads.states("self", StateKind.APPEND, layer) for layer in range(config.num_layers)
         ]
 
     def build(self) -> None:
@@ -53,15 +54,14 @@ class _Step:
         ids = graph.input("ids", "int64", ("tokens",))
         past_lengths = graph.input("past_lengths", "int32", ())
         total_lengths = graph.input("total_lengths", "int32", ())
-        attention = StepAttention(graph, ids, past_lengths)
         x = layers.embed(ids, "embedding", config.vocab_size, config.d_model)
         for layer in range(config.num_layers):
-            x = graph.op.Add(x, self._attend(x, layer, attention))
+            x = graph.op.Add(x, self._attend(x, layer, total_lengths))
             x = graph.op.Add(x, self._feed_forward(x, f"layers.{layer}"))
         x = layers.last_position(x, past_lengths, total_lengths)
         layers.choose(self._logits(self._norm(x, "norm")), config.vocab_size)
 
-    def _attend(self, x: Value, layer: int, attention: StepAttention) -> Value:
+    def _attend(self, x: Value, layer: int, total_lengths: Value) -> Value:
         graph, heads, name = self.graph, self.heads, f"layers.{layer}.attention"
         key_state, value_state = self.states[layer]
         past = (graph.state_input(key_state), graph.state_input(value_state))
@@ -71,7 +71,9 @@ class _Step:
             self.config.d_model,
             [heads.query_dim, heads.kv_dim, heads.kv_dim],
         )
-        mixed, keys, values = attention.self_attention(qkv, past, heads)
+        mixed, keys, values = self_attention(
+            graph, qkv, past, total_lengths, self.config.context_length, heads
+        )
         graph.next_state(key_state, keys)
         graph.next_state(value_state, values)
         return self._linear(mixed, [f"{name}.output"], heads.query_dim, [self.config.d_model])

@@ -7,9 +7,10 @@ import numpy as np
 
 from export.attention import (
     Heads,
-    StepAttention,
+    count,
     cross_attention,
     encoder_attention,
+    self_attention,
     split_heads,
 )
 from export.graph import Array, GraphWriter, Value
@@ -41,7 +42,7 @@ class _Stack:
         self.config = config
         self.layers = layers
         self.graph = layers.graph
-        self.heads = Heads(config.num_heads, config.num_heads, config.head_dim)
+        self.heads = Heads(config.num_heads, config.num_heads, config.head_dim, layers.dtype)
 
     def embed(self, ids: Value, side: str) -> Value:
         name = "embedding" if self.config.tied_embeddings else f"{side}_embedding"
@@ -104,11 +105,10 @@ class _Encode(_Stack):
         return self.finish(x, "encoder")
 
     def _positions(self, ids: Value) -> Value:
-        """Position vectors [source, d_model]; padding may go beyond the table."""
+        """Position vectors [batch, source, d_model]; padding may go beyond the table."""
         op, graph, limit = self.graph.op, self.graph, self.config.max_source_tokens
-        length = op.Squeeze(op.Shape(ids, start=1))
-        positions = op.Range(graph.constant(0, "int64"), length, graph.constant(1, "int64"))
-        clipped = op.Min(positions, graph.constant(limit - 1, "int64"))
+        positions = op.Sub(count(graph, ids), graph.constant(1, "int32"))
+        clipped = op.Min(positions, graph.constant(limit - 1, "int32"))
         return op.Gather(self.position_table("encoder", limit), clipped)
 
     def _layer(self, x: Value, lengths: Value, layer: str) -> Value:
@@ -130,18 +130,15 @@ class _Step(_Stack):
         ids = graph.input("ids", "int64", (1,))
         past_lengths = graph.input("past_lengths", "int32", ())
         source_lengths = graph.input("source_lengths", "int32", ())
-        attention = StepAttention(graph, ids, past_lengths)
+        total_lengths = graph.input("total_lengths", "int32", ())
         x = graph.op.Add(self.embed(ids, "target"), self._position(past_lengths))
         for layer in range(self.config.decoder_layers):
-            x = self._layer(x, layer, attention, source_lengths)
+            x = self._layer(x, layer, total_lengths, source_lengths)
         x = graph.op.Squeeze(self.finish(x, "decoder"), graph.ints(1))
         self.layers.choose(self._logits(x), self.config.vocab_size)
 
     def _states(self, name: str, kind: StateKind) -> list[list[StateSpec]]:
-        return [
-            self.heads.key_value_states(name, kind, layer, self.layers.dtype)
-            for layer in range(self.config.decoder_layers)
-        ]
+        return [self.heads.states(name, kind, layer) for layer in range(self.config.decoder_layers)]
 
     def _position(self, past_lengths: Value) -> Value:
         """Position vectors of the new tokens: [batch, 1, d_model]."""
@@ -150,15 +147,15 @@ class _Step(_Stack):
             table, self.graph.op.Unsqueeze(past_lengths, self.graph.ints(1))
         )
 
-    def _layer(
-        self, x: Value, layer: int, attention: StepAttention, source_lengths: Value
-    ) -> Value:
+    def _layer(self, x: Value, layer: int, total_lengths: Value, source_lengths: Value) -> Value:
         graph, prefix = self.graph, f"decoder.layers.{layer}"
         key_state, value_state = self.self_states[layer]
         past = (graph.state_input(key_state), graph.state_input(value_state))
         name = f"{prefix}.self_attention"
         qkv = self.queries_keys_values(self.enter(x, f"{name}_norm"), name)
-        mixed, keys, values = attention.self_attention(qkv, past, self.heads)
+        mixed, keys, values = self_attention(
+            graph, qkv, past, total_lengths, self.config.max_target_tokens, self.heads
+        )
         graph.next_state(key_state, keys)
         graph.next_state(value_state, values)
         x = self.leave(x, self.linear(mixed, f"{name}.output"), f"{name}_norm")
