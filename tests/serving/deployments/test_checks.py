@@ -1,0 +1,53 @@
+"""What would keep a server from starting is found before Ray starts, all of it."""
+
+from pathlib import Path
+
+import pytest
+
+from serving.bundle.manifest import Precision
+from serving.config import ServerConfig, WorkerGroup
+from serving.deployments.checks import problems_of
+from tests.tiny import tiny_bundle
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_bundle("bahdanau", tmp_path_factory.mktemp("bundle"), Precision.INT8)
+
+
+def config_of(*bundles: Path, **options: object) -> ServerConfig:
+    group = WorkerGroup.model_validate({"bundles": bundles, **options})
+    return ServerConfig(groups=(group,))
+
+
+def test_a_good_bundle_has_no_problems(bundle: Path) -> None:
+    assert problems_of(config_of(bundle)) == []
+
+
+def test_every_bundle_is_checked(bundle: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    for path in bundle.iterdir():
+        (damaged / path.name).write_bytes(path.read_bytes())
+    (damaged / "step.onnx").write_bytes(b"?")
+    (damaged / "tokenizer.json").unlink()
+
+    problems = problems_of(config_of(tmp_path / "none", damaged, bundle))
+
+    assert problems[0] == f"{tmp_path / 'none'}: no such folder"
+    assert sorted(problems[1:]) == [
+        problem
+        for problem in sorted(problems[1:])
+        if problem.startswith((f"{damaged}: step.onnx: SHA", f"{damaged}: tokenizer.json: missing"))
+    ]
+    assert len(problems) == 3
+
+
+def test_a_name_is_served_once(bundle: Path) -> None:
+    assert problems_of(config_of(bundle, bundle)) == ["model bahdanau: served 2 times"]
+
+
+def test_a_device_must_be_there_and_fit(bundle: Path) -> None:
+    [problem] = problems_of(config_of(bundle, device="cuda"))
+
+    assert "cuda" in problem
