@@ -63,15 +63,14 @@ def _language_model_quality(
 def _card(config: TrainingConfig, scores: str, rows: list[dict], num_parameters: int) -> str:
     card, last = config.card, rows[-1]
     sizes = config.model.model_dump(exclude={"architecture", "task"})
+    shown = {key: value for key, value in sizes.items() if isinstance(value, int | float | str)}
+    run, optimizer = config.run, config.optimizer
     return f"""# {card.title or config.name}
 
 {card.about.strip()}
 
-{num_parameters / 1e6:.1f} M parameters, stored in fp16. {
-        ", ".join(
-            f"{key} {value}" for key, value in sizes.items() if isinstance(value, int | float | str)
-        )
-    }.
+{num_parameters / 1e6:.1f} M parameters, stored in fp16:
+{", ".join(f"{key} {value}" for key, value in shown.items())}.
 
 ## Data
 
@@ -84,11 +83,11 @@ def _card(config: TrainingConfig, scores: str, rows: list[dict], num_parameters:
 ## Training
 
 `attendant train models/recipes/{config.name}.toml`: {last["step"]:,} steps of up to
-{config.run.tokens_per_batch:,} tokens in {last["minutes"]:.0f} minutes of two shared CPU cores
-({config.run.precision}), {config.optimizer.name}, learning rate {config.optimizer.learning_rate:g},
-label smoothing {config.run.label_smoothing:g}. Loss on held-out text {
-        last["dev_loss"]
-    } nats a token.
+{run.tokens_per_batch:,} tokens in {last["minutes"]:.0f} minutes ({run.precision}, CPU threads:
+{torch.get_num_threads()}), {optimizer.name}, learning rate {optimizer.learning_rate:g}, label
+smoothing {run.label_smoothing:g}. Loss on held-out text: {last["dev_loss"]} nats a token.
+
+{card.training.strip()}
 
 ![loss curve](curve.png)
 
