@@ -288,8 +288,9 @@ def _progress_bar(file: BinaryIO) -> Any:
 
     total = None
     if file.seekable():
+        start = file.tell()
         total = sum(1 for _ in file)
-        file.seek(0)
+        file.seek(start)
     return tqdm(total=total, unit=" lines", disable=None, delay=_BAR_DELAY_SECONDS)
 
 
