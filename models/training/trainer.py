@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from statistics import mean
 
 import numpy as np
 import torch
@@ -38,13 +39,13 @@ class Trainer:
         self.progress = self.files.resume(self.module, self.optimizer)
         self.files.forget_rows_after(self.progress.step)
         torch.manual_seed(config.run.seed + self.progress.step)
-        self.last_loss = float("nan")
+        self.losses: list[float] = []  # of the steps since the last validation
 
     def run(self) -> None:
         """Train to a limit or until validation stops improving, then write checkpoint and card."""
         for batch in self._batches():
             started = time.monotonic()
-            self.last_loss = self._learn(batch)
+            self.losses.append(self._learn(batch))
             self.progress.step += 1
             self.progress.seconds += time.monotonic() - started
             if self.progress.step % self.run_config.validate_every == 0:
@@ -60,7 +61,8 @@ class Trainer:
 
     def _batches(self) -> Iterator[Batch]:
         """Batches from where the run is, epoch after epoch, under a progress bar."""
-        with tqdm(total=1.0, desc=self.config.name, bar_format=BAR) as bar:
+        name, done = self.config.name, self.fraction_done
+        with tqdm(total=1.0, initial=done, desc=name, bar_format=BAR) as bar:
             while True:
                 epoch = self.data.train.epoch(
                     self.run_config.seed, self.progress.epoch, self.run_config.tokens_per_batch
@@ -111,11 +113,12 @@ class Trainer:
                 "step": progress.step,
                 "epoch": progress.epoch,
                 "minutes": round(progress.seconds / 60, 2),
-                "train_loss": round(self.last_loss, 4),
+                "train_loss": round(mean(self.losses), 4),
                 "dev_loss": round(result.loss, 4),
                 "bleu": None if result.bleu is None else round(result.bleu, 2),
             }
         )
+        self.losses.clear()
         draw_curve(self.files.rows(), self.files.curve, self.config.name)
         self.files.save(self.module, self.optimizer, progress)
 
@@ -151,11 +154,10 @@ class Trainer:
         return nullcontext()
 
     def _show(self, bar: tqdm, tokens_per_second: float) -> None:
-        rows = self.files.rows() if self.progress.step % 50 == 0 else []
-        latest = f", dev {rows[-1]['dev_loss']:.3f}" if rows else ""
+        recent = mean(self.losses[-20:]) if self.losses else float("nan")
         bar.n = round(self.fraction_done, 4)
         bar.set_postfix_str(
-            f"step {self.progress.step}, loss {self.last_loss:.3f}{latest}, "
+            f"step {self.progress.step}, loss {recent:.3f} (dev {self.progress.best_loss:.3f}), "
             f"{tokens_per_second:,.0f} tokens/s"
         )
 
