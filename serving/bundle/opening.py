@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from serving.bundle.checks import manifest_problems
 from serving.bundle.manifest import MANIFEST_FILE, TOKENIZER_FILE, Manifest
@@ -32,10 +33,11 @@ def open_bundle(folder: Path | str) -> Bundle:
     """Read and check a bundle. Raises BundleError with every problem found."""
     folder = Path(folder)
     problems: list[str] = []
-    manifest = _read_manifest(folder, problems)
+    document = _read_json(folder, problems)
+    manifest = None if problems else read_dataclass(Manifest, document, problems)
     if manifest is not None:
         problems.extend(manifest_problems(manifest))
-        problems.extend(_file_problems(folder, manifest))
+    problems.extend(_file_problems(folder, _listed_files(document)))
     if manifest is None or problems:
         raise BundleError(folder, problems)
     return Bundle(folder, manifest)
@@ -46,23 +48,28 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _read_manifest(folder: Path, problems: list[str]) -> Manifest | None:
+def _read_json(folder: Path, problems: list[str]) -> Any:
     path = folder / MANIFEST_FILE
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         problems.append(f"{MANIFEST_FILE}: missing" if folder.is_dir() else "no such folder")
     except OSError as error:
         problems.append(f"{MANIFEST_FILE}: {error.strerror}")
     except (ValueError, RecursionError) as error:
         problems.append(f"{MANIFEST_FILE}: not valid JSON: {error}")
-    else:
-        return read_dataclass(Manifest, value, problems)
     return None
 
 
-def _file_problems(folder: Path, manifest: Manifest) -> Iterator[str]:
-    for name, expected in manifest.files.items():
+def _listed_files(document: Any) -> dict[str, str]:
+    """File names with their checksums, as far as the manifest, right or wrong, lists them."""
+    files = document.get("files") if isinstance(document, dict) else None
+    listed = files.items() if isinstance(files, dict) else ()
+    return {name: checksum for name, checksum in listed if isinstance(checksum, str)}
+
+
+def _file_problems(folder: Path, files: dict[str, str]) -> Iterator[str]:
+    for name, expected in files.items():
         path = folder / Path(name).name
         try:
             found = sha256_of(path)

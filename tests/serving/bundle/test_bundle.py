@@ -126,6 +126,14 @@ def test_wrong_types_and_keys_are_named_by_their_path(folder: Path) -> None:
         assert expected in problems
 
 
+def test_damaged_files_are_told_beside_a_damaged_manifest(folder: Path) -> None:
+    (folder / "step.onnx").write_bytes(b"other")
+    edit(folder, colour="blue")
+    problems = problems_of(folder)
+    assert "colour: unknown key" in problems
+    assert any(line.startswith("step.onnx: SHA-256 is") for line in problems)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
