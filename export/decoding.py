@@ -20,7 +20,7 @@ def decode(bundle: Bundle, requests: Sequence[GenerationRequest]) -> list[list[i
     engine = Engine(bundle, EngineConfig(slots=SLOTS, max_waiting=len(requests)))
     engine.submit(*requests)
     rows: list[list[int]] = [[] for _ in requests]
-    with tqdm(total=len(requests), desc="greedy", unit="text", leave=False) as bar:
+    with tqdm(total=len(requests), desc="greedy", unit="text", leave=False, disable=None) as bar:
         while engine.has_work:
             for event in engine.step():
                 if isinstance(event, TokenEvent):
