@@ -1,0 +1,108 @@
+"""The shipped checkpoints: real models, exported and decoded, against the torch they came from."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from export.decoding import decode
+from export.exporting import export_checkpoint
+from models.checkpoint import Checkpoint, load_checkpoint
+from models.data.corpus import read_pairs
+from models.data.tokenizer import encode_all, load_tokenizer
+from models.registry import load_module
+from models.torch_loop import continue_batch, translate_all
+from serving.bundle.manifest import Precision
+from serving.bundle.opening import Bundle, open_bundle
+from serving.engine.config import EngineConfig
+from serving.engine.engine import Engine
+from serving.request import GenerationRequest, SamplingParams
+from tests.serving.engine.driving import run_all, run_alone
+
+ROOT = Path(__file__).parent.parent
+SHIPPED = ROOT / "models" / "checkpoints"
+NAMES = ["bahdanau-en-fr", "llama-en", "transformer-en-fr"]
+TRANSLATORS = ["bahdanau-en-fr", "transformer-en-fr"]
+PAIRS = read_pairs(ROOT / "tests" / "data" / "en-fr-200.tsv")
+PROMPT_TOKENS, NEW_TOKENS = 12, 40
+TRACKED_LIMIT = 32 * 2**20
+
+NewBundle = Callable[[Checkpoint, Precision], Bundle]
+
+
+@pytest.fixture(scope="module")
+def new_bundle(tmp_path_factory: pytest.TempPathFactory) -> NewBundle:
+    def new(checkpoint: Checkpoint, precision: Precision) -> Bundle:
+        folder = tmp_path_factory.mktemp("bundles") / f"{checkpoint.folder.name}-{precision}"
+        export_checkpoint(checkpoint, folder, precision)
+        return open_bundle(folder)
+
+    return new
+
+
+def source_ids(checkpoint: Checkpoint) -> list[list[int]]:
+    return encode_all(load_tokenizer(checkpoint.tokenizer_path), [p.source for p in PAIRS])
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_engine_and_torch_translate_200_sentences_alike(name: str, new_bundle: NewBundle) -> None:
+    checkpoint = load_checkpoint(SHIPPED / name)
+    sources = source_ids(checkpoint)
+    new_tokens = checkpoint.config.max_target_tokens - 1  # type: ignore[union-attr]
+    theirs = translate_all(load_module(checkpoint), sources, new_tokens, batch_size=32)
+    eos = checkpoint.config.eos_id
+    requests = [GenerationRequest(str(i), (*ids, eos)) for i, ids in enumerate(sources)]
+    assert decode(new_bundle(checkpoint, Precision.FP32), requests) == theirs
+
+
+def test_engine_and_torch_continue_200_prompts_alike(new_bundle: NewBundle) -> None:
+    checkpoint = load_checkpoint(SHIPPED / "llama-en")
+    sources = (ids * PROMPT_TOKENS for ids in source_ids(checkpoint))
+    prompts = [ids[:PROMPT_TOKENS] for ids in sources]
+    theirs = continue_batch(load_module(checkpoint), prompts, NEW_TOKENS)
+    requests = [
+        GenerationRequest(str(i), None, tuple(ids), max_new_tokens=NEW_TOKENS)
+        for i, ids in enumerate(prompts)
+    ]
+    assert decode(new_bundle(checkpoint, Precision.FP32), requests) == theirs
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_request_says_the_same_alone_and_among_63_others(
+    name: str, precision: Precision, new_bundle: NewBundle
+) -> None:
+    checkpoint = load_checkpoint(SHIPPED / name)
+    bundle = new_bundle(checkpoint, precision)
+    requests = []
+    for i, ids in enumerate(source_ids(checkpoint)[:64]):
+        sampling = SamplingParams(temperature=0.8 * (i % 2), top_p=0.9, seed=i)
+        source, prompt = (None, tuple(ids)) if name == "llama-en" else ((*ids, 2), ())
+        requests.append(GenerationRequest(str(i), source, prompt, sampling, max_new_tokens=40))
+    together = run_all(Engine(bundle, EngineConfig(slots=64)), requests)
+    alone = Engine(bundle, EngineConfig(slots=1))
+    for request in requests:
+        assert run_alone(alone, request).said == together[request.request_id].said
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_card_says_data_quality_curve_and_licence(name: str) -> None:
+    card = (SHIPPED / name / "README.md").read_text()
+    for heading in ("## Data", "## Quality", "## Training", "## Licence", "(curve.png)"):
+        assert heading in card
+    assert (SHIPPED / name / "curve.png").is_file()
+    quality = json.loads((SHIPPED / name / "quality.json").read_text())
+    if name in TRANSLATORS:
+        assert quality["bleu_signature"] in card
+        for score in quality["scores"]:
+            assert f"| {score['origin']} | {score['sentences']} | {score['bleu']:.1f} |" in card
+
+
+def test_what_git_tracks_stays_under_32_mib() -> None:
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    files = [ROOT / name for name in listing.split("\0") if name]
+    assert sum(path.stat().st_size for path in files if path.is_file()) < TRACKED_LIMIT
