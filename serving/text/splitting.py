@@ -15,6 +15,8 @@ Fits = Callable[[str], bool]
 _LINE_OR_BREAK = re.compile(r"[^\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 # Where a long sentence may be cut, safest first: after a clause, after a comma, between words.
 _CUTS = tuple(re.compile(p) for p in (r"(?<=[;:!?.…—。；：])\s*", r"(?<=[,)\]»”、，])\s*", r"\s+"))
+_LONGEST_STRETCH = 5_000  # characters; sentencex takes time by the square of a line's
+_BLANK = re.compile(r"\s")  # sentencex panics at "A\u00a0.": it takes any blank for one byte
 _ZERO_WIDTH_JOINER = "\u200d"
 
 
@@ -47,12 +49,31 @@ def _segments(text: str, language: str, fits: Fits) -> Iterator[tuple[int, str]]
     """Start and text of each segment, none with whitespace at its ends."""
     for line in _LINE_OR_BREAK.finditer(text):
         start = line.start()
-        for sentence in sentencex.segment(language, line.group()):
+        for sentence in _sentences(line.group(), language):
             for piece in _pieces(sentence, fits):
                 stripped = piece.strip()
                 if stripped:
                     yield start + piece.index(stripped), stripped
                 start += len(piece)
+
+
+def _sentences(line: str, language: str) -> Iterator[str]:
+    """The sentences of a line, which joined are the line."""
+    for stretch in _pieces(line, lambda text: len(text) <= _LONGEST_STRETCH):
+        start = 0
+        for sentence in _segmented(_BLANK.sub(" ", stretch), language):
+            yield stretch[start : start + len(sentence)]
+            start += len(sentence)
+
+
+def _segmented(line: str, language: str) -> list[str]:
+    """What sentencex makes of a line; the line itself where its Rust code panics."""
+    try:
+        return list(sentencex.segment(language, line))
+    except BaseException as error:  # a panic is no Exception
+        if type(error).__name__ != "PanicException":
+            raise
+        return [line]
 
 
 def _pieces(text: str, fits: Fits) -> Iterator[str]:

@@ -33,6 +33,44 @@ def test_sentences_lines_and_paragraphs() -> None:
     )
 
 
+@pytest.mark.parametrize("blank", ["\N{NO-BREAK SPACE}", "\N{THIN SPACE}"])
+def test_blanks_of_several_bytes_are_blanks(blank: str) -> None:
+    text = f"{blank}It is plan A{blank}. We go.{blank}"
+
+    layout = split_text(text, "en", fits_80_characters)
+
+    assert layout.segments[0].startswith("It is plan A")
+    assert layout.fill(layout.segments) == text
+
+
+def test_a_panic_of_the_sentence_finder_leaves_the_line_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class PanicException(BaseException):
+        pass
+
+    def segment(language: str, text: str) -> list[str]:
+        raise PanicException
+
+    monkeypatch.setattr("sentencex.segment", segment)
+
+    assert split_text("One. Two.", "en", fits_80_characters).segments == ("One. Two.",)
+
+
+def test_no_long_line_reaches_the_sentence_finder(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+
+    def segment(language: str, text: str) -> list[str]:
+        given.append(text)
+        return [text]
+
+    monkeypatch.setattr("sentencex.segment", segment)
+
+    split_text("\u201ca. " * 5_000, "en", fits_80_characters)
+
+    assert max(map(len, given)) <= 5_001
+
+
 @pytest.mark.parametrize("text", ["", " ", "\n\n\t "])
 def test_text_without_words_has_no_segments(text: str) -> None:
     layout = split_text(text, "en", fits_80_characters)
