@@ -204,8 +204,12 @@ def generate(
       attendant generate --model build/bundles/llama-en-int8 --prompt 'It was a dark'
       attendant generate --model build/bundles/llama-en-int8 --temperature 0 prompts.txt > out.jsonl
     """
+    from serving.text.checks import check_text
+
     _end_quietly_with_the_reader()
     given = file or sys.stdin.buffer
+    for text in prompt:
+        check_text("--prompt", text, max_characters=sys.maxsize)
     prompts = prompt or tuple(line.rstrip("\r\n") for line in _lines(given))
     job = _completion_job(prompts, options)
     asyncio.run(_generate(model, _engine_config(device), job))

@@ -99,6 +99,7 @@ def test_the_same_text_as_the_pipeline(generator: str) -> None:
         (["translate", "--model", "{translator}"], b"a\n\n\0\n", "line 3: must not contain NUL"),
         (["translate", "--model", "{translator}", "{none}"], b"", "No such file"),
         (["generate", "--model", "{translator}", "--prompt", "a"], b"", "model: translates"),
+        (["generate", "--model", "{generator}", "--prompt", "\udcff"], b"", "--prompt: must be"),
         (["generate", "--model", "{generator}", "--top-p", "2"], b"a", "top_p: "),
         (["generate", "--model", "{generator}", "--max-tokens", "999"], b"a", "max_tokens: "),
         (["translate", "--model", "{translator}", "--device", "cuda"], b"", "cuda"),
