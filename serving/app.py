@@ -169,10 +169,11 @@ def _wait_until_ready(config: ServerConfig) -> str:
     """The proxy learns of a replica a moment after it runs."""
     host = "127.0.0.1" if config.host in ("0.0.0.0", "::") else config.host
     url = f"http://{host}:{config.port}"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is this machine
     deadline = time.monotonic() + _READY_TIMEOUT_SECONDS
     while time.monotonic() < deadline:
         with suppress(urllib.error.URLError, OSError):
-            urllib.request.urlopen(f"{url}/ready", timeout=5)
+            opener.open(f"{url}/ready", timeout=5).close()
             return url
         time.sleep(0.05)
     raise AttendantError(f"{url} did not answer within {_READY_TIMEOUT_SECONDS:.0f} s")
