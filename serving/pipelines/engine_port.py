@@ -21,4 +21,6 @@ class EnginePort(Protocol):
 def raise_failure(event: FailedEvent | AbortedEvent) -> NoReturn:
     if isinstance(event, AbortedEvent):
         raise EngineStopped("the request was aborted: the engine is shutting down")
+    if isinstance(event.error, EngineStopped):
+        raise event.error
     raise EngineError(f"the engine failed: {event.error}") from event.error

@@ -65,7 +65,7 @@ class TranslationPipeline:
                 raise RequestError(field, language, message)
 
     async def _planned(self, job: TranslationJob) -> _Plan:
-        if sum(map(len, job.texts)) > _LONG_TEXT_CHARACTERS:
+        if len(job.texts) + sum(map(len, job.texts)) > _LONG_TEXT_CHARACTERS:
             return await asyncio.to_thread(self._plan, job)
         return self._plan(job)
 

@@ -1,5 +1,7 @@
 """Translation: one batch per request, whitespace put back, clear refusals."""
 
+import asyncio
+
 import pytest
 
 from serving.bundle.manifest import Task
@@ -25,6 +27,16 @@ async def test_sentences_are_one_batch_and_whitespace_is_put_back(tokenizer: Tok
     assert engine.num_runs == 1
     assert [request.request_id for request in engine.requests] == [f"job-{i}" for i in range(4)]
     assert all(request.source_ids and request.source_ids[-1] == EOS for request in engine.requests)
+
+
+async def test_very_many_texts_leave_the_event_loop_free(tokenizer: Tokenizer) -> None:
+    pipeline, _ = shouting_translator(tokenizer)
+    translating = asyncio.create_task(pipeline.translate(job(*[""] * 20_000)))
+
+    await asyncio.sleep(0)
+
+    assert not translating.done()
+    assert len((await translating).texts) == 20_000
 
 
 async def test_tokens_are_counted(tokenizer: Tokenizer) -> None:
@@ -84,7 +96,11 @@ async def test_overload_is_passed_on(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize(
     ("end", "error"),
-    [(FailedEvent("r", ValueError("bad")), EngineError), (AbortedEvent("r"), EngineStopped)],
+    [
+        (FailedEvent("r", ValueError("bad")), EngineError),
+        (FailedEvent("r", EngineStopped("dead")), EngineStopped),
+        (AbortedEvent("r"), EngineStopped),
+    ],
 )
 async def test_a_failed_segment_fails_the_request(
     tokenizer: Tokenizer, end: Event, error: type[Exception]
