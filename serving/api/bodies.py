@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
@@ -14,6 +15,7 @@ from serving.errors import RequestError, TooLarge
 Body = TypeVar("Body", bound=BaseModel)
 _BYTES_PER_CHARACTER = 12  # a character outside the basic plane, escaped in JSON
 _OTHER_BYTES = 65_536
+_MAX_FIELDS = 10_000
 
 
 def limited(request: Request, limits: TextLimits) -> Request:
@@ -40,6 +42,15 @@ def parse_json(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RequestError("body", value, "must be a JSON object")
     return value
+
+
+def parse_form(body: bytes) -> list[tuple[str, str]]:
+    """Names and values of a URL-encoded form; `curl -d q=é` leaves its UTF-8 as it is."""
+    try:
+        return parse_qsl(body.decode(), True, errors="strict", max_num_fields=_MAX_FIELDS)
+    except ValueError:
+        message = f"is not a form in UTF-8 of at most {_MAX_FIELDS} fields"
+        raise RequestError("body", body, message) from None
 
 
 def parse(cls: type[Body], value: Mapping[str, Any]) -> Body:

@@ -11,17 +11,17 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict
 
-from serving.api.bodies import limited, parse, parse_json
+from serving.api.bodies import limited, parse, parse_form, parse_json
 from serving.api.errors import message_of
 from serving.api.languages import language_name
 from serving.api.services import Services
 from serving.bundle.manifest import Task
 from serving.config import TextLimits
-from serving.errors import TooLarge
 from serving.pipelines.jobs import ModelCard, TranslationJob
-from serving.text.checks import check_text
+from serving.text.checks import check_texts
 
-_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+_URL_ENCODED = "application/x-www-form-urlencoded"
+_MULTIPART = "multipart/form-data"
 
 
 class TranslateBody(BaseModel):
@@ -54,7 +54,7 @@ def router(services: Services) -> APIRouter:
         """Translate a text or a list of texts."""
         with services.metrics.track("libretranslate") as tracked:
             body = parse(TranslateBody, await _fields(request, services.limits))
-            _check_texts(body.texts, services.limits)
+            check_texts("q", body.texts, services.limits.max_characters)
             source, target = body.source.lower(), body.target.lower()
             translator = await services.catalog.translator(body.model, source, target)
             tracked.model = translator.card.name
@@ -75,7 +75,10 @@ async def _fields(request: Request, limits: TextLimits) -> dict[str, Any]:
     """Body and query together; `q` given more than once is a list."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     request = limited(request, limits)
-    if content_type in _FORMS:
+    if content_type == _URL_ENCODED:
+        given = parse_form(await request.body())
+        return _gathered([*request.query_params.multi_items(), *given])
+    if content_type == _MULTIPART:
         form = await request.form()
         given = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
         return _gathered([*request.query_params.multi_items(), *given])
@@ -90,15 +93,6 @@ def _gathered(pairs: list[tuple[str, str]]) -> dict[str, Any]:
     if len(texts) > 1:
         fields["q"] = texts
     return fields
-
-
-def _check_texts(texts: tuple[str, ...], limits: TextLimits) -> None:
-    for text in texts:
-        check_text("q", text, limits.max_characters)
-    num_characters = sum(map(len, texts))
-    if num_characters > limits.max_characters:
-        message = f"must be at most {limits.max_characters} characters in all"
-        raise TooLarge("q", f"{num_characters} characters", message)
 
 
 def _languages(cards: list[ModelCard]) -> list[dict[str, Any]]:

@@ -16,10 +16,10 @@ from serving.api.openai_shapes import CompletionShape
 from serving.api.services import Services
 from serving.api.streams import EventStream, sse
 from serving.errors import ModelNotFound, RequestError
-from serving.metrics import Tracked, outcome_of
+from serving.metrics import Outcome, Tracked, outcome_of
 from serving.pipelines.generation import Deltas, collect
 from serving.pipelines.jobs import CompletionDelta, ModelCard
-from serving.text.checks import check_text
+from serving.text.checks import check_texts
 
 PREFIX = "/v1"
 _TYPES = {404: "not_found_error", 429: "rate_limit_error", 503: "service_unavailable_error"}
@@ -56,6 +56,7 @@ def router(services: Services) -> APIRouter:
                 return JSONResponse(shape.whole(await collect(deltas, num_choices)))
             # The first delta is awaited here: what is refused before it has its own status.
             first = await anext(deltas)
+            tracked.outcome = Outcome.CANCELLED  # until its last event says otherwise
             events = _events(first, deltas, shape, body.stream_options, tracked)
             return EventStream(events, stack.pop_all())
 
@@ -76,11 +77,10 @@ def router(services: Services) -> APIRouter:
 async def _completion_body(request: Request, services: Services) -> CompletionBody:
     fields = parse_json(await limited(request, services.limits).body())
     body = parse(CompletionBody, without_fields_at_rest(fields))
-    for prompt in body.prompts:
-        if isinstance(prompt, str):
-            check_text("prompt", prompt, services.limits.max_characters)
-    for stop in body.stops:
-        check_text("stop", stop, services.limits.max_characters)
+    max_characters = services.limits.max_characters
+    prompts = [prompt for prompt in body.prompts if isinstance(prompt, str)]
+    check_texts("prompt", prompts, max_characters)
+    check_texts("stop", body.stops, max_characters)
     return body
 
 
@@ -102,6 +102,7 @@ async def _events(
         return
     if options.include_usage:
         yield sse(shape.usage_chunk())
+    tracked.outcome = Outcome.SUCCESS
     yield "data: [DONE]\n\n"
 
 

@@ -62,6 +62,7 @@ def _logprobs(tokens: Sequence[TokenText]) -> dict[str, Any]:
     return {
         "tokens": [token.text for token in tokens],
         "token_logprobs": [token.logprob for token in tokens],
-        "top_logprobs": [dict(token.top) for token in tokens],
+        # The chosen token is among them, even if others are likelier.
+        "top_logprobs": [dict((*token.top, (token.text, token.logprob))) for token in tokens],
         "text_offset": [token.offset for token in tokens],
     }

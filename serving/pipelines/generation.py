@@ -89,9 +89,9 @@ class GenerationPipeline:
             logprobs=job.logprobs,
         )
         completion = _Completion(self._tokenizer, job, index, self._num_prefix_tokens, prompt_ids)
+        if job.echo:
+            completion.echo(self._tokenizer.decode(prompt_ids))
         async with aclosing(self._engine.generate(request)) as events:
-            if job.echo:
-                yield completion.echoed(self._tokenizer.decode(prompt_ids))
             async for event in events:
                 if isinstance(event, TokenEvent):
                     delta = completion.grown(event)
@@ -124,12 +124,14 @@ class _Completion:
             index, "", num_prompt_tokens=num_prefix_tokens + len(prompt_ids)
         )
         self._num_characters = 0
+        self._untold = ""
         self._num_generated_tokens = 0
         self.is_finished = False
 
-    def echoed(self, prompt: str) -> CompletionDelta:
+    def echo(self, prompt: str) -> None:
+        """Begin with the prompt, which is told with the first delta: the engine may yet refuse."""
         self._num_characters = len(prompt)
-        return replace(self._delta, text=prompt)
+        self._untold = prompt
 
     def grown(self, event: TokenEvent) -> CompletionDelta | None:
         """The delta of one more token; None while nothing is certain."""
@@ -153,6 +155,7 @@ class _Completion:
     def _next(
         self, text: str, tokens: tuple[TokenText, ...], finish_reason: FinishReason | None
     ) -> CompletionDelta:
+        text, self._untold = self._untold + text, ""
         return replace(
             self._delta,
             text=text,

@@ -1,5 +1,7 @@
 """Refuses text that no model should see, before anything is done with it."""
 
+from collections.abc import Iterable
+
 from serving.errors import RequestError, TooLarge
 
 
@@ -15,3 +17,14 @@ def check_text(field: str, text: str, max_characters: int) -> None:
     except UnicodeEncodeError as error:
         message = f"must be valid Unicode, character {error.start} is half of a surrogate pair"
         raise RequestError(field, text, message) from None
+
+
+def check_texts(field: str, texts: Iterable[str], max_characters: int) -> None:
+    """Raise RequestError if one of `texts` is refused, or all together are too long."""
+    num_characters = 0
+    for text in texts:
+        check_text(field, text, max_characters)
+        num_characters += len(text)
+    if num_characters > max_characters:
+        message = f"must be at most {max_characters} characters in all"
+        raise TooLarge(field, f"{num_characters} characters", message)

@@ -34,6 +34,7 @@ async def world(tokenizer: Tokenizer) -> AsyncIterator[World]:
     services = Services(
         Catalog([translator, generator]), limits, metrics, exposition, lambda: readiness[0]
     )
-    transport = httpx.ASGITransport(create_app(services), raise_app_exceptions=False)
+    app = create_app(services)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://attendant") as client:
-        yield World(client, translator_engine, generator_engine, metrics, readiness)
+        yield World(app, client, translator_engine, generator_engine, metrics, readiness)

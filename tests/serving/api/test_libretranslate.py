@@ -24,6 +24,20 @@ async def test_json_form_and_query_are_the_same(world: World) -> None:
         assert response.json() == {"translatedText": "A DOG."}
 
 
+async def test_a_form_may_hold_its_utf_8_as_it_is(world: World) -> None:
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    body = "q=Café+%C3%A9&source=en&target=fr"
+
+    response = await world.client.post("/translate", content=body.encode(), headers=headers)
+    broken = await world.client.post("/translate", content=b"q=%FF", headers=headers)
+
+    assert response.json() == {"translatedText": "CAFÉ É"}
+    assert broken.status_code == 400
+    crowded = await world.client.post("/translate", content=b"a&" * 10_001, headers=headers)
+    assert crowded.status_code == 400
+    assert broken.json()["error"].startswith("body: is not a form in UTF-8")
+
+
 async def test_a_list_gives_a_list(world: World) -> None:
     as_json = await world.client.post("/translate", json={"q": ["a b.", "", "c"], **EN_FR})
     as_form = await world.client.post("/translate", data={"q": ["a", "b"], **EN_FR})

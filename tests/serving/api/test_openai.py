@@ -1,11 +1,13 @@
 """OpenAI's completions: whole and streamed, every form of prompt, errors in its shape."""
 
+import asyncio
 import json
 from typing import Any
 
 import httpx
 import pytest
 
+from serving.errors import Overloaded
 from tests.serving.api.world import World
 
 TEXT = " once upon a time"
@@ -74,6 +76,12 @@ async def test_logprobs(world: World) -> None:
     }
 
 
+async def test_the_chosen_token_is_among_the_top_ones(world: World) -> None:
+    body = (await complete(world, logprobs=0, max_tokens=1)).json()
+
+    assert body["choices"][0]["logprobs"]["top_logprobs"] == [{" ": -0.5}]
+
+
 async def test_sampling_reaches_the_engine(world: World) -> None:
     await complete(world, temperature=0.5, top_p=0.9, top_k=-1, seed=7)
 
@@ -107,6 +115,7 @@ async def test_fields_at_rest_are_accepted(world: World) -> None:
         ({"prompt": "\ud800"}, "prompt", 400),
         ({"prompt": "a\0"}, "prompt", 400),
         ({"prompt": "a" * 1001}, "prompt", 413),
+        ({"prompt": ["a" * 100] * 11}, "prompt", 413),
         ({"prompt": "a" * 200}, "prompt", 400),
         ({"max_tokens": 1.5}, "max_tokens", 400),
         ({"max_tokens": "3"}, "max_tokens", 400),
@@ -165,6 +174,44 @@ async def test_a_failure_within_a_stream_is_told_in_it(world: World) -> None:
     *_, last = [line for line in response.text.split("\n\n") if line]
     assert response.status_code == 200
     assert json.loads(last.removeprefix("data: "))["error"]["type"] == "server_error"
+
+
+async def test_a_refusal_has_its_own_status_with_echo_too(world: World) -> None:
+    def refusing(request: Any) -> list[int]:
+        raise Overloaded(1)
+
+    world.generator_engine.script = refusing
+
+    response = await complete(world, stream=True, echo=True)
+
+    assert response.status_code == 429
+
+
+async def test_a_stream_that_nobody_reads_to_its_end_was_cancelled(world: World) -> None:
+    world.generator_engine.gate = asyncio.Event()
+    world.generator_engine.gate.set()
+    body = json.dumps({"model": "story", "prompt": "p", "stream": True}).encode()
+    came = [{"type": "http.request", "body": body, "more_body": False}]
+    is_read = asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        if came:
+            return came.pop()
+        await is_read.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        if message.get("body"):
+            world.generator_engine.gate.clear()  # type: ignore[union-attr]
+            is_read.set()
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": []}
+    await world.app({**scope, "query_string": b"", "http_version": "1.1"}, receive, send)
+
+    assert len(world.generator_engine.cancelled) == 1
+    labels = {"model": "story", "protocol": "openai", "outcome": "cancelled", "replica": "r1"}
+    registry = world.metrics.registry
+    assert registry.get_sample_value("attendant_requests_total", labels) == 1
 
 
 async def test_models(world: World) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import httpx
+from fastapi import FastAPI
 
 from serving.metrics import Metrics
 from tests.serving.pipelines.fakes import FakeEngine
@@ -10,6 +11,7 @@ from tests.serving.pipelines.fakes import FakeEngine
 
 @dataclass
 class World:
+    app: FastAPI
     client: httpx.AsyncClient
     translator_engine: FakeEngine
     generator_engine: FakeEngine
