@@ -19,13 +19,15 @@ _MAX_FIELDS = 10_000
 
 
 def limited(request: Request, limits: TextLimits) -> Request:
-    """The request, whose body ends with an error where it is longer than any that is served."""
+    """The request; its body ends with an error if it is cut short or longer than any served."""
     max_bytes = limits.max_characters * _BYTES_PER_CHARACTER + _OTHER_BYTES
     num_bytes = 0
 
     async def receive() -> Message:
         nonlocal num_bytes
         message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise RequestError("body", f"{num_bytes} bytes", "must not end before it is whole")
         num_bytes += len(message.get("body", b""))
         if num_bytes > max_bytes:
             raise TooLarge("body", f"more than {max_bytes} bytes", "is too large")

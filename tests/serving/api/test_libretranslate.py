@@ -134,6 +134,20 @@ async def test_any_page_may_ask(world: World) -> None:
     assert response.headers["access-control-allow-origin"] == "*"
 
 
+async def test_a_body_that_is_cut_short_is_no_fault_of_ours(world: World) -> None:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        pass
+
+    scope = {"type": "http", "method": "POST", "path": "/translate", "headers": []}
+    await world.app({**scope, "query_string": b"", "http_version": "1.1"}, receive, send)
+
+    labels = {"model": "", "protocol": "libretranslate", "outcome": "refused", "replica": "r1"}
+    assert world.metrics.registry.get_sample_value("attendant_requests_total", labels) == 1
+
+
 async def test_an_unknown_path(world: World) -> None:
     response = await world.client.get("/nowhere")
 
