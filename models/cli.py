@@ -69,13 +69,19 @@ def train(config: Path, data: Path, output: Path | None, threads: int | None) ->
 @click.option("--batch", type=click.IntRange(min=1), default=32, show_default=True)
 @click.option("--requests", type=click.IntRange(min=1), default=256, show_default=True)
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
+@click.option("--by-length", is_flag=True, help="Sort all sentences before they are batched.")
 def bench_torch(
-    checkpoint: Path, input_file: TextIO, batch: int, requests: int, threads: int | None
+    checkpoint: Path,
+    input_file: TextIO,
+    batch: int,
+    requests: int,
+    threads: int | None,
+    by_length: bool,
 ) -> None:
     """Measure a plain batched torch loop with a key-value cache on CHECKPOINT, as JSON.
 
-    This is what `attendant bench` is compared with: the same weights in fp32, greedy, sentences
-    batched by length.
+    This is what `attendant bench` is compared with: the same weights in fp32, greedy, static
+    batches of sentences as they come.
     """
     try:
         import torch
@@ -90,7 +96,8 @@ def bench_torch(
     if not lines:
         _fail("the input holds no text")
     try:
-        speed = measure(load_checkpoint(checkpoint), lines, batch, requests)
+        opened = load_checkpoint(checkpoint)
+        speed = measure(opened, lines, batch, requests, by_length=by_length)
     except CheckpointError as error:
         _fail(f"{checkpoint} cannot be used:", *(f"  {problem}" for problem in error.problems))
     click.echo(json.dumps(vars(speed)))

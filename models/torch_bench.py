@@ -8,7 +8,7 @@ from models.checkpoint import Checkpoint
 from models.configs import LlamaConfig
 from models.data.tokenizer import encode_all, load_tokenizer
 from models.registry import load_module
-from models.torch_loop import continue_batch, translate_all
+from models.torch_loop import continue_batch, translate_all, translate_batch
 
 PROMPT_TOKENS = 8
 NEW_TOKENS = 64
@@ -25,22 +25,29 @@ class Speed:
     sentences_per_second: float
 
 
-def measure(checkpoint: Checkpoint, lines: list[str], batch: int, sentences: int) -> Speed:
+def measure(
+    checkpoint: Checkpoint, lines: list[str], batch: int, sentences: int, *, by_length: bool
+) -> Speed:
     """Decode `sentences` of `lines` (again and again) greedily in fp32, after a warm-up.
 
-    Sentences are batched by length, the order that suits a static batch best.
+    They are batched as they come or, where all are known beforehand, `by_length`, the order that
+    suits a static batch best.
     """
     module = load_module(checkpoint)
     ids = encode_all(load_tokenizer(checkpoint.tokenizer_path), lines)
     work = list(islice(cycle(ids), sentences))
 
+    def chunks(rows: list[list[int]]) -> list[list[list[int]]]:
+        return [rows[i : i + batch] for i in range(0, len(rows), batch)]
+
     def decode(rows: list[list[int]]) -> list[list[int]]:
         if not isinstance(checkpoint.config, LlamaConfig):
             limit = checkpoint.config.max_target_tokens - 1
-            return translate_all(module, rows, limit, batch)
+            if by_length:
+                return translate_all(module, rows, limit, batch)
+            return [t for chunk in chunks(rows) for t in translate_batch(module, chunk, limit)]
         prompts = [(row * PROMPT_TOKENS)[:PROMPT_TOKENS] for row in rows]
-        chunks = [prompts[i : i + batch] for i in range(0, len(prompts), batch)]
-        return [row for chunk in chunks for row in continue_batch(module, chunk, NEW_TOKENS)]
+        return [t for chunk in chunks(prompts) for t in continue_batch(module, chunk, NEW_TOKENS)]
 
     decode(work[: 2 * batch])
     started = time.perf_counter()

@@ -140,11 +140,12 @@ def test_the_learning_rate_warms_up_and_decays_to_nothing() -> None:
     assert learning_rate_scale(999, 1.0, 10) == 0.0
 
 
-def test_the_torch_loop_is_measured(data) -> None:
+@pytest.mark.parametrize("order", [[], ["--by-length"]])
+def test_the_torch_loop_is_measured(data, order: list[str]) -> None:
     config = write_config(data, steps=2)
     Trainer(read_config(config), data, data / "run").run()
     arguments = [str(data / "run/checkpoint"), "--input", "-", "--requests", "3", "--batch", "2"]
-    result = CliRunner().invoke(bench_torch, arguments, input="one two\n\ncat dog\n")
+    result = CliRunner().invoke(bench_torch, arguments + order, input="one two\n\ncat dog\n")
     assert result.exit_code == 0, result.output
     speed = json.loads(result.output)
     assert speed["sentences"] == 3
