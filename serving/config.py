@@ -30,7 +30,7 @@ class WorkerGroup(_Config):
 
     slots: most rows in one batch of one model.
     max_waiting: requests to the engine without a slot yet; beyond it clients are told 429.
-    cpus_per_replica: also the engine's threads; None shares the machine's CPUs among the replicas.
+    cpus_per_replica: also the engine's threads; None shares the machine's CPUs but one.
     gpus_per_replica: None is one on device cuda, none on cpu.
     """
 

@@ -32,7 +32,8 @@ def application_of(group: WorkerGroup) -> Application:
 
 
 def cpus_per_replica(group: WorkerGroup) -> int:
-    return group.cpus_per_replica or max(1, available_cpus() // group.replicas)
+    """Unless told, one CPU is left to HTTP, which engines otherwise wait for."""
+    return group.cpus_per_replica or max(1, (available_cpus() - 1) // group.replicas)
 
 
 def gpus_per_replica(group: WorkerGroup) -> float:

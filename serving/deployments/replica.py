@@ -4,6 +4,7 @@ The replica is the ingress itself, so a request reaches its engine without anoth
 """
 
 import asyncio
+import sys
 from contextlib import aclosing
 from typing import Any
 
@@ -24,6 +25,9 @@ from serving.pipelines.jobs import CompletionJob, ModelCard, Translation, Transl
 from serving.pipelines.merging import in_batches
 
 _METRICS_TIMEOUT_SECONDS = 2.0
+# Between two graph runs the engine's thread waits at most this long for a busy event loop. With
+# Python's own 5 ms, 32 users on 2 cores get a fifth fewer tokens per second.
+_SWITCH_INTERVAL_SECONDS = 0.0002
 
 
 @serve.ingress()
@@ -31,6 +35,7 @@ class Replica:
     """All bundles of a group, loaded and served."""
 
     def __init__(self, group: WorkerGroup, threads: int) -> None:
+        sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
         context = serve.get_replica_context()
         self._metrics = Metrics(context.replica_tag)
         self._engine_metrics = EngineMetrics(self._metrics)
