@@ -84,6 +84,12 @@ class Layers:
         window = min(WINDOW, vocab_size)
         logp = self.op.LogSoftmax(logits, axis=-1)
         top_logp, top_ids = self.op.TopK(logp, self.graph.ints(window), axis=-1, _outputs=2)
+        first = self.graph.ints(0)
+        shift = self.op.Sub(
+            self.op.Gather(logits, first, axis=1), self.op.Gather(logp, first, axis=1)
+        )
+        normaliser = self.op.Squeeze(shift, self.graph.ints(1))
         self.graph.output("logp", logp, "float32", (vocab_size,))
+        self.graph.output("log_normaliser", normaliser, "float32", ())
         self.graph.output("top_logp", top_logp, "float32", (window,))
         self.graph.output("top_ids", top_ids, "int64", (window,))

@@ -17,7 +17,8 @@ import click
 if TYPE_CHECKING:
     from serving.bundle.opening import Bundle
     from serving.engine.engine import Engine
-    from serving.request import Event, GenerationRequest, SamplingParams
+    from serving.parameters import SamplingParams
+    from serving.request import Event, GenerationRequest
 
 SENTENCES = """\
 A man in a red jacket is waiting for the bus.
@@ -107,7 +108,7 @@ def bench(
     from serving.bundle.opening import open_bundle
     from serving.engine.config import EngineConfig, available_cpus
     from serving.engine.engine import Engine
-    from serving.request import SamplingParams
+    from serving.parameters import SamplingParams
 
     opened = open_bundle(bundle)
     lines = input_file.read().splitlines() if input_file else SENTENCES.splitlines()

@@ -216,8 +216,8 @@ def generate(
 
 
 def _completion_job(prompts: tuple[str, ...], options: dict[str, Any]) -> "CompletionJob":
+    from serving.parameters import SamplingParams
     from serving.pipelines.jobs import CompletionJob
-    from serving.request import SamplingParams
 
     names = ("temperature", "top_k", "top_p", "seed")
     sampling = SamplingParams(**{name: options[name] for name in names})

@@ -9,6 +9,7 @@ AttendantError
 │   ├── TooLarge        more than any request may carry
 │   └── ModelNotFound   no such model here
 ├── Overloaded          the waiting queue is full: try again later
+├── DeadlineExceeded    the request's own timeout passed before it was done
 └── EngineError         our side failed while serving a request
     └── EngineStopped   the engine is shut down, or is shutting down
 """
@@ -72,6 +73,14 @@ class Overloaded(AttendantError):
         super().__init__(f"{waiting} requests are waiting already, the most allowed; try again")
         self.waiting = waiting
         self.retry_after_seconds = retry_after_seconds
+
+
+class DeadlineExceeded(AttendantError):
+    """The request was not done within the time it gave itself."""
+
+    def __init__(self, timeout_seconds: float) -> None:
+        super().__init__(f"timeout_seconds: {timeout_seconds:g} s were not enough")
+        self.timeout_seconds = timeout_seconds
 
 
 class EngineError(AttendantError):

@@ -5,62 +5,32 @@ final event (`FinishedEvent`, `FailedEvent` or `AbortedEvent`). Nothing here kno
 HTTP.
 """
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+import numpy as np
+
+from serving.constraints import Constraint
 from serving.errors import RequestError
+from serving.parameters import (
+    GREEDY,
+    NO_PROCESSORS,
+    BeamParams,
+    ProcessorParams,
+    SamplingParams,
+    Term,
+    TokenIds,
+    require_integer,
+    require_number,
+    require_terms,
+)
 
-MAX_SEED = 2**64 - 1
 MAX_LOGPROBS = 20
+MAX_PRIORITY = 1_000_000
+MAX_TIMEOUT_SECONDS = 86_400.0
 
-
-def _require_integer(field: str, value: object, low: int, high: int | None = None) -> None:
-    in_range = f"at least {low}" if high is None else f"between {low} and {high}"
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise RequestError(field, value, f"must be an integer {in_range}")
-    if value < low or (high is not None and value > high):
-        raise RequestError(field, value, f"must be {in_range}")
-
-
-def _require_number(field: str, value: object, low: float, high: float) -> None:
-    message = f"must be a number between {low:g} and {high:g}"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RequestError(field, value, message)
-    if not math.isfinite(value) or not low <= value <= high:
-        raise RequestError(field, value, message)
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
-    """How a next token is drawn. The defaults are greedy decoding.
-
-    temperature: divides the logits; 0 takes the likeliest token.
-    top_k: only the k likeliest tokens; 0 means all.
-    top_p: only the smallest set of likeliest tokens that holds this much probability (after top_k).
-    seed: the same seed and request give the same tokens at any load; None draws a fresh one.
-    """
-
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        _require_number("temperature", self.temperature, 0.0, 100.0)
-        _require_integer("top_k", self.top_k, 0)
-        _require_number("top_p", self.top_p, 0.0, 1.0)
-        if self.top_p == 0:
-            raise RequestError("top_p", self.top_p, "must be greater than 0")
-        if self.seed is not None:
-            _require_integer("seed", self.seed, -(2**63), MAX_SEED)
-
-    @property
-    def is_greedy(self) -> bool:
-        return self.temperature == 0 or self.top_k == 1
-
-
-GREEDY = SamplingParams()
+Attention = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,28 +38,71 @@ class GenerationRequest:
     """One sequence to generate.
 
     source_ids: the encoder's input, prefix and suffix included; None for a language model.
-    prompt_ids: target tokens given in advance, after the bundle's own `prompt_prefix`.
-    max_new_tokens: None means as many as the bundle's limits leave.
+    prompt_ids: target tokens given in advance, after the bundle's own `prompt_prefix`; they are not
+        reported.
+    forced_ids: target tokens given in advance that are reported, each with its log-probability, as
+        if they had been generated. A stop token among them ends the request: that scores a target.
+    sampling: how tokens are drawn; not used under `beam`.
+    max_new_tokens: after the forced ones; None means as many as the bundle's limits leave.
     logprobs: how many of the likeliest tokens to report with each token; None reports none.
+    stop_token_ids: end the request as the bundle's own do. ignore_eos: the bundle's own do not.
+    constraint: a grammar that the generated tokens must follow.
+    required: terms that must occur in the output, by lexically constrained beam search.
+    wants_attention: report the attention over the source with every token.
+    streams: under `beam`, report tokens as soon as they are certain, not all at the end.
+    priority: lower comes first. timeout_seconds: from submission to the last token.
     """
 
     request_id: str
-    source_ids: tuple[int, ...] | None = None
-    prompt_ids: tuple[int, ...] = ()
+    source_ids: TokenIds | None = None
+    prompt_ids: TokenIds = ()
     sampling: SamplingParams = GREEDY
     max_new_tokens: int | None = None
     logprobs: int | None = None
+    forced_ids: TokenIds = ()
+    beam: BeamParams | None = None
+    processors: ProcessorParams = NO_PROCESSORS
+    stop_token_ids: TokenIds = ()
+    ignore_eos: bool = False
+    constraint: Constraint | None = None
+    required: tuple[Term, ...] = ()
+    wants_attention: bool = False
+    streams: bool = False
+    priority: int = 0
+    timeout_seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.max_new_tokens is not None:
-            _require_integer("max_new_tokens", self.max_new_tokens, 1)
+            require_integer("max_new_tokens", self.max_new_tokens, 0 if self.forced_ids else 1)
         if self.logprobs is not None:
-            _require_integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+            require_integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        require_integer("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)
+        if self.timeout_seconds is not None:
+            require_number("timeout_seconds", self.timeout_seconds, 0.001, MAX_TIMEOUT_SECONDS)
+        require_terms("required", self.required)
+        self._check_search()
+
+    def _check_search(self) -> None:
+        if self.beam is None:
+            if self.required:
+                raise RequestError("required", len(self.required), "needs num_beams")
+            return
+        if self.sampling.temperature > 0:
+            message = "cannot be combined with num_beams"
+            raise RequestError("temperature", self.sampling.temperature, message)
+        for name, value in self.sampling.filters.items():
+            raise RequestError(name, value, "cannot be combined with num_beams")
+
+    @property
+    def num_rows(self) -> int:
+        """Most rows it takes at once."""
+        return self.beam.num_beams if self.beam else 1
 
 
 class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"
+    CONSTRAINT = "constraint"  # cannot be met: no token may come, or a required term is missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,27 +113,55 @@ class TokenLogprob:
 
 @dataclass(slots=True)
 class TokenEvent:
-    """One generated token. A stop token ends the request and is not reported.
+    """One token, forced or generated. A stop token ends the request and is not reported. Under
+    beam search: the next token of the best hypothesis.
 
     logprob: natural logarithm, of the model's own distribution (temperature 1, no filters).
     top: the likeliest tokens, best first; empty unless `logprobs` asked for them.
+    attention: f32 [source tokens], sums to 1; None unless `wants_attention`.
     """
 
     request_id: str
     token_id: int
     logprob: float
     top: tuple[TokenLogprob, ...] = ()
+    attention: Attention | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """One outcome of a beam search; its tokens as they would be reported, forced ones first.
+
+    score: what it was ranked by, see `BeamParams`; forced tokens do not count.
+    """
+
+    tokens: tuple[TokenEvent, ...]
+    score: float
+    reason: FinishReason
+    stop_logprob: float | None = None
+
+    @property
+    def token_ids(self) -> TokenIds:
+        return tuple(token.token_id for token in self.tokens)
 
 
 @dataclass(slots=True)
 class FinishedEvent:
-    """The request ended as it should. num_prompt_tokens counts the bundle's prefix too."""
+    """The request ended as it should.
+
+    num_prompt_tokens: the bundle's prefix too, forced tokens not.
+    num_generated_tokens: of what was reported, and the stop token if it was generated.
+    stop_logprob: log-probability of the stop token that ended it; None if none did.
+    hypotheses: of a beam search, best first; the best one is what the token events told.
+    """
 
     request_id: str
     reason: FinishReason
     num_source_tokens: int
     num_prompt_tokens: int
     num_generated_tokens: int
+    stop_logprob: float | None = None
+    hypotheses: tuple[Hypothesis, ...] = ()
 
 
 @dataclass(slots=True)

@@ -17,7 +17,14 @@ PACKAGES = ("serving", "export", "models", "loadtest", "deploy")
 ALLOWED: dict[str, tuple[str, ...]] = {
     "models": (),
     "serving": (),
-    "export": ("models", "serving.bundle", "serving.engine", "serving.errors", "serving.request"),
+    "export": (
+        "models",
+        "serving.bundle",
+        "serving.engine",
+        "serving.errors",
+        "serving.parameters",
+        "serving.request",
+    ),
     "loadtest": (),
     "deploy": (),
 }
@@ -34,18 +41,20 @@ ONLY_IN = {
 # Inside serving a part imports only parts of a lower rank, and its own.
 RANK = {
     "errors": 0,
-    "request": 1,
-    "config": 1,
-    "bundle": 2,
-    "text": 3,
-    "engine": 3,
-    "pipelines": 4,
-    "bench": 4,
-    "metrics": 5,
-    "api": 6,
-    "deployments": 7,
-    "app": 8,
-    "cli": 9,
+    "constraints": 0,
+    "parameters": 1,
+    "request": 2,
+    "config": 2,
+    "bundle": 3,
+    "text": 4,
+    "engine": 4,
+    "pipelines": 5,
+    "bench": 5,
+    "metrics": 6,
+    "api": 7,
+    "deployments": 8,
+    "app": 9,
+    "cli": 10,
 }
 
 

@@ -18,7 +18,8 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.request import GenerationRequest, SamplingParams
+from serving.parameters import SamplingParams
+from serving.request import GenerationRequest
 from tests.serving.engine.driving import run_all, run_alone
 
 ROOT = Path(__file__).parent.parent

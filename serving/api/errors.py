@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from serving.errors import (
     AttendantError,
+    DeadlineExceeded,
     EngineStopped,
     ModelNotFound,
     Overloaded,
@@ -26,6 +27,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (TooLarge, 413),
     (RequestError, 400),
     (Overloaded, 429),
+    (DeadlineExceeded, 504),
     (EngineStopped, 503),
 )
 _RETRY_AFTER_STOPPED_SECONDS = 5.0

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from serving.errors import RequestError
+from serving.parameters import SamplingParams
 from serving.pipelines.jobs import CompletionJob
-from serving.request import MAX_LOGPROBS, SamplingParams
+from serving.request import MAX_LOGPROBS
 
 MAX_CHOICES = 128  # completions of one request, as OpenAI has it
 _MAX_STOPS = 4
@@ -84,7 +85,9 @@ class CompletionBody(BaseModel):
             prompts=self.prompts,
             num_samples=self.n,
             max_new_tokens=self.max_tokens,
-            sampling=SamplingParams(self.temperature, max(self.top_k, 0), self.top_p, self.seed),
+            sampling=SamplingParams(
+                self.temperature, max(self.top_k, 0), self.top_p, seed=self.seed
+            ),
             stop=self.stops,
             logprobs=self.logprobs,
             echo=self.echo,

@@ -21,7 +21,7 @@ from serving.bundle.manifest import (
 
 ENCODE_INPUTS = ("source_ids", "source_lengths")
 STEP_INPUTS = ("ids", "past_lengths", "total_lengths", "source_lengths")
-STEP_OUTPUTS = ("logp", "top_logp", "top_ids")
+STEP_OUTPUTS = ("logp", "top_logp", "top_ids", "log_normaliser")
 
 
 def manifest_problems(manifest: Manifest) -> Iterator[str]:

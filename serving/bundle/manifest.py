@@ -7,7 +7,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST_FILE = "bundle.json"
 TOKENIZER_FILE = "tokenizer.json"
 BATCH = "batch"  # leading axis of every tensor of a graph

@@ -50,6 +50,7 @@ class Runner:
             logp=np.zeros((batch.slots, manifest.vocab_size), np.float32),
             top_logp=np.zeros((batch.slots, manifest.window), np.float32),
             top_ids=np.zeros((batch.slots, manifest.window), np.int64),
+            log_normaliser=np.zeros(batch.slots, np.float32),
         )
         self._bound: dict[tuple[int, Layout], Run] = {}
 
@@ -85,8 +86,7 @@ class Runner:
             run = self._bound[key] = self._bind(0, num_rows, self._decode_inputs(num_rows))
         run()
         self.states.flip()
-        scores = self._scores
-        return Scores(scores.logp[:num_rows], scores.top_logp[:num_rows], scores.top_ids[:num_rows])
+        return self._scores.of(slice(num_rows))
 
     def _decode_inputs(self, num_rows: int) -> dict[str, Array]:
         batch = self._batch
@@ -99,10 +99,12 @@ class Runner:
 
     def _bind(self, first: int, last: int, inputs: dict[str, Array]) -> Run:
         inputs = {name: array for name, array in inputs.items() if name in self._input_names}
+        scores = self._scores.of(slice(first, last))
         outputs = {
-            "logp": self._scores.logp[first:last],
-            "top_logp": self._scores.top_logp[first:last],
-            "top_ids": self._scores.top_ids[first:last],
+            "logp": scores.logp,
+            "top_logp": scores.top_logp,
+            "top_ids": scores.top_ids,
+            "log_normaliser": scores.log_normaliser,
         }
         return self._step.bind(
             inputs | self.states.inputs(first, last), outputs | self.states.outputs(first, last)

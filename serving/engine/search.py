@@ -20,11 +20,44 @@ class Scores:
     logp: f32 [rows, vocabulary]
     top_logp: f32 [rows, window], the likeliest, best first
     top_ids: i64 [rows, window]
+    log_normaliser: f32 [rows]; added to log-probabilities it gives the model's logits
+    attention: f32 [rows, heads, source]; None unless a row wants it
+    edited: None until a processor has changed a row
     """
 
     logp: Array
     top_logp: Array
     top_ids: Array
+    log_normaliser: Array
+    attention: Array | None = None
+    edited: "Edited | None" = None
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.logp)
+
+    def of(self, rows: slice) -> "Scores":
+        """The model's own scores of some rows."""
+        return Scores(
+            self.logp[rows], self.top_logp[rows], self.top_ids[rows], self.log_normaliser[rows]
+        )
+
+
+@dataclass(slots=True)
+class Edited:
+    """The rows that processors have changed.
+
+    is_edited: bool [rows]
+    is_raised: bool [rows]; of these, rows in which some token may have risen
+    is_dead: bool [rows]; of these, rows in which no token is left
+    logp: f32 [rows, vocabulary]; of edited rows the scores to choose by, not normalised, -inf where
+        a token must not come; of other rows anything
+    """
+
+    is_edited: Array
+    is_raised: Array
+    is_dead: Array
+    logp: Array
 
 
 @dataclass(slots=True)

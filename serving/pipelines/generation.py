@@ -9,17 +9,11 @@ from dataclasses import replace
 
 from serving.bundle.manifest import Manifest
 from serving.errors import RequestError
+from serving.parameters import MAX_SEED, SamplingParams
 from serving.pipelines.engine_port import EnginePort, raise_failure
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, ModelCard, TokenText
 from serving.pipelines.merging import merge
-from serving.request import (
-    MAX_SEED,
-    FinishedEvent,
-    FinishReason,
-    GenerationRequest,
-    SamplingParams,
-    TokenEvent,
-)
+from serving.request import FinishedEvent, FinishReason, GenerationRequest, TokenEvent
 from serving.text.detokenizer import Detokenizer
 from serving.text.stops import StopStrings
 from serving.text.tokenizer import Tokenizer

@@ -6,7 +6,8 @@ Plain values: they cross to another process when another worker group serves the
 from dataclasses import dataclass
 
 from serving.bundle.manifest import Manifest, Task
-from serving.request import GREEDY, FinishReason, SamplingParams
+from serving.parameters import GREEDY, SamplingParams
+from serving.request import FinishReason
 
 
 @dataclass(frozen=True, slots=True)

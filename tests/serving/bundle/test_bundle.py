@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from serving.bundle.manifest import (
+    FORMAT_VERSION,
     GraphSpec,
     Limits,
     Manifest,
@@ -39,11 +40,12 @@ def manifest() -> Manifest:
         TensorSpec("logp", "float32", ("batch", 100)),
         TensorSpec("top_logp", "float32", ("batch", 32)),
         TensorSpec("top_ids", "int64", ("batch", 32)),
+        TensorSpec("log_normaliser", "float32", ("batch",)),
     ]
     ids = TensorSpec("ids", "int64", ("batch", "tokens"))
     source_ids = TensorSpec("source_ids", "int64", ("batch", "source"))
     return Manifest(
-        format_version=1,
+        format_version=FORMAT_VERSION,
         name="tiny",
         task=Task.TRANSLATE,
         architecture="transformer",
@@ -154,7 +156,7 @@ def test_a_manifest_that_is_no_object_is_one_problem(
 def test_missing_folder_manifest_and_version(folder: Path, tmp_path: Path) -> None:
     assert problems_of(tmp_path / "nowhere") == ["no such folder"]
     edit(folder, format_version=7)
-    assert problems_of(folder) == ["format_version: 7 is not supported, this version reads 1"]
+    assert problems_of(folder) == ["format_version: 7 is not supported, this version reads 2"]
     (folder / "bundle.json").unlink()
     assert problems_of(folder) == ["bundle.json: missing"]
 

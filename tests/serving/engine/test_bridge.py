@@ -11,14 +11,8 @@ from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.measures import EngineStats, StepReport
 from serving.errors import EngineStopped, Overloaded, RequestError
-from serving.request import (
-    AbortedEvent,
-    FailedEvent,
-    FinishedEvent,
-    GenerationRequest,
-    SamplingParams,
-    TokenEvent,
-)
+from serving.parameters import SamplingParams
+from serving.request import AbortedEvent, FailedEvent, FinishedEvent, GenerationRequest, TokenEvent
 from tests.serving.engine.driving import run_alone
 from tests.serving.engine.toy import Script, next_logp, toy_bundle, toy_graphs
 

@@ -17,12 +17,8 @@ from serving.engine.memory import Array
 from serving.engine.session import open_graphs
 from serving.engine.states import round_span
 from serving.errors import BundleError, DeviceError
-from serving.request import (
-    FinishedEvent,
-    FinishReason,
-    GenerationRequest,
-    SamplingParams,
-)
+from serving.parameters import SamplingParams
+from serving.request import FinishedEvent, FinishReason, GenerationRequest
 from tests.serving.engine.driving import Story, run_all, run_alone, tell
 from tests.tiny import tiny_bundle
 
@@ -168,6 +164,7 @@ class NaiveLoop:
             "logp": np.zeros((1, size), np.float32),
             "top_logp": np.zeros((1, window), np.float32),
             "top_ids": np.zeros((1, window), np.int64),
+            "log_normaliser": np.zeros(1, np.float32),
         }
         following = dict(states)
         for spec in self.manifest.states_of(StateKind.REPLACE):

@@ -13,13 +13,13 @@ from serving.engine.engine import Engine
 from serving.engine.randomness import uniforms
 from serving.engine.search import Scores
 from serving.errors import EngineError, Overloaded, RequestError
+from serving.parameters import SamplingParams
 from serving.request import (
     AbortedEvent,
     FailedEvent,
     FinishedEvent,
     FinishReason,
     GenerationRequest,
-    SamplingParams,
 )
 from tests.serving.engine.driving import Story, run_all, run_alone, tell
 from tests.serving.engine.toy import (
@@ -53,7 +53,7 @@ def naive(request: GenerationRequest) -> list[int]:
         token = int(top_ids[0])
         if not params.is_greedy:
             top_k, exponent = params.top_k or len(logp), 1 / params.temperature
-            scores = Scores(logp[None], logp[top_ids][None], top_ids[None])
+            scores = Scores(logp[None], logp[top_ids][None], top_ids[None], np.zeros(1))
             drawn = Draws(*(np.array([each]) for each in (exponent, top_k, params.top_p, draw)))
             token = int(draw_tokens(scores, np.array([0]), drawn)[0])
         if token == STOP:

@@ -12,7 +12,8 @@ from serving.engine.randomness import uniforms
 from serving.engine.sampling import Sampling
 from serving.engine.search import Scores
 from serving.errors import RequestError
-from serving.request import GenerationRequest, SamplingParams
+from serving.parameters import SamplingParams
+from serving.request import GenerationRequest
 
 WINDOW = 32
 FILTERS = [
@@ -36,7 +37,7 @@ def random_logp(rng: np.random.Generator, vocab_size: int, spread: float) -> Arr
 
 def scores_of(logp: Array) -> Scores:
     top_ids = np.argsort(-logp, axis=1, kind="stable")[:, :WINDOW]
-    return Scores(logp, np.take_along_axis(logp, top_ids, 1), top_ids)
+    return Scores(logp, np.take_along_axis(logp, top_ids, 1), top_ids, np.zeros(len(logp)))
 
 
 def exact(logp: Array, params: SamplingParams) -> Array:
@@ -65,7 +66,7 @@ def test_draws_follow_the_exact_distribution(params: SamplingParams, spread: flo
     rows = 50
     sampling = Sampling(rows, vocab_size, num_draws // rows)
     for row in range(rows):
-        seeded = SamplingParams(params.temperature, params.top_k, params.top_p, row)
+        seeded = SamplingParams(params.temperature, params.top_k, params.top_p, seed=row)
         sampling.admit(row, generation(seeded, num_draws // rows))
     scores = scores_of(np.tile(logp, (rows, 1)))
     counts = np.zeros(vocab_size)
@@ -117,13 +118,13 @@ def test_a_row_draws_the_same_in_any_company(params: SamplingParams) -> None:
     crowd = Sampling(64, 2000, 1)
     for row in range(64):
         crowd.admit(
-            row, generation(SamplingParams(params.temperature, params.top_k, params.top_p, row), 1)
+            row, generation(SamplingParams(params.temperature, params.top_k, params.top_p, seed=row), 1)
         )
     together = crowd.choose(scores_of(logp))
     for row in range(64):
         single = Sampling(1, 2000, 1)
         single.admit(
-            0, generation(SamplingParams(params.temperature, params.top_k, params.top_p, row), 1)
+            0, generation(SamplingParams(params.temperature, params.top_k, params.top_p, seed=row), 1)
         )
         alone = single.choose(scores_of(logp[row : row + 1]))
         assert alone.token_ids[0] == together.token_ids[row]

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from serving.bundle.manifest import (
+    FORMAT_VERSION,
     GraphSpec,
     Limits,
     Manifest,
@@ -41,7 +42,7 @@ def toy_bundle(has_encoder: bool = True, prompt_prefix: tuple[int, ...] = (BOS,)
         outputs = tuple(_tensor(each.name, each.dtype, *each.shape) for each in states[1:])
         graphs["encode"] = GraphSpec("encode.onnx", inputs, outputs)
     manifest = Manifest(
-        format_version=1,
+        format_version=FORMAT_VERSION,
         name="toy",
         task=Task.TRANSLATE if has_encoder else Task.GENERATE,
         architecture="toy",
@@ -139,6 +140,7 @@ def _step(script: Script, inputs: dict[str, Array], outputs: dict[str, Array]) -
 def _write_scores(row: int, logp: Array, outputs: dict[str, Array]) -> None:
     order = np.argsort(-logp, kind="stable")[:WINDOW]
     outputs["logp"][row] = logp
+    outputs["log_normaliser"][row] = 0
     outputs["top_logp"][row], outputs["top_ids"][row] = logp[order], order
 
 
@@ -155,6 +157,7 @@ def _step_spec(states: tuple[StateSpec, ...], ids_axis: int | str) -> GraphSpec:
         _tensor("logp", "float32", VOCAB_SIZE),
         _tensor("top_logp", "float32", WINDOW),
         _tensor("top_ids", "int64", WINDOW),
+        _tensor("log_normaliser", "float32"),
     ]
     outputs += [
         _tensor(f"{each.name}.next", each.dtype, *each.shape)

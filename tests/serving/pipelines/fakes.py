@@ -4,7 +4,16 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 
-from serving.bundle.manifest import GraphSpec, Limits, Manifest, Precision, Task, TensorSpec, Tokens
+from serving.bundle.manifest import (
+    FORMAT_VERSION,
+    GraphSpec,
+    Limits,
+    Manifest,
+    Precision,
+    Task,
+    TensorSpec,
+    Tokens,
+)
 from serving.config import TextLimits
 from serving.errors import Overloaded
 from serving.pipelines.generation import GenerationPipeline
@@ -82,7 +91,7 @@ def manifest(task: Task, name: str = "model", max_target_tokens: int = 128) -> M
     logp = TensorSpec("logp", "float32", ("batch", VOCAB_SIZE))
     translates = task is Task.TRANSLATE
     return Manifest(
-        format_version=1,
+        format_version=FORMAT_VERSION,
         name=name,
         task=task,
         architecture="fake",

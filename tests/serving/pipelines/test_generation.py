@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from serving.errors import RequestError
+from serving.parameters import SamplingParams
 from serving.pipelines.generation import collect
 from serving.pipelines.jobs import CompletionJob
-from serving.request import FinishReason, SamplingParams
+from serving.request import FinishReason
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import scripted_generator
 
