@@ -48,7 +48,8 @@ class GenerationRequest:
     stop_token_ids: end the request as the bundle's own do. ignore_eos: the bundle's own do not.
     constraint: a grammar that the generated tokens must follow.
     required: terms that must occur in the output, by lexically constrained beam search.
-    wants_attention: report the attention over the source with every token.
+    wants_attention: report the attention over the source with every token, averaged over
+        `attention_heads`; without any, over those the bundle recommends.
     streams: under `beam`, report tokens as soon as they are certain, not all at the end.
     priority: lower comes first. timeout_seconds: from submission to the last token.
     """
@@ -67,6 +68,7 @@ class GenerationRequest:
     constraint: Constraint | None = None
     required: tuple[Term, ...] = ()
     wants_attention: bool = False
+    attention_heads: tuple[int, ...] = ()
     streams: bool = False
     priority: int = 0
     timeout_seconds: float | None = None
