@@ -151,8 +151,8 @@ class Hypothesis:
 class FinishedEvent:
     """The request ended as it should.
 
-    num_prompt_tokens: the bundle's prefix too, forced tokens not.
-    num_generated_tokens: of what was reported, and the stop token if it was generated.
+    num_prompt_tokens: everything given: the bundle's prefix, the prompt and forced tokens.
+    num_generated_tokens: the rest of what was reported, and the stop token if it was generated.
     stop_logprob: log-probability of the stop token that ended it; None if none did.
     hypotheses: of a beam search, best first; the best one is what the token events told.
     """

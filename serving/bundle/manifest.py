@@ -101,6 +101,14 @@ class Manifest:
     files: dict[str, str]  # file name to SHA-256, of every file but bundle.json itself
     chat_template: str | None = None
     quality: dict[str, Any] = field(default_factory=dict)
+    alignment_heads: tuple[int, ...] = ()  # of step_attention's heads, those averaged by default
+
+    @property
+    def num_attention_heads(self) -> int:
+        """How many heads the graph ``step_attention`` tells of; 0 without that graph."""
+        graph = self.graphs.get("step_attention")
+        outputs = graph.outputs if graph else ()
+        return next((int(spec.shape[1]) for spec in outputs if spec.name == "attention"), 0)
 
     @property
     def vocab_size(self) -> int:

@@ -11,6 +11,12 @@ from serving.engine.memory import Array
 
 
 class Batch:
+    """A generation has one row, or one for each of its live beams.
+
+    num_known: how many of a row's next tokens are given in advance. num_generated: how many of its
+    tokens were not. max_generated: how many may be.
+    """
+
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.generations: list[Generation] = []
@@ -18,13 +24,21 @@ class Batch:
         self.past_lengths = np.zeros(slots, np.int32)
         self.total_lengths = np.ones(slots, np.int32)
         self.source_lengths = np.ones(slots, np.int32)
-        self.tokens_left = np.zeros(slots, np.int64)
+        self.num_known = np.zeros(slots, np.int64)
+        self.num_generated = np.zeros(slots, np.int64)
+        self.max_generated = np.zeros(slots, np.int64)
+        self.is_beam = np.zeros(slots, bool)
+        self.has_own_stops = np.zeros(slots, bool)
         self._columns: tuple[Array, ...] = (
             self.ids,
             self.past_lengths,
             self.total_lengths,
             self.source_lengths,
-            self.tokens_left,
+            self.num_known,
+            self.num_generated,
+            self.max_generated,
+            self.is_beam,
+            self.has_own_stops,
         )
 
     @property
@@ -33,18 +47,32 @@ class Batch:
 
     @property
     def num_free(self) -> int:
-        return self.slots - len(self.generations)
+        """Slots that no generation has or may claim: a beam search has all of its rows' from the
+        start.
+        """
+        return self.slots - sum(each.request.num_rows for each in set(self.generations))
 
-    def add(self, generation: Generation) -> int:
-        """Give a generation the next row, as if all but the last of its prompt were prefilled."""
+    def add(self, generation: Generation, num_prefilled: int) -> int:
+        """Give a generation the next row; the states hold so many of its known tokens."""
         row = self.num_rows
-        num_past = len(generation.prompt_ids) - 1
-        self.ids[row, 0] = generation.prompt_ids[-1]
-        self.past_lengths[row] = num_past
-        self.total_lengths[row] = num_past + 1
+        self.ids[row, 0] = generation.known_ids[num_prefilled]
+        self.past_lengths[row] = num_prefilled
+        self.total_lengths[row] = num_prefilled + 1
         self.source_lengths[row] = max(generation.num_source_tokens, 1)
-        self.tokens_left[row] = generation.max_new_tokens
+        self.num_known[row] = len(generation.known_ids) - num_prefilled - 1
+        self.num_generated[row] = 0
+        self.max_generated[row] = generation.max_new_tokens
+        self.is_beam[row] = generation.request.beam is not None
+        self.has_own_stops[row] = generation.has_own_stops
         self.generations.append(generation)
+        return row
+
+    def fork(self, parent: int) -> int:
+        """Give the generation of a row one more, which stands where that one stands."""
+        row = self.num_rows
+        self.generations.append(self.generations[parent])
+        for column in self._columns:
+            column[row] = column[parent]
         return row
 
     def remove(self, row: int) -> int | None:
@@ -59,9 +87,11 @@ class Batch:
         return last
 
     def advance(self, token_ids: Array) -> None:
-        """Every row has one more token."""
+        """Every row has one more token; those that had known ones have one of them less."""
         rows = len(token_ids)
+        is_known = self.num_known[:rows] > 0
         self.ids[:rows, 0] = token_ids
         self.past_lengths[:rows] += 1
         self.total_lengths[:rows] += 1
-        self.tokens_left[:rows] -= 1
+        self.num_generated[:rows] += ~is_known
+        self.num_known[:rows] -= is_known

@@ -1,48 +1,77 @@
-"""A request in progress: the engine's own, changing view of it."""
+"""A request in progress: the engine's own view of it."""
 
 import secrets
 from dataclasses import dataclass
 
 from serving.bundle.manifest import Manifest
 from serving.engine.states import max_source_tokens
-from serving.errors import RequestError
+from serving.errors import DeadlineExceeded, RequestError
+from serving.parameters import TokenIds
 from serving.request import (
     AbortedEvent,
     FailedEvent,
     FinishedEvent,
     FinishReason,
     GenerationRequest,
+    Hypothesis,
 )
 
 
 @dataclass(slots=True, eq=False)
 class Generation:
     """prompt_ids: the bundle's prefix and the request's prompt. max_new_tokens: within the bundle's
-    limits.
+    limits. deadline: None or a time of `time.perf_counter`.
     """
 
     request: GenerationRequest
-    prompt_ids: tuple[int, ...]
+    prompt_ids: TokenIds
     max_new_tokens: int
+    stop_ids: frozenset[int]
+    has_own_stops: bool
     seed: int
     submitted_at: float
+    deadline: float | None
 
     @property
     def request_id(self) -> str:
         return self.request.request_id
 
     @property
+    def known_ids(self) -> TokenIds:
+        """Everything that is given in advance: its prompt and its forced tokens."""
+        return self.prompt_ids + self.request.forced_ids
+
+    @property
     def num_source_tokens(self) -> int:
         return len(self.request.source_ids or ())
 
-    def finished(self, reason: FinishReason, num_generated: int) -> FinishedEvent:
-        num_prompt_tokens = len(self.prompt_ids)
+    @property
+    def needs_attention(self) -> bool:
+        beam = self.request.beam
+        return self.request.wants_attention or (beam is not None and beam.coverage_penalty > 0)
+
+    def finished(
+        self,
+        reason: FinishReason,
+        num_generated: int,
+        stop_logprob: float | None = None,
+        hypotheses: tuple[Hypothesis, ...] = (),
+    ) -> FinishedEvent:
         return FinishedEvent(
-            self.request_id, reason, self.num_source_tokens, num_prompt_tokens, num_generated
+            self.request_id,
+            reason,
+            self.num_source_tokens,
+            len(self.known_ids),
+            num_generated,
+            stop_logprob,
+            hypotheses,
         )
 
     def failed(self, error: Exception) -> FailedEvent:
         return FailedEvent(self.request_id, error)
+
+    def expired(self) -> FailedEvent:
+        return self.failed(DeadlineExceeded(self.request.timeout_seconds or 0.0))
 
     def aborted(self) -> AbortedEvent:
         return AbortedEvent(self.request_id)
@@ -53,38 +82,57 @@ class RequestRules:
     RequestError.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, slots: int) -> None:
+        self._slots = slots
         self._has_encoder = "encode" in manifest.graphs
+        self._num_heads = manifest.num_attention_heads
         self._max_source_tokens = max_source_tokens(manifest)
         self._max_target_tokens = manifest.limits.max_target_tokens
         self._prompt_prefix = tuple(manifest.tokens.prompt_prefix)
+        self._stop_ids = frozenset(manifest.tokens.stop)
         self._vocab_size = manifest.vocab_size
 
     def accept(self, request: GenerationRequest, now: float) -> Generation:
         """More `max_new_tokens` than the limits leave are cut to that: it ends by length."""
         self._check_source(request.source_ids)
-        self._check_ids("prompt_ids", request.prompt_ids)
+        self._check_all_ids(request)
+        self._check_attention(request)
+        if request.num_rows > self._slots:
+            message = f"must be at most {self._slots}, the rows of one batch here"
+            raise RequestError("num_beams", request.num_rows, message)
         prompt_ids = self._prompt_prefix + request.prompt_ids
-        room = self._max_target_tokens - len(prompt_ids)
-        if not prompt_ids:
-            raise RequestError("prompt_ids", request.prompt_ids, "must not be empty")
-        if room < 1:
-            raise RequestError(
-                "prompt_ids",
-                len(prompt_ids),
-                f"too many tokens: at most {self._max_target_tokens - 1} fit",
-            )
-        wanted = request.max_new_tokens
-        seed = request.sampling.seed
+        room = self._room(prompt_ids, request)
+        wanted, seed, timeout = (
+            request.max_new_tokens,
+            request.sampling.seed,
+            request.timeout_seconds,
+        )
+        stop_ids = frozenset(request.stop_token_ids)
         return Generation(
             request,
             prompt_ids,
-            room if wanted is None else min(wanted, room),
-            secrets.randbits(64) if seed is None else seed % 2**64,
-            now,
+            max_new_tokens=room if wanted is None else min(wanted, room),
+            stop_ids=stop_ids if request.ignore_eos else stop_ids | self._stop_ids,
+            has_own_stops=bool(stop_ids) or request.ignore_eos,
+            seed=secrets.randbits(64) if seed is None else seed % 2**64,
+            submitted_at=now,
+            deadline=None if timeout is None else now + timeout,
         )
 
-    def _check_source(self, source_ids: tuple[int, ...] | None) -> None:
+    def _room(self, prompt_ids: TokenIds, request: GenerationRequest) -> int:
+        """How many tokens may still be generated."""
+        if not prompt_ids:
+            raise RequestError("prompt_ids", request.prompt_ids, "must not be empty")
+        num_known = len(prompt_ids) + len(request.forced_ids)
+        ends_by_itself = request.max_new_tokens == 0
+        room = self._max_target_tokens - num_known
+        if room < (0 if ends_by_itself else 1):
+            field = "forced_ids" if request.forced_ids else "prompt_ids"
+            message = f"too many tokens: at most {self._max_target_tokens - 1} fit"
+            raise RequestError(field, num_known, message)
+        return room
+
+    def _check_source(self, source_ids: TokenIds | None) -> None:
         if not self._has_encoder:
             if source_ids is not None:
                 raise RequestError("source_ids", len(source_ids), "this model takes no source")
@@ -96,9 +144,34 @@ class RequestRules:
             raise RequestError("source_ids", len(source_ids), message)
         self._check_ids("source_ids", source_ids)
 
-    def _check_ids(self, name: str, ids: tuple[int, ...]) -> None:
+    def _check_all_ids(self, request: GenerationRequest) -> None:
+        processors = request.processors
+        self._check_ids("prompt_ids", request.prompt_ids)
+        self._check_ids("forced_ids", request.forced_ids)
+        self._check_ids("stop_token_ids", request.stop_token_ids)
+        self._check_ids("logit_bias", tuple(token_id for token_id, _ in processors.logit_bias))
+        self._check_ids("allowed_ids", processors.allowed_ids or ())
+        for word in processors.bad_words:
+            self._check_ids("bad_words", word)
+        for term in request.required:
+            for spelling in term:
+                self._check_ids("required", spelling)
+
+    def _check_ids(self, name: str, ids: TokenIds) -> None:
         if ids and not 0 <= min(ids) <= max(ids) < self._vocab_size:
             wrong = next(i for i in ids if not 0 <= i < self._vocab_size)
             raise RequestError(
                 name, wrong, f"no such token: ids go from 0 to {self._vocab_size - 1}"
             )
+
+    def _check_attention(self, request: GenerationRequest) -> None:
+        if not self._num_heads:
+            if request.wants_attention:
+                raise RequestError("wants_attention", True, "this bundle reports no attention")
+            if request.beam is not None and request.beam.coverage_penalty:
+                message = "this bundle reports no attention"
+                raise RequestError("coverage_penalty", request.beam.coverage_penalty, message)
+        for head in request.attention_heads:
+            if not 0 <= head < self._num_heads:
+                message = f"no such head: there are {self._num_heads}"
+                raise RequestError("attention_heads", head, message)

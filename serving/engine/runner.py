@@ -45,7 +45,8 @@ class Runner:
         step = manifest.graphs["step"]
         self._input_names = {spec.name for spec in step.inputs}
         ids = next(spec for spec in step.inputs if spec.name == "ids")
-        self._chunk = 1 if ids.shape[1] == 1 else config.prefill_chunk
+        self.can_prefill = ids.shape[1] != 1
+        self._chunk = config.prefill_chunk
         self._scores = Scores(
             logp=np.zeros((batch.slots, manifest.vocab_size), np.float32),
             top_logp=np.zeros((batch.slots, manifest.window), np.float32),
@@ -63,7 +64,7 @@ class Runner:
         self.states.admit(first_row, len(sources), span)
 
     def prefill(self, row: int, token_ids: Sequence[int]) -> None:
-        """Run tokens through one row's states, in chunks of the graph's choosing."""
+        """Run tokens through one row's states, in chunks; only where the graph `can_prefill`."""
         for start in range(0, len(token_ids), self._chunk):
             self._prefill_chunk(row, start, token_ids[start : start + self._chunk])
             self.states.settle(row)

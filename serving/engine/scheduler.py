@@ -42,8 +42,11 @@ class Scheduler:
         """Take from the queue those that join the batch before the next step."""
         admitted: list[Generation] = []
         encode_tokens = prefill_tokens = 0
-        while self._waiting and len(admitted) < num_free:
+        while self._waiting:
             candidate = self._waiting[0]
+            num_free -= candidate.request.num_rows
+            if num_free < 0:
+                break
             encode_tokens += encode_span(candidate)
             prefill_tokens += len(candidate.prompt_ids) - 1
             if admitted and (

@@ -1,14 +1,12 @@
 """How next tokens are decided: what every search reads and answers.
 
-`Sampling` is one search, with greedy decoding as its special case. A search owns whatever it must
-remember per row and is told when rows come and move; it knows nothing of states, graphs or requests
-that wait.
+Sampling (greedy decoding is its special case) decides for rows that generate alone, beam search for
+groups of rows. A search owns whatever it must remember per row and is told when rows come and move;
+it knows nothing of states, graphs or requests that wait.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
-from serving.engine.generation import Generation
 from serving.engine.memory import Array
 
 
@@ -66,12 +64,3 @@ class Choices:
 
     token_ids: Array
     logprobs: Array
-
-
-class Search(Protocol):
-    def admit(self, row: int, generation: Generation) -> None: ...
-
-    def move(self, source: int, target: int) -> None:
-        """Row `source` goes into row `target`, whose own generation has left."""
-
-    def choose(self, scores: Scores) -> Choices: ...

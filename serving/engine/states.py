@@ -124,7 +124,10 @@ class AppendStates:
         """Nothing: what an earlier row left beyond a row's own length is never read."""
 
     def move(self, source: int, target: int, used: Used, layout: Layout) -> None:
-        part = (*self._before, slice(used.target_tokens))
+        self.copy_positions(source, target, slice(used.target_tokens))
+
+    def copy_positions(self, source: int, target: int, positions: slice) -> None:
+        part = (*self._before, positions)
         self._memory.copy(self._buffer[:, target][part], self._buffer[:, source][part])
 
 
@@ -302,8 +305,18 @@ class StateStore:
             states.admit(first, num_rows, span, self.layout)
 
     def move(self, source: int, target: int, used: Used) -> None:
+        """Copy a row's states, whole, over those of another row."""
         for states in self._all:
             states.move(source, target, used, self.layout)
+
+    def move_suffix(self, source: int, target: int, num_shared: int, used: Used) -> None:
+        """The same between rows of one source whose first `num_shared` positions are equal: those
+        and the constant states stay where they are.
+        """
+        for appended in self._appended:
+            appended.copy_positions(source, target, slice(num_shared, used.target_tokens))
+        for replaced in self._replaced:
+            replaced.move(source, target, used, self.layout)
 
     def flip(self) -> None:
         """The whole batch has taken a step: what was written is what is read next."""

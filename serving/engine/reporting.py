@@ -1,0 +1,102 @@
+"""What rows have to tell after a step: tokens and, of those that generate alone, their ends."""
+
+import numpy as np
+
+from serving.bundle.manifest import Manifest
+from serving.engine.batch import Batch
+from serving.engine.generation import Generation
+from serving.engine.memory import Array
+from serving.engine.search import Choices, Scores
+from serving.request import Attention, FinishedEvent, FinishReason, TokenEvent, TokenLogprob
+
+
+class Reporter:
+    """Reads the batch as it was during the step, before it advances."""
+
+    def __init__(self, manifest: Manifest, batch: Batch) -> None:
+        self._batch = batch
+        self._is_stop = np.zeros(manifest.vocab_size, bool)
+        self._is_stop[list(manifest.tokens.stop)] = True
+        self._heads = manifest.alignment_heads
+
+    def report(
+        self, choices: Choices, scores: Scores
+    ) -> tuple[list[TokenEvent], list[tuple[int, FinishedEvent]]]:
+        """Tokens of the rows that generate alone, and the ends among them, by ascending row."""
+        rows = scores.num_rows
+        is_alone = ~self._batch.is_beam[:rows]
+        is_stopped = self._stopped(choices.token_ids)
+        is_dead = self._dead(scores)
+        is_told = is_alone & ~is_stopped & ~is_dead
+        self._untell_prompts(is_told)
+        tokens = self._tokens(np.flatnonzero(is_told), choices, scores)
+        is_ended = is_alone & (is_stopped | is_dead | (self._num_left(rows) == 1))
+        ends = []
+        for row in np.flatnonzero(is_ended).tolist():
+            logprob = float(choices.logprobs[row])
+            if is_dead[row]:
+                ends.append((row, self._end(row, FinishReason.CONSTRAINT, 0)))
+            elif is_stopped[row]:
+                ends.append((row, self._end(row, FinishReason.STOP, 1, logprob)))
+            else:
+                ends.append((row, self._end(row, FinishReason.LENGTH, 1)))
+        return tokens, ends
+
+    def token(self, row: int, token_id: int, logprob: float, scores: Scores) -> TokenEvent:
+        """What a request is told of a token that one of its rows has taken."""
+        generation = self._batch.generations[row]
+        request = generation.request
+        top = _top(scores, row, request.logprobs) if request.logprobs else ()
+        attention = self._attention(generation, row, scores) if generation.needs_attention else None
+        return TokenEvent(request.request_id, token_id, logprob, top, attention)
+
+    def _tokens(self, rows: Array, choices: Choices, scores: Scores) -> list[TokenEvent]:
+        columns = rows.tolist(), choices.token_ids[rows].tolist(), choices.logprobs[rows].tolist()
+        return [self.token(*each, scores) for each in zip(*columns, strict=True)]
+
+    def _end(
+        self, row: int, reason: FinishReason, num_new: int, stop_logprob: float | None = None
+    ) -> FinishedEvent:
+        batch = self._batch
+        num_generated = int(batch.num_generated[row])
+        num_generated += num_new if batch.num_known[row] == 0 else 0
+        return batch.generations[row].finished(reason, num_generated, stop_logprob)
+
+    def _num_left(self, rows: int) -> Array:
+        """How many tokens each row may still take, the one it takes now included."""
+        batch = self._batch
+        left: Array = batch.num_known[:rows] + batch.max_generated[:rows]
+        return left - batch.num_generated[:rows]
+
+    def _stopped(self, token_ids: Array) -> Array:
+        is_stopped: Array = self._is_stop[token_ids]
+        for row in np.flatnonzero(self._batch.has_own_stops[: len(token_ids)]):
+            is_stopped[row] = token_ids[row] in self._batch.generations[row].stop_ids
+        return is_stopped
+
+    def _dead(self, scores: Scores) -> Array:
+        """Rows that find no token that may come, and are not given one."""
+        if scores.edited is None:
+            return np.zeros(scores.num_rows, bool)
+        is_dead: Array = scores.edited.is_dead & (self._batch.num_known[: scores.num_rows] == 0)
+        return is_dead
+
+    def _untell_prompts(self, is_told: Array) -> None:
+        """Known tokens are told only if they are forced, not if they are the prompt's."""
+        batch = self._batch
+        for row in np.flatnonzero(batch.num_known[: len(is_told)]):
+            num_prompt = len(batch.generations[row].prompt_ids)
+            is_told[row] &= batch.total_lengths[row] >= num_prompt
+
+    def _attention(self, generation: Generation, row: int, scores: Scores) -> Attention:
+        """Mean over the chosen heads: f32 [source tokens]."""
+        assert scores.attention is not None, "the step was run without attention"
+        heads = list(generation.request.attention_heads or self._heads)
+        chosen = scores.attention[row, heads, : generation.num_source_tokens]
+        mean: Attention = chosen.mean(axis=0)
+        return mean
+
+
+def _top(scores: Scores, row: int, count: int) -> tuple[TokenLogprob, ...]:
+    ids, logprobs = scores.top_ids[row, :count].tolist(), scores.top_logp[row, :count].tolist()
+    return tuple(map(TokenLogprob, ids, logprobs))
