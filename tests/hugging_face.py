@@ -1,0 +1,72 @@
+"""Lets Hugging Face's `generate` drive a torch module of ours: the outside reference."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import GenerationConfig, GenerationMixin, PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutput
+
+from models.batch import Batch
+
+
+@dataclass(frozen=True)
+class Generated:
+    """One returned sequence: its generated tokens, </s> included where it came."""
+
+    token_ids: list[int]
+    score: float | None
+
+
+class HuggingFaceModel(PreTrainedModel, GenerationMixin):
+    """Everything is computed anew for every token. `source`: ids without </s>, of a translator."""
+
+    config_class = PreTrainedConfig
+
+    def __init__(self, module: nn.Module, source: list[int] | None = None) -> None:
+        config = module.config
+        super().__init__(PreTrainedConfig())
+        self.generation_config = GenerationConfig(
+            bos_token_id=config.bos_id, eos_token_id=config.eos_id, pad_token_id=config.eos_id
+        )
+        self.module = module
+        self._source = None if source is None else torch.tensor([[*source, config.eos_id]])
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **_: Any
+    ) -> CausalLMOutput:
+        rows, source, lengths = len(input_ids), self._source, None
+        if source is not None:
+            source, lengths = source.repeat(rows, 1), torch.tensor([source.shape[1]] * rows)
+        hidden = self.module(Batch(source, lengths, input_ids, input_ids))
+        return CausalLMOutput(logits=self.module.project(hidden))
+
+
+def generate(
+    module: nn.Module, source: list[int] | None, prompt: list[int], **options: Any
+) -> list[Generated]:
+    """What `generate` returns for a prompt after <s>, best first, under its own option names."""
+    target = torch.tensor([[module.config.bos_id, *prompt]])
+    found = HuggingFaceModel(module, source).generate(
+        target,
+        attention_mask=torch.ones_like(target),
+        do_sample=False,
+        use_cache=False,
+        return_dict_in_generate=True,
+        output_scores=True,
+        **options,
+    )
+    rows = [_until_end(row, module.config.eos_id) for row in found.sequences[:, target.shape[1] :]]
+    scores = found.get("sequences_scores")
+    return [
+        Generated(row, score)
+        for row, score in zip(
+            rows, [None] * len(rows) if scores is None else scores.tolist(), strict=True
+        )
+    ]
+
+
+def _until_end(row: torch.Tensor, eos_id: int) -> list[int]:
+    ids = row.tolist()
+    return ids[: ids.index(eos_id) + 1] if eos_id in ids else ids

@@ -1,0 +1,24 @@
+"""Tiny random models whose outputs end by </s> now and then, for comparing searches."""
+
+from pathlib import Path
+
+from models.checkpoint import Checkpoint
+from tests.tiny import tiny_checkpoint
+
+EOS_ID = 2
+SOURCES = [[40, 41, 42, 43, 44, 45], [100, 7, 9, 250], [12] * 3 + [77] * 9]
+PROMPTS = [[7, 8, 9], [200], [30, 31, 30, 31, 30]]
+
+
+def ending_checkpoint(family: str, folder: Path) -> Checkpoint:
+    """Its logits of </s> are three times as large as drawn: often the best, often the worst."""
+    checkpoint = tiny_checkpoint(family, folder)
+    checkpoint.weights["embedding.weight"][EOS_ID] *= 3
+    return checkpoint
+
+
+def examples(family: str) -> list[tuple[list[int] | None, list[int]]]:
+    """Sources (without </s>) and prompts (after <s>)."""
+    if family == "llama":
+        return [(None, prompt) for prompt in PROMPTS]
+    return [(source, []) for source in SOURCES]
