@@ -23,7 +23,12 @@ class StepReport:
 
     num_rows: rows of the decoding run; 0 if there was none.
     num_source_tokens, num_padded_tokens: encoded in this step, without and with padding.
+    num_prefilled_tokens: prompt tokens computed. num_prefix_hits, num_prefix_misses: prompt tokens
+        found in the prefix cache, and looked for in vain.
     queue_seconds: how long each request that joined in this step had waited.
+    num_encoder_hits, num_encoder_misses: sources that need not be encoded, and those encoded.
+    num_expired: requests whose deadline has passed.
+    num_reorders: rows of beam searches that took over another row's states.
     """
 
     phase_seconds: dict[str, float] = field(default_factory=dict)
@@ -32,6 +37,12 @@ class StepReport:
     num_padded_tokens: int = 0
     num_prefilled_tokens: int = 0
     queue_seconds: list[float] = field(default_factory=list)
+    num_prefix_hits: int = 0
+    num_prefix_misses: int = 0
+    num_encoder_hits: int = 0
+    num_encoder_misses: int = 0
+    num_expired: int = 0
+    num_reorders: int = 0
 
     def encoded(self, group: list[Generation], span: int, started: float) -> None:
         self.queue_seconds += [started - generation.submitted_at for generation in group]
