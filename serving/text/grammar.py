@@ -1,0 +1,178 @@
+"""Compiles JSON schemas, regular expressions, grammars and choices into token constraints.
+
+llguidance walks the tokenizer's vocabulary beside the grammar, and says which tokens keep the text
+on its way to a match. It is asked for masks only: what is chosen is the engine's business.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+
+from serving.constraints import Constraint, Mask, Matcher
+from serving.errors import RequestError
+from serving.text.tokenizer import Tokenizer
+
+MAX_GRAMMAR_CHARACTERS = 65_536
+MAX_MESSAGE_CHARACTERS = 300
+# Between the tokens of JSON: a new line and an indentation, never blanks without end.
+JSON_OPTIONS: Any = {
+    "whitespace_pattern": r"\n?[ ]{0,16}",
+    "lenient": False,
+}
+# A step of the engine waits for the masks of all rows. Half of llguidance's own limits or less: the
+# slowest mask that they let an ambiguous grammar ask for took 60 ms, against 570 ms. 250 optional
+# properties of a JSON object fit. A lexer state takes up to 2 kB.
+STEP_LIMITS = LLParserLimits(
+    max_items_in_row=1000,
+    step_max_items=10_000,
+    step_lexer_fuel=100_000,
+    max_lexer_states=50_000,
+    verbose_errors=False,
+)
+
+
+class Grammars:
+    """Compiles for one bundle. Whatever does not compile is a RequestError that names `field`.
+
+    Output ends with one of the bundle's stop tokens, or of the request's own `stop_ids`; they may
+    come where the text is whole, and nowhere else. Any thread may compile.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, stop_ids: Iterable[int]) -> None:
+        self._stop_ids = tuple(stop_ids)
+        vocabulary = TokenizerWrapper(_Vocabulary(tokenizer, self._stop_ids[0]))
+        self._tokens = LLTokenizer(vocabulary, eos_token=self._stop_ids[0])
+
+    def json_schema(
+        self, schema: dict[str, Any] | str, stop_ids: Iterable[int] = (), field: str = "json"
+    ) -> Constraint:
+        """JSON that is valid under a schema, given as such or as text."""
+        text = _schema_text(schema, field)
+        try:
+            grammar = LLMatcher.grammar_from_json_schema(text, overrides=JSON_OPTIONS)
+        except ValueError as error:
+            raise RequestError(field, text, f"does not compile: {error}") from None
+        return self._compile(grammar, text, stop_ids, field)
+
+    def json_object(self, stop_ids: Iterable[int] = (), field: str = "json") -> Constraint:
+        """Any JSON object."""
+        return self.json_schema({"type": "object"}, stop_ids, field)
+
+    def regex(self, pattern: str, stop_ids: Iterable[int] = (), field: str = "regex") -> Constraint:
+        """Text that matches as a whole. Syntax: Rust's regex crate."""
+        _check_text(pattern, field)
+        return self._compile(LLMatcher.grammar_from_regex(pattern), pattern, stop_ids, field)
+
+    def lark(
+        self, grammar: str, stop_ids: Iterable[int] = (), field: str = "grammar"
+    ) -> Constraint:
+        """Text of a context-free grammar. Syntax: llguidance's variant of Lark."""
+        _check_text(grammar, field)
+        return self._compile(LLMatcher.grammar_from_lark(grammar), grammar, stop_ids, field)
+
+    def choices(
+        self, texts: Sequence[str], stop_ids: Iterable[int] = (), field: str = "choice"
+    ) -> Constraint:
+        """One of these texts."""
+        if not texts:
+            raise RequestError(field, list(texts), "must not be empty")
+        _check_text("".join(texts), field)
+        grammar = "start: TEXT\nTEXT: " + " | ".join(json.dumps(text) for text in texts)
+        return self._compile(LLMatcher.grammar_from_lark(grammar), texts, stop_ids, field)
+
+    def _compile(
+        self, grammar: str, value: object, stop_ids: Iterable[int], field: str
+    ) -> Constraint:
+        matcher = LLMatcher(self._tokens, grammar, log_level=0, limits=STEP_LIMITS)
+        if not matcher.is_error():
+            matcher.compute_bitmask()  # some limits are reached only here
+        if matcher.is_error():
+            message = f"does not compile: {_one_line(matcher.get_error())}"
+            raise RequestError(field, value, message)
+        stops = np.array(sorted({*self._stop_ids, *stop_ids}), np.int64)
+        return GrammarConstraint(matcher, stops)
+
+
+class GrammarConstraint:
+    def __init__(self, matcher: LLMatcher, stop_ids: np.ndarray[Any, Any]) -> None:
+        self._matcher, self._stop_ids = matcher, stop_ids
+
+    def start(self) -> Matcher:
+        return GrammarMatcher(self._matcher.deep_copy(), self._stop_ids)
+
+
+class GrammarMatcher:
+    """A limit reached on the way, or a token that was not allowed, is a dead end."""
+
+    def __init__(self, matcher: LLMatcher, stop_ids: np.ndarray[Any, Any]) -> None:
+        self._matcher, self._stop_ids = matcher, stop_ids
+
+    def allowed(self, mask: Mask) -> None:
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        if self._matcher.is_error():  # llguidance would have it end here
+            mask[:] = False
+            return
+        tokens = np.unpackbits(bits, bitorder="little")[: len(mask)]
+        mask[: len(tokens)] = tokens
+        mask[len(tokens) :] = False  # a model's vocabulary may be padded
+        mask[self._stop_ids] = self._matcher.is_accepting()
+
+    def accept(self, token_id: int) -> None:
+        if token_id not in self._stop_ids:
+            self._matcher.consume_token(token_id)
+
+    def fork(self) -> Matcher:
+        return GrammarMatcher(self._matcher.deep_copy(), self._stop_ids)
+
+
+class _Vocabulary:
+    """What llguidance wants to know of a tokenizer."""
+
+    def __init__(self, tokenizer: Tokenizer, eos: int) -> None:
+        self._tokenizer = tokenizer
+        self.eos_token_id = eos
+        self.bos_token_id = None
+        table = [tokenizer.token_bytes(token_id) for token_id in range(tokenizer.vocab_size)]
+        self.special_token_ids = [token_id for token_id, text in enumerate(table) if not text]
+        self.tokens = [text or f"<{token_id}>".encode() for token_id, text in enumerate(table)]
+
+    def __call__(self, text: bytes) -> list[int]:
+        return self._tokenizer.encode(text.decode())
+
+
+def _check_text(text: str, field: str) -> None:
+    if len(text) > MAX_GRAMMAR_CHARACTERS:
+        message = f"must have at most {MAX_GRAMMAR_CHARACTERS} characters in all"
+        raise RequestError(field, len(text), message)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise RequestError(field, text, "must be valid Unicode") from None
+
+
+def _schema_text(schema: dict[str, Any] | str, field: str) -> str:
+    """Read and written again: llguidance pastes the text into a grammar as it is."""
+    if isinstance(schema, str):
+        _check_text(schema, field)
+    try:
+        content = json.loads(schema) if isinstance(schema, str) else schema
+        text = json.dumps(content, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(field, schema, f"is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise RequestError(field, schema, "must be a JSON object")
+    _check_text(text, field)
+    return text
+
+
+def _one_line(message: str) -> str:
+    """llguidance's message without the excerpts from the source, where it has some."""
+    if "NoExtension" in message:
+        return "no text can match it"
+    lines = message.replace("<non-verbose/>", "").splitlines()
+    kept = [line.strip() for line in lines if not re.fullmatch(r"\s*(\d+ \|.*|\^*)", line)]
+    return " ".join(kept)[:MAX_MESSAGE_CHARACTERS]
