@@ -53,9 +53,8 @@ def exact(logp: Array, params: SamplingParams) -> Array:
 
 
 def generation(params: SamplingParams, count: int) -> Generation:
-    return Generation(
-        GenerationRequest("r", (3,), sampling=params), (1,), count, params.seed or 0, 0
-    )
+    request = GenerationRequest("r", (3,), sampling=params)
+    return Generation(request, (1,), count, frozenset(), False, params.seed or 0, 0.0, None)
 
 
 @pytest.mark.parametrize("params", FILTERS, ids=str)
@@ -70,8 +69,9 @@ def test_draws_follow_the_exact_distribution(params: SamplingParams, spread: flo
         sampling.admit(row, generation(seeded, num_draws // rows))
     scores = scores_of(np.tile(logp, (rows, 1)))
     counts = np.zeros(vocab_size)
-    for _ in range(num_draws // rows):
-        counts += np.bincount(sampling.choose(scores).token_ids, minlength=vocab_size)
+    for drawn in range(num_draws // rows):
+        chosen = sampling.choose(scores, np.full(rows, drawn)).token_ids
+        counts += np.bincount(chosen, minlength=vocab_size)
     assert_follows(counts, exact(logp, params))
 
 
@@ -118,15 +118,17 @@ def test_a_row_draws_the_same_in_any_company(params: SamplingParams) -> None:
     crowd = Sampling(64, 2000, 1)
     for row in range(64):
         crowd.admit(
-            row, generation(SamplingParams(params.temperature, params.top_k, params.top_p, seed=row), 1)
+            row,
+            generation(SamplingParams(params.temperature, params.top_k, params.top_p, seed=row), 1),
         )
-    together = crowd.choose(scores_of(logp))
+    together = crowd.choose(scores_of(logp), np.zeros(64, int))
     for row in range(64):
         single = Sampling(1, 2000, 1)
         single.admit(
-            0, generation(SamplingParams(params.temperature, params.top_k, params.top_p, seed=row), 1)
+            0,
+            generation(SamplingParams(params.temperature, params.top_k, params.top_p, seed=row), 1),
         )
-        alone = single.choose(scores_of(logp[row : row + 1]))
+        alone = single.choose(scores_of(logp[row : row + 1]), np.zeros(1, int))
         assert alone.token_ids[0] == together.token_ids[row]
         assert alone.logprobs[0] == together.logprobs[row] == logp[row, alone.token_ids[0]]
 
@@ -150,7 +152,7 @@ def test_greedy_and_sampled_rows_share_a_batch() -> None:
     for row in range(4):
         params = SamplingParams(temperature=float(row % 2) * 5, seed=row)
         sampling.admit(row, generation(params, 1))
-    choices = sampling.choose(scores_of(logp))
+    choices = sampling.choose(scores_of(logp), np.zeros(4, int))
     best = logp[0].argmax()
     assert choices.token_ids[0] == choices.token_ids[2] == best
     assert (choices.logprobs == logp[0, choices.token_ids]).all()
