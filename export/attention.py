@@ -90,6 +90,33 @@ def cross_attention(
     )
 
 
+def attention_scores(graph: GraphWriter, query: Value, keys: Value, heads: Heads) -> Value:
+    """What a query [batch, 1, query_dim] and keys [batch, heads, source, head_dim] score: f32
+    [batch, heads, source], before the softmax.
+
+    Summed position by position, as a matrix product's order may depend on how many there are.
+    """
+    op = graph.op
+    queries = split_heads(graph, query, heads)
+    if heads.dtype != "float32":
+        queries, keys = op.Cast(queries, to=1), op.Cast(keys, to=1)
+    queries = op.Mul(queries, graph.constant(1 / math.sqrt(heads.head_dim), "float32"))
+    return op.ReduceSum(op.Mul(queries, keys), graph.ints(-1), keepdims=0)
+
+
+def ragged_softmax(graph: GraphWriter, scores: Value, within: Value) -> Value:
+    """Softmax over the last axis of f32 ``scores``, where ``within``; exactly 0 elsewhere.
+
+    It must not depend on how far the rows are padded: CumSum adds one position after the other.
+    """
+    op, last = graph.op, graph.ints(-1)
+    scores = op.Where(within, scores, graph.constant(LOWEST, "float32"))
+    above = op.Exp(op.Sub(scores, op.ReduceMax(scores, last, keepdims=1)))
+    likelihood = op.Where(within, above, graph.constant(0, "float32"))
+    running = op.CumSum(likelihood, graph.constant(-1, "int64"))
+    return op.Div(likelihood, op.ReduceMax(running, last, keepdims=1))
+
+
 def encoder_attention(graph: GraphWriter, qkv: Value, lengths: Value, heads: Heads) -> Value:
     """Every position attends to all real positions of its row."""
     op = graph.op

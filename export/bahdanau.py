@@ -6,7 +6,7 @@ hidden state, of the previous token, and of the context.
 
 import numpy as np
 
-from export.attention import LOWEST, is_real
+from export.attention import is_real, ragged_softmax
 from export.graph import Array, GraphWriter, Value
 from export.layers import Layers
 from export.model import ExportedModel
@@ -19,13 +19,16 @@ from serving.bundle.manifest import SOURCE, Precision, StateKind, StateSpec
 def build(config: BahdanauConfig, weights: Weights, precision: Precision) -> ExportedModel:
     encode = _Encode(config, Layers(GraphWriter("encode"), weights, precision))
     step = _Step(config, Layers(GraphWriter("step"), weights, precision))
+    step_attention = _Step(config, Layers(GraphWriter("step_attention"), weights, precision))
     encode.build()
     step.build()
+    step_attention.build(with_attention=True)
     return ExportedModel(
-        graphs=(encode.graph, step.graph),
+        graphs=(encode.graph, step.graph, step_attention.graph),
         states=step.states,
         tokens=translation_tokens(config),
         limits=translation_limits(config),
+        alignment_heads=(0,),
     )
 
 
@@ -106,14 +109,15 @@ class _Encode(_Part):
 
 
 class _Step(_Part):
-    def build(self) -> None:
+    def build(self, with_attention: bool = False) -> None:
         graph, op = self.graph, self.graph.op
         ids = graph.input("ids", "int64", (1,))
         source_lengths = graph.input("source_lengths", "int32", ())
         memory, keys = graph.state_input(self.memory), graph.state_input(self.keys)
         hidden = graph.state_input(self.hidden)
         query, *recurrent = self._project_hidden(hidden)
-        context = self._attend(query, keys, memory, source_lengths)
+        weights = self._align(query, keys, source_lengths)
+        context = self._mix(weights, memory)
         embedded = op.Squeeze(self.embed(ids, "target"), graph.ints(1))
         gates_and_readout = op.Add(self._project_token(embedded), self._project_context(context))
         inputs = graph.split(gates_and_readout, self._sizes)
@@ -121,6 +125,9 @@ class _Step(_Part):
         graph.next_state(self.hidden, next_hidden)
         readout = self._maxout(op.Add(self._project_state(next_hidden), inputs[2]))
         self.layers.choose(self._logits(readout), self.config.vocab_size)
+        if with_attention:
+            one_head = op.Unsqueeze(weights, graph.ints(1))
+            graph.output("attention", one_head, "float32", (1, SOURCE))
 
     @property
     def _sizes(self) -> list[int]:
@@ -128,12 +135,8 @@ class _Step(_Part):
         config = self.config
         return [2 * config.hidden_dim, config.hidden_dim, 2 * config.readout_dim]
 
-    def _attend(self, query: Value, keys: Value, memory: Value, source_lengths: Value) -> Value:
-        """Context vectors: softmax(v . tanh(query + keys)) over each row's own source.
-
-        Sums over the source must not depend on its padding. CumSum adds one position after the
-        other, and MatMul adds padding as zeros at its end.
-        """
+    def _align(self, query: Value, keys: Value, source_lengths: Value) -> Value:
+        """softmax(v . tanh(query + keys)) over each row's own source: f32 [batch, source]."""
         op, graph, config = self.graph.op, self.graph, self.config
         score = self.layers.weights.take("attention.score.weight", 1, config.attention_dim)
         score_weight = self.layers.float_weight("attention.score.weight", score[0])
@@ -141,12 +144,11 @@ class _Step(_Part):
         energy = op.ReduceSum(op.Mul(hidden, score_weight), graph.ints(-1), keepdims=0)
         if self.layers.dtype != "float32":
             energy = op.Cast(energy, to=1)
-        within = is_real(graph, energy, source_lengths)
-        energy = op.Where(within, energy, graph.constant(LOWEST, "float32"))
-        largest = op.ReduceMax(energy, graph.ints(-1), keepdims=1)
-        likelihood = op.Where(within, op.Exp(op.Sub(energy, largest)), graph.constant(0, "float32"))
-        running = op.CumSum(likelihood, graph.constant(1, "int64"))
-        weights = op.Div(likelihood, op.ReduceMax(running, graph.ints(-1), keepdims=1))
+        return ragged_softmax(graph, energy, is_real(graph, energy, source_lengths))
+
+    def _mix(self, weights: Value, memory: Value) -> Value:
+        """Context vectors; MatMul adds padding as zeros at the end of its sums."""
+        op, graph = self.graph.op, self.graph
         if self.layers.dtype != "float32":
             weights = op.Cast(weights, to=10)
         return op.Squeeze(op.MatMul(op.Unsqueeze(weights, graph.ints(1)), memory), graph.ints(1))

@@ -8,13 +8,14 @@ from serving.bundle.manifest import Limits, StateSpec, Tokens
 
 @dataclass(frozen=True)
 class ExportedModel:
-    graphs: tuple[GraphWriter, ...]  # encode, if there is a source, and step
+    graphs: tuple[GraphWriter, ...]  # step, and where there is a source encode, step_attention
     states: tuple[StateSpec, ...]
     tokens: Tokens
     limits: Limits
+    alignment_heads: tuple[int, ...] = ()
 
     @property
     def window(self) -> int:
         """How many of the best tokens the step graph returns."""
-        outputs = self.graphs[-1].spec("").outputs
+        outputs = next(graph for graph in self.graphs if graph.name == "step").spec("").outputs
         return next(int(spec.shape[-1]) for spec in outputs if spec.name == "top_ids")

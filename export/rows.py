@@ -20,11 +20,19 @@ class Rows:
     """States of ``sources`` side by side; without sources, ``num_rows`` empty ones."""
 
     def __init__(
-        self, bundle: Bundle, sources: list[list[int]], *, span: int = 0, threads: int = 1
+        self,
+        bundle: Bundle,
+        sources: list[list[int]],
+        *,
+        span: int = 0,
+        threads: int = 1,
+        wants_attention: bool = False,
     ) -> None:
         """``span`` is the padded source length; by default the least that fits."""
         self._bundle, self._manifest = bundle, bundle.manifest
-        self._graphs = open_graphs(bundle, EngineConfig(threads=threads))
+        self._step_spec = bundle.manifest.graphs["step_attention" if wants_attention else "step"]
+        graphs = open_graphs(bundle, EngineConfig(threads=threads))
+        self._graph = graphs.attention() if wants_attention and graphs.attention else graphs.step
         longest = max(map(len, sources))
         self._sizes = {
             BATCH: len(sources),
@@ -37,8 +45,9 @@ class Rows:
             state.name: np.zeros(self._shape((BATCH, *state.shape)), state.dtype)
             for state in self._manifest.states
         }
-        if self._graphs.encode is not None:
-            self._encode(self._graphs.encode, sources)
+        self.outputs: dict[str, Array] = {}  # of the last step, states aside
+        if graphs.encode is not None:
+            self._encode(graphs.encode, sources)
 
     def read(self, ids: list[list[int]]) -> Array:
         """Append each row's new ids; log-probabilities after the last of them [batch, vocab]."""
@@ -51,7 +60,8 @@ class Rows:
             "total_lengths": total,
             "source_lengths": self._source_lengths,
         }
-        return self._step(given)
+        self._step(given)
+        return self.outputs["logp"]
 
     def score(self, targets: list[list[int]]) -> Array:
         """Log-probabilities after every id of equally long targets [batch, length, vocab]."""
@@ -64,23 +74,22 @@ class Rows:
         outputs = self._manifest.graphs["encode"].outputs
         encode.bind(inputs, {spec.name: self.states[spec.name] for spec in outputs})()
 
-    def _step(self, given: dict[str, Array]) -> Array:
-        spec = self._manifest.graphs["step"]
+    def _step(self, given: dict[str, Array]) -> None:
         following = {
-            state.name: array if state.kind is StateKind.APPEND else np.empty_like(array)
+            f"{state.name}.next": array if state.kind is StateKind.APPEND else np.empty_like(array)
             for state in self._manifest.states
             if state.kind is not StateKind.CONSTANT
             for array in [self.states[state.name]]
         }
         available = self.states | given
-        inputs = {tensor.name: available[tensor.name] for tensor in spec.inputs}
-        outputs = {f"{name}.next": array for name, array in following.items()}
-        for tensor in spec.outputs:
-            if tensor.name not in outputs:
-                outputs[tensor.name] = np.empty(self._shape(tensor.shape), tensor.dtype)
-        self._graphs.step.bind(inputs, outputs)()
-        self.states.update(following)
-        return outputs["logp"]
+        inputs = {tensor.name: available[tensor.name] for tensor in self._step_spec.inputs}
+        self.outputs = {
+            tensor.name: np.empty(self._shape(tensor.shape), tensor.dtype)
+            for tensor in self._step_spec.outputs
+            if tensor.name not in following
+        }
+        self._graph.bind(inputs, following | self.outputs)()
+        self.states.update((name.removesuffix(".next"), each) for name, each in following.items())
 
     def _shape(self, shape: Shape) -> tuple[int, ...]:
         return tuple(self._sizes[axis] if isinstance(axis, str) else axis for axis in shape)

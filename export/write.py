@@ -121,6 +121,7 @@ class BundleWriter:
             states=model.states,
             window=model.window,
             files={},
+            alignment_heads=model.alignment_heads,
             quality=quality,
         )
         seal(folder, manifest)

@@ -38,6 +38,7 @@ def manifest_problems(manifest: Manifest) -> Iterator[str]:
     for state in manifest.states:
         yield from _state_problems(state, manifest.graphs)
     yield from _output_problems(manifest)
+    yield from _attention_problems(manifest)
 
 
 def _general_problems(manifest: Manifest) -> Iterator[str]:
@@ -115,6 +116,39 @@ def _output_problems(manifest: Manifest) -> Iterator[str]:
         yield from _vocabulary_problems(manifest, outputs["logp"].shape)
 
 
+def _attention_problems(manifest: Manifest) -> Iterator[str]:
+    """The step graph that also gives attention is the step graph in all other things."""
+    step, graph = manifest.graphs.get("step"), manifest.graphs.get("step_attention")
+    if graph is None:
+        if manifest.alignment_heads:
+            yield "alignment_heads: must be empty without a graph step_attention"
+        return
+    attention = next((tensor for tensor in graph.outputs if tensor.name == "attention"), None)
+    others = {*graph.outputs} - {attention}
+    if step is not None and ({*graph.inputs}, others) != ({*step.inputs}, {*step.outputs}):
+        yield "graphs.step_attention: inputs or outputs are not those of graphs.step and attention"
+    if attention is None:
+        yield "graphs.step_attention.outputs: attention is missing"
+    else:
+        yield from _head_problems(manifest, attention)
+
+
+def _head_problems(manifest: Manifest, attention: TensorSpec) -> Iterator[str]:
+    match attention.dtype, attention.shape:
+        case "float32", ("batch", int(num_heads), "source"):
+            heads = manifest.alignment_heads
+            if not heads:
+                yield "alignment_heads: must not be empty with a graph step_attention"
+            for head in heads:
+                if not 0 <= head < num_heads:
+                    yield f"alignment_heads: {head} is not one of the {num_heads} heads"
+        case dtype, shape:
+            yield (
+                f"graphs.step_attention.outputs: attention is {dtype} {list(shape)}, "
+                "expected float32 [batch, heads, source]"
+            )
+
+
 def _vocabulary_problems(manifest: Manifest, shape: Shape) -> Iterator[str]:
     vocab_size = shape[-1] if shape else None
     if not isinstance(vocab_size, int):
@@ -123,6 +157,8 @@ def _vocabulary_problems(manifest: Manifest, shape: Shape) -> Iterator[str]:
     tokens = manifest.tokens
     ids = {tokens.pad, tokens.bos, tokens.eos, *tokens.source_prefix, *tokens.source_suffix}
     ids.update(tokens.prompt_prefix, tokens.stop)
+    if tokens.unk is not None:
+        ids.add(tokens.unk)
     for token_id in sorted(ids):
         if not 0 <= token_id < vocab_size:
             yield f"tokens: id {token_id} is outside the vocabulary of {vocab_size}"

@@ -74,6 +74,7 @@ class Tokens:
     source_suffix: tuple[int, ...]
     prompt_prefix: tuple[int, ...]
     stop: tuple[int, ...]
+    unk: int | None = None  # stands for what the vocabulary cannot say, if anything does
 
 
 @dataclass(frozen=True)
@@ -101,14 +102,15 @@ class Manifest:
     files: dict[str, str]  # file name to SHA-256, of every file but bundle.json itself
     chat_template: str | None = None
     quality: dict[str, Any] = field(default_factory=dict)
-    alignment_heads: tuple[int, ...] = ()  # of step_attention's heads, those averaged by default
+    alignment_heads: tuple[int, ...] = ()  # the heads of step_attention that align best
 
     @property
     def num_attention_heads(self) -> int:
         """How many heads the graph ``step_attention`` tells of; 0 without that graph."""
-        graph = self.graphs.get("step_attention")
-        outputs = graph.outputs if graph else ()
-        return next((int(spec.shape[1]) for spec in outputs if spec.name == "attention"), 0)
+        if "step_attention" not in self.graphs:
+            return 0
+        outputs = self.graphs["step_attention"].outputs
+        return next(int(spec.shape[1]) for spec in outputs if spec.name == "attention")
 
     @property
     def vocab_size(self) -> int:

@@ -6,6 +6,8 @@ is one call. The runner knows rows and tensors; it does not know requests, and n
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +17,7 @@ from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
 from serving.engine.memory import Array, Memory
 from serving.engine.search import Scores
-from serving.engine.states import Layout, StateStore
+from serving.engine.states import Layout, StateStore, max_span
 
 Run = Callable[[], None]
 
@@ -27,11 +29,15 @@ class Graph(Protocol):
 
 @dataclass(frozen=True)
 class Graphs:
-    """A bundle's graphs, loaded, and the memory that their states live in."""
+    """A bundle's graphs, loaded, and the memory that their states live in.
+
+    attention: loads the step graph that also gives attention; None where there is none.
+    """
 
     step: Graph
     encode: Graph | None
     memory: Memory
+    attention: Callable[[], Graph] | None = None
 
 
 class Runner:
@@ -42,6 +48,8 @@ class Runner:
         self._batch = batch
         self._encoder = Encoder(manifest, graphs.encode, self.states) if graphs.encode else None
         self._step = graphs.step
+        attention = graphs.attention
+        self._attention = AttentionStep(manifest, attention, batch.slots) if attention else None
         step = manifest.graphs["step"]
         self._input_names = {spec.name for spec in step.inputs}
         ids = next(spec for spec in step.inputs if spec.name == "ids")
@@ -53,7 +61,7 @@ class Runner:
             top_ids=np.zeros((batch.slots, manifest.window), np.int64),
             log_normaliser=np.zeros(batch.slots, np.float32),
         )
-        self._bound: dict[tuple[int, Layout], Run] = {}
+        self._bound: dict[tuple[int, Layout, bool], Run] = {}
 
     def encode(self, first_row: int, sources: Sequence[tuple[int, ...] | None], span: int) -> None:
         """Set the states of new rows from their sources, padded to `span`; zero them where there
@@ -77,17 +85,25 @@ class Runner:
             "total_lengths": lengths[1:],
             "source_lengths": self._batch.source_lengths[row : row + 1],
         }
-        self._bind(row, row + 1, inputs)()
+        self._bind(row, row + 1, inputs, self._scores.of(slice(row, row + 1)))()
 
-    def step(self, num_rows: int) -> Scores:
-        """One more token for the rows [0, num_rows). The next step overwrites the scores."""
-        key = (num_rows, self.states.layout)
+    def step(self, num_rows: int, wants_attention: bool = False) -> Scores:
+        """One more token for the rows [0, num_rows). The next step overwrites the scores.
+
+        Attention changes no other score; it costs a graph of its own.
+        """
+        layout = self.states.layout
+        scores = self._scores.of(slice(num_rows))
+        if wants_attention:
+            assert self._attention is not None
+            scores.attention = self._attention.output(num_rows, layout.span)
+        key = (num_rows, layout, wants_attention)
         run = self._bound.get(key)
         if run is None:
-            run = self._bound[key] = self._bind(0, num_rows, self._decode_inputs(num_rows))
+            run = self._bound[key] = self._bind(0, num_rows, self._decode_inputs(num_rows), scores)
         run()
         self.states.flip()
-        return self._scores.of(slice(num_rows))
+        return scores
 
     def _decode_inputs(self, num_rows: int) -> dict[str, Array]:
         batch = self._batch
@@ -98,18 +114,41 @@ class Runner:
             "source_lengths": batch.source_lengths[:num_rows],
         }
 
-    def _bind(self, first: int, last: int, inputs: dict[str, Array]) -> Run:
+    def _bind(self, first: int, last: int, inputs: dict[str, Array], scores: Scores) -> Run:
         inputs = {name: array for name, array in inputs.items() if name in self._input_names}
-        scores = self._scores.of(slice(first, last))
+        graph = self._step
         outputs = {
             "logp": scores.logp,
             "top_logp": scores.top_logp,
             "top_ids": scores.top_ids,
             "log_normaliser": scores.log_normaliser,
         }
-        return self._step.bind(
+        if self._attention is not None and scores.attention is not None:
+            graph = self._attention.graph
+            outputs["attention"] = scores.attention
+        return graph.bind(
             inputs | self.states.inputs(first, last), outputs | self.states.outputs(first, last)
         )
+
+
+class AttentionStep:
+    """The step graph that also gives attention, loaded when a row first wants it, and the memory
+    it writes to: rows of [heads, span], as far apart as the span has it.
+    """
+
+    def __init__(self, manifest: Manifest, load: Callable[[], Graph], slots: int) -> None:
+        self._load = load
+        self._num_heads = manifest.num_attention_heads
+        self._flat = np.zeros(slots * self._num_heads * max_span(manifest), np.float32)
+
+    @cached_property
+    def graph(self) -> Graph:
+        return self._load()
+
+    def output(self, num_rows: int, span: int) -> Array:
+        """[rows, heads, span]"""
+        shape = (num_rows, self._num_heads, span)
+        return self._flat[: prod(shape)].reshape(shape)
 
 
 class Encoder:

@@ -1,6 +1,7 @@
 """ONNX Runtime: the one file that imports it. Loads a bundle's graphs and binds arrays to them."""
 
 from collections.abc import Callable
+from functools import partial
 
 import onnxruntime as ort
 
@@ -16,13 +17,16 @@ DISABLED_OPTIMIZERS = ["SkipLayerNormFusion"]
 
 
 def open_graphs(bundle: Bundle, config: EngineConfig) -> Graphs:
-    """Load the graphs. Raises DeviceError where the device is not there, BundleError where a graph
-    does not load.
+    """Load the graphs, but the one for attention only when it is asked for. Raises DeviceError
+    where the device is not there, BundleError where a graph does not load.
     """
     check_device(config.device, bundle.manifest.precision)
-    graphs = {name: _open_graph(bundle, name, config) for name in bundle.manifest.graphs}
+    names = bundle.manifest.graphs
+    step = _open_graph(bundle, "step", config)
+    encode = _open_graph(bundle, "encode", config) if "encode" in names else None
     memory = CudaMemory() if config.device == "cuda" else HostMemory()
-    return Graphs(graphs["step"], graphs.get("encode"), memory)
+    attention = partial(_open_graph, bundle, "step_attention", config)
+    return Graphs(step, encode, memory, attention if "step_attention" in names else None)
 
 
 def check_device(device: Device, precision: Precision) -> None:

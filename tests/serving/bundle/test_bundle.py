@@ -29,6 +29,9 @@ STATES = (
 )
 
 
+ATTENTION = TensorSpec("attention", "float32", ("batch", 8, "source"))
+
+
 def manifest() -> Manifest:
     tensors = [TensorSpec(state.name, state.dtype, ("batch", *state.shape)) for state in STATES]
     following = [
@@ -43,6 +46,8 @@ def manifest() -> Manifest:
         TensorSpec("log_normaliser", "float32", ("batch",)),
     ]
     ids = TensorSpec("ids", "int64", ("batch", "tokens"))
+    step = GraphSpec("step.onnx", (ids, *tensors), (*choice, *following))
+    outputs = (*step.outputs, ATTENTION)
     source_ids = TensorSpec("source_ids", "int64", ("batch", "source"))
     return Manifest(
         format_version=FORMAT_VERSION,
@@ -56,18 +61,21 @@ def manifest() -> Manifest:
         limits=Limits(64, 32),
         graphs={
             "encode": GraphSpec("encode.onnx", (source_ids,), (tensors[1], tensors[2])),
-            "step": GraphSpec("step.onnx", (ids, *tensors), (*choice, *following)),
+            "step": step,
+            "step_attention": GraphSpec("step_attention.onnx", step.inputs, outputs),
         },
         states=STATES,
         window=32,
         files={},
         quality={"bleu": {"multi30k": 45.5}},
+        alignment_heads=(4, 5, 6, 7),
     )
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("encode.onnx", "step.onnx", "tokenizer.json", "README.md"):
+    graphs = ("encode.onnx", "step.onnx", "step_attention.onnx")
+    for name in (*graphs, "tokenizer.json", "README.md"):
         (tmp_path / name).write_text(name)
     seal(tmp_path, manifest())
     return tmp_path
@@ -88,6 +96,7 @@ def test_what_was_sealed_opens_as_it_was(folder: Path) -> None:
     bundle = open_bundle(folder)
     assert bundle.manifest == seal(folder, manifest())
     assert bundle.manifest.vocab_size == 100
+    assert bundle.manifest.num_attention_heads == 8
     assert bundle.graph_path("step") == folder / "step.onnx"
     assert [state.name for state in bundle.manifest.states_of(StateKind.APPEND)] == ["self_key.0"]
 
@@ -178,10 +187,55 @@ def test_files_stay_inside_the_folder(folder: Path) -> None:
     assert "files: '../secret' is not the name of a file in this folder" in problems_of(folder)
 
 
+def test_a_bundle_may_do_without_attention(folder: Path) -> None:
+    graphs = json.loads((folder / "bundle.json").read_text())["graphs"]
+    del graphs["step_attention"]
+    edit(folder, graphs=graphs)
+    assert problems_of(folder) == ["alignment_heads: must be empty without a graph step_attention"]
+    edit(folder, alignment_heads=[])
+    assert open_bundle(folder).manifest.num_attention_heads == 0
+
+
+@pytest.mark.parametrize("end", ["inputs", "outputs"])
+def test_with_attention_the_step_is_the_same(folder: Path, end: str) -> None:
+    graphs = json.loads((folder / "bundle.json").read_text())["graphs"]
+    del graphs["step_attention"][end][0]
+    edit(folder, graphs=graphs)
+    assert problems_of(folder) == [
+        "graphs.step_attention: inputs or outputs are not those of graphs.step and attention"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shape", "heads", "expected"),
+    [
+        (["batch", 8], [0], "attention is float32 ['batch', 8], expected float32 [batch, heads, s"),
+        (["batch", "heads", "source"], [0], "attention is float32 ['batch', 'heads', 'source'], e"),
+        (["batch", 8, "source"], [], "alignment_heads: must not be empty with a graph step_att"),
+        (["batch", 8, "source"], [7, 8, -1], "alignment_heads: 8 is not one of the 8 heads"),
+    ],
+)
+def test_attention_has_heads_to_align_by(
+    folder: Path, shape: list[Any], heads: list[int], expected: str
+) -> None:
+    graphs = json.loads((folder / "bundle.json").read_text())["graphs"]
+    graphs["step_attention"]["outputs"][-1]["shape"] = shape
+    edit(folder, graphs=graphs, alignment_heads=heads)
+    assert expected in "\n".join(problems_of(folder))
+
+
+def test_attention_must_be_there(folder: Path) -> None:
+    graphs = json.loads((folder / "bundle.json").read_text())["graphs"]
+    del graphs["step_attention"]["outputs"][-1]
+    edit(folder, graphs=graphs)
+    assert problems_of(folder) == ["graphs.step_attention.outputs: attention is missing"]
+
+
 def test_token_ids_lie_in_the_vocabulary(folder: Path) -> None:
     tokens = json.loads((folder / "bundle.json").read_text())["tokens"]
-    edit(folder, tokens=tokens | {"stop": [2, 100]}, window=101)
+    edit(folder, tokens=tokens | {"stop": [2, 100], "unk": 101}, window=101)
     assert problems_of(folder) == [
         "tokens: id 100 is outside the vocabulary of 100",
+        "tokens: id 101 is outside the vocabulary of 100",
         "window: 101 is larger than the vocabulary of 100",
     ]
