@@ -14,10 +14,12 @@ import numpy as np
 from serving.bundle.opening import Bundle
 from serving.engine.admission import Admission
 from serving.engine.batch import Batch
+from serving.engine.beam_search import BeamSearch
+from serving.engine.beams import Beams
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation, RequestRules
 from serving.engine.measures import EngineStats, StepReport
-from serving.engine.reporting import Reporter
+from serving.engine.reporting import Decoded, Reporter
 from serving.engine.rows import Rows
 from serving.engine.runner import Graphs, Runner
 from serving.engine.sampling import Sampling
@@ -46,9 +48,12 @@ class Engine:
         graphs = graphs or open_graphs(bundle, self.config)
         self._runner = Runner(manifest, graphs, self._batch, self.config)
         self._sampling = Sampling(slots, manifest.vocab_size, manifest.limits.max_target_tokens)
-        self._rows = Rows(self._batch, self._runner.states, (self._sampling,))
+        self._beams = Beams(slots)
+        followers = (self._sampling, self._beams)
+        self._rows = Rows(self._batch, self._runner.states, followers)
         self._admission = Admission(self.config, self._batch, self._runner, self._rows, self._fail)
         self._reporter = Reporter(manifest, self._batch)
+        self._beam_search = BeamSearch(self._batch, self._rows, self._beams, self._reporter)
         self._row_bytes = row_bytes(manifest.states)
         self._open: dict[str, Generation] = {}
         self._events: list[Event] = []
@@ -95,12 +100,11 @@ class Engine:
         self._admission.admit(self.report)
         if self._batch.num_rows:
             try:
-                scores = self._run()
-                choices = self._choose(scores)
+                step = self._decode(self._run())
             except Exception as error:
                 self._fail_batch(error)
             else:
-                self._report(choices, scores)
+                self._report(step)
         events, self._events = self._events, []
         return events
 
@@ -110,10 +114,16 @@ class Engine:
         self.report.decoded(self._batch.num_rows, started)
         return scores
 
-    def _choose(self, scores: Scores) -> Choices:
+    def _decode(self, scores: Scores) -> Decoded:
+        """Decide every row's next token, and let the rows take it."""
         choices = self._sampling.choose(scores, self._batch.num_generated[: scores.num_rows])
         self._take_known(choices, scores)
-        return choices
+        decoded = self._reporter.report(choices, scores)
+        token_ids = choices.token_ids
+        if self._beams.groups:
+            token_ids = self._beam_search.choose(scores, choices, decoded)
+        self._batch.advance(token_ids)
+        return decoded
 
     def _take_known(self, choices: Choices, scores: Scores) -> None:
         """Rows whose next token is given in advance take it, whatever its score."""
@@ -123,14 +133,13 @@ class Engine:
             choices.token_ids[row] = token_id
             choices.logprobs[row] = scores.logp[row, token_id]
 
-    def _report(self, choices: Choices, scores: Scores) -> None:
-        """Token events for the rows that go on, final events for those that end, which leave."""
-        tokens, ends = self._reporter.report(choices, scores)
-        self._events += tokens
-        self._batch.advance(choices.token_ids)
-        for row, event in reversed(ends):  # from the last, so that no row moves before its turn
-            generation = self._batch.generations[row]
+    def _report(self, decoded: Decoded) -> None:
+        """Tell what there is to tell; rows that nobody needs any more leave."""
+        self._events += decoded.tokens
+        self.report.num_reorders = decoded.num_copies
+        for row in sorted(decoded.left_rows, reverse=True):  # no row moves before its turn
             self._rows.remove(row)
+        for generation, event in decoded.ends:
             self._end(generation, event)
 
     def _fail_batch(self, error: Exception) -> None:
@@ -148,4 +157,5 @@ class Engine:
 
     def _end(self, generation: Generation, final_event: Event) -> None:
         del self._open[generation.request_id]
+        self._beams.leave(generation)
         self._events.append(final_event)

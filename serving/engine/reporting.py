@@ -1,5 +1,7 @@
 """What rows have to tell after a step: tokens and, of those that generate alone, their ends."""
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from serving.bundle.manifest import Manifest
@@ -8,6 +10,18 @@ from serving.engine.generation import Generation
 from serving.engine.memory import Array
 from serving.engine.search import Choices, Scores
 from serving.request import Attention, FinishedEvent, FinishReason, TokenEvent, TokenLogprob
+
+
+@dataclass(slots=True)
+class Decoded:
+    """What a step brought. left_rows: those that nobody needs any more, still to be removed.
+    num_copies: of rows, by beam search.
+    """
+
+    tokens: list[TokenEvent]
+    ends: list[tuple[Generation, FinishedEvent]] = field(default_factory=list)
+    left_rows: list[int] = field(default_factory=list)
+    num_copies: int = 0
 
 
 class Reporter:
@@ -19,28 +33,26 @@ class Reporter:
         self._is_stop[list(manifest.tokens.stop)] = True
         self._heads = manifest.alignment_heads
 
-    def report(
-        self, choices: Choices, scores: Scores
-    ) -> tuple[list[TokenEvent], list[tuple[int, FinishedEvent]]]:
-        """Tokens of the rows that generate alone, and the ends among them, by ascending row."""
+    def report(self, choices: Choices, scores: Scores) -> Decoded:
+        """Of the rows that generate alone."""
         rows = scores.num_rows
         is_alone = ~self._batch.is_beam[:rows]
         is_stopped = self._stopped(choices.token_ids)
         is_dead = self._dead(scores)
         is_told = is_alone & ~is_stopped & ~is_dead
         self._untell_prompts(is_told)
-        tokens = self._tokens(np.flatnonzero(is_told), choices, scores)
+        decoded = Decoded(self._tokens(np.flatnonzero(is_told), choices, scores))
         is_ended = is_alone & (is_stopped | is_dead | (self._num_left(rows) == 1))
-        ends = []
         for row in np.flatnonzero(is_ended).tolist():
-            logprob = float(choices.logprobs[row])
             if is_dead[row]:
-                ends.append((row, self._end(row, FinishReason.CONSTRAINT, 0)))
+                event = self._end(row, FinishReason.CONSTRAINT, 0)
             elif is_stopped[row]:
-                ends.append((row, self._end(row, FinishReason.STOP, 1, logprob)))
+                event = self._end(row, FinishReason.STOP, 1, float(choices.logprobs[row]))
             else:
-                ends.append((row, self._end(row, FinishReason.LENGTH, 1)))
-        return tokens, ends
+                event = self._end(row, FinishReason.LENGTH, 1)
+            decoded.ends.append((self._batch.generations[row], event))
+            decoded.left_rows.append(row)
+        return decoded
 
     def token(self, row: int, token_id: int, logprob: float, scores: Scores) -> TokenEvent:
         """What a request is told of a token that one of its rows has taken."""

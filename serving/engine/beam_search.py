@@ -1,0 +1,168 @@
+"""A step of beam search: all groups are expanded at once, then their beams find their rows.
+
+A hypothesis is a row. A beam that goes on stays in its row. A second one of the same parent goes
+into the row of a beam that does not go on, or into a new one, and only those positions are copied
+that the two rows do not have in common.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from serving.engine.batch import Batch
+from serving.engine.beam_group import Beam, BeamGroup, Candidate
+from serving.engine.beams import Beams
+from serving.engine.candidates import best_tokens, values_of
+from serving.engine.hypotheses import Node
+from serving.engine.memory import Array
+from serving.engine.reporting import Decoded, Reporter
+from serving.engine.rows import Rows
+from serving.engine.search import Choices, Scores
+from serving.request import FinishReason, TokenEvent
+
+NO_TOKEN = float("-inf")
+
+
+@dataclass(slots=True)
+class Step:
+    """One step in the making. token_ids: i64 [slots], of rows of beams as they are decided."""
+
+    scores: Scores
+    token_ids: Array
+    decoded: Decoded
+
+
+class BeamSearch:
+    def __init__(self, batch: Batch, rows: Rows, beams: Beams, reporter: Reporter) -> None:
+        self._batch, self._rows, self._beams, self._reporter = batch, rows, beams, reporter
+
+    def choose(self, scores: Scores, choices: Choices, decoded: Decoded) -> Array:
+        """The next tokens of all rows, new ones included: i64 [rows]. Adds to `decoded`."""
+        step = Step(scores, np.zeros(self._batch.slots, np.int64), decoded)
+        step.token_ids[: scores.num_rows] = choices.token_ids
+        free: dict[int, list[BeamGroup]] = {}
+        for group in self._beams.groups:
+            if self._batch.num_known[group.beams[0].row]:
+                self._take_known(group, step)
+            else:
+                free.setdefault(group.num_candidates, []).append(group)
+        for alike in free.values():
+            for group, candidates in zip(alike, candidates_of(alike, scores), strict=True):
+                self._advance(group, candidates, step)
+        return step.token_ids[: self._batch.num_rows]
+
+    def _tell(self, scores: Scores, row: int, token_id: int) -> TokenEvent:
+        return self._reporter.token(row, token_id, float(scores.logp[row, token_id]), scores)
+
+    def _take_known(self, group: BeamGroup, step: Step) -> None:
+        row, generation = group.beams[0].row, group.generation
+        if self._batch.total_lengths[row] < len(generation.prompt_ids):
+            return
+        token_id = int(step.token_ids[row])
+        event = self._tell(step.scores, row, token_id)
+        if token_id in generation.stop_ids:
+            group.end_known(FinishReason.STOP, event)
+            self._finish(group, step)
+            return
+        group.take_known(event)
+        if self._batch.num_known[row] == 1 and generation.max_new_tokens == 0:
+            group.end_known(FinishReason.LENGTH, None)
+            self._finish(group, step)
+        elif generation.request.streams:
+            step.decoded.tokens += group.certain_tokens()
+
+    def _advance(self, group: BeamGroup, candidates: Sequence[Candidate], step: Step) -> None:
+        num_tokens = int(self._batch.num_generated[group.beams[0].row]) + 1
+        going_on = group.choose(candidates, num_tokens, partial(self._tell, step.scores))
+        if not going_on:
+            group.give_up(num_tokens - 1)
+            self._finish(group, step)
+            return
+        self._place(group, going_on, step)
+        if group.generation.request.streams:
+            step.decoded.tokens += group.certain_tokens()
+
+    def _finish(self, group: BeamGroup, step: Step) -> None:
+        tokens, event = group.finish()
+        step.decoded.tokens += tokens
+        step.decoded.ends.append((group.generation, event))
+        step.decoded.left_rows += [beam.row for beam in group.beams]
+        self._beams.leave(group.generation)
+
+    def _place(self, group: BeamGroup, going_on: list[Candidate], step: Step) -> None:
+        """Give every beam that goes on a row which stands where its parent stands."""
+        parents = group.beams
+        spare = sorted({*range(len(parents))} - {each.parent for each in going_on})
+        has_stayed: set[int] = set()
+        beams = []
+        for candidate in going_on:
+            parent = parents[candidate.parent]
+            row = parent.row
+            event = self._tell(step.scores, row, candidate.token_id)
+            if candidate.parent in has_stayed:
+                row = self._second_row(group, candidate.parent, spare)
+                step.decoded.num_copies += 1
+            has_stayed.add(candidate.parent)
+            step.token_ids[row] = candidate.token_id
+            beams.append(Beam(row, candidate.logprob, Node(event, parent.node)))
+        step.decoded.left_rows += [parents[place].row for place in spare]
+        group.num_shared = self._num_shared(group, going_on)
+        self._beams.place(group, beams)
+
+    def _second_row(self, group: BeamGroup, parent: int, spare: list[int]) -> int:
+        """A row that stands where a parent stands, whose own row has been taken."""
+        source = group.beams[parent].row
+        if not spare:
+            return self._rows.fork(source)
+        place = max(spare, key=lambda each: group.num_shared[each][parent])
+        spare.remove(place)
+        target = group.beams[place].row
+        self._rows.overwrite(source, target, group.num_shared[place][parent])
+        return target
+
+    def _num_shared(self, group: BeamGroup, going_on: list[Candidate]) -> list[list[int]]:
+        length, old = int(self._batch.total_lengths[group.beams[0].row]), group.num_shared
+        return [
+            [length if a.parent == b.parent else old[a.parent][b.parent] for b in going_on]
+            for a in going_on
+        ]
+
+
+def candidates_of(groups: Sequence[BeamGroup], scores: Scores) -> Iterator[list[Candidate]]:
+    """For each group the continuations that can matter, best first. The groups' `num_candidates`
+    are one number.
+    """
+    sizes = [len(group.beams) for group in groups]
+    beams = [beam for group in groups for beam in group.beams]
+    rows = np.array([beam.row for beam in beams])
+    values, ids = best_tokens(scores, rows, groups[0].num_candidates)
+    count = values.shape[1]
+    totals = np.full((len(groups), max(sizes), count), NO_TOKEN)
+    tokens = np.zeros(totals.shape, np.int64)
+    group_of = np.repeat(np.arange(len(groups)), sizes)
+    place = np.concatenate([np.arange(size) for size in sizes])
+    totals[group_of, place] = values + np.array([beam.logprob for beam in beams])[:, None]
+    tokens[group_of, place] = ids
+    flat = totals.reshape(len(groups), -1)
+    order = np.argsort(-flat, axis=1, kind="stable")
+    columns = (
+        np.take_along_axis(flat, order, axis=1).tolist(),
+        (order // count).tolist(),
+        np.take_along_axis(tokens.reshape(flat.shape), order, axis=1).tolist(),
+    )
+    for group, *row in zip(groups, *columns, strict=True):
+        candidates = list(map(Candidate, *row))
+        yield _with_wanted(group, [each for each in candidates if each[0] > NO_TOKEN], scores)
+
+
+def _with_wanted(group: BeamGroup, candidates: list[Candidate], scores: Scores) -> list[Candidate]:
+    there = {(each.parent, each.token_id) for each in candidates}
+    more = []
+    for parent, beam in enumerate(group.beams):
+        ids = [each for each in group.wanted(beam) if (parent, each) not in there]
+        for token_id, value in zip(ids, values_of(scores, beam.row, ids), strict=True):
+            if value > NO_TOKEN:
+                more.append(Candidate(beam.logprob + value, parent, token_id))
+    return sorted(candidates + more, key=lambda each: -each.logprob) if more else candidates

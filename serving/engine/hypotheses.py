@@ -1,0 +1,131 @@
+"""What a beam search keeps: the tokens of its beams as a tree, and the hypotheses that have ended.
+
+The rules are those of Hugging Face's `generate`, so that the two can be held against each other.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+import numpy as np
+
+from serving.parameters import BeamParams
+from serving.request import FinishReason, Hypothesis, TokenEvent
+
+LEAST_COVERAGE = 1e-10  # keeps the logarithm of a source token that nothing attends to finite
+
+
+class Node:
+    """A token of a hypothesis; hypotheses that begin alike share their first nodes."""
+
+    __slots__ = ("depth", "event", "parent")
+
+    def __init__(self, event: TokenEvent, parent: Optional["Node"]) -> None:
+        self.event, self.parent = event, parent
+        self.depth: int = parent.depth + 1 if parent else 1
+
+
+def tokens_until(node: Node | None, depth: int = 0) -> list[TokenEvent]:
+    """The tokens after the first `depth`, in order."""
+    tokens = []
+    while node is not None and node.depth > depth:
+        tokens.append(node.event)
+        node = node.parent
+    return tokens[::-1]
+
+
+def common_node(nodes: Sequence[Node | None]) -> Node | None:
+    """The last node that all have in common; None if there is none."""
+    least = min(node.depth if node else 0 for node in nodes)
+    raised = {_ancestor(node, least) for node in nodes}
+    while len(raised) > 1:
+        raised = {node.parent if node else None for node in raised}
+    return raised.pop()
+
+
+def _ancestor(node: Node | None, depth: int) -> Node | None:
+    while node is not None and node.depth > depth:
+        node = node.parent
+    return node
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A hypothesis that has ended. end: the stop token's event; None where the length ended it."""
+
+    node: Node | None
+    score: float
+    reason: FinishReason
+    end: TokenEvent | None = None
+
+    def as_hypothesis(self) -> Hypothesis:
+        logprob = self.end.logprob if self.end else None
+        return Hypothesis(tuple(tokens_until(self.node)), self.score, self.reason, logprob)
+
+
+class Pool:
+    """The best hypotheses that have ended, best first; those that fail a constraint come last."""
+
+    def __init__(self, params: BeamParams, max_new_tokens: int) -> None:
+        self._params = params
+        self._max_new_tokens = max_new_tokens
+        self._size = max(params.num_enough, params.num_hypotheses)
+        self.ended: list[Ended] = []
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.ended) >= self._params.num_enough
+
+    def add(
+        self,
+        logprob: float,
+        num_tokens: int,
+        node: Node | None,
+        reason: FinishReason,
+        end: TokenEvent | None = None,
+    ) -> None:
+        """num_tokens: generated ones, the stop token included."""
+        score = self._score(logprob, num_tokens)
+        if self._params.coverage_penalty:
+            score += self._params.coverage_penalty * _coverage(node, end)
+        self.ended.append(Ended(node, score, reason, end))
+
+    def trim(self) -> None:
+        """Once everything of a step has been added: an older one goes before its equals."""
+        self.ended.sort(key=lambda each: (each.reason is FinishReason.CONSTRAINT, -each.score))
+        del self.ended[self._size :]
+
+    def is_final(self, best_logprob: float, num_tokens: int) -> bool:
+        """Whether the search may stop, given the likeliest beam that goes on."""
+        if not self.is_full:
+            return False
+        if self._params.early_stopping is True:
+            return True
+        if self._params.early_stopping == "never":
+            return not self.can_improve(best_logprob, num_tokens)
+        return self._score(best_logprob, num_tokens) <= self.ended[-1].score
+
+    def can_improve(self, logprob: float, num_tokens: int) -> bool:
+        """Whether a beam may still end better than the worst that is kept, if no token adds to its
+        score.
+        """
+        longest = self._params.length_penalty > 0
+        length = self._max_new_tokens if longest else num_tokens
+        return not self.is_full or self._score(logprob, length) > self.ended[-1].score
+
+    def _score(self, logprob: float, num_tokens: int) -> float:
+        return float(logprob / max(num_tokens, 1) ** self._params.length_penalty)
+
+
+def _coverage(node: Node | None, end: TokenEvent | None) -> float:
+    """Sum over source tokens of log(min(attention received, 1)): Wu et al. 2016, equation 14."""
+    rows = [each for each in _attentions(node, end) if each is not None]
+    received = np.sum(rows, axis=0, dtype=np.float64)
+    return math.fsum(np.log(np.clip(received, LEAST_COVERAGE, 1.0)))
+
+
+def _attentions(node: Node | None, end: TokenEvent | None) -> Iterator[np.ndarray | None]:
+    if end is not None:
+        yield end.attention
+    yield from (token.attention for token in tokens_until(node))

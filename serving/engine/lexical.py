@@ -1,0 +1,100 @@
+"""Lexically constrained beam search: terms that must occur in the output.
+
+Dynamic beam allocation (Post and Vilar 2018): beams are ranked within banks, by how many tokens of
+the terms they have met, and the banks share the beam. A hypothesis may end once it has met all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from serving.engine.beam_group import Beam, BeamGroup, Candidate, Tell
+from serving.engine.generation import Generation
+from serving.engine.hypotheses import Node, tokens_until
+from serving.parameters import Term, TokenIds
+from serving.request import FinishReason
+
+
+@dataclass(frozen=True)
+class Progress:
+    """num_met: of the terms' tokens, those of a term that is being written included. next_ids: what
+    may bring a term further.
+    """
+
+    is_complete: bool
+    num_met: int
+    next_ids: tuple[int, ...]
+
+
+def progress_of(terms: Sequence[Term], ids: TokenIds) -> Progress:
+    """How far the terms have come in a text; the best of each term's spellings counts."""
+    num_met, is_complete, next_ids = 0, True, []
+    for term in terms:
+        if any(_occurs(spelling, ids) for spelling in term):
+            num_met += max(map(len, term))
+            continue
+        is_complete = False
+        begun = [(_num_begun(spelling, ids), spelling) for spelling in term]
+        num_met += max(length for length, _ in begun)
+        next_ids += [spelling[length] for length, spelling in begun]
+    return Progress(is_complete, num_met, tuple(dict.fromkeys(next_ids)))
+
+
+def _occurs(spelling: TokenIds, ids: TokenIds) -> bool:
+    size = len(spelling)
+    return any(ids[start : start + size] == spelling for start in range(len(ids) - size + 1))
+
+
+def _num_begun(spelling: TokenIds, ids: TokenIds) -> int:
+    """Length of the longest beginning of a spelling that the text ends with."""
+    longest = min(len(spelling) - 1, len(ids))
+    lengths = range(longest, 0, -1)
+    return next((n for n in lengths if ids[len(ids) - n :] == spelling[:n]), 0)
+
+
+class LexicalGroup(BeamGroup):
+    """Terms may begin in forced tokens: those are part of the output."""
+
+    def __init__(self, generation: Generation, row: int) -> None:
+        super().__init__(generation, row)
+        self._terms = generation.request.required
+        self._may_prune = False  # a bank's best beam may be worse than all that has ended
+
+    def wanted(self, beam: Beam) -> Sequence[int]:
+        return self._progress(beam.node).next_ids
+
+    def choose(
+        self, candidates: Sequence[Candidate], num_tokens: int, tell: Tell
+    ) -> list[Candidate]:
+        is_last = num_tokens == self.generation.max_new_tokens
+        banks: dict[int, list[Candidate]] = {}
+        num_complete = 0
+        for candidate in candidates:
+            progress = self._after(candidate)
+            num_complete += progress.is_complete
+            is_stop = candidate.token_id in self.generation.stop_ids
+            if is_stop or is_last:
+                if progress.is_complete and num_complete <= self.num_beams:
+                    reason = FinishReason.STOP if is_stop else FinishReason.LENGTH
+                    self._end(candidate, reason, num_tokens, tell)
+                elif not is_stop:
+                    self._end(candidate, FinishReason.CONSTRAINT, num_tokens, tell)
+            else:
+                banks.setdefault(progress.num_met, []).append(candidate)
+        self._pool.trim()
+        return self._useful(self._shared_out(banks), num_tokens)
+
+    def _shared_out(self, banks: dict[int, list[Candidate]]) -> list[Candidate]:
+        """The best of every bank in turn, from the one that has met most."""
+        turns = zip_longest(*(banks[num_met] for num_met in sorted(banks, reverse=True)))
+        chosen = [each for turn in turns for each in turn if each is not None]
+        return sorted(chosen[: self.num_beams], key=lambda each: -each.logprob)
+
+    def _after(self, candidate: Candidate) -> Progress:
+        node = self.beams[candidate.parent].node
+        is_stop = candidate.token_id in self.generation.stop_ids
+        return self._progress(node, () if is_stop else (candidate.token_id,))
+
+    def _progress(self, node: Node | None, more: TokenIds = ()) -> Progress:
+        ids = tuple(token.token_id for token in tokens_until(node))
+        return progress_of(self._terms, ids + more)
