@@ -80,7 +80,10 @@ class States(Protocol):
     def admit(self, first: int, num_rows: int, span: int, layout: Layout) -> None:
         """Fill new rows from the scratch memory."""
 
-    def move(self, source: int, target: int, used: Used, layout: Layout) -> None: ...
+    def part(self, row: int, positions: slice, num_source_tokens: int, layout: Layout) -> Array:
+        """A view of what a row holds: of these target positions, of so many source tokens, and of
+        all that has neither axis.
+        """
 
 
 class Stack:
@@ -102,7 +105,7 @@ class AppendStates:
     """One position is added per token, in place: self-attention keys and values."""
 
     def __init__(self, stack: Stack, slots: int, capacity: int, memory: Memory) -> None:
-        self._stack, self._memory = stack, memory
+        self._stack = stack
         axis = stack.shape.index(LENGTH)
         block = prod(int(size) for size in stack.shape[axis + 1 :])
         if capacity * block * np.dtype(stack.dtype).itemsize % ALIASING_BYTES == 0:
@@ -123,12 +126,8 @@ class AppendStates:
     def admit(self, first: int, num_rows: int, span: int, layout: Layout) -> None:
         """Nothing: what an earlier row left beyond a row's own length is never read."""
 
-    def move(self, source: int, target: int, used: Used, layout: Layout) -> None:
-        self.copy_positions(source, target, slice(used.target_tokens))
-
-    def copy_positions(self, source: int, target: int, positions: slice) -> None:
-        part = (*self._before, positions)
-        self._memory.copy(self._buffer[:, target][part], self._buffer[:, source][part])
+    def part(self, row: int, positions: slice, num_source_tokens: int, layout: Layout) -> Array:
+        return self._buffer[:, row][(*self._before, positions)]
 
 
 class ReplaceStates:
@@ -158,9 +157,8 @@ class ReplaceStates:
         else:
             self._memory.copy(rows, self._scratch[:, :num_rows])
 
-    def move(self, source: int, target: int, used: Used, layout: Layout) -> None:
-        buffer = self._buffers[layout.parity]
-        self._memory.copy(buffer[:, target], buffer[:, source])
+    def part(self, row: int, positions: slice, num_source_tokens: int, layout: Layout) -> Array:
+        return self._buffers[layout.parity][:, row]
 
     def settle(self, row: int, layout: Layout) -> None:
         """Make what a run over this row alone has written what the next run reads."""
@@ -189,8 +187,8 @@ class ConstantStates:
         rows = self._buffer[:, first : first + num_rows]
         self._memory.copy(rows, self._scratch[:, :num_rows])
 
-    def move(self, source: int, target: int, used: Used, layout: Layout) -> None:
-        self._memory.copy(self._buffer[:, target], self._buffer[:, source])
+    def part(self, row: int, positions: slice, num_source_tokens: int, layout: Layout) -> Array:
+        return self._buffer[:, row]
 
 
 class SourceStates:
@@ -223,10 +221,8 @@ class SourceStates:
         part = (slice(None), *self._before, slice(span))
         self._memory.copy(rows[part], self._shaped(self._scratch, num_rows, span))
 
-    def move(self, source: int, target: int, used: Used, layout: Layout) -> None:
-        rows = self._rows(layout)
-        part = (*self._before, slice(used.source_tokens))
-        self._memory.copy(rows[:, target][part], rows[:, source][part])
+    def part(self, row: int, positions: slice, num_source_tokens: int, layout: Layout) -> Array:
+        return self._rows(layout)[:, row][(*self._before, slice(num_source_tokens))]
 
     def restride(self, num_rows: int, old: Layout, new: Layout) -> None:
         part = (slice(None), *self._before, slice(min(old.span, new.span)))
@@ -262,6 +258,7 @@ class StateStore:
         self, manifest: Manifest, slots: int, max_encode_tokens: int, memory: Memory
     ) -> None:
         self.layout = Layout(span=SPAN_STEP, side=0, parity=0)
+        self._memory = memory
         encode = manifest.graphs.get("encode")
         encoded = {spec.name for spec in encode.outputs} if encode else set()
         longest = max_span(manifest)
@@ -304,19 +301,32 @@ class StateStore:
         for states in self._all:
             states.admit(first, num_rows, span, self.layout)
 
+    def parts(self, row: int, positions: slice, num_source_tokens: int) -> list[Array]:
+        """Views of what a row holds, see `States.part`, in an order that never changes."""
+        parts = (positions, num_source_tokens, self.layout)
+        return [states.part(row, *parts) for states in self._all]
+
+    def restore(
+        self, row: int, positions: slice, num_source_tokens: int, saved: Sequence[Array]
+    ) -> None:
+        """Fill a row with copies of what `parts` gave of some row."""
+        parts = self.parts(row, positions, num_source_tokens)
+        for part, content in zip(parts, saved, strict=True):
+            self._memory.copy(part, content)
+
     def move(self, source: int, target: int, used: Used) -> None:
         """Copy a row's states, whole, over those of another row."""
-        for states in self._all:
-            states.move(source, target, used, self.layout)
+        extent = (slice(used.target_tokens), used.source_tokens)
+        self.restore(target, *extent, self.parts(source, *extent))
 
     def move_suffix(self, source: int, target: int, num_shared: int, used: Used) -> None:
         """The same between rows of one source whose first `num_shared` positions are equal: those
         and the constant states stay where they are.
         """
-        for appended in self._appended:
-            appended.copy_positions(source, target, slice(num_shared, used.target_tokens))
-        for replaced in self._replaced:
-            replaced.move(source, target, used, self.layout)
+        extent = (slice(num_shared, used.target_tokens), 0, self.layout)
+        changing: list[States] = [*self._appended, *self._replaced]
+        for states in changing:
+            self._memory.copy(states.part(target, *extent), states.part(source, *extent))
 
     def flip(self) -> None:
         """The whole batch has taken a step: what was written is what is read next."""

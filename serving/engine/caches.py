@@ -1,0 +1,55 @@
+"""What is kept so that it need not be computed again, within a bound of bytes.
+
+Copies of states, made in host memory. On device cuda caches are off: a copy would have to lie in
+device memory, which is never given back (`CudaMemory.zeros`), so it could not be bounded.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+
+from serving.engine.memory import Array
+
+
+class StateCache:
+    """Copies of states by the tokens they come from; those used last are kept.
+
+    Tokens are compared whole: equal hashes alone are no hit. What is kept must depend on nothing
+    but them, so that a hit gives the bytes of a miss.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._num_bytes = 0
+        self._kept: OrderedDict[bytes, list[Array]] = OrderedDict()
+
+    @property
+    def is_on(self) -> bool:
+        return self._max_bytes > 0
+
+    def get(self, token_ids: Sequence[int]) -> list[Array] | None:
+        key = _key(token_ids)
+        parts = self._kept.get(key)
+        if parts is not None:
+            self._kept.move_to_end(key)
+        return parts
+
+    def put(self, token_ids: Sequence[int], parts: Sequence[Array]) -> None:
+        """Keep copies of these parts, if they fit."""
+        key = _key(token_ids)
+        num_bytes = _num_bytes(key, parts)
+        if num_bytes > self._max_bytes or key in self._kept:
+            return
+        while self._num_bytes + num_bytes > self._max_bytes:
+            self._num_bytes -= _num_bytes(*self._kept.popitem(last=False))
+        self._kept[key] = [part.copy() for part in parts]
+        self._num_bytes += num_bytes
+
+
+def _key(token_ids: Sequence[int]) -> bytes:
+    return np.array(token_ids, np.int32).tobytes()
+
+
+def _num_bytes(key: bytes, parts: Sequence[Array]) -> int:
+    return len(key) + sum(part.nbytes for part in parts)
