@@ -2,7 +2,7 @@
 beam. It decides; rows and states are moved by `beams.py`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -50,6 +50,10 @@ class BeamGroup:
         self._num_told = 0
 
     @property
+    def has_terms(self) -> bool:
+        return bool(self.generation.request.required)
+
+    @property
     def num_candidates(self) -> int:
         """How many tokens of one beam can matter: those that all beams go on with, and stops."""
         return self.num_beams + len(self.generation.stop_ids)
@@ -64,7 +68,7 @@ class BeamGroup:
         beam.node = Node(event, beam.node)
 
     def choose(
-        self, candidates: Sequence[Candidate], num_tokens: int, tell: Tell
+        self, candidates: Iterable[Candidate], num_tokens: int, tell: Tell
     ) -> list[Candidate]:
         """Those that go on, best first; none when the search is done. candidates: best first.
 

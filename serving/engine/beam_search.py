@@ -5,9 +5,10 @@ into the row of a beam that does not go on, or into a new one, and only those po
 that the two rows do not have in common.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 
 import numpy as np
 
@@ -73,7 +74,7 @@ class BeamSearch:
         elif generation.request.streams:
             step.decoded.tokens += group.certain_tokens()
 
-    def _advance(self, group: BeamGroup, candidates: Sequence[Candidate], step: Step) -> None:
+    def _advance(self, group: BeamGroup, candidates: Iterable[Candidate], step: Step) -> None:
         num_tokens = int(self._batch.num_generated[group.beams[0].row]) + 1
         going_on = group.choose(candidates, num_tokens, partial(self._tell, step.scores))
         if not going_on:
@@ -130,39 +131,41 @@ class BeamSearch:
         ]
 
 
-def candidates_of(groups: Sequence[BeamGroup], scores: Scores) -> Iterator[list[Candidate]]:
+def candidates_of(groups: Sequence[BeamGroup], scores: Scores) -> Iterator[Iterable[Candidate]]:
     """For each group the continuations that can matter, best first. The groups' `num_candidates`
     are one number.
     """
     sizes = [len(group.beams) for group in groups]
     beams = [beam for group in groups for beam in group.beams]
-    rows = np.array([beam.row for beam in beams])
-    values, ids = best_tokens(scores, rows, groups[0].num_candidates)
-    count = values.shape[1]
-    totals = np.full((len(groups), max(sizes), count), NO_TOKEN)
-    tokens = np.zeros(totals.shape, np.int64)
-    group_of = np.repeat(np.arange(len(groups)), sizes)
-    place = np.concatenate([np.arange(size) for size in sizes])
-    totals[group_of, place] = values + np.array([beam.logprob for beam in beams])[:, None]
-    tokens[group_of, place] = ids
+    values, ids = best_tokens(
+        scores, np.array([beam.row for beam in beams]), groups[0].num_candidates
+    )
+    values += np.array([beam.logprob for beam in beams])[:, None]
+    shape = (len(groups), max(sizes), values.shape[1])
+    totals, tokens = np.full(shape, NO_TOKEN), np.zeros(shape, np.int64)
+    is_there = np.arange(shape[1]) < np.array(sizes)[:, None]
+    totals[is_there], tokens[is_there] = values, ids
     flat = totals.reshape(len(groups), -1)
     order = np.argsort(-flat, axis=1, kind="stable")
     columns = (
         np.take_along_axis(flat, order, axis=1).tolist(),
-        (order // count).tolist(),
+        (order // shape[2]).tolist(),
         np.take_along_axis(tokens.reshape(flat.shape), order, axis=1).tolist(),
     )
     for group, *row in zip(groups, *columns, strict=True):
-        candidates = list(map(Candidate, *row))
-        yield _with_wanted(group, [each for each in candidates if each[0] > NO_TOKEN], scores)
+        candidates = takewhile(_may_come, map(Candidate, *row))
+        yield _with_terms(group, list(candidates), scores) if group.has_terms else candidates
 
 
-def _with_wanted(group: BeamGroup, candidates: list[Candidate], scores: Scores) -> list[Candidate]:
+def _may_come(candidate: Candidate) -> bool:
+    return candidate.logprob > NO_TOKEN
+
+
+def _with_terms(group: BeamGroup, candidates: list[Candidate], scores: Scores) -> list[Candidate]:
+    """Also those that bring a required term further, though they are none of the best."""
     there = {(each.parent, each.token_id) for each in candidates}
-    more = []
     for parent, beam in enumerate(group.beams):
         ids = [each for each in group.wanted(beam) if (parent, each) not in there]
         for token_id, value in zip(ids, values_of(scores, beam.row, ids), strict=True):
-            if value > NO_TOKEN:
-                more.append(Candidate(beam.logprob + value, parent, token_id))
-    return sorted(candidates + more, key=lambda each: -each.logprob) if more else candidates
+            candidates.append(Candidate(beam.logprob + value, parent, token_id))
+    return sorted(filter(_may_come, candidates), key=lambda each: -each.logprob)

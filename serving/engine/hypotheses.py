@@ -70,12 +70,13 @@ class Pool:
     def __init__(self, params: BeamParams, max_new_tokens: int) -> None:
         self._params = params
         self._max_new_tokens = max_new_tokens
+        self._num_enough = params.num_enough
         self._size = max(params.num_enough, params.num_hypotheses)
         self.ended: list[Ended] = []
 
     @property
     def is_full(self) -> bool:
-        return len(self.ended) >= self._params.num_enough
+        return len(self.ended) >= self._num_enough
 
     def add(
         self,

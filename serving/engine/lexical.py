@@ -4,7 +4,7 @@ Dynamic beam allocation (Post and Vilar 2018): beams are ranked within banks, by
 the terms they have met, and the banks share the beam. A hypothesis may end once it has met all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -64,7 +64,7 @@ class LexicalGroup(BeamGroup):
         return self._progress(beam.node).next_ids
 
     def choose(
-        self, candidates: Sequence[Candidate], num_tokens: int, tell: Tell
+        self, candidates: Iterable[Candidate], num_tokens: int, tell: Tell
     ) -> list[Candidate]:
         is_last = num_tokens == self.generation.max_new_tokens
         banks: dict[int, list[Candidate]] = {}
