@@ -55,7 +55,8 @@ class Grammars:
         try:
             grammar = LLMatcher.grammar_from_json_schema(text, overrides=JSON_OPTIONS)
         except ValueError as error:
-            raise RequestError(field, text, f"does not compile: {error}") from None
+            message = f"does not compile: {_one_line(str(error))}"
+            raise RequestError(field, text, message) from None
         return self._compile(grammar, text, stop_ids, field)
 
     def json_object(self, stop_ids: Iterable[int] = (), field: str = "json") -> Constraint:

@@ -1,0 +1,93 @@
+"""Edits the scores of rows whose requests ask for it; other rows, and steps without any, pay
+nothing.
+
+What a row becomes depends on that row alone. First its scores change (see `changes`), then tokens
+are banned: nothing brings a banned token back, so the order of bans is of no consequence.
+"""
+
+import numpy as np
+
+from serving.engine.generation import Generation
+from serving.engine.memory import Array
+from serving.engine.processing.changes import Changes, change
+from serving.engine.processing.row import RowProcessors, row_processors
+from serving.engine.search import Edited, Scores
+
+
+class Processors:
+    """Follows the rows. A token given in advance counts as prompt, from the beginning on."""
+
+    def __init__(self, slots: int, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._rows: dict[int, RowProcessors] = {}
+        self._logp = np.zeros((slots, vocab_size), np.float32)
+        self._mask = np.zeros(vocab_size, bool)
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self._rows)
+
+    def admit(self, row: int, generation: Generation) -> None:
+        self._put(row, row_processors(generation, self._vocab_size))
+
+    def copy(self, source: int, target: int) -> None:
+        processors = self._rows.get(source)
+        self._put(target, processors and processors.fork())
+
+    def move(self, source: int, target: int) -> None:
+        self._put(target, self._rows.get(source))
+
+    def forget(self, row: int) -> None:
+        self._rows.pop(row, None)
+
+    def advance(self, token_ids: Array, is_forced: Array) -> None:
+        """Every row has one more token; i64 [rows], bool [rows]."""
+        for row, processors in self._rows.items():
+            if not is_forced[row]:
+                processors.accept(int(token_ids[row]))
+
+    def edit(self, scores: Scores) -> None:
+        """Set `scores.edited` if a row has anything to edit at this step."""
+        changing = [(row, each.changes) for row, each in self._rows.items() if each.changes]
+        banning = [(row, ids) for row, each in self._rows.items() for ids in each.banned()]
+        matching = [(row, matcher) for row, each in self._rows.items() for matcher in each.matchers]
+        rows = {row for row, _ in (*changing, *banning, *matching)}
+        if not rows:
+            return
+        scores.edited = edited = self._begin(scores.logp, rows)
+        if changing:
+            _change(edited, scores.log_normaliser, changing)
+        if banning:
+            _ban(edited, banning)
+        for row, matcher in matching:  # dense: a grammar's mask is a vocabulary wide
+            matcher.allowed(self._mask)
+            np.copyto(edited.logp[row], -np.inf, where=~self._mask)
+            edited.is_dead[row] = np.isneginf(edited.logp[row].max())
+
+    def _put(self, row: int, processors: RowProcessors | None) -> None:
+        if processors is None:
+            self._rows.pop(row, None)
+        else:
+            self._rows[row] = processors
+
+    def _begin(self, logp: Array, rows: set[int]) -> Edited:
+        num_rows = len(logp)
+        for row in rows:
+            self._logp[row] = logp[row]
+        is_edited, is_raised, is_dead = np.zeros((3, num_rows), bool)
+        is_edited[list(rows)] = True
+        return Edited(is_edited, is_raised, is_dead, self._logp[:num_rows])
+
+
+def _change(edited: Edited, log_normaliser: Array, changes: list[tuple[int, Changes]]) -> None:
+    changed = change(edited.logp, log_normaliser, changes)
+    edited.logp[changed.rows, changed.token_ids] = changed.after
+    edited.is_raised[changed.rows[changed.after > changed.before]] = True
+
+
+def _ban(edited: Edited, bans: list[tuple[int, Array]]) -> None:
+    rows = np.repeat([row for row, _ in bans], [len(token_ids) for _, token_ids in bans])
+    edited.logp[rows, np.concatenate([token_ids for _, token_ids in bans])] = -np.inf
+    num_rows, vocab_size = edited.logp.shape
+    for row in np.flatnonzero(np.bincount(rows, minlength=num_rows) >= vocab_size):
+        edited.is_dead[row] = np.isneginf(edited.logp[row].max())
