@@ -29,6 +29,7 @@ class Batch:
         self.max_generated = np.zeros(slots, np.int64)
         self.is_beam = np.zeros(slots, bool)
         self.has_own_stops = np.zeros(slots, bool)
+        self.needs_attention = np.zeros(slots, bool)
         self._columns: tuple[Array, ...] = (
             self.ids,
             self.past_lengths,
@@ -39,6 +40,7 @@ class Batch:
             self.max_generated,
             self.is_beam,
             self.has_own_stops,
+            self.needs_attention,
         )
 
     @property
@@ -64,6 +66,7 @@ class Batch:
         self.max_generated[row] = generation.max_new_tokens
         self.is_beam[row] = generation.request.beam is not None
         self.has_own_stops[row] = generation.has_own_stops
+        self.needs_attention[row] = generation.needs_attention
         self.generations.append(generation)
         return row
 

@@ -93,7 +93,7 @@ class BeamGroup:
         """Without those that cannot end better than what has ended: their rows are free."""
         if not going_on or self._pool.is_final(going_on[0].logprob, num_tokens):
             return []
-        if not self._may_prune:
+        if not (self._may_prune and self._pool.is_full):
             return going_on
         return [each for each in going_on if self._pool.can_improve(each.logprob, num_tokens)]
 

@@ -95,7 +95,8 @@ class BeamSearch:
     def _place(self, group: BeamGroup, going_on: list[Candidate], step: Step) -> None:
         """Give every beam that goes on a row which stands where its parent stands."""
         parents = group.beams
-        spare = sorted({*range(len(parents))} - {each.parent for each in going_on})
+        going_parents = {each.parent for each in going_on}
+        spare = [place for place in range(len(parents)) if place not in going_parents]
         has_stayed: set[int] = set()
         beams = []
         for candidate in going_on:

@@ -19,6 +19,7 @@ from serving.engine.beams import Beams
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation, RequestRules
 from serving.engine.measures import EngineStats, StepReport
+from serving.engine.processing.processors import Processors
 from serving.engine.reporting import Decoded, Reporter
 from serving.engine.rows import Rows
 from serving.engine.runner import Graphs, Runner
@@ -48,8 +49,9 @@ class Engine:
         graphs = graphs or open_graphs(bundle, self.config)
         self._runner = Runner(manifest, graphs, self._batch, self.config)
         self._sampling = Sampling(slots, manifest.vocab_size, manifest.limits.max_target_tokens)
+        self._processors = Processors(slots, manifest.vocab_size)
         self._beams = Beams(slots)
-        followers = (self._sampling, self._beams)
+        followers = (self._sampling, self._processors, self._beams)
         self._rows = Rows(self._batch, self._runner.states, followers)
         self._admission = Admission(self.config, self._batch, self._runner, self._rows, self._fail)
         self._reporter = Reporter(manifest, self._batch)
@@ -110,18 +112,24 @@ class Engine:
 
     def _run(self) -> Scores:
         started = time.perf_counter()
-        scores = self._runner.step(self._batch.num_rows)
-        self.report.decoded(self._batch.num_rows, started)
+        rows = self._batch.num_rows
+        wants_attention = bool(self._batch.needs_attention[:rows].any())
+        scores = self._runner.step(rows, wants_attention)
+        self.report.decoded(rows, started)
         return scores
 
     def _decode(self, scores: Scores) -> Decoded:
         """Decide every row's next token, and let the rows take it."""
+        if self._processors.is_active:
+            self._processors.edit(scores)
         choices = self._sampling.choose(scores, self._batch.num_generated[: scores.num_rows])
         self._take_known(choices, scores)
         decoded = self._reporter.report(choices, scores)
         token_ids = choices.token_ids
         if self._beams.groups:
             token_ids = self._beam_search.choose(scores, choices, decoded)
+        if self._processors.is_active:
+            self._processors.advance(token_ids, self._batch.num_known[: len(token_ids)] > 0)
         self._batch.advance(token_ids)
         return decoded
 

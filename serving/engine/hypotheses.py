@@ -108,12 +108,12 @@ class Pool:
         return self._score(best_logprob, num_tokens) <= self.ended[-1].score
 
     def can_improve(self, logprob: float, num_tokens: int) -> bool:
-        """Whether a beam may still end better than the worst that is kept, if no token adds to its
-        score.
+        """Whether a beam may still end better than the worst that a full pool keeps, if no token
+        adds to its score.
         """
         longest = self._params.length_penalty > 0
         length = self._max_new_tokens if longest else num_tokens
-        return not self.is_full or self._score(logprob, length) > self.ended[-1].score
+        return self._score(logprob, length) > self.ended[-1].score
 
     def _score(self, logprob: float, num_tokens: int) -> float:
         return float(logprob / max(num_tokens, 1) ** self._params.length_penalty)
