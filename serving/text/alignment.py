@@ -1,0 +1,112 @@
+"""Which words of a source the words of its translation look at: from tokens to words and links.
+
+Attention comes as one row per target token over all source tokens. Tokens are the bytes that they
+stand for; special tokens stand for none, lie nowhere in the text, and what attends to them is left
+out. It knows text and numbers only, no model.
+"""
+
+import codecs
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# As str.split and Pharaoh's format count words; who wants punctuation apart sends it apart.
+WORD = re.compile(r"\S+")
+
+
+class Span(NamedTuple):
+    """Characters [start, end) of a text."""
+
+    start: int
+    end: int
+
+
+class Link(NamedTuple):
+    """The source word and the target word of a link, counted from 0."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedText:
+    """A text and where each of its tokens lies in it. Tokens that share a character all hold it;
+    those without bytes are empty.
+    """
+
+    text: str
+    spans: tuple[Span, ...]
+
+    @classmethod
+    def of(cls, pieces: Iterable[bytes]) -> "TokenizedText":
+        """The text is what the tokenizer decodes them to: U+FFFD for what is no UTF-8."""
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        text, spans = "", []
+        for piece in pieces:
+            start = len(text)
+            text += decoder.decode(piece)
+            is_cut = bool(piece) and bool(decoder.getstate()[0])
+            spans.append(Span(start, len(text) + is_cut))
+        return cls(text + decoder.decode(b"", final=True), tuple(spans))
+
+
+def words_of(text: str, pattern: re.Pattern[str] = WORD) -> list[Span]:
+    """Where the words lie; by default word i is ``text.split()[i]``."""
+    return [Span(*match.span()) for match in pattern.finditer(text)]
+
+
+def word_attention(
+    attention: Array,
+    target: TokenizedText,
+    source: TokenizedText,
+    target_words: Sequence[Span] | None = None,
+    source_words: Sequence[Span] | None = None,
+) -> Array:
+    """attention [target tokens, source tokens] -> f64 [target words, source words]: the sum over a
+    source word's tokens, the mean over a target word's.
+
+    A token that reaches into several words belongs to each by its share of characters.
+    """
+    target_words = words_of(target.text) if target_words is None else target_words
+    source_words = words_of(source.text) if source_words is None else source_words
+    rows = _shares(target_words, target.spans)
+    rows /= np.maximum(rows.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+    matrix: Array = rows @ over_source_words(attention, source, source_words)
+    return matrix
+
+
+def over_source_words(attention: Array, source: TokenizedText, words: Sequence[Span]) -> Array:
+    """attention [target tokens, source tokens] -> f64 [target tokens, source words]"""
+    summed: Array = attention.astype(np.float64) @ _shares(words, source.spans).T
+    return summed
+
+
+def links(matrix: Array) -> list[Link]:
+    """Each target word with the source word it attends to most, the first of equals; none for a
+    target word that attends to no word at all. By source word, then by target word.
+    """
+    if not matrix.size:
+        return []
+    best = matrix.argmax(axis=1).tolist()
+    attends = (matrix.max(axis=1) > 0).tolist()
+    return sorted(Link(best[i], i) for i in range(len(matrix)) if attends[i])
+
+
+def pharaoh(links: Iterable[Link]) -> str:
+    """``0-0 1-2``: source and target word of each link, as fast_align and Moses have them."""
+    return " ".join(f"{link.source}-{link.target}" for link in links)
+
+
+def _shares(words: Sequence[Span], tokens: Sequence[Span]) -> Array:
+    """How much of each token lies in each word, of what lies in any: [words, tokens], f64."""
+    word, token = (np.array(spans, np.int64).reshape(-1, 2) for spans in (words, tokens))
+    starts = np.maximum(word[:, None, 0], token[None, :, 0])
+    ends = np.minimum(word[:, None, 1], token[None, :, 1])
+    common = np.maximum(ends - starts, 0).astype(np.float64)
+    shares: Array = common / np.maximum(common.sum(axis=0), 1)
+    return shares
