@@ -11,6 +11,8 @@ import numpy as np
 
 from serving.engine.memory import Array
 
+TokenIds = Sequence[int] | Array
+
 
 class StateCache:
     """Copies of states by the tokens they come from; those used last are kept.
@@ -28,14 +30,14 @@ class StateCache:
     def is_on(self) -> bool:
         return self._max_bytes > 0
 
-    def get(self, token_ids: Sequence[int]) -> list[Array] | None:
+    def get(self, token_ids: TokenIds) -> list[Array] | None:
         key = _key(token_ids)
         parts = self._kept.get(key)
         if parts is not None:
             self._kept.move_to_end(key)
         return parts
 
-    def put(self, token_ids: Sequence[int], parts: Sequence[Array]) -> None:
+    def put(self, token_ids: TokenIds, parts: Sequence[Array]) -> None:
         """Keep copies of these parts, if they fit."""
         key = _key(token_ids)
         num_bytes = _num_bytes(key, parts)
@@ -47,8 +49,8 @@ class StateCache:
         self._num_bytes += num_bytes
 
 
-def _key(token_ids: Sequence[int]) -> bytes:
-    return np.array(token_ids, np.int32).tobytes()
+def _key(token_ids: TokenIds) -> bytes:
+    return np.asarray(token_ids, np.int32).tobytes()
 
 
 def _num_bytes(key: bytes, parts: Sequence[Array]) -> int:

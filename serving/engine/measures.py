@@ -44,22 +44,26 @@ class StepReport:
     num_expired: int = 0
     num_reorders: int = 0
 
-    def encoded(self, group: list[Generation], span: int, started: float) -> None:
-        self.queue_seconds += [started - generation.submitted_at for generation in group]
-        self.num_source_tokens += sum(generation.num_source_tokens for generation in group)
-        self.num_padded_tokens += span * len(group)
-        if span:
-            self._add_seconds("encode", started)
+    def joined(self, generations: list[Generation], now: float) -> None:
+        self.queue_seconds += [now - generation.submitted_at for generation in generations]
 
-    def prefilled(self, generation: Generation, started: float) -> None:
-        self.num_prefilled_tokens += len(generation.prompt_ids) - 1
-        self._add_seconds("prefill", started)
+    def encoded(self, new: list[Generation], known: list[Generation], span: int) -> None:
+        """Sources that were encoded, padded to `span`, and those that need not be."""
+        self.num_source_tokens += sum(generation.num_source_tokens for generation in new)
+        self.num_padded_tokens += span * len(new)
+        if span:
+            self.num_encoder_misses += len(new)
+            self.num_encoder_hits += len(known)
+
+    def prefilled(self, num_tokens: int, started: float) -> None:
+        self.num_prefilled_tokens += num_tokens
+        self.add_seconds("prefill", started)
 
     def decoded(self, num_rows: int, started: float) -> None:
         self.num_rows = num_rows
-        self._add_seconds("decode", started)
+        self.add_seconds("decode", started)
 
-    def _add_seconds(self, phase: str, started: float) -> None:
+    def add_seconds(self, phase: str, started: float) -> None:
         elapsed = time.perf_counter() - started
         self.phase_seconds[phase] = self.phase_seconds.get(phase, 0.0) + elapsed
 

@@ -20,6 +20,7 @@ from serving.engine.search import Scores
 from serving.engine.states import Layout, StateStore, max_span
 
 Run = Callable[[], None]
+NUM_STAGING_ROWS = 2  # for a prompt in progress, and for a more urgent one that comes meanwhile
 
 
 class Graph(Protocol):
@@ -44,22 +45,23 @@ class Runner:
     def __init__(
         self, manifest: Manifest, graphs: Graphs, batch: Batch, config: EngineConfig
     ) -> None:
-        self.states = StateStore(manifest, batch.slots, config.max_encode_tokens, graphs.memory)
+        step = manifest.graphs["step"]
+        self._input_names = {spec.name for spec in step.inputs}
+        ids = next(spec for spec in step.inputs if spec.name == "ids")
+        self.can_prefill = ids.shape[1] != 1 and graphs.encode is None
+        num_rows = batch.slots + (NUM_STAGING_ROWS if self.can_prefill else 0)
+        self.staging_rows = range(batch.slots, num_rows)
+        self.states = StateStore(manifest, num_rows, config.max_encode_tokens, graphs.memory)
         self._batch = batch
         self._encoder = Encoder(manifest, graphs.encode, self.states) if graphs.encode else None
         self._step = graphs.step
         attention = graphs.attention
         self._attention = AttentionStep(manifest, attention, batch.slots) if attention else None
-        step = manifest.graphs["step"]
-        self._input_names = {spec.name for spec in step.inputs}
-        ids = next(spec for spec in step.inputs if spec.name == "ids")
-        self.can_prefill = ids.shape[1] != 1
-        self._chunk = config.prefill_chunk
         self._scores = Scores(
-            logp=np.zeros((batch.slots, manifest.vocab_size), np.float32),
-            top_logp=np.zeros((batch.slots, manifest.window), np.float32),
-            top_ids=np.zeros((batch.slots, manifest.window), np.int64),
-            log_normaliser=np.zeros(batch.slots, np.float32),
+            logp=np.zeros((num_rows, manifest.vocab_size), np.float32),
+            top_logp=np.zeros((num_rows, manifest.window), np.float32),
+            top_ids=np.zeros((num_rows, manifest.window), np.int64),
+            log_normaliser=np.zeros(num_rows, np.float32),
         )
         self._bound: dict[tuple[int, Layout, bool], Run] = {}
 
@@ -71,21 +73,16 @@ class Runner:
             self._encoder.run([source or () for source in sources], span)
         self.states.admit(first_row, len(sources), span)
 
-    def prefill(self, row: int, token_ids: Sequence[int]) -> None:
-        """Run tokens through one row's states, in chunks; only where the graph `can_prefill`."""
-        for start in range(0, len(token_ids), self._chunk):
-            self._prefill_chunk(row, start, token_ids[start : start + self._chunk])
-            self.states.settle(row)
-
-    def _prefill_chunk(self, row: int, num_past: int, token_ids: Sequence[int]) -> None:
+    def prefill(self, row: int, num_past: int, token_ids: Array) -> None:
+        """Run tokens (i64) through the states of a staging row, which hold `num_past` already."""
         lengths = np.array([num_past, num_past + len(token_ids)], np.int32)
         inputs: dict[str, Array] = {
-            "ids": np.array([token_ids], np.int64),
+            "ids": token_ids[None],
             "past_lengths": lengths[:1],
             "total_lengths": lengths[1:],
-            "source_lengths": self._batch.source_lengths[row : row + 1],
         }
         self._bind(row, row + 1, inputs, self._scores.of(slice(row, row + 1)))()
+        self.states.settle(row)
 
     def step(self, num_rows: int, wants_attention: bool = False) -> Scores:
         """One more token for the rows [0, num_rows). The next step overwrites the scores.

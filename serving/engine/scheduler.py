@@ -1,61 +1,61 @@
-"""Who comes in next: the waiting queue and the budgets of one step.
+"""Who comes in next: those that wait, and how many sources one step takes.
 
-First come, first served: nobody is overtaken. A step admits as many as the free rows and the token
-budgets allow, and at least one, so a new request waits for at most the step that is running while
-there is room.
+The lowest `priority` comes first, and among equals who came first. Nobody overtakes the first one,
+even if that one waits for more rows than the next would need; nor does waiting raise a priority:
+while urgent requests fill every slot, the others wait.
 """
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
+from serving.engine.queues import KeyedQueue
 from serving.engine.states import round_span
 from serving.errors import Overloaded
 
+Fail = Callable[[list[Generation], Exception], None]  # told of those that cannot come in, and why
 
-class Scheduler:
+
+class Waiting:
+    """The queue of accepted generations without a slot; it is bounded."""
+
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
-        self._waiting: deque[Generation] = deque()
+        self._queue = KeyedQueue()
+
+    def __len__(self) -> int:
+        return len(self._queue)
 
     @property
-    def num_waiting(self) -> int:
-        return len(self._waiting)
+    def first(self) -> Generation | None:
+        return self._queue.first()
 
     def add(self, generations: list[Generation], num_free: int) -> None:
         """All or none. Requests that free rows can take do not count as waiting."""
-        if len(self._waiting) + len(generations) > self._config.max_waiting + num_free:
-            raise Overloaded(len(self._waiting))
-        self._waiting.extend(generations)
+        if len(self._queue) + len(generations) > self._config.max_waiting + num_free:
+            raise Overloaded(len(self._queue))
+        for generation in generations:
+            self._queue.add(generation.request.priority, generation)
 
     def remove(self, generation: Generation) -> bool:
         """Whether it was waiting."""
-        try:
-            self._waiting.remove(generation)
-        except ValueError:
-            return False
-        return True
+        return self._queue.remove(generation)
 
-    def admit(self, num_free: int) -> list[Generation]:
-        """Take from the queue those that join the batch before the next step."""
-        admitted: list[Generation] = []
-        encode_tokens = prefill_tokens = 0
-        while self._waiting:
-            candidate = self._waiting[0]
+    def take_sources(self, num_free: int) -> list[Generation]:
+        """Take those whose sources are encoded before the next step: as many as free rows and the
+        budget allow, and at least one while there are rows.
+        """
+        taken: list[Generation] = []
+        num_tokens = 0
+        while (candidate := self._queue.first()) is not None:
             num_free -= candidate.request.num_rows
-            if num_free < 0:
+            num_tokens += encode_span(candidate)
+            if num_free < 0 or (taken and num_tokens > self._config.max_encode_tokens):
                 break
-            encode_tokens += encode_span(candidate)
-            prefill_tokens += len(candidate.prompt_ids) - 1
-            if admitted and (
-                encode_tokens > self._config.max_encode_tokens
-                or prefill_tokens > self._config.max_prefill_tokens
-            ):
-                break
-            admitted.append(self._waiting.popleft())
-        return admitted
+            self._queue.remove(candidate)
+            taken.append(candidate)
+        return taken
 
 
 def encode_span(generation: Generation) -> int:

@@ -339,6 +339,11 @@ class StateStore:
         for states in self._replaced:
             states.settle(row, self.layout)
 
+    def catch_up(self, row: int, layout: Layout) -> None:
+        """Keep what a row held in `layout`, when it was not among those that stepped since."""
+        if layout.parity != self.layout.parity:
+            self.settle(row)
+
     def fit_span(self, num_source_tokens: int, num_rows: int) -> None:
         """Give the first `num_rows` rows a span for the longest source; shrink when it pays."""
         span, old = round_span(num_source_tokens), self.layout

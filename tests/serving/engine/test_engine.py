@@ -238,7 +238,7 @@ def test_a_step_encodes_no_more_than_its_budget() -> None:
     script = Script()
     engine = toy_engine(script, max_encode_tokens=40)
     for i in range(5):
-        engine.submit(GenerationRequest(str(i), (5,)))
+        engine.submit(GenerationRequest(str(i), (5 + i,)))
     engine.step()
     assert engine.stats().num_rows == 2
     assert engine.stats().num_waiting == 3

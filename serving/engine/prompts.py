@@ -1,0 +1,157 @@
+"""How prompts come in: prefilled in chunks beside the rows that decode, then moved behind them.
+
+A prompt in progress has a staging row, in the state store behind the slots, and the slots it will
+need are reserved. Chunks lie on a fixed grid from position 0, so what a prompt computes depends on
+its tokens alone: not on load, budgets or what the cache holds.
+"""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from serving.engine.batch import Batch
+from serving.engine.caches import StateCache
+from serving.engine.config import EngineConfig
+from serving.engine.generation import Generation
+from serving.engine.measures import StepReport
+from serving.engine.memory import Array
+from serving.engine.rows import Rows
+from serving.engine.runner import Runner
+from serving.engine.scheduler import Fail, Waiting
+from serving.engine.states import Layout, Used
+
+
+@dataclass(slots=True, eq=False)
+class Staged:
+    """A prompt in progress.
+
+    row: its staging row. token_ids: i64, what is prefilled: all of the prompt but its last token.
+    num_done: how many of them the row's states hold, as of `layout`.
+    """
+
+    generation: Generation
+    row: int
+    token_ids: Array
+    num_done: int
+    layout: Layout
+
+    @property
+    def is_done(self) -> bool:
+        return self.num_done == len(self.token_ids)
+
+    def next_positions(self, chunk: int) -> slice:
+        return slice(self.num_done, min(self.num_done + chunk, len(self.token_ids)))
+
+
+class PromptIntake:
+    """For graphs that take many tokens at once and know no source."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        waiting: Waiting,
+        batch: Batch,
+        runner: Runner,
+        rows: Rows,
+        fail: Fail,
+    ) -> None:
+        self._waiting, self._batch, self._rows, self._fail = waiting, batch, rows, fail
+        self._runner, self._states = runner, runner.states
+        self._chunk, self._max_step_tokens = config.prefill_chunk, config.max_step_tokens
+        self._cache = StateCache(config.prefix_cache_bytes if config.device == "cpu" else 0)
+        self._staged: list[Staged] = []  # the most urgent first
+        self._free_rows = list(runner.staging_rows)
+
+    @property
+    def underway(self) -> list[Generation]:
+        return [staged.generation for staged in self._staged]
+
+    def remove(self, generation: Generation) -> bool:
+        for staged in self._staged:
+            if staged.generation is generation:
+                self._unstage(staged)
+                return True
+        return False
+
+    def admit(self, report: StepReport) -> None:
+        """Prefill what the step's budget leaves beside the rows that decode, but at least one
+        chunk. What the cache holds costs nothing.
+        """
+        num_left = self._max_step_tokens - self._batch.num_rows
+        has_run = False
+        while (staged := self._most_urgent(report)) is not None:
+            self._restore(staged, report)
+            if staged.is_done:
+                self._enter(staged)
+                num_left -= 1
+                continue
+            positions = staged.next_positions(self._chunk)
+            num_left -= positions.stop - positions.start
+            if has_run and num_left < 0:
+                break
+            self._run(staged, positions, report)
+            has_run = True
+
+    def _most_urgent(self, report: StepReport) -> Staged | None:
+        """Who is next. A more urgent newcomer goes first while there is a staging row for it."""
+        first = self._waiting.first
+        if first is not None and self._free_rows and self._overtakes(first):
+            self._stage(first, report)
+        return self._staged[0] if self._staged else None
+
+    def _overtakes(self, first: Generation) -> bool:
+        if self._staged and first.request.priority >= self._staged[0].generation.request.priority:
+            return False
+        num_claimed = sum(each.request.num_rows for each in self.underway)
+        return first.request.num_rows <= self._batch.num_free - num_claimed
+
+    def _stage(self, generation: Generation, report: StepReport) -> None:
+        self._waiting.remove(generation)
+        report.joined([generation], time.perf_counter())
+        row = self._free_rows.pop()
+        self._states.admit(row, 1, span=0)
+        token_ids = np.array(generation.prompt_ids[:-1], np.int64)
+        self._staged.insert(0, Staged(generation, row, token_ids, 0, self._states.layout))
+
+    def _unstage(self, staged: Staged) -> None:
+        self._staged.remove(staged)
+        self._free_rows.append(staged.row)
+
+    def _restore(self, staged: Staged, report: StepReport) -> None:
+        """Take all next chunks that the cache holds."""
+        self._settle(staged)
+        while self._cache.is_on and not staged.is_done:
+            positions = staged.next_positions(self._chunk)
+            kept = self._cache.get(staged.token_ids[: positions.stop])
+            if kept is None:
+                break
+            self._states.restore(staged.row, positions, 0, kept)
+            staged.num_done = positions.stop
+            report.num_prefix_hits += positions.stop - positions.start
+
+    def _run(self, staged: Staged, positions: slice, report: StepReport) -> None:
+        started = time.perf_counter()
+        try:
+            self._runner.prefill(staged.row, positions.start, staged.token_ids[positions])
+        except Exception as error:
+            self._unstage(staged)
+            self._fail([staged.generation], error)
+            return
+        staged.num_done = positions.stop
+        if self._cache.is_on:
+            parts = self._states.parts(staged.row, positions, 0)
+            self._cache.put(staged.token_ids[: positions.stop], parts)
+            report.num_prefix_misses += positions.stop - positions.start
+        report.prefilled(positions.stop - positions.start, started)
+
+    def _enter(self, staged: Staged) -> None:
+        num_tokens = len(staged.token_ids)
+        self._states.move(staged.row, self._batch.num_rows, Used(num_tokens, source_tokens=0))
+        self._unstage(staged)
+        self._rows.add(staged.generation, num_tokens)
+
+    def _settle(self, staged: Staged) -> None:
+        """Follow the batch, which may have taken steps since."""
+        self._states.catch_up(staged.row, staged.layout)
+        staged.layout = self._states.layout

@@ -1,0 +1,93 @@
+"""How sources come in: encoded in groups of one padded length, straight into new rows.
+
+Equal sources of one group are encoded once, and the states of those seen lately are kept.
+"""
+
+import time
+
+from serving.engine.batch import Batch
+from serving.engine.caches import StateCache
+from serving.engine.config import EngineConfig
+from serving.engine.generation import Generation
+from serving.engine.measures import StepReport
+from serving.engine.rows import Rows
+from serving.engine.runner import Runner
+from serving.engine.scheduler import Fail, Waiting, encode_groups, encode_span
+from serving.parameters import TokenIds
+
+NO_POSITIONS = slice(0)
+
+
+class SourceIntake:
+    """Also takes prompts without a source that the graph reads token by token."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        waiting: Waiting,
+        batch: Batch,
+        runner: Runner,
+        rows: Rows,
+        fail: Fail,
+    ) -> None:
+        self._waiting, self._batch, self._rows, self._fail = waiting, batch, rows, fail
+        self._runner, self._states = runner, runner.states
+        self._cache = StateCache(config.encoder_cache_bytes if config.device == "cpu" else 0)
+
+    @property
+    def underway(self) -> list[Generation]:
+        """None: whoever leaves the queue has a row within the same step."""
+        return []
+
+    def remove(self, generation: Generation) -> bool:
+        return False
+
+    def admit(self, report: StepReport) -> None:
+        for group in encode_groups(self._waiting.take_sources(self._batch.num_free)):
+            self._admit(group, report)
+
+    def _admit(self, group: list[Generation], report: StepReport) -> None:
+        """Set the states of the rows behind the batch. Where that fails, the group's requests have
+        failed.
+        """
+        started = time.perf_counter()
+        report.joined(group, started)
+        first = self._batch.num_rows
+        span = encode_span(group[0])
+        in_use = int(self._batch.source_lengths[:first].max(initial=0))
+        try:
+            self._states.fit_span(max(in_use, span), first)
+            ordered = self._fill(first, group, span, report)
+        except Exception as error:
+            self._fail(group, error)
+            return
+        if span:
+            report.add_seconds("encode", started)
+        for generation in ordered:
+            self._rows.add(generation, num_prefilled=0)
+
+    def _fill(
+        self, first: int, group: list[Generation], span: int, report: StepReport
+    ) -> list[Generation]:
+        """Returns the group in the order of its rows: those that were encoded come first."""
+        found = {source: self._cache.get(source) for source in map(_source, group)}
+        parts = {source: kept for source, kept in found.items() if kept is not None}
+        new: list[Generation] = []
+        others: list[Generation] = []
+        for generation in group:
+            is_known = _source(generation) in parts
+            (others if is_known else new).append(generation)
+            parts.setdefault(_source(generation), [])
+        if new:
+            self._runner.encode(first, [_source(each) for each in new], span)
+        for row, source in enumerate(map(_source, new), first):
+            parts[source] = self._states.parts(row, NO_POSITIONS, len(source))
+            self._cache.put(source, parts[source])
+        for row, source in enumerate(map(_source, others), first + len(new)):
+            self._states.restore(row, NO_POSITIONS, len(source), parts[source])
+        report.encoded(new, others, span)
+        return new + others
+
+
+def _source(generation: Generation) -> TokenIds:
+    return generation.request.source_ids or ()
