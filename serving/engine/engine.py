@@ -20,6 +20,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation, RequestRules
 from serving.engine.measures import EngineStats, StepReport
 from serving.engine.processing.processors import Processors
+from serving.engine.queues import Deadlines
 from serving.engine.reporting import Decoded, Reporter
 from serving.engine.rows import Rows
 from serving.engine.runner import Graphs, Runner
@@ -57,6 +58,7 @@ class Engine:
         self._reporter = Reporter(manifest, self._batch)
         self._beam_search = BeamSearch(self._batch, self._rows, self._beams, self._reporter)
         self._row_bytes = row_bytes(manifest.states)
+        self._deadlines = Deadlines()
         self._open: dict[str, Generation] = {}
         self._events: list[Event] = []
 
@@ -82,14 +84,15 @@ class Engine:
             accepted[request.request_id] = self._rules.accept(request, now)
         self._admission.add(list(accepted.values()))
         self._open |= accepted
+        for generation in accepted.values():
+            self._deadlines.add(generation)
 
     def cancel(self, request_id: str) -> None:
         """End a request now; one that has ended already is left alone."""
         generation = self._open.get(request_id)
         if generation is None:
             return
-        if not self._admission.remove(generation):
-            self._rows.remove_all(generation)
+        self._leave(generation)
         self._end(generation, generation.aborted())
 
     def cancel_all(self) -> None:
@@ -99,6 +102,7 @@ class Engine:
     def step(self) -> list[Event]:
         """Let the waiting in, give every row one more token, and tell what happened."""
         self.report = StepReport()
+        self._expire()
         self._admission.admit(self.report)
         if self._batch.num_rows:
             try:
@@ -109,6 +113,18 @@ class Engine:
                 self._report(step)
         events, self._events = self._events, []
         return events
+
+    def _expire(self) -> None:
+        """End those whose time is up, wherever they are."""
+        for generation in self._deadlines.take_expired(time.perf_counter()):
+            self._leave(generation)
+            self._end(generation, generation.expired())
+            self.report.num_expired += 1
+
+    def _leave(self, generation: Generation) -> None:
+        """Out of the queue, of prefilling or of the batch."""
+        if not self._admission.remove(generation):
+            self._rows.remove_all(generation)
 
     def _run(self) -> Scores:
         started = time.perf_counter()
@@ -165,5 +181,6 @@ class Engine:
 
     def _end(self, generation: Generation, final_event: Event) -> None:
         del self._open[generation.request_id]
+        self._deadlines.remove(generation)
         self._beams.leave(generation)
         self._events.append(final_event)
