@@ -10,17 +10,18 @@ from typing import Literal
 from serving.errors import RequestError
 
 MAX_SEED = 2**64 - 1
+MAX_COUNT = 2**31 - 1
 MAX_BEAMS = 16
 MAX_BIAS = 100.0
 MAX_WORDS = 256
 MAX_WORD_TOKENS = 64
 
 
-def require_integer(field: str, value: object, low: int, high: int | None = None) -> None:
-    in_range = f"at least {low}" if high is None else f"between {low} and {high}"
+def require_integer(field: str, value: object, low: int, high: int = MAX_COUNT) -> None:
+    in_range = f"at least {low}" if high == MAX_COUNT else f"between {low} and {high}"
     if isinstance(value, bool) or not isinstance(value, int):
         raise RequestError(field, value, f"must be an integer {in_range}")
-    if value < low or (high is not None and value > high):
+    if not low <= value <= high:
         raise RequestError(field, value, f"must be {in_range}")
 
 

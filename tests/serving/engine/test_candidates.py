@@ -34,9 +34,9 @@ def test_they_are_those_of_the_whole_vocabulary(data: st.DataObject, seed: int, 
     for row in data.draw(st.sets(st.integers(0, 4))):
         some = data.draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=30, unique=True))
         expected[row, some] += data.draw(st.sampled_from([-np.inf, -2.0, -0.1, 3.0]))
-    is_edited: Array = (expected != logp).any(axis=1)
+    is_edited = np.asarray((expected != logp).any(axis=1))
     if is_edited.any():
-        is_raised: Array = (expected > logp).any(axis=1)
+        is_raised = np.asarray((expected > logp).any(axis=1))
         garbage = np.where(is_edited[:, None], expected, 7.0).astype(np.float32)
         scores.edited = Edited(is_edited, is_raised, np.zeros(5, bool), garbage)
     rows = np.array([4, 1, 0])
