@@ -6,9 +6,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from serving.bench import bench
+from serving.bench.command import COMPARED, bench
+from serving.bench.comparisons import COMPARISONS
 from serving.bundle.manifest import Precision
 from tests.tiny import tiny_bundle
+
+SAMPLED = ["--temperature", "1", "--top-k", "50", "--top-p", "0.9", "--min-p", "0.01"]
+SAMPLED += ["--typical-p", "0.95", "--epsilon-cutoff", "0.0001"]
 
 
 @pytest.mark.parametrize("family", ["transformer", "bahdanau", "llama"])
@@ -39,7 +43,74 @@ def test_reads_sentences_from_a_file_and_prints_a_line_for_each_batch_size(tmp_p
     assert result.output.rstrip().endswith("3 requests")
 
 
-@pytest.mark.parametrize("wrong", [["--batch", "0"], ["--batch", "1,,2"], ["--input", "/dev/null"]])
+@pytest.mark.parametrize("search", [["--beam", "3", "--length-penalty", "0.6"], SAMPLED])
+def test_measures_any_search(search: list[str], tmp_path: Path) -> None:
+    bundle = tiny_bundle("transformer", tmp_path, Precision.FP32)
+    options = ["--batch", "2", "--requests", "4", "--max-new-tokens", "5", "--threads", "1"]
+    result = CliRunner().invoke(bench, [str(bundle), *options, *search, "--json"])
+    assert result.exit_code == 0, result.output
+    [measured] = json.loads(result.output)["results"]
+    assert measured["requests"] == 4
+    num_rows = 6 if "--beam" in search else 2
+    assert num_rows / 2 < measured["mean_rows"] <= num_rows
+
+
+COMPARED_NUMBERS = {
+    "beam": ("beam_seconds", "greedy_seconds"),
+    "sampling": ("greedy_seconds", "sampling_seconds"),
+    "prefix": ("hit_seconds", "miss_seconds"),
+}
+
+
+@pytest.mark.parametrize("what", COMPARED)
+def test_compares_within_one_run(what: str, tmp_path: Path) -> None:
+    bundle = tiny_bundle("llama", tmp_path, Precision.FP32)
+    options = ["--compare", what, "--repetitions", "3", "--beam", "2", "--threads", "1", "--json"]
+    result = CliRunner().invoke(bench, [str(bundle), *options])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.output)
+    assert report["compare"] == what
+    [found] = report["results"]
+    repetitions = found["repetitions"]
+    assert found["median"] == sorted(each["value"] for each in repetitions)[1]
+    for each in repetitions:
+        assert min(each.values()) > 0
+        if what in COMPARED_NUMBERS:
+            over, under = COMPARED_NUMBERS[what]
+            assert each["value"] == pytest.approx(each[over] / each[under])
+
+
+def test_a_cancelled_request_leaves_its_rows_to_the_next_step(tmp_path: Path) -> None:
+    bundle = tiny_bundle("transformer", tmp_path, Precision.FP32)
+    options = ["--compare", "cancel", "--repetitions", "1", "--threads", "1"]
+    result = CliRunner().invoke(bench, [str(bundle), *options])
+    assert result.output.endswith(": 1.000 (1.000 to 1.000 in 1 repetitions)\n")
+
+
+def test_says_what_it_compares_and_with_what(tmp_path: Path) -> None:
+    bundle = tiny_bundle("bahdanau", tmp_path, Precision.FP32)
+    options = ["--compare", "sampling", "--min-p", "0.1", "--batch", "2,3", "--repetitions", "1"]
+    result = CliRunner().invoke(bench, [str(bundle), *options, "--threads", "1"])
+    lines = result.output.splitlines()
+    assert lines[0].startswith("tokens/s, sampling (min_p 0.1) over greedy, batch 2: ")
+    assert lines[1].startswith("tokens/s, sampling (min_p 0.1) over greedy, batch 3: ")
+
+
+def test_compares_what_can_be_asked_for() -> None:
+    assert tuple(COMPARISONS) == COMPARED
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--batch", "0"],
+        ["--batch", "1,,2"],
+        ["--input", "/dev/null"],
+        ["--beam", "17"],
+        ["--batch", "4", "--compare", "cancel"],
+        ["--requests", "4", "--compare", "beam"],
+    ],
+)
 def test_refuses_what_makes_no_sense(wrong: list[str], tmp_path: Path) -> None:
     bundle = tiny_bundle("llama", tmp_path, Precision.FP32)
     result = CliRunner().invoke(bench, [str(bundle), *wrong])

@@ -1,0 +1,221 @@
+"""Comparisons within one run: both sides in turns, on one engine, again and again.
+
+What is compared are raw times, once for each repetition. A machine that is busy with other things
+disturbs both sides alike.
+"""
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import click
+
+from serving.bench.closed_loop import run_closed_loop
+from serving.bench.steady import Share, seconds_of_steps
+from serving.bench.workload import Workload
+from serving.engine.engine import Engine
+from serving.parameters import BeamParams, SamplingParams
+from serving.request import FailedEvent, GenerationRequest, TokenEvent
+
+LONG_PROMPT_TOKENS = 500
+STEPS_BEFORE_CANCEL = 5
+
+Raw = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to compare with. batch: requests in flight; None means what suits the comparison."""
+
+    beam: BeamParams
+    sampling: SamplingParams
+    batch: int | None
+    num_repetitions: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """says: what `value` is in each of the repetitions, beside the raw numbers it comes from."""
+
+    says: str
+    batch: int
+    repetitions: list[Raw]
+
+    @property
+    def values(self) -> list[float]:
+        return [each["value"] for each in self.repetitions]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def line(self) -> str:
+        low, high = min(self.values), max(self.values)
+        spread = f"{low:.3f} to {high:.3f} in {len(self.values)} repetitions"
+        return f"{self.says}: {self.median:.3f} ({spread})"
+
+
+def compare_beam(workload: Workload, plan: Plan) -> Comparison:
+    """The same sentences greedily and by beam search, so many in flight."""
+    batch = plan.batch or 8
+    engine = workload.engine(batch * plan.beam.num_beams)
+    count = max(4 * batch, len(workload.wanted))
+
+    def seconds(**changes: Any) -> float:
+        requests = list(islice(workload.requests(**changes), count))
+        return run_closed_loop(engine, requests, batch).seconds
+
+    def repeat() -> Raw:
+        greedy, beam = seconds(), seconds(beam=plan.beam)
+        return {"greedy_seconds": greedy, "beam_seconds": beam, "value": beam / greedy}
+
+    says = f"cost of a sentence, beam {plan.beam.num_beams} over greedy, batch {batch}"
+    return _compared(says, batch, repeat, plan)
+
+
+def compare_sampling(workload: Workload, plan: Plan) -> Comparison:
+    """Steps of full batches, all rows greedy or all sampled."""
+    batch = plan.batch or 32
+    engine = workload.engine(batch)
+
+    def repeat() -> Raw:
+        greedy = seconds_of_steps(engine, [Share(workload.requests("greedy"), batch)])
+        sampled = workload.requests("sampled", sampling=plan.sampling)
+        drawn = seconds_of_steps(engine, [Share(sampled, batch)])
+        return {"greedy_seconds": greedy, "sampling_seconds": drawn, "value": greedy / drawn}
+
+    filters = ", ".join(f"{name} {value:g}" for name, value in plan.sampling.filters.items())
+    says = f"tokens/s, sampling ({filters or 'no filter'}) over greedy, batch {batch}"
+    return _compared(says, batch, repeat, plan)
+
+
+def compare_mix(workload: Workload, plan: Plan) -> Comparison:
+    """Steps of batches of greedy, beam or sampled requests alone, then of all three together.
+
+    Batches of the same number of rows; a mixed one gives a third of them to each kind, so its
+    tokens would have taken the three alone the mean of their times.
+    """
+    beams = plan.beam.num_beams
+    third = max((plan.batch or 24) // (3 * beams), 1) * beams
+    engine = workload.engine(3 * third)
+    kinds: dict[str, tuple[int, dict[str, Any]]] = {
+        "greedy": (1, {}),
+        "beam": (beams, {"beam": plan.beam}),
+        "sampling": (1, {"sampling": plan.sampling}),
+    }
+
+    def share(name: str, num_rows: int) -> Share:
+        rows_each, changes = kinds[name]
+        return Share(workload.requests(name, **changes), num_rows // rows_each)
+
+    def repeat() -> Raw:
+        alone = {name: seconds_of_steps(engine, [share(name, 3 * third)]) for name in kinds}
+        mixed = seconds_of_steps(engine, [share(name, third) for name in kinds])
+        raw = {f"{name}_seconds": seconds for name, seconds in alone.items()}
+        weighted = sum(alone.values()) / len(alone)
+        return {**raw, "mixed_seconds": mixed, "value": weighted / mixed}
+
+    says = f"speed, greedy and beam {beams} and sampling mixed over alone, {3 * third} rows"
+    return _compared(says, 3 * third, repeat, plan)
+
+
+def compare_cancel(workload: Workload, plan: Plan) -> Comparison:
+    """A full engine and one request that waits: in which step after a cancellation does it get its
+    first token?
+    """
+    slots = 2 * plan.beam.num_beams
+    engine = workload.engine(slots)
+
+    def steps(num_victims: int, **changes: Any) -> int:
+        victims = workload.requests("victim", **_ENDLESS, **changes)
+        return _steps_until_served(engine, list(islice(victims, num_victims)), workload)
+
+    def repeat() -> Raw:
+        greedy, beam = steps(slots), steps(2, beam=plan.beam)
+        return {"greedy_steps": greedy, "beam_steps": beam, "value": max(greedy, beam)}
+
+    says = "steps from a cancellation to the first token in the rows it has freed"
+    return _compared(says, slots, repeat, plan)
+
+
+_ENDLESS = {"ignore_eos": True, "max_new_tokens": None}
+
+
+def _steps_until_served(
+    engine: Engine, victims: list[GenerationRequest], workload: Workload
+) -> int:
+    waiting = next(workload.requests("waiting", **_ENDLESS))
+    engine.submit(*victims, waiting)
+    for _ in range(STEPS_BEFORE_CANCEL):
+        assert not _has_token(engine, waiting), "the victims do not fill the engine"
+    engine.cancel(victims[0].request_id)
+    steps = 1
+    while not _has_token(engine, waiting):
+        steps += 1
+    engine.cancel_all()
+    engine.step()  # tells of the cancellations
+    return steps
+
+
+def _has_token(engine: Engine, request: GenerationRequest) -> bool:
+    """Whether the next step brings it one."""
+    events = [event for event in engine.step() if event.request_id == request.request_id]
+    for event in events:
+        if isinstance(event, FailedEvent):
+            raise event.error
+    return any(isinstance(event, TokenEvent) for event in events)
+
+
+def compare_prefix(workload: Workload, plan: Plan) -> Comparison:
+    """Time to the first token of long prompts, unseen and then seen."""
+    manifest = workload.bundle.manifest
+    if "encode" in manifest.graphs:
+        raise click.UsageError("prefix: needs a language model, this bundle translates")
+    room = manifest.limits.max_target_tokens - len(manifest.tokens.prompt_prefix) - 1
+    length = min(LONG_PROMPT_TOKENS, room)
+    engine = workload.engine(1)
+    prompts = _random_prompts(workload, length)
+
+    def repeat() -> Raw:
+        prompt = next(prompts)
+        miss, hit = _first_token_seconds(engine, prompt), _first_token_seconds(engine, prompt)
+        return {"miss_seconds": miss, "hit_seconds": hit, "value": hit / miss}
+
+    says = f"time to first token, prompt of {length} tokens seen over unseen"
+    return _compared(says, 1, repeat, plan)
+
+
+def _random_prompts(workload: Workload, length: int) -> Iterator[GenerationRequest]:
+    """Tokens of the workload's texts in any order: no two prompts begin alike for long."""
+    draw = random.Random(0)
+    known = [token_id for request in workload.wanted for token_id in request.prompt_ids]
+    while True:
+        ids = tuple(draw.choices(known, k=length))
+        yield GenerationRequest("prompt", None, ids, max_new_tokens=1, ignore_eos=True)
+
+
+def _first_token_seconds(engine: Engine, request: GenerationRequest) -> float:
+    started = time.perf_counter()
+    engine.submit(request)
+    while not _has_token(engine, request):
+        pass
+    return time.perf_counter() - started
+
+
+def _compared(says: str, batch: int, repeat: Callable[[], Raw], plan: Plan) -> Comparison:
+    repeat()  # warm up
+    return Comparison(says, batch, [repeat() for _ in range(plan.num_repetitions)])
+
+
+COMPARISONS: dict[str, Callable[[Workload, Plan], Comparison]] = {
+    "beam": compare_beam,
+    "sampling": compare_sampling,
+    "mix": compare_mix,
+    "cancel": compare_cancel,
+    "prefix": compare_prefix,
+}

@@ -1,0 +1,53 @@
+"""A load that stays as it is: always so many requests of each kind in flight, no start, no end."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from serving.engine.engine import Engine
+from serving.request import FailedEvent, GenerationRequest, is_final
+
+WARM_UP_STEPS = 50
+STEPS = 200
+
+
+@dataclass(frozen=True)
+class Share:
+    """So many of these are in flight; when one ends the next one comes."""
+
+    requests: Iterator[GenerationRequest]
+    num_in_flight: int
+
+
+def seconds_of_steps(engine: Engine, shares: Sequence[Share]) -> float:
+    """Time of STEPS steps, in each of which every request in flight gets a token."""
+    load = SteadyLoad(engine, shares)
+    load.run(WARM_UP_STEPS)
+    started = time.perf_counter()
+    load.run(STEPS)
+    seconds = time.perf_counter() - started
+    engine.cancel_all()
+    engine.step()  # tells of the cancellations
+    return seconds
+
+
+class SteadyLoad:
+    def __init__(self, engine: Engine, shares: Sequence[Share]) -> None:
+        self._engine = engine
+        self._successors: dict[str, Iterator[GenerationRequest]] = {}
+        for share in shares:
+            for _ in range(share.num_in_flight):
+                self._submit_next(share.requests)
+
+    def run(self, num_steps: int) -> None:
+        for _ in range(num_steps):
+            for event in self._engine.step():
+                if isinstance(event, FailedEvent):
+                    raise event.error
+                if is_final(event):
+                    self._submit_next(self._successors.pop(event.request_id))
+
+    def _submit_next(self, requests: Iterator[GenerationRequest]) -> None:
+        request = next(requests)
+        self._successors[request.request_id] = requests
+        self._engine.submit(request)
