@@ -51,10 +51,12 @@ RANK = {
     "pipelines": 5,
     "bench": 5,
     "metrics": 6,
+    "engine_metrics": 7,
     "api": 7,
     "deployments": 8,
     "app": 9,
-    "cli": 10,
+    "commands": 10,
+    "cli": 11,
 }
 
 

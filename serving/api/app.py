@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from serving.api import libretranslate, openai, operations
+from serving.api import libretranslate, openai, operations, scoring
 from serving.api.errors import install_error_handlers
 from serving.api.services import Services
 
@@ -19,11 +19,12 @@ def create_app(services: Services) -> FastAPI:
         CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]
     )
     install_error_handlers(app, _error_body_at)
-    for protocol in (libretranslate, openai, operations):
+    for protocol in (libretranslate, openai, scoring, operations):
         app.include_router(protocol.router(services))
     return app
 
 
 def _error_body_at(path: str) -> _ErrorBody:
-    is_openai = path.startswith(openai.PREFIX + "/")
-    return openai.error_body if is_openai else libretranslate.error_body
+    if path.startswith(openai.PREFIX + "/"):
+        return openai.error_body
+    return scoring.error_body if path == scoring.PATH else libretranslate.error_body

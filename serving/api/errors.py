@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -47,6 +47,13 @@ def message_of(error: Exception) -> str:
     if isinstance(error, AttendantError):
         return str(error).encode(errors="backslashreplace").decode()
     return "internal error"
+
+
+def renamed(error: Exception, names: Mapping[str, str]) -> Exception:
+    """The error with its field called as clients of a protocol call it."""
+    if not isinstance(error, RequestError) or error.field not in names:
+        return error
+    return type(error)(names[error.field], error.value, error.message)
 
 
 def log_failure(error: Exception) -> None:

@@ -1,48 +1,31 @@
 """LibreTranslate: `POST /translate` and `GET /languages`.
 
 Bodies are JSON or forms; fields may stand in the query too. Only the shape of the protocol is
-LibreTranslate's. `model` is our extension: the model to translate with.
+LibreTranslate's. Our extensions are in `translate_bodies`.
 """
 
 import uuid
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict
 
 from serving.api.bodies import limited, parse, parse_form, parse_json
-from serving.api.errors import message_of
+from serving.api.errors import message_of, renamed
 from serving.api.languages import language_name
 from serving.api.services import Services
+from serving.api.translate_bodies import NAMES, TranslateBody
 from serving.bundle.manifest import Task
 from serving.config import TextLimits
-from serving.pipelines.jobs import ModelCard, TranslationJob
+from serving.pipelines.jobs import AlignedWords, ModelCard, Translation
 from serving.text.checks import check_texts
 
 _URL_ENCODED = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
 
 
-class TranslateBody(BaseModel):
-    """Fields that other LibreTranslate servers know and this one does not are passed over."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    q: str | list[str]
-    source: str
-    target: str
-    format: Literal["text"] = "text"
-    alternatives: Literal[0, "0"] = 0
-    model: str | None = None
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return (self.q,) if isinstance(self.q, str) else tuple(self.q)
-
-
 def error_body(status: int, error: Exception) -> dict[str, Any]:
-    return {"error": message_of(error)}
+    return {"error": message_of(renamed(error, NAMES))}
 
 
 def router(services: Services) -> APIRouter:
@@ -53,14 +36,13 @@ def router(services: Services) -> APIRouter:
     async def translate(request: Request) -> JSONResponse:
         """Translate a text or a list of texts."""
         with services.metrics.track("libretranslate") as tracked:
-            body = parse(TranslateBody, await _fields(request, services.limits))
+            fields = await _fields(request, services.limits)
+            body = parse(TranslateBody, {name: v for name, v in fields.items() if v is not None})
             check_texts("q", body.texts, services.limits.max_characters)
-            source, target = body.source.lower(), body.target.lower()
-            translator = await services.catalog.translator(body.model, source, target)
+            job = body.job(uuid.uuid4().hex)
+            translator = await services.catalog.translator(body.model, job.source, job.target)
             tracked.model = translator.card.name
-            job = TranslationJob(uuid.uuid4().hex, body.texts, source, target)
-            texts = list((await translator.translate(job)).texts)
-            return JSONResponse({"translatedText": texts[0] if isinstance(body.q, str) else texts})
+            return JSONResponse(_answer(body, await translator.translate(job)))
 
     @routes.get("/languages")
     async def languages() -> JSONResponse:
@@ -69,6 +51,33 @@ def router(services: Services) -> APIRouter:
         return JSONResponse(_languages(cards))
 
     return routes
+
+
+def _answer(body: TranslateBody, translation: Translation) -> dict[str, Any]:
+    """What was not asked for is not there; of a single text nothing is in a list of its own."""
+    answer: dict[str, list[Any]] = {"translatedText": list(translation.texts)}
+    renderings = translation.renderings
+    if body.alternatives:
+        answer["alternatives"] = [[other.text for other in others] for _, *others in renderings]
+    if body.return_scores:
+        answer["scores"] = [[each.score for each in ranked] for ranked in renderings]
+    if body.return_scores or body.glossary or body.max_new_tokens is not None:
+        answer["finish_reasons"] = [best.reason for best, *_ in renderings]
+    if body.alignments:
+        answer["alignments"] = [_alignment(best.alignment) for best, *_ in renderings]
+    if isinstance(body.q, str):
+        return {name: values[0] for name, values in answer.items()}
+    return answer
+
+
+def _alignment(aligned: AlignedWords | None) -> dict[str, Any]:
+    """A text without any words has no alignment."""
+    aligned = aligned or AlignedWords((), (), ())
+    return {
+        "source": aligned.source_words,
+        "target": aligned.target_words,
+        "pharaoh": aligned.pharaoh,
+    }
 
 
 async def _fields(request: Request, limits: TextLimits) -> dict[str, Any]:

@@ -10,8 +10,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from serving.api.bodies import limited, parse, parse_json
-from serving.api.errors import log_failure, message_of, status_of
-from serving.api.openai_bodies import CompletionBody, StreamOptions, without_fields_at_rest
+from serving.api.errors import log_failure, message_of, renamed, status_of
+from serving.api.openai_bodies import (
+    NAMES,
+    CompletionBody,
+    StreamOptions,
+    without_fields_at_rest,
+)
 from serving.api.openai_shapes import CompletionShape
 from serving.api.services import Services
 from serving.api.streams import EventStream, sse
@@ -27,6 +32,7 @@ _CODES = {429: "rate_limit_exceeded", 503: "service_unavailable"}
 
 
 def error_body(status: int, error: Exception) -> dict[str, Any]:
+    error = renamed(error, NAMES)
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     code = "model_not_found" if isinstance(error, ModelNotFound) else _CODES.get(status)
     param = error.field if isinstance(error, RequestError) else None
@@ -52,7 +58,7 @@ def router(services: Services) -> APIRouter:
             shape = CompletionShape(job, generator.card.name)
             deltas = await stack.enter_async_context(aclosing(generator.stream(job)))
             if not body.stream:
-                num_choices = len(job.prompts) * job.num_samples
+                num_choices = len(job.prompts) * job.num_choices
                 return JSONResponse(shape.whole(await collect(deltas, num_choices)))
             # The first delta is awaited here: what is refused before it has its own status.
             first = await anext(deltas)
@@ -80,7 +86,6 @@ async def _completion_body(request: Request, services: Services) -> CompletionBo
     max_characters = services.limits.max_characters
     prompts = [prompt for prompt in body.prompts if isinstance(prompt, str)]
     check_texts("prompt", prompts, max_characters)
-    check_texts("stop", body.stops, max_characters)
     return body
 
 

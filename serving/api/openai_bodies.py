@@ -1,39 +1,39 @@
-"""Bodies of OpenAI's completions: which fields are understood, and which only at rest.
+"""Bodies of OpenAI's completions, with vLLM's further fields and ours.
 
-Clients send many fields at the value that changes nothing. Those are accepted at that value;
-anything else would be ignored silently, so it is refused, naming the field.
+Every field acts or is refused by name: nothing is ignored silently. Clients send many fields at the
+value that changes nothing; null and `_AT_REST` say which those are.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from serving.api.decoding_bodies import DEFAULT_BEAMS, DecodingFields
+from serving.api.structured_bodies import ResponseFormat, StructuredOutputs, only_one
 from serving.errors import RequestError
-from serving.parameters import SamplingParams
+from serving.parameters import ProcessorParams
+from serving.pipelines.decoding import Decoding, Structure
 from serving.pipelines.jobs import CompletionJob
 from serving.request import MAX_LOGPROBS
+from serving.text.checks import check_text
 
 MAX_CHOICES = 128  # completions of one request, as OpenAI has it
+MAX_BAD_WORDS = 128
 _MAX_STOPS = 4
+_MAX_STOP_CHARACTERS = 256
 
-# Fields of OpenAI's and vLLM's that other servers act on, each with the values that do nothing.
-_AT_REST: dict[str, tuple[Any, ...]] = {
-    "bad_words": ([],),
-    "frequency_penalty": (0,),
-    "ignore_eos": (False,),
-    "length_penalty": (1,),
-    "logit_bias": ({},),
-    "min_p": (0,),
-    "min_tokens": (0,),
-    "no_repeat_ngram_size": (0,),
-    "presence_penalty": (0,),
-    "priority": (0,),
-    "repetition_penalty": (1,),
-    "stop_token_ids": ([],),
-    "suffix": ("",),
-    "typical_p": (1,),
-    "use_beam_search": (False,),
+# Fields that other servers act on and this one does not, each with the values that do nothing.
+_AT_REST: dict[str, tuple[Any, ...]] = {"suffix": ("",)}
+
+# What the engine and the pipelines call fields, and what clients of this protocol do.
+NAMES = {
+    "allowed_ids": "allowed_token_ids",
+    "forced_ids": "prompt",
+    "max_new_tokens": "max_tokens",
+    "num_hypotheses": "n",
+    "prompt_ids": "prompt",
 }
 
 
@@ -44,21 +44,39 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: bool = False
 
 
-class CompletionBody(BaseModel):
-    """`POST /v1/completions`. best_of: only what `n` says; user: accepted and not used."""
+class CompletionBody(DecodingFields):
+    """`POST /v1/completions`.
+
+    temperature: 1, or 0 under beam search. use_beam_search: of `num_beams`, else `best_of`, else
+    `n` if more than one, else 4 beams; `n` of them are the choices. best_of: without beam search
+    only what `n` says. max_tokens: 0 with echo gives the prompt back; with logprobs too, that
+    scores it. guided_grammar: in Lark's notation. priority: lower comes first. user: accepted and
+    not used.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     model: str
     prompt: str | list[int] | list[str] | list[list[int]]
-    max_tokens: Annotated[int, Field(ge=1)] = 16
+    max_tokens: Annotated[int, Field(ge=0)] = 16
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] = 1
     best_of: int | None = None
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    seed: int | None = None
+    use_beam_search: bool = False
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[str, float] = Field(default_factory=dict)
+    bad_words: list[str] = Field(default_factory=list)
+    allowed_token_ids: list[int] | None = None
+    min_tokens: int = 0
+    ignore_eos: bool = False
     stop: str | list[str] = Field(default_factory=list)
+    stop_token_ids: list[int] = Field(default_factory=list)
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: str | dict[str, Any] | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     echo: bool = False
     stream: bool = False
@@ -83,15 +101,63 @@ class CompletionBody(BaseModel):
         return CompletionJob(
             request_id=request_id,
             prompts=self.prompts,
+            decoding=self._decoding(),
             num_samples=self.n,
-            max_new_tokens=self.max_tokens,
-            sampling=SamplingParams(
-                self.temperature, max(self.top_k, 0), self.top_p, seed=self.seed
-            ),
             stop=self.stops,
-            logprobs=self.logprobs,
             echo=self.echo,
+            streams=self.stream,
         )
+
+    def _decoding(self) -> Decoding:
+        beam = self.beam(self._width(), self.n)
+        return Decoding(
+            sampling=self.sampling(default_temperature=0.0 if beam else 1.0),
+            beam=beam,
+            processors=self.processors(),
+            bad_words=tuple(self.bad_words),
+            stop_token_ids=tuple(self.stop_token_ids),
+            ignore_eos=self.ignore_eos,
+            structure=self._structure(),
+            max_new_tokens=self.max_tokens,
+            logprobs=self.logprobs,
+            priority=self.priority,
+            timeout_seconds=self.timeout_seconds,
+        )
+
+    def _width(self) -> int | None:
+        if not self.use_beam_search and self.num_beams is None:
+            if self.best_of not in (None, self.n):
+                message = "must be equal to n, unless use_beam_search is true"
+                raise RequestError("best_of", self.best_of, message)
+            return None
+        if None not in (self.num_beams, self.best_of) and self.num_beams != self.best_of:
+            raise RequestError("best_of", self.best_of, f"must be num_beams, {self.num_beams}")
+        width = self.best_of if self.num_beams is None else self.num_beams
+        if width is None:
+            width = self.n if self.n > 1 else DEFAULT_BEAMS
+        return width
+
+    def processors(self) -> ProcessorParams:
+        return replace(
+            super().processors(),
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            logit_bias=tuple((_token_id(key), bias) for key, bias in self.logit_bias.items()),
+            allowed_ids=None if self.allowed_token_ids is None else tuple(self.allowed_token_ids),
+            min_tokens=self.min_tokens,
+        )
+
+    def _structure(self) -> Structure | None:
+        guided = StructuredOutputs.model_construct(
+            json_schema=self.guided_json,
+            regex=self.guided_regex,
+            choice=self.guided_choice,
+            grammar=self.guided_grammar,
+        )
+        found = self.response_format.structures() if self.response_format else []
+        if self.structured_outputs is not None:
+            found += self.structured_outputs.structures("structured_outputs.")
+        return only_one([*found, *guided.structures("guided_")])
 
     def _check(self) -> None:
         """What the types cannot say."""
@@ -99,14 +165,23 @@ class CompletionBody(BaseModel):
         if not 1 <= num_choices <= MAX_CHOICES:
             message = f"prompts times n must be between 1 and {MAX_CHOICES}"
             raise RequestError("prompt", num_choices, message)
-        if self.best_of not in (None, self.n):
-            raise RequestError("best_of", self.best_of, "must be equal to n")
+        if self.max_tokens == 0 and not self.echo:
+            raise RequestError("max_tokens", 0, "must be at least 1, unless echo is true")
+        self._check_words()
+
+    def _check_words(self) -> None:
         if len(self.stops) > _MAX_STOPS or "" in self.stops:
             raise RequestError("stop", self.stop, f"must be at most {_MAX_STOPS} texts, none empty")
-        if self.echo and self.logprobs is not None:
-            raise RequestError("echo", True, "cannot be combined with logprobs")
-        if self.top_k < -1:  # vLLM's clients turn it off with -1
-            raise RequestError("top_k", self.top_k, "must be at least 0, or -1 for all")
+        for stop in self.stops:
+            if len(stop) > _MAX_STOP_CHARACTERS:
+                message = f"must be at most {_MAX_STOP_CHARACTERS} characters, this has {len(stop)}"
+                raise RequestError("stop", stop, message)
+            check_text("stop", stop, _MAX_STOP_CHARACTERS)
+        if len(self.bad_words) > MAX_BAD_WORDS or not all(map(str.strip, self.bad_words)):
+            message = f"must be at most {MAX_BAD_WORDS} texts, none empty"
+            raise RequestError("bad_words", self.bad_words, message)
+        for word in self.bad_words:
+            check_text("bad_words", word, _MAX_STOP_CHARACTERS)
 
 
 def without_fields_at_rest(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,9 +189,11 @@ def without_fields_at_rest(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in fields.items()
-        if value is not None and not any(_same(value, rest) for rest in _AT_REST.get(name, ()))
+        if value is not None and value not in _AT_REST.get(name, ())
     }
 
 
-def _same(value: Any, rest: Any) -> bool:
-    return isinstance(value, bool) == isinstance(rest, bool) and bool(value == rest)
+def _token_id(key: str) -> int:
+    if not (key.isascii() and key.isdecimal() and len(key) < 10):
+        raise RequestError("logit_bias", key, "must be a token id")
+    return int(key)

@@ -18,7 +18,7 @@ class CompletionShape:
             "created": int(time.time()),
             "model": model,
         }
-        self._num_samples = job.num_samples
+        self._num_choices = job.num_choices
         self._latest: dict[int, CompletionDelta] = {}
 
     def whole(self, choices: Sequence[CompletionDelta]) -> dict[str, Any]:
@@ -37,9 +37,9 @@ class CompletionShape:
         return {**self._head, "choices": [], "usage": self._usage()}
 
     def _usage(self) -> dict[str, int]:
-        """A prompt counts once, however many samples it has."""
+        """A prompt counts once, however many choices it has."""
         latest = self._latest.values()
-        prompts = {delta.index // self._num_samples: delta.num_prompt_tokens for delta in latest}
+        prompts = {delta.index // self._num_choices: delta.num_prompt_tokens for delta in latest}
         num_prompt_tokens = sum(prompts.values())
         num_completion_tokens = sum(delta.num_generated_tokens for delta in latest)
         return {
@@ -62,7 +62,13 @@ def _logprobs(tokens: Sequence[TokenText]) -> dict[str, Any]:
     return {
         "tokens": [token.text for token in tokens],
         "token_logprobs": [token.logprob for token in tokens],
-        # The chosen token is among them, even if others are likelier.
-        "top_logprobs": [dict((*token.top, (token.text, token.logprob))) for token in tokens],
+        "top_logprobs": [_top(token) for token in tokens],
         "text_offset": [token.offset for token in tokens],
     }
+
+
+def _top(token: TokenText) -> dict[str, float] | None:
+    """The token itself is among them, even if others are likelier. None where nothing is known."""
+    if token.logprob is None:
+        return None
+    return dict((*token.top, (token.text, token.logprob)))

@@ -19,7 +19,14 @@ from serving.bundle.manifest import Task
 from serving.errors import AttendantError, EngineError, EngineStopped
 from serving.pipelines.catalog import Catalog, Model
 from serving.pipelines.generation import Deltas
-from serving.pipelines.jobs import CompletionJob, ModelCard, Translation, TranslationJob
+from serving.pipelines.jobs import (
+    CompletionJob,
+    ModelCard,
+    PairScore,
+    ScoreJob,
+    Translation,
+    TranslationJob,
+)
 
 DEPLOYMENT = "attendant"
 _REMEMBERED_SECONDS = 5.0
@@ -58,14 +65,13 @@ class RemoteTranslator:
 
     async def translate(self, job: TranslationJob) -> Translation:
         response = self._handle.translate.remote(self.card.name, job)
-        try:
-            translation: Translation = await response
-        except asyncio.CancelledError:
-            response.cancel()
-            raise
-        except (RayError, RayServeException) as error:
-            _raise_local(error)
+        translation: Translation = await _answer_to(response)
         return translation
+
+    async def score(self, job: ScoreJob) -> tuple[PairScore, ...]:
+        response = self._handle.score.remote(self.card.name, job)
+        scores: tuple[PairScore, ...] = await _answer_to(response)
+        return scores
 
 
 class RemoteGenerator:
@@ -130,6 +136,17 @@ def _running_applications() -> list[str]:
         for name, application in serve.status().applications.items()
         if application.status is ApplicationStatus.RUNNING and DEPLOYMENT in application.deployments
     ]
+
+
+async def _answer_to(response: Any) -> Any:
+    """Who stops waiting cancels."""
+    try:
+        return await response
+    except asyncio.CancelledError:
+        response.cancel()
+        raise
+    except (RayError, RayServeException) as error:
+        _raise_local(error)
 
 
 def _raise_local(error: Exception) -> NoReturn:

@@ -19,9 +19,17 @@ from serving.deployments.forwarding import WideCatalog, all_expositions
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.metrics import EngineMetrics, MeasuredEngine, Metrics
+from serving.engine_metrics import EngineMetrics, MeasuredEngine
+from serving.metrics import Metrics
 from serving.pipelines.catalog import Model, build_pipeline
-from serving.pipelines.jobs import CompletionJob, ModelCard, Translation, TranslationJob
+from serving.pipelines.jobs import (
+    CompletionJob,
+    ModelCard,
+    PairScore,
+    ScoreJob,
+    Translation,
+    TranslationJob,
+)
 from serving.pipelines.merging import in_batches
 
 _METRICS_TIMEOUT_SECONDS = 2.0
@@ -70,6 +78,10 @@ class Replica:
     async def translate(self, model: str, job: TranslationJob) -> Translation:
         translator = await self._catalog.translator(model, job.source, job.target)
         return await translator.translate(job)
+
+    async def score(self, model: str, job: ScoreJob) -> tuple[PairScore, ...]:
+        translator = await self._catalog.translator(model, job.source, job.target)
+        return await translator.score(job)
 
     async def stream(self, model: str, job: CompletionJob) -> Any:
         generator = await self._catalog.generator(model)

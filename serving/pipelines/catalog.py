@@ -9,7 +9,14 @@ from serving.config import TextLimits
 from serving.errors import ModelNotFound, RequestError
 from serving.pipelines.engine_port import EnginePort
 from serving.pipelines.generation import Deltas, GenerationPipeline
-from serving.pipelines.jobs import CompletionJob, ModelCard, Translation, TranslationJob
+from serving.pipelines.jobs import (
+    CompletionJob,
+    ModelCard,
+    PairScore,
+    ScoreJob,
+    Translation,
+    TranslationJob,
+)
 from serving.pipelines.translation import TranslationPipeline
 from serving.text.tokenizer import Tokenizer
 
@@ -18,6 +25,8 @@ class Translator(Protocol):
     card: ModelCard
 
     async def translate(self, job: TranslationJob) -> Translation: ...
+
+    async def score(self, job: ScoreJob) -> tuple[PairScore, ...]: ...
 
 
 class Generator(Protocol):

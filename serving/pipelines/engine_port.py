@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from typing import NoReturn, Protocol
 
-from serving.errors import EngineError, EngineStopped
+from serving.errors import DeadlineExceeded, EngineError, EngineStopped
 from serving.request import AbortedEvent, Event, FailedEvent, GenerationRequest
 
 
@@ -21,6 +21,6 @@ class EnginePort(Protocol):
 def raise_failure(event: FailedEvent | AbortedEvent) -> NoReturn:
     if isinstance(event, AbortedEvent):
         raise EngineStopped("the request was aborted: the engine is shutting down")
-    if isinstance(event.error, EngineStopped):
+    if isinstance(event.error, EngineStopped | DeadlineExceeded):
         raise event.error
     raise EngineError(f"the engine failed: {event.error}") from event.error

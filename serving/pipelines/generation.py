@@ -3,49 +3,70 @@
 It knows text and token ids; neither HTTP nor how tokens are chosen.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from serving.bundle.manifest import Manifest
 from serving.errors import RequestError
-from serving.parameters import MAX_SEED, SamplingParams
+from serving.parameters import MAX_SEED, SamplingParams, TokenIds
+from serving.pipelines.completion import Completion
 from serving.pipelines.engine_port import EnginePort, raise_failure
-from serving.pipelines.jobs import CompletionDelta, CompletionJob, ModelCard, TokenText
+from serving.pipelines.jobs import CompletionDelta, CompletionJob, ModelCard
 from serving.pipelines.merging import merge
-from serving.request import FinishedEvent, FinishReason, GenerationRequest, TokenEvent
-from serving.text.detokenizer import Detokenizer
-from serving.text.stops import StopStrings
+from serving.pipelines.requests import RequestMaker
+from serving.pipelines.structures import Structures
+from serving.request import FinishedEvent, GenerationRequest, Hypothesis, TokenEvent
 from serving.text.tokenizer import Tokenizer
 
 Deltas = AsyncGenerator[CompletionDelta, None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One request to the engine and the number of its first completion.
+
+    echoed: tokens that the completion begins with and of which the engine tells nothing.
+    """
+
+    request: GenerationRequest
+    index: int
+    echoed: TokenIds
+
+
 class GenerationPipeline:
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer, engine: EnginePort) -> None:
         self.card = ModelCard.of(manifest)
-        self._num_prefix_tokens = len(manifest.tokens.prompt_prefix)
+        self._tokens = manifest.tokens
         self._vocab_size = manifest.vocab_size
         self._tokenizer = tokenizer
+        self._requests = RequestMaker(tokenizer)
+        self._structures = Structures(tokenizer, manifest.tokens.stop)
         self._engine = engine
 
     def stream(self, job: CompletionJob) -> Deltas:
         """Deltas of all completions as they come; closing the stream cancels what still runs.
 
-        Raises RequestError at once for what cannot be served.
+        Raises RequestError at once for what cannot be served; a grammar that does not compile
+        raises it as the stream begins.
         """
         prompts = [self._prompt_ids(prompt) for prompt in job.prompts]
         for prompt_ids in prompts:
-            self._check_length(prompt_ids, job.max_new_tokens)
-        return merge(
-            [
-                self._complete(job, prompt_ids, number * job.num_samples + sample, sample)
-                for number, prompt_ids in enumerate(prompts)
-                for sample in range(job.num_samples)
-            ]
-        )
+            self._check_length(prompt_ids, job.decoding.max_new_tokens or 0)
+        runs = [run for number, ids in enumerate(prompts) for run in self._runs(job, number, ids)]
+        return self._stream(job, runs)
 
-    def _prompt_ids(self, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
+    async def _stream(self, job: CompletionJob, runs: list[_Run]) -> Deltas:
+        constraint = await self._structures.constraint(job.decoding)
+        streams = [
+            self._complete(job, replace(run, request=replace(run.request, constraint=constraint)))
+            for run in runs
+        ]
+        async with aclosing(merge(streams)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    def _prompt_ids(self, prompt: str | TokenIds) -> TokenIds:
         if isinstance(prompt, str):
             return tuple(self._tokenizer.encode(prompt))
         for token_id in prompt:
@@ -54,12 +75,12 @@ class GenerationPipeline:
                 raise RequestError("prompt", token_id, message)
         return prompt
 
-    def _check_length(self, prompt_ids: tuple[int, ...], max_new_tokens: int) -> None:
-        num_prompt_tokens = self._num_prefix_tokens + len(prompt_ids)
+    def _check_length(self, prompt_ids: TokenIds, max_new_tokens: int) -> None:
+        num_prompt_tokens = len(self._tokens.prompt_prefix) + len(prompt_ids)
         if num_prompt_tokens == 0:
             raise RequestError("prompt", "", "must not be empty: this model has no start token")
         room = self.card.max_target_tokens - num_prompt_tokens
-        if room < 1:
+        if room < min(max_new_tokens, 1):
             raise RequestError(
                 "prompt",
                 f"{num_prompt_tokens} tokens",
@@ -72,103 +93,99 @@ class GenerationPipeline:
             )
             raise RequestError("max_tokens", max_new_tokens, message)
 
-    async def _complete(
-        self, job: CompletionJob, prompt_ids: tuple[int, ...], index: int, sample: int
-    ) -> Deltas:
-        request = GenerationRequest(
-            request_id=f"{job.request_id}-{index}",
-            prompt_ids=prompt_ids,
-            sampling=_sampling_of(job.sampling, sample),
-            max_new_tokens=job.max_new_tokens,
-            logprobs=job.logprobs,
-        )
-        completion = _Completion(self._tokenizer, job, index, self._num_prefix_tokens, prompt_ids)
-        if job.echo:
-            completion.echo(self._tokenizer.decode(prompt_ids))
-        async with aclosing(self._engine.generate(request)) as events:
+    def _runs(self, job: CompletionJob, number: int, prompt_ids: TokenIds) -> Iterator[_Run]:
+        """A beam search makes all choices of a prompt at once; each sample is a run of its own."""
+        make = self._requests.of(job.decoding)
+        given, forced = self._divided(job, prompt_ids)
+        first = number * job.num_choices
+        for sample in range(1 if job.decoding.beam else job.num_choices):
+            request = make(
+                f"{job.request_id}-{first + sample}",
+                prompt_ids=given,
+                forced_ids=forced,
+                sampling=_sampling_of(job.decoding.sampling, sample),
+                streams=job.streams,
+                **self._stops_to_pass_over(job, forced),
+            )
+            yield _Run(request, first + sample, given if job.echo else ())
+
+    def _divided(self, job: CompletionJob, prompt_ids: TokenIds) -> tuple[TokenIds, TokenIds]:
+        """What of a prompt is only given, and what is forced, so that the engine tells it.
+
+        The first token of all is forced only if the bundle's own prefix comes before it.
+        """
+        decoding = job.decoding
+        if not job.echo or (decoding.logprobs is None and decoding.max_new_tokens != 0):
+            return prompt_ids, ()
+        num_given = 0 if self._tokens.prompt_prefix else 1
+        return prompt_ids[:num_given], prompt_ids[num_given:]
+
+    def _stops_to_pass_over(self, job: CompletionJob, forced: TokenIds) -> dict[str, object]:
+        """A stop token within a prompt that is forced must not end the request."""
+        decoding = job.decoding
+        own = () if decoding.ignore_eos else self._tokens.stop
+        found = [token_id for token_id in forced if token_id in {*own, *decoding.stop_token_ids}]
+        if not found:
+            return {}
+        if decoding.max_new_tokens:
+            message = "a stop token in it allows echo with logprobs only if max_tokens is 0"
+            raise RequestError("prompt", found[0], message)
+        return {"ignore_eos": True, "stop_token_ids": ()}
+
+    async def _complete(self, job: CompletionJob, run: _Run) -> Deltas:
+        completion = self._completion(job, run, run.index)
+        async with aclosing(self._engine.generate(run.request)) as events:
             async for event in events:
-                if isinstance(event, TokenEvent):
-                    delta = completion.grown(event)
-                elif isinstance(event, FinishedEvent):
-                    delta = completion.ended(event.reason)
-                else:
+                if isinstance(event, FinishedEvent):
+                    for last in self._ends(job, run, completion, event):
+                        yield last
+                    return
+                if not isinstance(event, TokenEvent):
                     raise_failure(event)
-                if delta is not None:
+                if not completion.is_finished and (delta := completion.grown(event)) is not None:
                     yield delta
-                if completion.is_finished:
+                if completion.is_finished and not _has_others(run.request):
                     return
 
+    def _ends(
+        self, job: CompletionJob, run: _Run, best: Completion, event: FinishedEvent
+    ) -> Iterator[CompletionDelta]:
+        if not best.is_finished:
+            yield best.ended(event.reason, event.stop_logprob)
+        if _has_others(run.request):
+            yield from self._other_hypotheses(job, run, event)
 
-class _Completion:
-    """The text of one completion while it grows."""
+    def _other_hypotheses(
+        self, job: CompletionJob, run: _Run, event: FinishedEvent
+    ) -> Iterator[CompletionDelta]:
+        """All but the best, each as one delta. Those that a search did not find have no text."""
+        nothing = Hypothesis((), 0.0, event.reason)
+        for number in range(1, job.num_choices):
+            found = number < len(event.hypotheses)
+            hypothesis = event.hypotheses[number] if found else nothing
+            completion = self._completion(job, run, run.index + number)
+            yield joined(list(_deltas(completion, hypothesis)))
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        job: CompletionJob,
-        index: int,
-        num_prefix_tokens: int,
-        prompt_ids: tuple[int, ...],
-    ) -> None:
-        self._tokenizer = tokenizer
-        self._detokenizer = Detokenizer(tokenizer)
-        self._stops = StopStrings(job.stop)
-        self._reports_tokens = job.logprobs is not None
-        self._delta = CompletionDelta(
-            index, "", num_prompt_tokens=num_prefix_tokens + len(prompt_ids)
-        )
-        self._num_characters = 0
-        self._untold = ""
-        self._num_generated_tokens = 0
-        self.is_finished = False
+    def _completion(self, job: CompletionJob, run: _Run, index: int) -> Completion:
+        request = run.request
+        num_known = len(self._tokens.prompt_prefix) + len(request.prompt_ids)
+        num_forced = len(request.forced_ids)
+        completion = Completion(self._tokenizer, job, index, num_known + num_forced, num_forced)
+        completion.echo(run.echoed)
+        return completion
 
-    def echo(self, prompt: str) -> None:
-        """Begin with the prompt, which is told with the first delta: the engine may yet refuse."""
-        self._num_characters = len(prompt)
-        self._untold = prompt
 
-    def grown(self, event: TokenEvent) -> CompletionDelta | None:
-        """The delta of one more token; None while nothing is certain."""
-        self._num_generated_tokens += 1
-        tokens = (self._token_text(event),) if self._reports_tokens else ()
-        piece = self._detokenizer.push(event.token_id)
-        self._num_characters += len(piece)
-        text = self._stops.push(piece)
-        self.is_finished = self._stops.found
-        if not (text or tokens or self.is_finished):
-            return None
-        return self._next(text, tokens, FinishReason.STOP if self.is_finished else None)
+def _has_others(request: GenerationRequest) -> bool:
+    return request.beam is not None and request.beam.num_hypotheses > 1
 
-    def ended(self, reason: FinishReason) -> CompletionDelta:
-        self.is_finished = True
-        text = self._stops.push(self._detokenizer.finish())
-        if self._stops.found:
-            return self._next(text, (), FinishReason.STOP)
-        return self._next(text + self._stops.finish(), (), reason)
 
-    def _next(
-        self, text: str, tokens: tuple[TokenText, ...], finish_reason: FinishReason | None
-    ) -> CompletionDelta:
-        text, self._untold = self._untold + text, ""
-        return replace(
-            self._delta,
-            text=text,
-            tokens=tokens,
-            finish_reason=finish_reason,
-            num_generated_tokens=self._num_generated_tokens,
-        )
-
-    def _token_text(self, event: TokenEvent) -> TokenText:
-        top = tuple((self._name(token.token_id), token.logprob) for token in event.top)
-        return TokenText(self._name(event.token_id), event.logprob, top, self._num_characters)
-
-    def _name(self, token_id: int) -> str:
-        """A token's text; one that is part of a character is spelt as OpenAI spells it."""
-        token_bytes = self._tokenizer.token_bytes(token_id)
-        try:
-            return token_bytes.decode()
-        except UnicodeDecodeError:
-            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token_bytes)
+def _deltas(completion: Completion, hypothesis: Hypothesis) -> Iterator[CompletionDelta]:
+    for token in hypothesis.tokens:
+        if (delta := completion.grown(token)) is not None:
+            yield delta
+        if completion.is_finished:
+            return
+    yield completion.ended(hypothesis.reason, hypothesis.stop_logprob)
 
 
 def _sampling_of(sampling: SamplingParams, sample: int) -> SamplingParams:
@@ -178,6 +195,15 @@ def _sampling_of(sampling: SamplingParams, sample: int) -> SamplingParams:
     return replace(sampling, seed=(sampling.seed + sample) % (MAX_SEED + 1))
 
 
+def joined(deltas: list[CompletionDelta]) -> CompletionDelta:
+    """The deltas of one completion as one."""
+    return replace(
+        deltas[-1],
+        text="".join(delta.text for delta in deltas),
+        tokens=tuple(token for delta in deltas for token in delta.tokens),
+    )
+
+
 async def collect(
     deltas: AsyncIterator[CompletionDelta], num_choices: int
 ) -> list[CompletionDelta]:
@@ -185,11 +211,4 @@ async def collect(
     pieces: list[list[CompletionDelta]] = [[] for _ in range(num_choices)]
     async for delta in deltas:
         pieces[delta.index].append(delta)
-    return [
-        replace(
-            choice[-1],
-            text="".join(delta.text for delta in choice),
-            tokens=tuple(token for delta in choice for token in delta.tokens),
-        )
-        for choice in pieces
-    ]
+    return [joined(choice) for choice in pieces]

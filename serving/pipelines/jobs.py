@@ -6,7 +6,7 @@ Plain values: they cross to another process when another worker group serves the
 from dataclasses import dataclass
 
 from serving.bundle.manifest import Manifest, Task
-from serving.parameters import GREEDY, SamplingParams
+from serving.pipelines.decoding import PLAIN, Decoding
 from serving.request import FinishReason
 
 
@@ -35,43 +35,141 @@ class ModelCard:
 
 
 @dataclass(frozen=True, slots=True)
+class GlossaryEntry:
+    """A source term and the ways in which it may be translated."""
+
+    term: str
+    translations: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TranslationJob:
+    """num_alternatives: further translations of each text.
+    target_prefix: what the translation of each text begins with.
+    alternatives_at_prefix: alternatives differ in the token that follows the prefix.
+    glossary: terms that, where they occur, must be translated so.
+    placeholders: texts that go from source to target as they are, found there by the attention;
+        without any, all that look like placeholders; None leaves them to the model.
+    replaces_unknown: the model's unknown token gives way to the source word it attends to.
+    """
+
     request_id: str
     texts: tuple[str, ...]
     source: str
     target: str
+    decoding: Decoding = PLAIN
+    num_alternatives: int = 0
+    target_prefix: str = ""
+    alternatives_at_prefix: bool = False
+    glossary: tuple[GlossaryEntry, ...] = ()
+    placeholders: tuple[str, ...] | None = None
+    replaces_unknown: bool = False
+    wants_alignments: bool = False
+
+    @property
+    def wants_attention(self) -> bool:
+        return self.wants_alignments or self.replaces_unknown or self.placeholders is not None
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedWords:
+    """links: indices, from 0, of a source word and of the target word that comes of it."""
+
+    source_words: tuple[str, ...]
+    target_words: tuple[str, ...]
+    links: tuple[tuple[int, int], ...]
+
+    @property
+    def pharaoh(self) -> str:
+        return " ".join(f"{source}-{target}" for source, target in self.links)
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """One translation of one text.
+
+    score: mean over its sentences of what each was ranked by: the log-probability over the number
+        of tokens to the power of the length penalty.
+    reason: why it ended; of several sentences the gravest.
+    alignment: None unless it was asked for.
+    """
+
+    text: str
+    score: float = 0.0
+    reason: FinishReason = FinishReason.STOP
+    alignment: AlignedWords | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    texts: tuple[str, ...]
+    """renderings: of each text, best first."""
+
+    renderings: tuple[tuple[Rendering, ...], ...]
     num_source_tokens: int
     num_generated_tokens: int
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(best.text for best, *_ in self.renderings)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreJob:
+    """How likely is each of these translations? Pairs of a source text and its translation."""
+
+    request_id: str
+    pairs: tuple[tuple[str, str], ...]
+    source: str
+    target: str
+    decoding: Decoding = PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class PairScore:
+    """tokens: of the translation, with their log-probabilities; the last one, without text, ends
+    it.
+    """
+
+    tokens: tuple[tuple[str, float], ...]
+
+    @property
+    def logprob(self) -> float:
+        return sum(logprob for _, logprob in self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionJob:
-    """`num_samples` completions of each prompt; prompts are text or token ids.
+    """Completions of each prompt; prompts are text or token ids.
 
-    logprobs: how many of the likeliest tokens to report with each token; None reports none.
+    num_samples: completions of a prompt; under beam search its `num_hypotheses` count instead.
+    echo: begin with the prompt, whose tokens are reported if the completion's are.
+    streams: deltas are wanted as early as they are certain.
     """
 
     request_id: str
     prompts: tuple[str | tuple[int, ...], ...]
+    decoding: Decoding = PLAIN
     num_samples: int = 1
-    max_new_tokens: int = 16
-    sampling: SamplingParams = GREEDY
     stop: tuple[str, ...] = ()
-    logprobs: int | None = None
     echo: bool = False
+    streams: bool = False
+
+    @property
+    def num_choices(self) -> int:
+        """Of each prompt."""
+        beam = self.decoding.beam
+        return beam.num_hypotheses if beam else self.num_samples
 
 
 @dataclass(frozen=True, slots=True)
 class TokenText:
-    """A generated token as text. offset: characters of the completion before it."""
+    """A token as text. offset: characters of the completion before it.
+
+    logprob: None of a prompt's first token if nothing comes before it.
+    """
 
     text: str
-    logprob: float
+    logprob: float | None
     top: tuple[tuple[str, float], ...]
     offset: int
 
@@ -80,7 +178,7 @@ class TokenText:
 class CompletionDelta:
     """The next piece of one completion; the one with a `finish_reason` is its last.
 
-    index: prompt by prompt, the samples of a prompt together.
+    index: prompt by prompt, the choices of a prompt together.
     num_generated_tokens: so far.
     """
 

@@ -5,27 +5,33 @@ It knows text and token ids; neither HTTP nor how tokens are chosen.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from serving.bundle.manifest import Manifest
 from serving.config import TextLimits
-from serving.errors import RequestError, TooLarge
-from serving.pipelines.engine_port import EnginePort, raise_failure
-from serving.pipelines.jobs import ModelCard, Translation, TranslationJob
-from serving.request import Event, FinishedEvent, GenerationRequest, TokenEvent
-from serving.text.splitting import Layout, split_text
+from serving.errors import RequestError
+from serving.parameters import ProcessorParams
+from serving.pipelines.candidates import candidates_of, renderings_of, successful_end
+from serving.pipelines.completion import token_name
+from serving.pipelines.decoding import Decoding
+from serving.pipelines.engine_port import EnginePort
+from serving.pipelines.jobs import (
+    ModelCard,
+    PairScore,
+    Rendering,
+    ScoreJob,
+    Translation,
+    TranslationJob,
+)
+from serving.pipelines.planning import Plan, Planner
+from serving.pipelines.rendering import Renderer
+from serving.pipelines.requests import RequestMaker
+from serving.request import MAX_LOGPROBS, Event, GenerationRequest, TokenEvent
 from serving.text.tokenizer import Tokenizer
 
 # Longer texts are split on another thread, so that streams of other requests go on.
 _LONG_TEXT_CHARACTERS = 5_000
-# A translation may need this many times the tokens of its source, and must still fit the target.
-_MOST_GROWTH = 1.5
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    layouts: list[Layout]
-    requests: list[GenerationRequest]
+# A stop token would end the request without being reported, and the others with it.
+_BEFORE_ANY_STOP = ProcessorParams(min_tokens=1)
 
 
 class TranslationPipeline:
@@ -33,29 +39,35 @@ class TranslationPipeline:
         self, manifest: Manifest, tokenizer: Tokenizer, engine: EnginePort, limits: TextLimits
     ) -> None:
         self.card = ModelCard.of(manifest)
-        self._tokens = manifest.tokens
+        self._end_id = manifest.tokens.eos
+        self._unknown_id = manifest.tokens.unk
         self._tokenizer = tokenizer
+        self._planner = Planner(manifest, tokenizer, limits.max_segments)
+        self._requests = RequestMaker(tokenizer)
         self._engine = engine
-        self._max_segments = limits.max_segments
-        self._max_segment_tokens = _max_segment_tokens(manifest)
 
     async def translate(self, job: TranslationJob) -> Translation:
         """Raises RequestError for a language or a number of segments that is not served."""
         self._check_languages(job)
         plan = await self._planned(job)
-        outcomes = await self._engine.run(plan.requests) if plan.requests else []
-        ends = [_successful_end(events) for events in outcomes]
-        translated = iter([self._text(events) for events in outcomes])
-        texts = tuple(
-            layout.fill([next(translated) for _ in layout.segments]) for layout in plan.layouts
-        )
+        if job.alternatives_at_prefix:
+            plan = await self._branched(job, plan)
+        outcomes = await self._outcomes(self._translating(job, plan))
+        ends = [successful_end(events) for events in outcomes]
         return Translation(
-            texts,
+            self._renderings(job, plan, outcomes),
             sum(end.num_source_tokens for end in ends),
             sum(end.num_generated_tokens for end in ends),
         )
 
-    def _check_languages(self, job: TranslationJob) -> None:
+    async def score(self, job: ScoreJob) -> tuple[PairScore, ...]:
+        """Each pair is one segment, whatever its length. Raises RequestError as `translate`."""
+        self._check_languages(job)
+        self._planner.check_number(job.pairs, "pairs")
+        outcomes = await self._outcomes(await asyncio.to_thread(self._scoring, job))
+        return tuple(map(self._pair_score, outcomes))
+
+    def _check_languages(self, job: TranslationJob | ScoreJob) -> None:
         for field, language, known in (
             ("source", job.source, self.card.source_languages),
             ("target", job.target, self.card.target_languages),
@@ -64,47 +76,95 @@ class TranslationPipeline:
                 message = f"model {self.card.name} has {', '.join(known)}"
                 raise RequestError(field, language, message)
 
-    async def _planned(self, job: TranslationJob) -> _Plan:
+    async def _planned(self, job: TranslationJob) -> Plan:
         if len(job.texts) + sum(map(len, job.texts)) > _LONG_TEXT_CHARACTERS:
-            return await asyncio.to_thread(self._plan, job)
-        return self._plan(job)
+            return await asyncio.to_thread(self._planner.plan, job)
+        return self._planner.plan(job)
 
-    def _plan(self, job: TranslationJob) -> _Plan:
-        layouts = [split_text(text, job.source, self._fits) for text in job.texts]
-        segments = [segment for layout in layouts for segment in layout.segments]
-        if len(segments) > self._max_segments:
-            message = f"at most {self._max_segments} sentences a request, this has {len(segments)}"
-            raise TooLarge("text", job.texts[0], message)
-        encoded = self._tokenizer.encode_batch(segments)
-        requests = [self._request(job, number, ids) for number, ids in enumerate(encoded)]
-        return _Plan(layouts, requests)
+    async def _outcomes(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
+        return await self._engine.run(requests) if requests else []
 
-    def _request(self, job: TranslationJob, number: int, ids: Sequence[int]) -> GenerationRequest:
-        source_ids = (*self._tokens.source_prefix, *ids, *self._tokens.source_suffix)
-        return GenerationRequest(f"{job.request_id}-{number}", source_ids)
+    async def _branched(self, job: TranslationJob, plan: Plan) -> Plan:
+        """The likeliest tokens after the prefix of each text, each as a prefix of its own."""
+        numbers = plan.first_segments
+        decoding = Decoding(
+            processors=_BEFORE_ANY_STOP,
+            max_new_tokens=1,
+            logprobs=MAX_LOGPROBS,
+            priority=job.decoding.priority,
+            timeout_seconds=job.decoding.timeout_seconds,
+        )
+        make = self._requests.of(decoding)
+        prefixes = {number: plan.segments[number].prefixes[0] for number in numbers}
+        requests = [
+            make(
+                f"{job.request_id}-next-{number}",
+                source_ids=plan.segments[number].source_ids,
+                forced_ids=prefix,
+            )
+            for number, prefix in prefixes.items()
+        ]
+        outcomes = await self._outcomes(requests)
+        count = job.num_alternatives + 1
+        return plan.with_prefixes(
+            {
+                number: tuple((*prefixes[number], word) for word in self._next(events)[:count])
+                for number, events in zip(numbers, outcomes, strict=True)
+            }
+        )
 
-    def _fits(self, segment: str) -> bool:
-        """A byte-level token holds at least a byte: short segments need no counting."""
-        limit = self._max_segment_tokens
-        return len(segment.encode()) <= limit or len(self._tokenizer.encode(segment)) <= limit
+    def _next(self, events: Sequence[Event]) -> list[int]:
+        """The tokens with some text that may come next, likeliest first."""
+        successful_end(events)
+        last = [event for event in events if isinstance(event, TokenEvent)][-1]
+        found = [token.token_id for token in last.top]
+        return [token_id for token_id in found if self._tokenizer.token_bytes(token_id).strip()]
 
-    def _text(self, events: list[Event]) -> str:
-        ids = [event.token_id for event in events if isinstance(event, TokenEvent)]
-        return self._tokenizer.decode(ids).strip()
+    def _translating(self, job: TranslationJob, plan: Plan) -> list[GenerationRequest]:
+        make = self._requests.of(job.decoding)
+        return [
+            make(
+                f"{job.request_id}-{number}",
+                source_ids=segment.source_ids,
+                forced_ids=prefix,
+                required=segment.required,
+                wants_attention=job.wants_attention,
+            )
+            for number, (segment, prefix) in enumerate(plan.asked())
+        ]
 
+    def _renderings(
+        self, job: TranslationJob, plan: Plan, outcomes: Sequence[Sequence[Event]]
+    ) -> tuple[tuple[Rendering, ...], ...]:
+        renderer = Renderer(self._tokenizer, self._unknown_id, job)
+        of_segments: list[list[Rendering]] = [[] for _ in plan.segments]
+        numbers = [n for n, segment in enumerate(plan.segments) for _ in segment.prefixes]
+        asked = zip(numbers, plan.asked(), outcomes, strict=True)
+        for number, (segment, prefix), events in asked:
+            of_segments[number] += [
+                renderer.rendering(segment.source_ids, candidate)
+                for candidate in candidates_of(events, len(prefix))
+            ]
+        return tuple(renderings_of(plan.layouts, of_segments, job.num_alternatives + 1))
 
-def _max_segment_tokens(manifest: Manifest) -> int:
-    limits, tokens = manifest.limits, manifest.tokens
-    longest = int(limits.max_target_tokens / _MOST_GROWTH)
-    if limits.max_source_tokens is not None:
-        added = len(tokens.source_prefix) + len(tokens.source_suffix)
-        longest = min(longest, limits.max_source_tokens - added)
-    return max(1, longest)
+    def _scoring(self, job: ScoreJob) -> list[GenerationRequest]:
+        """A target is forced, its end too: nothing is generated."""
+        make = self._requests.of(job.decoding)
+        sources = self._planner.sources([source.strip() for source, _ in job.pairs])
+        targets = self._tokenizer.encode_batch([target.strip() for _, target in job.pairs])
+        return [
+            make(
+                f"{job.request_id}-{number}",
+                source_ids=source_ids,
+                forced_ids=(*target_ids, self._end_id),
+                max_new_tokens=0,
+            )
+            for number, (source_ids, target_ids) in enumerate(zip(sources, targets, strict=True))
+        ]
 
-
-def _successful_end(events: list[Event]) -> FinishedEvent:
-    end = events[-1]
-    if not isinstance(end, FinishedEvent):
-        assert not isinstance(end, TokenEvent), "a request's last event is final"
-        raise_failure(end)
-    return end
+    def _pair_score(self, events: Sequence[Event]) -> PairScore:
+        end = successful_end(events)
+        assert end.stop_logprob is not None, "a forced stop token ends the request"
+        tokens = [event for event in events if isinstance(event, TokenEvent)]
+        named = [(token_name(self._tokenizer, token.token_id), token.logprob) for token in tokens]
+        return PairScore((*named, ("", end.stop_logprob)))

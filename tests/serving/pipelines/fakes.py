@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from serving.bundle.manifest import (
     FORMAT_VERSION,
     GraphSpec,
@@ -24,6 +26,7 @@ from serving.request import (
     FinishedEvent,
     FinishReason,
     GenerationRequest,
+    Hypothesis,
     TokenEvent,
     TokenLogprob,
 )
@@ -32,15 +35,20 @@ from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 
 VOCAB_SIZE = 259
 BOS, EOS = 1, 2
+EXCLAMATION_MARK = 3  # the first of the byte alphabet
 Script = Callable[[GenerationRequest], Sequence[int]]
 
 
 class FakeEngine:
     """Answers with `script(request)`, one token per turn of the event loop.
 
+    Every token has log-probability -0.5, and attends to the source token of its own number. Of a
+    beam search the hypotheses are the script's answer with 0, 1, 2 ... exclamation marks.
+
     cancelled: ids of requests whose stream was closed before its end.
     gate: requests wait here before each token, when there is one.
-    fails_after: after so many tokens every request fails.
+    fails_after: after so many tokens every request fails, with `failure`.
+    end: the reason why requests end that are not cut.
     """
 
     def __init__(self, script: Script, max_waiting: int = 10_000) -> None:
@@ -51,34 +59,72 @@ class FakeEngine:
         self.cancelled: list[str] = []
         self.gate: asyncio.Event | None = None
         self.fails_after: int | None = None
+        self.failure: Exception = ValueError("scripted")
+        self.end = FinishReason.STOP
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         self.requests.append(request)
-        ids = list(self.script(request))[: request.max_new_tokens]
+        hypotheses = self._hypotheses(request)
+        best = hypotheses[0]
         has_ended = False
         try:
-            for number, token_id in enumerate(ids):
+            for number, token in enumerate(best.tokens):
                 if number == self.fails_after:
                     has_ended = True
-                    yield FailedEvent(request.request_id, ValueError("scripted"))
+                    yield FailedEvent(request.request_id, self.failure)
                     return
                 if self.gate is not None:
                     await self.gate.wait()
                 await asyncio.sleep(0)
-                top = tuple(TokenLogprob(token_id, -0.5) for _ in range(request.logprobs or 0))
-                yield TokenEvent(request.request_id, token_id, -0.5, top)
-            is_cut = len(ids) == request.max_new_tokens
+                yield token
             has_ended = True
             yield FinishedEvent(
                 request.request_id,
-                FinishReason.LENGTH if is_cut else FinishReason.STOP,
+                best.reason,
                 len(request.source_ids or ()),
-                1 + len(request.prompt_ids),
-                len(ids),
+                1 + len(request.prompt_ids) + len(request.forced_ids),
+                len(best.tokens) - len(request.forced_ids),
+                best.stop_logprob,
+                hypotheses if request.beam else (),
             )
         finally:
             if not has_ended:
                 self.cancelled.append(request.request_id)
+
+    def _hypotheses(self, request: GenerationRequest) -> tuple[Hypothesis, ...]:
+        count = request.beam.num_hypotheses if request.beam else 1
+        answer = list(self.script(request))
+        endings = [[EXCLAMATION_MARK] * number for number in range(count)]
+        return tuple(
+            self._hypothesis(request, [*answer, *ending], number)
+            for number, ending in enumerate(endings)
+        )
+
+    def _hypothesis(self, request: GenerationRequest, answer: list[int], number: int) -> Hypothesis:
+        forced = list(request.forced_ids)
+        if not request.ignore_eos and EOS in forced:
+            ids, reason = forced[: forced.index(EOS)], FinishReason.STOP
+        else:
+            ids = [*forced, *answer[: request.max_new_tokens]]
+            is_cut = len(ids) - len(forced) == request.max_new_tokens
+            reason = FinishReason.LENGTH if is_cut else self.end
+        tokens = tuple(self._token(request, place, ids) for place in range(len(ids)))
+        logprob = -0.5 if reason is FinishReason.STOP else None
+        return Hypothesis(tokens, -0.5 * (number + 1), reason, logprob)
+
+    def _token(self, request: GenerationRequest, place: int, ids: list[int]) -> TokenEvent:
+        likeliest = range(ids[place], ids[place] + (request.logprobs or 0))
+        top = tuple(
+            TokenLogprob(token_id % VOCAB_SIZE, -0.5 - rank)
+            for rank, token_id in enumerate(likeliest)
+        )
+        attention = None
+        if request.wants_attention:
+            assert request.source_ids is not None
+            attention = np.eye(len(request.source_ids), dtype=np.float32)[
+                min(place, len(request.source_ids) - 1)
+            ]
+        return TokenEvent(request.request_id, ids[place], -0.5, top, attention)
 
     async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
         self.num_runs += 1

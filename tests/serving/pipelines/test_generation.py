@@ -7,15 +7,20 @@ import pytest
 
 from serving.errors import RequestError
 from serving.parameters import SamplingParams
+from serving.pipelines.decoding import Decoding
 from serving.pipelines.generation import collect
 from serving.pipelines.jobs import CompletionJob
 from serving.request import FinishReason
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import scripted_generator
 
+OWN = ("num_samples", "stop", "echo", "streams")
+
 
 def job(*prompts: str | tuple[int, ...], **options: Any) -> CompletionJob:
-    return CompletionJob("job", prompts, **{"max_new_tokens": 100, **options})
+    """Options of the decoding and of the job itself."""
+    own = {name: options.pop(name) for name in OWN if name in options}
+    return CompletionJob("job", prompts, Decoding(**{"max_new_tokens": 100, **options}), **own)
 
 
 async def test_streamed_is_whole(tokenizer: Tokenizer) -> None:
@@ -65,8 +70,8 @@ async def test_logprobs_name_tokens(tokenizer: Tokenizer) -> None:
 
     [whole] = await collect(pipeline.stream(job("p", logprobs=1)), 1)
 
-    assert [token.text for token in whole.tokens] == ["a", "bytes:\\xc3", "bytes:\\xa9"]
-    assert [token.offset for token in whole.tokens] == [0, 1, 1]
+    assert [token.text for token in whole.tokens] == ["a", "bytes:\\xc3", "bytes:\\xa9", ""]
+    assert [token.offset for token in whole.tokens] == [0, 1, 1, 2]
     assert whole.tokens[0].top == (("a", -0.5),)
 
 

@@ -1,0 +1,71 @@
+"""Fields of decoding that every protocol takes by the same names."""
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+from serving.errors import RequestError
+from serving.parameters import BeamParams, ProcessorParams, SamplingParams
+
+DEFAULT_BEAMS = 4
+_NEED_BEAMS = ("length_penalty", "early_stopping", "patience")
+
+
+class DecodingFields(BaseModel):
+    """The defaults change nothing. num_beams: beam search, of this width."""
+
+    temperature: float | None = None
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    epsilon_cutoff: float = 0.0
+    seed: int | None = None
+    num_beams: int | None = None
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
+    patience: float = 1.0
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
+    priority: int = 0
+    timeout_seconds: float | None = None
+
+    def sampling(self, default_temperature: float) -> SamplingParams:
+        if self.top_k < -1:  # vLLM's clients turn it off with -1
+            raise RequestError("top_k", self.top_k, "must be at least 0, or -1 for all")
+        return SamplingParams(
+            temperature=default_temperature if self.temperature is None else self.temperature,
+            top_k=max(self.top_k, 0),
+            top_p=self.top_p,
+            min_p=self.min_p,
+            typical_p=self.typical_p,
+            epsilon_cutoff=self.epsilon_cutoff,
+            seed=self.seed,
+        )
+
+    def beam(
+        self, width: int | None, num_hypotheses: int, coverage_penalty: float = 0.0
+    ) -> BeamParams | None:
+        """Raises RequestError for fields that do nothing without a width."""
+        if width is not None:
+            return BeamParams(
+                width,
+                num_hypotheses,
+                self.length_penalty,
+                self.early_stopping,
+                self.patience,
+                coverage_penalty,
+            )
+        given = {name: getattr(self, name) for name in _NEED_BEAMS}
+        given["coverage_penalty"] = coverage_penalty
+        defaults = {name: field.default for name, field in DecodingFields.model_fields.items()}
+        for name, value in given.items():
+            if value != defaults.get(name, 0.0):
+                raise RequestError(name, value, "needs num_beams")
+        return None
+
+    def processors(self) -> ProcessorParams:
+        return ProcessorParams(
+            repetition_penalty=self.repetition_penalty,
+            no_repeat_ngram_size=self.no_repeat_ngram_size,
+        )

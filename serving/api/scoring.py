@@ -1,0 +1,88 @@
+"""`POST /score`, a protocol of our own: how likely a model finds given translations.
+
+For reranking and evaluation. Language models score text by completions that echo their prompt.
+"""
+
+import uuid
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict
+
+from serving.api.bodies import limited, parse, parse_json
+from serving.api.errors import message_of, renamed
+from serving.api.services import Services
+from serving.errors import RequestError
+from serving.pipelines.decoding import Decoding
+from serving.pipelines.jobs import PairScore, ScoreJob
+from serving.text.checks import check_texts
+
+PATH = "/score"
+# What the engine and the pipelines call fields, and what clients of this protocol do.
+NAMES = {"forced_ids": "translations", "source_ids": "q", "text": "q"}
+
+
+class ScoreBody(BaseModel):
+    """q and translations are lists of the same length; or q is one text, which all translations
+    are of. Each is one sentence, or a few: texts are not split. source and target: languages.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    q: str | list[str]
+    translations: str | list[str]
+    source: str
+    target: str
+    model: str | None = None
+    priority: int = 0
+    timeout_seconds: float | None = None
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        targets = self.translations if isinstance(self.translations, list) else [self.translations]
+        sources = self.q if isinstance(self.q, list) else [self.q] * len(targets)
+        if len(sources) != len(targets):
+            message = f"must be as many as the texts of q, {len(sources)}"
+            raise RequestError("translations", f"{len(targets)} texts", message)
+        return tuple(zip(sources, targets, strict=True))
+
+    def job(self, request_id: str) -> ScoreJob:
+        decoding = Decoding(priority=self.priority, timeout_seconds=self.timeout_seconds)
+        source, target = self.source.lower(), self.target.lower()
+        return ScoreJob(request_id, self.pairs, source, target, decoding)
+
+
+def error_body(status: int, error: Exception) -> dict[str, Any]:
+    return {"error": message_of(renamed(error, NAMES))}
+
+
+def router(services: Services) -> APIRouter:
+    routes = APIRouter(tags=["Scoring"])
+    schema = {"content": {"application/json": {"schema": ScoreBody.model_json_schema()}}}
+
+    @routes.post(PATH, openapi_extra={"requestBody": schema})
+    async def score(request: Request) -> JSONResponse:
+        """Log-probabilities of translations, and of their tokens."""
+        with services.metrics.track("score") as tracked:
+            fields = parse_json(await limited(request, services.limits).body())
+            body = parse(ScoreBody, {name: v for name, v in fields.items() if v is not None})
+            job = body.job(uuid.uuid4().hex)
+            check_texts("q", {source for source, _ in job.pairs}, services.limits.max_characters)
+            targets = [target for _, target in job.pairs]
+            check_texts("translations", targets, services.limits.max_characters)
+            translator = await services.catalog.translator(body.model, job.source, job.target)
+            tracked.model = translator.card.name
+            return JSONResponse({"scores": list(map(score_body, await translator.score(job)))})
+
+    return routes
+
+
+def score_body(score: PairScore) -> dict[str, Any]:
+    """The last token, without text, is the end of the sentence."""
+    return {
+        "logprob": score.logprob,
+        "mean_logprob": score.logprob / len(score.tokens),
+        "num_tokens": len(score.tokens),
+        "tokens": [{"text": text, "logprob": logprob} for text, logprob in score.tokens],
+    }

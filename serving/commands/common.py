@@ -1,0 +1,68 @@
+"""What the commands share: options, lines of input, progress."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+
+import click
+
+from serving.errors import RequestError
+
+if TYPE_CHECKING:
+    from serving.engine.config import EngineConfig
+
+_BAR_DELAY_SECONDS = 2.0
+
+model_option = click.option(
+    "--model", required=True, type=click.Path(path_type=Path), help="A bundle."
+)
+source_option = click.option("--source", help="Language of the input.  [default: the bundle's]")
+target_option = click.option("--target", help="Language of the output.  [default: the bundle's]")
+device_option = click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True
+)
+
+
+def engine_config(device: Any) -> "EngineConfig":
+    from serving.engine.config import EngineConfig
+
+    return EngineConfig(device=device, max_waiting=2**31)
+
+
+def lines_of(file: BinaryIO) -> Iterator[str]:
+    """Lines with their ends. Raises RequestError naming the line that is not plain text."""
+    from serving.text.checks import check_text
+
+    for number, line in enumerate(file, start=1):
+        try:
+            text = line.decode()
+        except UnicodeDecodeError as error:
+            raise RequestError(f"line {number}", line, f"is not UTF-8: {error.reason}") from None
+        check_text(f"line {number}", text, max_characters=sys.maxsize)
+        yield text
+
+
+def progress_bar(file: BinaryIO) -> Any:
+    """On a terminal, after a while; with an end in sight where the input is a file."""
+    from tqdm import tqdm
+
+    total = None
+    if file.seekable():
+        start = file.tell()
+        total = sum(1 for _ in file)
+        file.seek(start)
+    return tqdm(total=total, unit=" lines", disable=None, delay=_BAR_DELAY_SECONDS)
+
+
+def end_quietly_with_the_reader() -> None:
+    """`attendant translate ... | head` ends as other filters do."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+
+def fail(message: str) -> NoReturn:
+    """One clear line each, and the exit code of a mistake."""
+    for line in message.splitlines():
+        click.echo(f"attendant: {line}", err=True)
+    sys.exit(2)

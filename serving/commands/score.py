@@ -1,0 +1,100 @@
+"""`attendant score`: how likely a model finds given translations."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from serving.commands.common import (
+    device_option,
+    end_quietly_with_the_reader,
+    engine_config,
+    lines_of,
+    model_option,
+    progress_bar,
+    source_option,
+    target_option,
+)
+from serving.errors import RequestError
+
+if TYPE_CHECKING:
+    from serving.engine.config import EngineConfig
+    from serving.pipelines.jobs import PairScore
+
+Format = Callable[["PairScore"], str]
+
+
+@click.command()
+@model_option
+@source_option
+@target_option
+@click.option("--json", "as_json", is_flag=True, help="Tell the tokens and their scores too.")
+@device_option
+@click.argument("file", type=click.File("rb"), default="-")
+def score(
+    model: Path, source: str | None, target: str | None, as_json: bool, device: str, file: BinaryIO
+) -> None:
+    """Score translations: lines of FILE or standard input hold a source, a tab and a target.
+
+    For each line the log-probability of the target, its end included, given the source.
+
+    \b
+    Examples:
+      attendant score --model build/bundles/transformer-en-fr-int8 pairs.tsv > scores.txt
+      printf 'A dog runs.\\tUn chien court.\\n' |
+        attendant score --model build/bundles/transformer-en-fr-int8 --json
+    """
+    end_quietly_with_the_reader()
+    format_score = _as_json if as_json else _as_sum
+    languages = source or "", target or ""
+    asyncio.run(_score(model, engine_config(device), languages, file, format_score))
+
+
+async def _score(
+    path: Path,
+    config: "EngineConfig",
+    languages: tuple[str, str],
+    file: BinaryIO,
+    format_score: Format,
+) -> None:
+    from serving.pipelines.jobs import ScoreJob
+    from serving.pipelines.offline import in_order, opened
+
+    async with opened(path, config) as catalog:
+        [card] = catalog.own_cards
+        translator = await catalog.translator(card.name, *languages)
+        source = languages[0] or card.source_languages[0]
+        target = languages[1] or card.target_languages[0]
+
+        async def work(numbered: tuple[int, tuple[str, str]]) -> "PairScore":
+            number, pair = numbered
+            [found] = await translator.score(ScoreJob(str(number), (pair,), source, target))
+            return found
+
+        with progress_bar(file) as bar:
+            async for found in in_order(work, enumerate(_pairs(file)), config.slots * 8):
+                sys.stdout.write(format_score(found) + "\n")
+                sys.stdout.flush()
+                bar.update()
+
+
+def _pairs(file: BinaryIO) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(lines_of(file), start=1):
+        source, *targets = line.rstrip("\r\n").split("\t")
+        if len(targets) != 1:
+            raise RequestError(f"line {number}", line, "must hold a source, a tab and a target")
+        yield source, targets[0]
+
+
+def _as_sum(score: "PairScore") -> str:
+    return f"{score.logprob:.4f}"
+
+
+def _as_json(score: "PairScore") -> str:
+    from serving.api.scoring import score_body
+
+    return json.dumps(score_body(score), ensure_ascii=False)

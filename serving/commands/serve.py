@@ -1,0 +1,70 @@
+"""`attendant serve`: bundles over HTTP."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from serving.commands.common import fail
+
+if TYPE_CHECKING:
+    from serving.config import ServerConfig
+
+
+@click.command()
+@click.argument("bundles", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A YAML file with host, port and groups, instead of bundles.",
+)
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.  [default: 8000]")
+@click.option("--replicas", type=click.IntRange(1), help="Processes, each with all bundles.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Where models run.")
+def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
+    """Serve BUNDLES over HTTP until interrupted.
+
+    \b
+    Examples:
+      attendant serve build/bundles/transformer-en-fr-int8
+      attendant serve build/bundles/* --host 0.0.0.0 --port 8080 --replicas 2
+      attendant serve --config server.yaml
+
+    \b
+    Then, from another terminal:
+      curl localhost:8000/translate -d q='A dog runs.' -d source=en -d target=fr
+
+    \b
+    A server.yaml for two groups of models:
+      port: 8000
+      groups:
+        - {name: translation, bundles: [build/bundles/transformer-en-fr-int8], replicas: 2}
+        - {name: prose, bundles: [build/bundles/llama-en-int8], cpus_per_replica: 2}
+    """
+    from serving.app import run
+    from serving.deployments.checks import problems_of
+
+    server_config = _server_config(bundles, config, flags)
+    problems = problems_of(server_config)
+    if problems:
+        fail("\n".join(problems))
+    click.echo("Starting ...", err=True)
+    run(server_config, lambda url: click.echo(f"Serving on {url} (Ctrl-C stops)", err=True))
+
+
+def _server_config(
+    bundles: tuple[Path, ...], path: Path | None, flags: dict[str, Any]
+) -> "ServerConfig":
+    from serving.config import parse_config, read_config
+
+    given = {name: value for name, value in flags.items() if value is not None}
+    server: dict[str, Any] = {name: given[name] for name in ("host", "port") if name in given}
+    if path is not None:
+        if bundles or given.keys() - server.keys():
+            raise click.UsageError("--config says which bundles run where; give it alone")
+        return read_config(path).model_copy(update=server)
+    if not bundles:
+        raise click.UsageError("give at least one BUNDLE, or --config FILE")
+    group = {name: given[name] for name in ("replicas", "device") if name in given}
+    return parse_config("attendant serve", {**server, "groups": [{**group, "bundles": bundles}]})

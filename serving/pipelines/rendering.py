@@ -1,0 +1,61 @@
+"""A candidate's tokens to text: unknown words and placeholders replaced, words aligned."""
+
+import numpy as np
+
+from serving.parameters import TokenIds
+from serving.pipelines.candidates import Candidate
+from serving.pipelines.jobs import AlignedWords, Rendering, TranslationJob
+from serving.text.alignment import Array, TokenizedText, links, word_attention
+from serving.text.replacement import (
+    PLACEHOLDER,
+    placeholder_pattern,
+    replace_placeholders,
+    replace_unknown,
+)
+from serving.text.tokenizer import Tokenizer
+
+
+class Renderer:
+    """unknown_id: the model's token for what it cannot write; None if it can write anything."""
+
+    def __init__(self, tokenizer: Tokenizer, unknown_id: int | None, job: TranslationJob) -> None:
+        self._tokenizer = tokenizer
+        self._unknown_id = unknown_id if job.replaces_unknown else None
+        self._job = job
+        names = job.placeholders
+        self._placeholders = placeholder_pattern(names) if names else PLACEHOLDER
+
+    def rendering(self, source_ids: TokenIds, candidate: Candidate) -> Rendering:
+        ids = [token.token_id for token in candidate.tokens]
+        if not self._job.wants_attention:
+            text = self._tokenizer.decode(ids).strip()
+            return Rendering(text, candidate.score, candidate.reason)
+        source = TokenizedText.of(map(self._tokenizer.token_bytes, source_ids))
+        attention = _attention(candidate, len(source_ids))
+        target = TokenizedText.of(self._pieces(ids, attention, source))
+        text = target.text
+        if self._job.placeholders is not None:
+            text = replace_placeholders(target, source, attention, self._placeholders)
+        alignment = _aligned(target, source, attention) if self._job.wants_alignments else None
+        return Rendering(text.strip(), candidate.score, candidate.reason, alignment)
+
+    def _pieces(self, ids: list[int], attention: Array, source: TokenizedText) -> list[bytes]:
+        pieces = [self._tokenizer.token_bytes(token_id) for token_id in ids]
+        if self._unknown_id is None:
+            return pieces
+        is_unknown = [token_id == self._unknown_id for token_id in ids]
+        return replace_unknown(pieces, is_unknown, attention, source)
+
+
+def _attention(candidate: Candidate, num_source_tokens: int) -> Array:
+    """[target tokens, source tokens], f32"""
+    rows = [token.attention for token in candidate.tokens]
+    assert all(row is not None for row in rows), "attention was asked for"
+    return np.array(rows, np.float32).reshape(len(rows), num_source_tokens)
+
+
+def _aligned(target: TokenizedText, source: TokenizedText, attention: Array) -> AlignedWords:
+    """Words are parted by white space."""
+    found = links(word_attention(attention, target, source))
+    pairs = tuple((link.source, link.target) for link in found)
+    return AlignedWords(tuple(source.text.split()), tuple(target.text.split()), pairs)
