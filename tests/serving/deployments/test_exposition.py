@@ -4,7 +4,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from serving.deployments.exposition import merged
 from serving.engine.measures import EngineStats, StepReport
-from serving.metrics import EngineMetrics, Metrics, Outcome
+from serving.engine_metrics import EngineMetrics
+from serving.metrics import Metrics, Outcome
 from serving.request import FinishedEvent, FinishReason
 
 
@@ -12,11 +13,24 @@ def exposition_of(replica: str) -> bytes:
     metrics = Metrics(replica)
     meter = EngineMetrics(metrics).of("m")
     metrics.ended("m", "openai", Outcome.SUCCESS, 0.1)
-    report = StepReport({"decode": 0.004, "encode": 0.001}, 3, 40, 64, 0, [0.01, 0.02])
+    report = StepReport(
+        phase_seconds={"decode": 0.004, "encode": 0.001},
+        num_rows=3,
+        num_source_tokens=40,
+        num_padded_tokens=64,
+        queue_seconds=[0.01, 0.02],
+        num_prefix_hits=64,
+        num_prefix_misses=36,
+        num_encoder_hits=2,
+        num_encoder_misses=1,
+        num_expired=1,
+        num_reorders=7,
+    )
     meter.on_step(report, EngineStats(1, 3, 64, 1000), 0.006)
     meter.on_first_token(0.02)
     meter.on_next_token(0.005)
     meter.on_finished(FinishedEvent("r", FinishReason.STOP, 20, 1, 5), 0.5)
+    meter.on_finished(FinishedEvent("r", FinishReason.CONSTRAINT, 0, 1, 0), 0.5)
     return metrics.exposition()
 
 
@@ -42,6 +56,15 @@ def test_what_is_documented_is_there() -> None:
         'vllm:num_requests_running{engine="a",model_name="m"} 3.0',
         'vllm:generation_tokens_total{engine="a",model_name="m"} 5.0',
         'vllm:request_success_total{engine="a",finished_reason="stop",model_name="m"} 1.0',
-        'vllm:e2e_request_latency_seconds_count{engine="a",model_name="m"} 1.0',
+        'vllm:request_success_total{engine="a",finished_reason="constraint",model_name="m"} 1.0',
+        'vllm:e2e_request_latency_seconds_count{engine="a",model_name="m"} 2.0',
+        'attendant_prefix_cache_tokens_total{model="m",replica="a",result="hit"} 64.0',
+        'attendant_prefix_cache_tokens_total{model="m",replica="a",result="miss"} 36.0',
+        'attendant_encoder_cache_total{model="m",replica="a",result="hit"} 2.0',
+        'attendant_encoder_cache_total{model="m",replica="a",result="miss"} 1.0',
+        'attendant_deadlines_exceeded_total{model="m",replica="a"} 1.0',
+        'attendant_beam_reorders_total{model="m",replica="a"} 7.0',
+        'vllm:prefix_cache_queries_total{engine="a",model_name="m"} 100.0',
+        'vllm:prefix_cache_hits_total{engine="a",model_name="m"} 64.0',
     ):
         assert sample in text

@@ -1,0 +1,251 @@
+"""Prometheus metrics of engines: how they step, and their requests as the engine sees them.
+
+Ours are named `attendant_*`; beside them stand vLLM's names, so that dashboards made for it work.
+"""
+
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from serving.engine.measures import EngineStats, StepReport
+from serving.metrics import REQUEST_BUCKETS, Metrics
+from serving.pipelines.engine_port import EnginePort
+from serving.request import Event, FinishedEvent, FinishReason, GenerationRequest, TokenEvent
+
+_STEP_BUCKETS = (
+    *(0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05),
+    *(0.075, 0.1, 0.2, 0.5, 1.0),
+)
+_COUNT_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+
+
+class _Family:
+    """Makes metrics that share their first labels: the model and the replica."""
+
+    def __init__(self, registry: CollectorRegistry, labels: tuple[str, str]) -> None:
+        self._registry, self._labels = registry, labels
+
+    def gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(name, text, self._labels, registry=self._registry)
+
+    def counter(self, name: str, text: str, *more_labels: str) -> Counter:
+        return Counter(name, text, (*self._labels, *more_labels), registry=self._registry)
+
+    def steps(self, name: str, text: str, *more_labels: str) -> Histogram:
+        return self._histogram(name, text, _STEP_BUCKETS, more_labels)
+
+    def requests(self, name: str, text: str) -> Histogram:
+        return self._histogram(name, text, REQUEST_BUCKETS)
+
+    def counts(self, name: str, text: str) -> Histogram:
+        return self._histogram(name, text, _COUNT_BUCKETS)
+
+    def _histogram(
+        self, name: str, text: str, buckets: tuple[float, ...], more_labels: tuple[str, ...] = ()
+    ) -> Histogram:
+        labels = (*self._labels, *more_labels)
+        return Histogram(name, text, labels, buckets=buckets, registry=self._registry)
+
+
+class _OurMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        new = _Family(registry, ("model", "replica"))
+        self.tokens = new.counter("attendant_tokens", "Tokens by kind.", "kind")
+        self.rows = new.gauge("attendant_rows", "Rows in use.")
+        self.slots = new.gauge("attendant_slots", "Rows there are.")
+        self.waiting = new.gauge("attendant_waiting", "Requests without a row yet.")
+        self.kv_bytes = new.gauge("attendant_kv_bytes", "What the states of the rows in use fill.")
+        self.padding = new.gauge("attendant_padding_ratio", "Padding in the last batch encoded.")
+        self.batch_rows = new.counts("attendant_batch_rows", "Rows of each decoding step.")
+        self.step = new.steps("attendant_step_seconds", "Time of a step by phase.", "phase")
+        self.queue = new.requests("attendant_queue_seconds", "Time in the queue.")
+        self.first_token = new.requests(
+            "attendant_time_to_first_token_seconds", "Time to a stream's first token."
+        )
+        self.inter_token = new.steps(
+            "attendant_inter_token_seconds", "Time between a stream's tokens."
+        )
+        self.prefix_cache = new.counter(
+            "attendant_prefix_cache_tokens", "Prompt tokens, found in the cache or not.", "result"
+        )
+        self.encoder_cache = new.counter(
+            "attendant_encoder_cache", "Sources, found in the cache or not.", "result"
+        )
+        self.expired = new.counter(
+            "attendant_deadlines_exceeded", "Requests whose own deadline has passed."
+        )
+        self.reorders = new.counter(
+            "attendant_beam_reorders", "Rows of beam searches that took over another row's states."
+        )
+
+
+class _VllmMetrics:
+    """The names that vLLM gives to the same."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        new = _Family(registry, ("model_name", "engine"))
+        self.running = new.gauge("vllm:num_requests_running", "Rows in use.")
+        self.waiting = new.gauge("vllm:num_requests_waiting", "Requests without a row.")
+        self.cache_usage = new.gauge("vllm:kv_cache_usage_perc", "Rows in use, of those there are.")
+        self.prompt = new.counter("vllm:prompt_tokens", "Source and prompt tokens.")
+        self.generated = new.counter("vllm:generation_tokens", "Generated tokens.")
+        self.success = new.counter(
+            "vllm:request_success", "Finished requests by reason.", "finished_reason"
+        )
+        self.prefix_queries = new.counter(
+            "vllm:prefix_cache_queries", "Prompt tokens looked for in the cache."
+        )
+        self.prefix_hits = new.counter("vllm:prefix_cache_hits", "Prompt tokens found in it.")
+        self.first_token = new.requests(
+            "vllm:time_to_first_token_seconds", "Time to a stream's first token."
+        )
+        self.inter_token = new.steps("vllm:inter_token_latency_seconds", "Time between tokens.")
+        self.request = new.requests(
+            "vllm:e2e_request_latency_seconds", "Time of a request to the engine."
+        )
+        self.queue = new.requests("vllm:request_queue_time_seconds", "Time in the queue.")
+        self.request_prompt = new.counts(
+            "vllm:request_prompt_tokens", "Source and prompt tokens of a request."
+        )
+        self.request_generated = new.counts(
+            "vllm:request_generation_tokens", "Generated tokens of a request."
+        )
+        self.iteration = new.counts("vllm:iteration_tokens_total", "Tokens computed in a step.")
+
+
+class EngineMetrics:
+    """The metrics of every engine of a replica; `of(model)` is those of one."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._replica = metrics.replica
+        self._ours = _OurMetrics(metrics.registry)
+        self._vllm = _VllmMetrics(metrics.registry)
+
+    def of(self, model: str) -> "ModelMeter":
+        return ModelMeter(self._ours, self._vllm, (model, self._replica))
+
+
+class ModelMeter:
+    """An EngineObserver, which is also told of the tokens and ends of requests."""
+
+    def __init__(self, ours: _OurMetrics, vllm: _VllmMetrics, labels: tuple[str, str]) -> None:
+        def bound(metric: Any, *more: str) -> Any:
+            return metric.labels(*labels, *more)
+
+        kinds, phases = ("source", "prompt", "generated"), ("encode", "prefill", "decode", "host")
+        self._tokens = {kind: bound(ours.tokens, kind) for kind in kinds}
+        self._phases = {phase: bound(ours.step, phase) for phase in phases}
+        self._success = {reason: bound(vllm.success, reason) for reason in FinishReason}
+        self._rows = (bound(ours.rows), bound(vllm.running))
+        self._waiting = (bound(ours.waiting), bound(vllm.waiting))
+        self._slots, self._cache_usage = bound(ours.slots), bound(vllm.cache_usage)
+        self._kv_bytes, self._padding = bound(ours.kv_bytes), bound(ours.padding)
+        self._batch_rows, self._iteration = bound(ours.batch_rows), bound(vllm.iteration)
+        self._queue = (bound(ours.queue), bound(vllm.queue))
+        self._first_token = (bound(ours.first_token), bound(vllm.first_token))
+        self._inter_token = (bound(ours.inter_token), bound(vllm.inter_token))
+        self._request_seconds = bound(vllm.request)
+        self._prompt, self._generated = bound(vllm.prompt), bound(vllm.generated)
+        self._request_prompt = bound(vllm.request_prompt)
+        self._request_generated = bound(vllm.request_generated)
+        self._prefix_hits = (bound(ours.prefix_cache, "hit"), bound(vllm.prefix_hits))
+        self._prefix_misses = bound(ours.prefix_cache, "miss")
+        self._prefix_queries = bound(vllm.prefix_queries)
+        self._encoder_hits = bound(ours.encoder_cache, "hit")
+        self._encoder_misses = bound(ours.encoder_cache, "miss")
+        self._expired, self._reorders = bound(ours.expired), bound(ours.reorders)
+
+    def on_step(self, report: StepReport, stats: EngineStats, step_seconds: float) -> None:
+        self.on_stats(stats)
+        for phase, seconds in report.phase_seconds.items():
+            self._phases[phase].observe(seconds)
+        self._phases["host"].observe(step_seconds - sum(report.phase_seconds.values()))
+        for seconds in report.queue_seconds:
+            for histogram in self._queue:
+                histogram.observe(seconds)
+        if report.num_rows:
+            self._batch_rows.observe(report.num_rows)
+        if report.num_padded_tokens:
+            self._padding.set(1 - report.num_source_tokens / report.num_padded_tokens)
+        self._iteration.observe(
+            report.num_rows + report.num_source_tokens + report.num_prefilled_tokens
+        )
+        self._on_counts(report)
+
+    def _on_counts(self, report: StepReport) -> None:
+        """What most steps have none of."""
+        _add(self._reorders, report.num_reorders)
+        _add(self._expired, report.num_expired)
+        for counter in self._prefix_hits:
+            _add(counter, report.num_prefix_hits)
+        _add(self._prefix_misses, report.num_prefix_misses)
+        _add(self._prefix_queries, report.num_prefix_hits + report.num_prefix_misses)
+        _add(self._encoder_hits, report.num_encoder_hits)
+        _add(self._encoder_misses, report.num_encoder_misses)
+
+    def on_stats(self, stats: EngineStats) -> None:
+        for gauge in self._rows:
+            gauge.set(stats.num_rows)
+        for gauge in self._waiting:
+            gauge.set(stats.num_waiting)
+        self._slots.set(stats.num_slots)
+        self._cache_usage.set(stats.num_rows / stats.num_slots)
+        self._kv_bytes.set(stats.kv_bytes)
+
+    def on_first_token(self, seconds: float) -> None:
+        for histogram in self._first_token:
+            histogram.observe(seconds)
+
+    def on_next_token(self, seconds: float) -> None:
+        for histogram in self._inter_token:
+            histogram.observe(seconds)
+
+    def on_finished(self, event: FinishedEvent, seconds: float) -> None:
+        num_given = event.num_source_tokens + event.num_prompt_tokens
+        self._tokens["source"].inc(event.num_source_tokens)
+        self._tokens["prompt"].inc(event.num_prompt_tokens)
+        self._tokens["generated"].inc(event.num_generated_tokens)
+        self._prompt.inc(num_given)
+        self._generated.inc(event.num_generated_tokens)
+        self._request_prompt.observe(num_given)
+        self._request_generated.observe(event.num_generated_tokens)
+        self._request_seconds.observe(seconds)
+        self._success[event.reason].inc()
+
+
+def _add(counter: Counter, amount: int) -> None:
+    if amount:
+        counter.inc(amount)
+
+
+class MeasuredEngine:
+    """An engine whose requests are timed; it is an EnginePort as the engine itself is."""
+
+    def __init__(self, engine: EnginePort, meter: ModelMeter) -> None:
+        self._engine = engine
+        self._meter = meter
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
+        started = previous = time.perf_counter()
+        tell = self._meter.on_first_token
+        async with aclosing(self._engine.generate(request)) as events:
+            async for event in events:
+                now = time.perf_counter()
+                if isinstance(event, TokenEvent):
+                    tell(now - previous)
+                    previous, tell = now, self._meter.on_next_token
+                elif isinstance(event, FinishedEvent):
+                    self._meter.on_finished(event, now - started)
+                yield event
+
+    async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
+        started = time.perf_counter()
+        outcomes = await self._engine.run(requests)
+        seconds = time.perf_counter() - started
+        for events in outcomes:
+            if isinstance(events[-1], FinishedEvent):
+                self._meter.on_finished(events[-1], seconds)
+        return outcomes
