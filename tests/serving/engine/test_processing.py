@@ -52,7 +52,7 @@ def hugging_face(params: ProcessorParams, known: list[int], generated: list[int]
 
 
 @given(processor_params, history, history, history, st.booleans(), st.integers(0, 100))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_what_hugging_face_has_too_comes_out_as_it_has_it(
     params: ProcessorParams,
     prompt: list[int],
@@ -69,6 +69,8 @@ def test_what_hugging_face_has_too_comes_out_as_it_has_it(
     advance(processors, *generated)
     scores = random_scores(1, seed)
     processors.edit(scores)
+    if scores.edited is not None and scores.edited.is_dead[0]:
+        return  # Hugging Face would take any token
     # Beam search gives its processors log-probabilities, sampling gives them logits.
     shift = 0 if is_beam else scores.log_normaliser[0]
     expected = hugging_face(params, prompt + forced, generated)(scores.logp[0] + shift) - shift

@@ -226,10 +226,12 @@ class Rows:
             self.twins.pop()
 
     def step(self, number: int) -> None:
-        token_ids = self._random.integers(0, 6, len(self.twins))
-        self.processors.advance(token_ids, np.zeros(len(self.twins), bool))
+        self.step_by(self._random.integers(0, 6, len(self.twins)).tolist())
+
+    def step_by(self, token_ids: list[int]) -> None:
+        self.processors.advance(np.array(token_ids), np.zeros(len(self.twins), bool))
         self.twins = [
-            Twin(twin.generation, (*twin.generated, int(token_id)))
+            Twin(twin.generation, (*twin.generated, token_id))
             for twin, token_id in zip(self.twins, token_ids, strict=True)
         ]
 
@@ -239,8 +241,32 @@ class Rows:
             np.testing.assert_array_equal(row_of(scores, row), twin.alone(scores, row))
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        ProcessorParams(repetition_penalty=1.5),
+        ProcessorParams(presence_penalty=1.0, frequency_penalty=0.5),
+        ProcessorParams(no_repeat_ngram_size=2),
+        ProcessorParams(bad_words=((3, 4, 5), (4, 3, 6))),
+        ProcessorParams(min_tokens=5),
+    ],
+)
+def test_rows_that_fork_go_separate_ways(params: ProcessorParams) -> None:
+    rows = Rows([params] * 8, seed=0)
+    rows.admit(0)
+    rows.step_by([4])
+    rows.fork(0)
+    for token_ids in ([3, 4], [4, 3], [4, 5], [3, 3]):
+        rows.step_by(token_ids)
+        rows.check(random_scores(2))
+    rows.overwrite(0)
+    for token_ids in ([4, 3], [3, 4], [5, 4]):
+        rows.step_by(token_ids)
+        rows.check(random_scores(2))
+
+
 @given(events, st.lists(maybe_params, min_size=8, max_size=8), st.integers(0, 100))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_row_gets_what_it_would_get_alone_whatever_happens_around_it(
     events: list[tuple[str, int]], kinds: list[ProcessorParams | None], seed: int
 ) -> None:
