@@ -11,6 +11,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from queue import SimpleQueue
 
@@ -25,8 +26,15 @@ logger = logging.getLogger(__name__)
 class AsyncEngine:
     """`generate` streams one request; `run` waits for many. Whoever stops waiting cancels."""
 
-    def __init__(self, engine: Engine, observer: EngineObserver | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        observer: EngineObserver | None = None,
+        turns: AbstractContextManager[None] | None = None,
+    ) -> None:
+        """turns: entered around every step, where engines share a processor (`FairShare`)."""
         self.engine = engine
+        self._turns = turns or nullcontext()
         self._observer = observer
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._tickets: dict[str, Ticket] = {}
@@ -96,27 +104,28 @@ class AsyncEngine:
     def _serve(self) -> None:
         try:
             while not self._is_stopping:
-                self._take_commands()
                 if self.engine.has_work:
                     self._step()
+                else:
+                    self._inbox.get()()
         except BaseException as error:
             logger.critical("the engine's thread has died", exc_info=error)
         finally:
             self._close()
 
-    def _take_commands(self) -> None:
-        """Wait for a command only when there is nothing else to do."""
-        if not self.engine.has_work:
-            self._inbox.get()()
-        while not self._inbox.empty():
-            self._inbox.get()()
-
     def _step(self) -> None:
-        started = time.perf_counter()
-        events = self.engine.step()
+        with self._turns:
+            started = time.perf_counter()
+            self._take_commands()
+            events = self.engine.step()
         self._deliver(events)
         if self._observer is not None:
             self._observe(self._observer, time.perf_counter() - started)
+
+    def _take_commands(self) -> None:
+        """All that have come, also while other engines had their turns."""
+        while not self._inbox.empty():
+            self._inbox.get()()
 
     def _observe(self, observer: EngineObserver, step_seconds: float) -> None:
         try:

@@ -1,0 +1,119 @@
+"""Turns: engines that share a processor get equal time, and nobody waits for long."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from serving.engine.bridge import AsyncEngine
+from serving.engine.config import EngineConfig
+from serving.engine.engine import Engine
+from serving.engine.sharing import FairShare, Turns
+from serving.request import FinishedEvent, GenerationRequest
+from tests.serving.engine.toy import toy_bundle, toy_graphs
+
+
+def in_threads(*functions: Callable[[], None]) -> None:
+    threads = [threading.Thread(target=each) for each in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+class Flooded:
+    """An engine that always has work; notes when its steps began and what they took."""
+
+    def __init__(self, turns: Turns, step_seconds: float) -> None:
+        self.turns, self.step_seconds = turns, step_seconds
+        self.steps: list[tuple[float, float]] = []
+
+    def run_until(self, is_over: Callable[[], bool]) -> None:
+        while not is_over():
+            with self.turns:
+                began = time.perf_counter()
+                time.sleep(self.step_seconds)
+                self.steps.append((began, time.perf_counter() - began))
+
+    def seconds(self, until: float) -> float:
+        return sum(seconds for began, seconds in self.steps if began < until)
+
+
+@pytest.mark.parametrize("num_at_once", [1, 2])
+def test_flooded_engines_get_equal_shares_of_time(num_at_once: int) -> None:
+    share = FairShare(num_at_once)
+    engines = [Flooded(share.join(), cost) for cost in (0.001, 0.004, 0.01)]
+    until = time.perf_counter() + 0.9
+    in_threads(
+        *(lambda e=each: e.run_until(lambda: time.perf_counter() > until) for each in engines)
+    )
+    times = [each.seconds(until) for each in engines]
+    assert sum(times) > 0.7 * num_at_once * 0.9
+    assert max(times) - min(times) < 0.2 * max(times)
+
+
+def test_never_more_engines_step_than_may() -> None:
+    share, lock = FairShare(2), threading.Lock()
+    running: list[int] = []
+    most = 0
+
+    def engine() -> None:
+        nonlocal most
+        turns = share.join()
+        for _ in range(200):
+            with turns:
+                with lock:
+                    running.append(1)
+                    most = max(most, len(running))
+                time.sleep(0)
+                with lock:
+                    running.pop()
+
+    in_threads(*[engine] * 5)
+    assert most == 2
+
+
+def test_a_rare_request_waits_for_the_step_that_runs_and_an_idle_time_earns_nothing() -> None:
+    share = FairShare(1)
+    flooded, rare = Flooded(share.join(), 0.004), share.join()
+    asked: list[tuple[float, float]] = []
+    is_over = threading.Event()
+
+    def ask_now_and_then() -> None:
+        for _ in range(15):
+            time.sleep(0.02)
+            began = time.perf_counter()
+            with rare:
+                asked.append((began, time.perf_counter()))
+        is_over.set()
+
+    in_threads(lambda: flooded.run_until(is_over.is_set), ask_now_and_then)
+    for asked_at, served_at in asked:
+        begun_meanwhile = [1 for began, _ in flooded.steps if asked_at < began < served_at]
+        assert len(begun_meanwhile) <= 1
+    assert rare.ends_at == pytest.approx(flooded.turns.ends_at, abs=0.03)
+
+
+def test_a_turn_that_fails_is_given_back() -> None:
+    share = FairShare(1)
+    with pytest.raises(ValueError, match="a bug"), share.join():
+        raise ValueError("a bug")
+    with share.join():
+        pass
+
+
+async def test_engines_that_take_turns_serve_all_their_requests() -> None:
+    share = FairShare(1)
+    bridges = [
+        AsyncEngine(Engine(toy_bundle(), EngineConfig(4, 1), toy_graphs()), None, share.join())
+        for _ in range(3)
+    ]
+    for bridge in bridges:
+        bridge.start()
+    requests = [GenerationRequest(str(i), (3 + i,)) for i in range(20)]
+    told = await asyncio.gather(*(bridge.run(requests) for bridge in bridges))
+    assert told[0] == told[1] == told[2]
+    assert all(isinstance(events[-1], FinishedEvent) for events in told[0])
+    await asyncio.gather(*(bridge.shutdown() for bridge in bridges))
