@@ -4,20 +4,14 @@ beam. It decides; rows and states are moved by `beams.py`.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from serving.engine.generation import Generation
 from serving.engine.hypotheses import Node, Pool, common_node, tokens_until
 from serving.parameters import NO_PROCESSORS
 from serving.request import FinishedEvent, FinishReason, TokenEvent
 
-
-class Candidate(NamedTuple):
-    """A beam, by its place in the group, and a token it may take. logprob: of all its tokens."""
-
-    logprob: float
-    parent: int
-    token_id: int
+# A continuation: log-probability of all its tokens, place of its beam in the group, token id.
+Candidate = tuple[float, int, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -50,10 +44,6 @@ class BeamGroup:
         self._num_told = 0
 
     @property
-    def has_terms(self) -> bool:
-        return bool(self.generation.request.required)
-
-    @property
     def num_candidates(self) -> int:
         """How many tokens of one beam can matter: those that all beams go on with, and stops."""
         return self.num_beams + len(self.generation.stop_ids)
@@ -77,7 +67,7 @@ class BeamGroup:
         is_last = num_tokens == self.generation.max_new_tokens
         going_on: list[Candidate] = []
         for rank, candidate in enumerate(candidates):
-            is_stop = candidate.token_id in self.generation.stop_ids
+            is_stop = candidate[2] in self.generation.stop_ids
             if is_stop or is_last:
                 if rank < self.num_beams:
                     reason = FinishReason.STOP if is_stop else FinishReason.LENGTH
@@ -91,19 +81,20 @@ class BeamGroup:
 
     def _useful(self, going_on: list[Candidate], num_tokens: int) -> list[Candidate]:
         """Without those that cannot end better than what has ended: their rows are free."""
-        if not going_on or self._pool.is_final(going_on[0].logprob, num_tokens):
+        if not going_on or self._pool.is_final(going_on[0][0], num_tokens):
             return []
         if not (self._may_prune and self._pool.is_full):
             return going_on
-        return [each for each in going_on if self._pool.can_improve(each.logprob, num_tokens)]
+        return [each for each in going_on if self._pool.can_improve(each[0], num_tokens)]
 
     def _end(self, candidate: Candidate, reason: FinishReason, num_tokens: int, tell: Tell) -> None:
-        beam = self.beams[candidate.parent]
-        event = tell(beam.row, candidate.token_id)
+        logprob, place, token_id = candidate
+        beam = self.beams[place]
+        event = tell(beam.row, token_id)
         if reason is FinishReason.STOP:
-            self._pool.add(candidate.logprob, num_tokens, beam.node, reason, event)
+            self._pool.add(logprob, num_tokens, beam.node, reason, event)
         else:
-            self._pool.add(candidate.logprob, num_tokens, Node(event, beam.node), reason)
+            self._pool.add(logprob, num_tokens, Node(event, beam.node), reason)
 
     def end_known(self, reason: FinishReason, end: TokenEvent | None) -> None:
         """What was given in advance is all there is."""

@@ -5,15 +5,16 @@ into the row of a beam that does not go on, or into a new one, and only those po
 that the two rows do not have in common.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
+from itertools import islice
+from operator import itemgetter
 
 import numpy as np
 
 from serving.engine.batch import Batch
-from serving.engine.beam_group import Beam, BeamGroup, Candidate
+from serving.engine.beam_group import Beam, BeamGroup, Candidate, Tell
 from serving.engine.beams import Beams
 from serving.engine.candidates import best_tokens, values_of
 from serving.engine.hypotheses import Node
@@ -44,8 +45,9 @@ class BeamSearch:
         step = Step(scores, np.zeros(self._batch.slots, np.int64), decoded)
         step.token_ids[: scores.num_rows] = choices.token_ids
         free: dict[int, list[BeamGroup]] = {}
+        num_known = self._batch.num_known.tolist()
         for group in self._beams.groups:
-            if self._batch.num_known[group.beams[0].row]:
+            if num_known[group.beams[0].row]:
                 self._take_known(group, step)
             else:
                 free.setdefault(group.num_candidates, []).append(group)
@@ -74,14 +76,15 @@ class BeamSearch:
         elif generation.request.streams:
             step.decoded.tokens += group.certain_tokens()
 
-    def _advance(self, group: BeamGroup, candidates: Iterable[Candidate], step: Step) -> None:
+    def _advance(self, group: BeamGroup, candidates: list[Candidate], step: Step) -> None:
         num_tokens = int(self._batch.num_generated[group.beams[0].row]) + 1
-        going_on = group.choose(candidates, num_tokens, partial(self._tell, step.scores))
+        tell = partial(self._tell, step.scores)
+        going_on = group.choose(candidates, num_tokens, tell)
         if not going_on:
             group.give_up(num_tokens - 1)
             self._finish(group, step)
             return
-        self._place(group, going_on, step)
+        self._place(group, going_on, step, tell)
         if group.generation.request.streams:
             step.decoded.tokens += group.certain_tokens()
 
@@ -92,23 +95,23 @@ class BeamSearch:
         step.decoded.left_rows += [beam.row for beam in group.beams]
         self._beams.leave(group.generation)
 
-    def _place(self, group: BeamGroup, going_on: list[Candidate], step: Step) -> None:
+    def _place(self, group: BeamGroup, going_on: list[Candidate], step: Step, tell: Tell) -> None:
         """Give every beam that goes on a row which stands where its parent stands."""
         parents = group.beams
-        going_parents = {each.parent for each in going_on}
+        going_parents = {place for _, place, _ in going_on}
         spare = [place for place in range(len(parents)) if place not in going_parents]
         has_stayed: set[int] = set()
         beams = []
-        for candidate in going_on:
-            parent = parents[candidate.parent]
+        for logprob, place, token_id in going_on:
+            parent = parents[place]
             row = parent.row
-            event = self._tell(step.scores, row, candidate.token_id)
-            if candidate.parent in has_stayed:
-                row = self._second_row(group, candidate.parent, spare)
+            event = tell(row, token_id)
+            if place in has_stayed:
+                row = self._second_row(group, place, spare)
                 step.decoded.num_copies += 1
-            has_stayed.add(candidate.parent)
-            step.token_ids[row] = candidate.token_id
-            beams.append(Beam(row, candidate.logprob, Node(event, parent.node)))
+            has_stayed.add(place)
+            step.token_ids[row] = token_id
+            beams.append(Beam(row, logprob, Node(event, parent.node)))
         step.decoded.left_rows += [parents[place].row for place in spare]
         group.num_shared = self._num_shared(group, going_on)
         self._beams.place(group, beams)
@@ -126,47 +129,39 @@ class BeamSearch:
 
     def _num_shared(self, group: BeamGroup, going_on: list[Candidate]) -> list[list[int]]:
         length, old = int(self._batch.total_lengths[group.beams[0].row]), group.num_shared
-        return [
-            [length if a.parent == b.parent else old[a.parent][b.parent] for b in going_on]
-            for a in going_on
-        ]
+        parents = [place for _, place, _ in going_on]
+        return [[length if a == b else old[a][b] for b in parents] for a in parents]
 
 
-def candidates_of(groups: Sequence[BeamGroup], scores: Scores) -> Iterator[Iterable[Candidate]]:
+def candidates_of(groups: Sequence[BeamGroup], scores: Scores) -> Iterator[list[Candidate]]:
     """For each group the continuations that can matter, best first. The groups' `num_candidates`
     are one number.
     """
-    sizes = [len(group.beams) for group in groups]
     beams = [beam for group in groups for beam in group.beams]
-    values, ids = best_tokens(
-        scores, np.array([beam.row for beam in beams]), groups[0].num_candidates
-    )
+    rows = np.array([beam.row for beam in beams])
+    values, ids = best_tokens(scores, rows, groups[0].num_candidates)
     values += np.array([beam.logprob for beam in beams])[:, None]
-    shape = (len(groups), max(sizes), values.shape[1])
-    totals, tokens = np.full(shape, NO_TOKEN), np.zeros(shape, np.int64)
-    is_there = np.arange(shape[1]) < np.array(sizes)[:, None]
-    totals[is_there], tokens[is_there] = values, ids
-    flat = totals.reshape(len(groups), -1)
-    order = np.argsort(-flat, axis=1, kind="stable")
-    columns = (
-        np.take_along_axis(flat, order, axis=1).tolist(),
-        (order // shape[2]).tolist(),
-        np.take_along_axis(tokens.reshape(flat.shape), order, axis=1).tolist(),
-    )
-    for group, *row in zip(groups, *columns, strict=True):
-        candidates = takewhile(_may_come, map(Candidate, *row))
-        yield _with_terms(group, list(candidates), scores) if group.has_terms else candidates
+    columns = zip(values.tolist(), ids.tolist(), strict=True)
+    for group in groups:
+        candidates = [
+            (logprob, place, token_id)
+            for place, column in enumerate(islice(columns, len(group.beams)))
+            for logprob, token_id in zip(*column, strict=True)
+            if logprob > NO_TOKEN
+        ]
+        if group.generation.request.required:
+            candidates += _for_terms(group, candidates, scores)
+        candidates.sort(key=itemgetter(0), reverse=True)
+        yield candidates
 
 
-def _may_come(candidate: Candidate) -> bool:
-    return candidate.logprob > NO_TOKEN
-
-
-def _with_terms(group: BeamGroup, candidates: list[Candidate], scores: Scores) -> list[Candidate]:
-    """Also those that bring a required term further, though they are none of the best."""
-    there = {(each.parent, each.token_id) for each in candidates}
-    for parent, beam in enumerate(group.beams):
-        ids = [each for each in group.wanted(beam) if (parent, each) not in there]
+def _for_terms(
+    group: BeamGroup, candidates: list[Candidate], scores: Scores
+) -> Iterator[Candidate]:
+    """Those that bring a required term further, though they are none of the best."""
+    there = {(place, token_id) for _, place, token_id in candidates}
+    for place, beam in enumerate(group.beams):
+        ids = [each for each in group.wanted(beam) if (place, each) not in there]
         for token_id, value in zip(ids, values_of(scores, beam.row, ids), strict=True):
-            candidates.append(Candidate(beam.logprob + value, parent, token_id))
-    return sorted(filter(_may_come, candidates), key=lambda each: -each.logprob)
+            if value > NO_TOKEN:
+                yield beam.logprob + value, place, token_id

@@ -7,6 +7,7 @@ the terms they have met, and the banks share the beam. A hypothesis may end once
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from operator import itemgetter
 
 from serving.engine.beam_group import Beam, BeamGroup, Candidate, Tell
 from serving.engine.generation import Generation
@@ -72,7 +73,7 @@ class LexicalGroup(BeamGroup):
         for candidate in candidates:
             progress = self._after(candidate)
             num_complete += progress.is_complete
-            is_stop = candidate.token_id in self.generation.stop_ids
+            is_stop = candidate[2] in self.generation.stop_ids
             if is_stop or is_last:
                 if progress.is_complete and num_complete <= self.num_beams:
                     reason = FinishReason.STOP if is_stop else FinishReason.LENGTH
@@ -88,12 +89,12 @@ class LexicalGroup(BeamGroup):
         """The best of every bank in turn, from the one that has met most."""
         turns = zip_longest(*(banks[num_met] for num_met in sorted(banks, reverse=True)))
         chosen = [each for turn in turns for each in turn if each is not None]
-        return sorted(chosen[: self.num_beams], key=lambda each: -each.logprob)
+        return sorted(chosen[: self.num_beams], key=itemgetter(0), reverse=True)
 
     def _after(self, candidate: Candidate) -> Progress:
-        node = self.beams[candidate.parent].node
-        is_stop = candidate.token_id in self.generation.stop_ids
-        return self._progress(node, () if is_stop else (candidate.token_id,))
+        _, place, token_id = candidate
+        is_stop = token_id in self.generation.stop_ids
+        return self._progress(self.beams[place].node, () if is_stop else (token_id,))
 
     def _progress(self, node: Node | None, more: TokenIds = ()) -> Progress:
         ids = tuple(token.token_id for token in tokens_until(node))

@@ -37,6 +37,8 @@ class Reporter:
         """Of the rows that generate alone."""
         rows = scores.num_rows
         is_alone = ~self._batch.is_beam[:rows]
+        if not is_alone.any():
+            return Decoded([])
         is_stopped = self._stopped(choices.token_ids)
         is_dead = self._dead(scores)
         is_told = is_alone & ~is_stopped & ~is_dead
