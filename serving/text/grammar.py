@@ -162,7 +162,9 @@ def _schema_text(schema: dict[str, Any] | str, field: str) -> str:
     try:
         content = json.loads(schema) if isinstance(schema, str) else schema
         text = json.dumps(content, allow_nan=False)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:  # which writing the value into the message would raise again
+        raise RequestError(field, type(schema).__name__, "nests too deep") from None
+    except (ValueError, TypeError) as error:
         raise RequestError(field, schema, f"is not JSON: {error}") from None
     if not isinstance(content, dict):
         raise RequestError(field, schema, "must be a JSON object")

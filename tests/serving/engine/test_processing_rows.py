@@ -65,6 +65,7 @@ def test_only_rows_with_processors_are_edited_and_raw_scores_stay() -> None:
     ("params", "is_raised"),
     [
         (ProcessorParams(logit_bias=((3, 0.5),)), True),
+        (ProcessorParams(logit_bias=((3, 0.0),)), False),
         (ProcessorParams(logit_bias=((3, -0.5),)), False),
         (ProcessorParams(repetition_penalty=0.8), True),
         (ProcessorParams(repetition_penalty=1.2), False),
