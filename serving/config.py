@@ -29,6 +29,10 @@ class WorkerGroup(_Config):
     """One Ray Serve application: every replica loads all its bundles.
 
     slots: most rows in one batch of one model.
+    max_step_tokens: computed in one step of an engine, prompts' included: more of them bring prompts
+        in sooner, fewer keep the tokens of others coming.
+    prefix_cache_mib, encoder_cache_mib: memory of each model for the states of prompts and sources
+        that may come again; 0 is off.
     max_waiting: requests to the engine without a slot yet; beyond it clients are told 429.
     cpus_per_replica: also the engine's threads; None shares the machine's CPUs but one.
     gpus_per_replica: None is one on device cuda, none on cpu.
@@ -41,6 +45,9 @@ class WorkerGroup(_Config):
     cpus_per_replica: Count | None = None
     gpus_per_replica: Annotated[float, Field(ge=0)] | None = None
     slots: Count = 64
+    max_step_tokens: Count = 256
+    prefix_cache_mib: Annotated[int, Field(ge=0)] = 256
+    encoder_cache_mib: Annotated[int, Field(ge=0)] = 64
     max_waiting: Count = 4096
     limits: TextLimits = TextLimits()
 

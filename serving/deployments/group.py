@@ -27,13 +27,25 @@ def application_of(group: WorkerGroup) -> Application:
         graceful_shutdown_timeout_s=_GRACE_SECONDS,
         health_check_period_s=_HEALTH_CHECK_SECONDS,
     )
-    application: Application = deployment.bind(group, cpus)
+    application: Application = deployment.bind(group, cpus, engines_at_once(group))
     return application
 
 
 def cpus_per_replica(group: WorkerGroup) -> int:
     """Unless told, one CPU is left to HTTP, which engines otherwise wait for."""
     return group.cpus_per_replica or max(1, (available_cpus() - 1) // group.replicas)
+
+
+def engines_at_once(group: WorkerGroup) -> int:
+    """How many engines of a replica may step at the same time.
+
+    CPUs that the group was given are not exceeded. Those it shares are filled: on two CPUs with a
+    thread for each engine, two engines side by side said between 1.1 and 2 times as much as by
+    turns.
+    """
+    if group.cpus_per_replica is not None:
+        return 1
+    return max(1, available_cpus() // (group.replicas * cpus_per_replica(group)))
 
 
 def gpus_per_replica(group: WorkerGroup) -> float:

@@ -19,6 +19,7 @@ from serving.deployments.forwarding import WideCatalog, all_expositions
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
+from serving.engine.sharing import FairShare
 from serving.engine_metrics import EngineMetrics, MeasuredEngine
 from serving.metrics import Metrics
 from serving.pipelines.catalog import Model, build_pipeline
@@ -42,16 +43,15 @@ _SWITCH_INTERVAL_SECONDS = 0.0002
 class Replica:
     """All bundles of a group, loaded and served."""
 
-    def __init__(self, group: WorkerGroup, threads: int) -> None:
+    def __init__(self, group: WorkerGroup, threads: int, engines_at_once: int) -> None:
         sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
         context = serve.get_replica_context()
         self._metrics = Metrics(context.replica_tag)
         self._engine_metrics = EngineMetrics(self._metrics)
         self._limits = group.limits
         self._engines: list[AsyncEngine] = []
-        config = EngineConfig(
-            slots=group.slots, threads=threads, device=group.device, max_waiting=group.max_waiting
-        )
+        self._share = FairShare(engines_at_once) if len(group.bundles) > engines_at_once else None
+        config = engine_config(group, threads)
         models = [self._load(open_bundle(path), config) for path in group.bundles]
         self._catalog = WideCatalog(models, context.app_name)
 
@@ -96,7 +96,7 @@ class Replica:
         meter = self._engine_metrics.of(bundle.manifest.name)
         engine = Engine(bundle, config)
         meter.on_stats(engine.stats())
-        bridge = AsyncEngine(engine, meter)
+        bridge = AsyncEngine(engine, meter, self._share.join() if self._share else None)
         bridge.start()
         self._engines.append(bridge)
         return build_pipeline(bundle, MeasuredEngine(bridge, meter), self._limits)
@@ -108,3 +108,15 @@ class Replica:
         """The metrics of every replica there is; of this one alone if none answers."""
         expositions = await all_expositions(_METRICS_TIMEOUT_SECONDS)
         return merged(expositions or [self._metrics.exposition()])
+
+
+def engine_config(group: WorkerGroup, threads: int) -> EngineConfig:
+    return EngineConfig(
+        slots=group.slots,
+        threads=threads,
+        device=group.device,
+        max_waiting=group.max_waiting,
+        max_step_tokens=group.max_step_tokens,
+        prefix_cache_bytes=group.prefix_cache_mib * 2**20,
+        encoder_cache_bytes=group.encoder_cache_mib * 2**20,
+    )
