@@ -1,0 +1,98 @@
+"""The promise: a request says the same bytes alone and in company, whatever the others ask."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.bundle.manifest import Precision, Task
+from serving.bundle.opening import Bundle, open_bundle
+from serving.engine.config import EngineConfig
+from serving.engine.engine import Engine
+from serving.parameters import BeamParams, ProcessorParams, SamplingParams
+from serving.request import FinishedEvent, GenerationRequest, TokenEvent
+from tests.serving.engine.driving import Story, run_all, run_alone
+from tests.tiny import tiny_bundle
+
+EOS = 2
+DRAWN = SamplingParams(temperature=1.0, seed=5)
+EDITS = ProcessorParams(repetition_penalty=1.3, no_repeat_ngram_size=2, frequency_penalty=0.5)
+ASKS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "top n": {"logprobs": 4},
+    "drawn": {"sampling": DRAWN},
+    "filtered": {"sampling": replace(DRAWN, top_k=30, top_p=0.9, min_p=0.02)},
+    "typical": {"sampling": replace(DRAWN, typical_p=0.8, temperature=0.7)},
+    "edited": {"processors": EDITS},
+    "edited and drawn": {"processors": EDITS, "sampling": replace(DRAWN, epsilon_cutoff=0.001)},
+    "beam": {"beam": BeamParams(4, num_hypotheses=3)},
+    "wide beam": {"beam": BeamParams(12, 12, length_penalty=0.6, early_stopping="never")},
+    "patient beam": {"beam": BeamParams(3, early_stopping=True, patience=2.0)},
+    "edited beam": {"beam": BeamParams(5), "processors": EDITS},
+    "terms": {"beam": BeamParams(4), "required": (((40, 41),), ((50,), (60, 61)))},
+    "forced": {"forced_ids": (30, 31, 32), "logprobs": 2},
+    "forced beam": {"forced_ids": (30, 31), "beam": BeamParams(2)},
+    "scored": {"forced_ids": (30, 31, 32, EOS)},
+    "allowed": {"processors": ProcessorParams(allowed_ids=(33, 34, 35)), "sampling": DRAWN},
+}
+OF_A_SOURCE: dict[str, dict[str, Any]] = {
+    "attention": {"wants_attention": True},
+    "attention of beams": {"wants_attention": True, "beam": BeamParams(3, 3)},
+    "coverage": {"beam": BeamParams(4, coverage_penalty=0.3)},
+}
+
+
+@pytest.fixture(scope="module", params=["transformer", "bahdanau", "llama"])
+def family(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module", params=[Precision.FP32, Precision.INT8])
+def bundle(
+    request: pytest.FixtureRequest, family: str, tmp_path_factory: pytest.TempPathFactory
+) -> Bundle:
+    folder: Path = tmp_path_factory.mktemp("bundles")
+    return open_bundle(tiny_bundle(family, folder, request.param))
+
+
+def requests_for(bundle: Bundle) -> Iterator[GenerationRequest]:
+    has_source = bundle.manifest.task is Task.TRANSLATE
+    asks = ASKS | OF_A_SOURCE if has_source else ASKS
+    for i, (name, ask) in enumerate(asks.items()):
+        ids = tuple(3 + (7 * i + j * j) % 250 for j in range(3 + i % 9))
+        given: dict[str, Any] = {"source_ids": ids} if has_source else {"prompt_ids": ids}
+        yield GenerationRequest(name, max_new_tokens=12, **given, **ask)
+
+
+def told(story: Story) -> object:
+    """Everything that was said, bit for bit."""
+    final = story.final
+    assert isinstance(final, FinishedEvent)
+    hypotheses = [(each.score, _told(each.tokens)) for each in final.hypotheses]
+    return _told(story.tokens), final.reason, final.stop_logprob, hypotheses
+
+
+def _told(tokens: list[TokenEvent] | tuple[TokenEvent, ...]) -> list[object]:
+    return [
+        (
+            each.token_id,
+            each.logprob,
+            each.top,
+            b"" if each.attention is None else each.attention.tobytes(),
+        )
+        for each in tokens
+    ]
+
+
+def test_a_request_says_the_same_alone_and_among_all_others(bundle: Bundle) -> None:
+    requests = list(requests_for(bundle))
+    together = run_all(Engine(bundle, EngineConfig(slots=80, threads=1)), requests)
+    cramped = run_all(Engine(bundle, EngineConfig(slots=12, threads=1)), reversed(requests))
+    alone = Engine(bundle, EngineConfig(slots=12, threads=1))
+    for request in requests:
+        name = request.request_id
+        expected = told(run_alone(alone, request))
+        assert told(together[name]) == expected, name
+        assert told(cramped[name]) == expected, name
