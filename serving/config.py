@@ -29,7 +29,7 @@ class WorkerGroup(_Config):
     """One Ray Serve application: every replica loads all its bundles.
 
     slots: most rows in one batch of one model.
-    max_step_tokens: computed in one step of an engine, prompts' included: more of them bring prompts
+    max_step_tokens: computed in one step of an engine, prompts included: more of them bring prompts
         in sooner, fewer keep the tokens of others coming.
     prefix_cache_mib, encoder_cache_mib: memory of each model for the states of prompts and sources
         that may come again; 0 is off.
