@@ -149,10 +149,10 @@ class TranslateBody(DecodingFields):
         return width
 
     def _check_sampling(self, sampling: SamplingParams, width: int | None) -> None:
-        if sampling.temperature == 0:
+        if sampling.temperature == 0 and width is None:
             for name, value in sampling.filters.items():
                 raise RequestError(name, value, "needs a temperature above 0")
-        elif width is not None and self.num_beams is None:
+        if sampling.temperature > 0 and width is not None and self.num_beams is None:
             cause = "alternatives" if self._searches_alternatives else "glossary"
             message = f"cannot be combined with {cause}, which needs beam search"
             raise RequestError("temperature", sampling.temperature, message)

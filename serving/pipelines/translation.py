@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from serving.bundle.manifest import Manifest
 from serving.config import TextLimits
 from serving.errors import RequestError
-from serving.parameters import ProcessorParams
+from serving.pipelines.branching import branched, probes
 from serving.pipelines.candidates import candidates_of, renderings_of, successful_end
 from serving.pipelines.completion import token_name
-from serving.pipelines.decoding import Decoding
 from serving.pipelines.engine_port import EnginePort
 from serving.pipelines.jobs import (
     ModelCard,
@@ -25,13 +24,11 @@ from serving.pipelines.jobs import (
 from serving.pipelines.planning import Plan, Planner
 from serving.pipelines.rendering import Renderer
 from serving.pipelines.requests import RequestMaker
-from serving.request import MAX_LOGPROBS, Event, GenerationRequest, TokenEvent
+from serving.request import Event, GenerationRequest, TokenEvent
 from serving.text.tokenizer import Tokenizer
 
 # Longer texts are split on another thread, so that streams of other requests go on.
 _LONG_TEXT_CHARACTERS = 5_000
-# A stop token would end the request without being reported, and the others with it.
-_BEFORE_ANY_STOP = ProcessorParams(min_tokens=1)
 
 
 class TranslationPipeline:
@@ -51,7 +48,8 @@ class TranslationPipeline:
         self._check_languages(job)
         plan = await self._planned(job)
         if job.alternatives_at_prefix:
-            plan = await self._branched(job, plan)
+            outcomes = await self._outcomes(probes(job, plan))
+            plan = branched(plan, outcomes, job.num_alternatives + 1, self._tokenizer)
         outcomes = await self._outcomes(self._translating(job, plan))
         ends = [successful_end(events) for events in outcomes]
         return Translation(
@@ -83,42 +81,6 @@ class TranslationPipeline:
 
     async def _outcomes(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
         return await self._engine.run(requests) if requests else []
-
-    async def _branched(self, job: TranslationJob, plan: Plan) -> Plan:
-        """The likeliest tokens after the prefix of each text, each as a prefix of its own."""
-        numbers = plan.first_segments
-        decoding = Decoding(
-            processors=_BEFORE_ANY_STOP,
-            max_new_tokens=1,
-            logprobs=MAX_LOGPROBS,
-            priority=job.decoding.priority,
-            timeout_seconds=job.decoding.timeout_seconds,
-        )
-        make = self._requests.of(decoding)
-        prefixes = {number: plan.segments[number].prefixes[0] for number in numbers}
-        requests = [
-            make(
-                f"{job.request_id}-next-{number}",
-                source_ids=plan.segments[number].source_ids,
-                forced_ids=prefix,
-            )
-            for number, prefix in prefixes.items()
-        ]
-        outcomes = await self._outcomes(requests)
-        count = job.num_alternatives + 1
-        return plan.with_prefixes(
-            {
-                number: tuple((*prefixes[number], word) for word in self._next(events)[:count])
-                for number, events in zip(numbers, outcomes, strict=True)
-            }
-        )
-
-    def _next(self, events: Sequence[Event]) -> list[int]:
-        """The tokens with some text that may come next, likeliest first."""
-        successful_end(events)
-        last = [event for event in events if isinstance(event, TokenEvent)][-1]
-        found = [token.token_id for token in last.top]
-        return [token_id for token_id in found if self._tokenizer.token_bytes(token_id).strip()]
 
     def _translating(self, job: TranslationJob, plan: Plan) -> list[GenerationRequest]:
         make = self._requests.of(job.decoding)

@@ -4,7 +4,11 @@ from collections.abc import Sequence
 
 
 class StopStrings:
-    """Holds back text that may turn out to be the beginning of a stop string."""
+    """Holds back text that may turn out to be the beginning of a stop string.
+
+    The stop string that is whole first counts, the longest of several: how the text is cut into
+    pieces makes no difference.
+    """
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
@@ -12,14 +16,15 @@ class StopStrings:
         self.found = False
 
     def push(self, text: str) -> str:
-        """The text before the first stop string, so far as it is certain."""
+        """The text before a stop string, so far as it is certain."""
         if not self._stops:
             return text
         text = self._held + text
-        ends = [position for stop in self._stops if (position := text.find(stop)) >= 0]
-        if ends:
+        starts = ((text.find(stop), len(stop)) for stop in self._stops)
+        whole = [(start + length, start) for start, length in starts if start >= 0]
+        if whole:
             self.found, self._held = True, ""
-            return text[: min(ends)]
+            return text[: min(whole)[1]]
         num_held = self._num_held(text)
         self._held = text[len(text) - num_held :]
         return text[: len(text) - num_held]

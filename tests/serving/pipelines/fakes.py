@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from serving.bundle.manifest import (
 )
 from serving.config import TextLimits
 from serving.errors import Overloaded
+from serving.parameters import MAX_BEAMS
 from serving.pipelines.generation import GenerationPipeline
 from serving.pipelines.translation import TranslationPipeline
 from serving.request import (
@@ -42,13 +44,15 @@ Script = Callable[[GenerationRequest], Sequence[int]]
 class FakeEngine:
     """Answers with `script(request)`, one token per turn of the event loop.
 
-    Every token has log-probability -0.5, and attends to the source token of its own number. Of a
-    beam search the hypotheses are the script's answer with 0, 1, 2 ... exclamation marks.
+    Every token has log-probability -0.5, the tokens after it in the vocabulary come next, and it
+    attends to the source token of its own number. Of a beam search the hypotheses are the script's
+    answer with 0, 1, 2 ... times the token `ending`, by default an exclamation mark.
 
     cancelled: ids of requests whose stream was closed before its end.
     gate: requests wait here before each token, when there is one.
     fails_after: after so many tokens every request fails, with `failure`.
     end: the reason why requests end that are not cut.
+    most_hypotheses: of a beam search, however many were asked for.
     """
 
     def __init__(self, script: Script, max_waiting: int = 10_000) -> None:
@@ -61,6 +65,8 @@ class FakeEngine:
         self.fails_after: int | None = None
         self.failure: Exception = ValueError("scripted")
         self.end = FinishReason.STOP
+        self.most_hypotheses = MAX_BEAMS
+        self.ending = EXCLAMATION_MARK
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         self.requests.append(request)
@@ -92,9 +98,9 @@ class FakeEngine:
                 self.cancelled.append(request.request_id)
 
     def _hypotheses(self, request: GenerationRequest) -> tuple[Hypothesis, ...]:
-        count = request.beam.num_hypotheses if request.beam else 1
+        count = min(request.beam.num_hypotheses, self.most_hypotheses) if request.beam else 1
         answer = list(self.script(request))
-        endings = [[EXCLAMATION_MARK] * number for number in range(count)]
+        endings = [[self.ending] * number for number in range(count)]
         return tuple(
             self._hypothesis(request, [*answer, *ending], number)
             for number, ending in enumerate(endings)
@@ -133,7 +139,12 @@ class FakeEngine:
         return [[event async for event in self.generate(request)] for request in requests]
 
 
-def manifest(task: Task, name: str = "model", max_target_tokens: int = 128) -> Manifest:
+def manifest(
+    task: Task,
+    name: str = "model",
+    max_target_tokens: int = 128,
+    prompt_prefix: tuple[int, ...] = (BOS,),
+) -> Manifest:
     logp = TensorSpec("logp", "float32", ("batch", VOCAB_SIZE))
     translates = task is Task.TRANSLATE
     return Manifest(
@@ -144,7 +155,7 @@ def manifest(task: Task, name: str = "model", max_target_tokens: int = 128) -> M
         precision=Precision.FP32,
         source_languages=("en",) if translates else (),
         target_languages=("fr",) if translates else (),
-        tokens=Tokens(0, BOS, EOS, (), (EOS,), (BOS,), (EOS,)),
+        tokens=Tokens(0, BOS, EOS, (), (EOS,), prompt_prefix, (EOS,)),
         limits=Limits(64 if translates else None, max_target_tokens),
         graphs={"step": GraphSpec("step.onnx", (), (logp,))},
         states=(),
@@ -172,8 +183,9 @@ def shouting_translator(
 
 
 def scripted_generator(
-    tokenizer: Tokenizer, text: str = " once upon a time", name: str = "story"
+    tokenizer: Tokenizer, text: str = " once upon a time", name: str = "story", **options: Any
 ) -> tuple[GenerationPipeline, FakeEngine]:
     """Completes every prompt with `text`."""
     engine = FakeEngine(lambda request: tokenizer.encode(text))
-    return GenerationPipeline(manifest(Task.GENERATE, name), tokenizer, engine), engine
+    card = manifest(Task.GENERATE, name, **options)
+    return GenerationPipeline(card, tokenizer, engine), engine

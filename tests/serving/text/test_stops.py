@@ -33,13 +33,29 @@ def test_text_is_not_held_back_longer_than_needed() -> None:
 @given(pieces=st.lists(st.text("ab", max_size=4)), stops=st.lists(st.text("ab", min_size=1)))
 def test_pieces_make_no_difference(pieces: list[str], stops: list[str]) -> None:
     whole = "".join(pieces)
-    ends = [whole.find(stop) for stop in stops if stop in whole]
+    ends = (end for end in range(len(whole) + 1) if whole[:end].endswith(tuple(stops)))
+    end = next(ends, None)
 
     text, found = stream(pieces, stops)
 
-    assert found == bool(ends)
-    if not found:
+    assert found == (end is not None)
+    if end is None:
         assert text == whole
     else:
-        assert whole.startswith(text)
-        assert not any(stop in text for stop in stops)
+        longest = max(len(stop) for stop in stops if whole[:end].endswith(stop))
+        assert text == whole[: end - longest]
+
+
+@given(pieces=st.lists(st.text("ab", max_size=4)), stops=st.lists(st.text("ab", min_size=1)))
+def test_nothing_is_told_that_may_begin_a_stop_string(pieces: list[str], stops: list[str]) -> None:
+    stop_strings, whole, told = StopStrings(stops), "", ""
+    for piece in pieces:
+        whole += piece
+        told += stop_strings.push(piece)
+        if stop_strings.found:
+            return
+        held = whole[len(told) :]
+        assert whole.startswith(told)
+        assert not held or any(stop.startswith(held) for stop in stops)
+        begun = [n for stop in stops for n in range(len(stop)) if whole.endswith(stop[:n])]
+        assert len(held) == max(begun, default=0)
