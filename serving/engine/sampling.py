@@ -1,14 +1,17 @@
-"""The search that draws: temperature, top_k and top_p, in this order; or greedy, row by row."""
+"""The search that draws: temperature, then filters; or greedy, row by row."""
 
 import numpy as np
 
-from serving.engine.draws import Draws, draw_tokens
+from serving.engine.draws import Draws
+from serving.engine.draws_whole import draw_from_rows
+from serving.engine.draws_window import draw_from_window
 from serving.engine.generation import Generation
 from serving.engine.memory import Array
 from serving.engine.randomness import uniforms
-from serving.engine.search import Choices, Scores
+from serving.engine.search import Choices, Edited, Scores
 
 MIN_TEMPERATURE = 1e-4
+NUM_PARAMS = 6
 
 
 class Sampling:
@@ -17,32 +20,30 @@ class Sampling:
     def __init__(self, slots: int, vocab_size: int, max_new_tokens: int) -> None:
         self._vocab_size = vocab_size
         self._is_sampled = np.zeros(slots, bool)
-        self._exponents = np.ones(slots)
-        self._top_k = np.zeros(slots, np.int64)
-        self._top_p = np.ones(slots)
-        self._uniforms = np.zeros((slots, max_new_tokens))
-        self._columns: tuple[Array, ...] = (
-            self._is_sampled,
-            self._exponents,
-            self._top_k,
-            self._top_p,
-            self._uniforms,
-        )
+        self._params = np.zeros((NUM_PARAMS, slots))  # as `Draws` lists them, without the numbers
+        self._uniforms = np.zeros((slots, 2, max_new_tokens))
 
     def admit(self, row: int, generation: Generation) -> None:
         params = generation.request.sampling
         self._is_sampled[row] = not params.is_greedy
         if params.is_greedy:
             return
-        self._exponents[row] = 1 / max(params.temperature, MIN_TEMPERATURE)
-        self._top_k[row] = min(params.top_k or self._vocab_size, self._vocab_size)
-        self._top_p[row] = params.top_p
+        self._params[:, row] = (
+            1 / max(params.temperature, MIN_TEMPERATURE),
+            params.top_k if 0 < params.top_k < self._vocab_size else np.inf,
+            params.top_p,
+            params.min_p,
+            params.typical_p,
+            params.epsilon_cutoff,
+        )
         count = generation.max_new_tokens
-        self._uniforms[row, :count] = uniforms(generation.seed, 0, count)
+        for stream in range(2):
+            self._uniforms[row, stream, :count] = uniforms(generation.seed, stream, count)
 
     def copy(self, source: int, target: int) -> None:
-        for column in self._columns:
-            column[target] = column[source]
+        self._is_sampled[target] = self._is_sampled[source]
+        self._params[:, target] = self._params[:, source]
+        self._uniforms[target] = self._uniforms[source]
 
     def move(self, source: int, target: int) -> None:
         self.copy(source, target)
@@ -51,15 +52,50 @@ class Sampling:
         self._is_sampled[row] = False
 
     def choose(self, scores: Scores, num_generated: Array) -> Choices:
-        """num_generated: i64 [rows], how many tokens each row has generated so far."""
+        """num_generated: i64 [rows], how many tokens each row has drawn before."""
         token_ids = scores.top_ids[:, 0].copy()
-        logprobs = scores.top_logp[:, 0].copy()
-        rows = np.flatnonzero(self._is_sampled[: len(token_ids)])
+        is_sampled = self._is_sampled[: len(token_ids)]
+        if scores.edited is not None:
+            self._choose_edited(scores.edited, num_generated, token_ids)
+            is_sampled = is_sampled & ~scores.edited.is_edited
+        elif not is_sampled.any():
+            return Choices(token_ids, scores.top_logp[:, 0].copy())
+        rows = np.flatnonzero(is_sampled)
         if len(rows):
-            token_ids[rows] = draw_tokens(scores, rows, self._next_draws(rows, num_generated[rows]))
-            logprobs[rows] = scores.logp[rows, token_ids[rows]]
-        return Choices(token_ids, logprobs)
+            draws = self._draws(rows, num_generated)
+            token_ids[rows] = draw_tokens(scores, rows, draws)
+        return Choices(token_ids, scores.logp[np.arange(len(token_ids)), token_ids])
 
-    def _next_draws(self, rows: Array, num_generated: Array) -> Draws:
-        numbers = self._uniforms[rows, num_generated]
-        return Draws(self._exponents[rows], self._top_k[rows], self._top_p[rows], numbers)
+    def _choose_edited(self, edited: Edited, num_generated: Array, token_ids: Array) -> None:
+        """Dead rows keep any token."""
+        is_sampled = self._is_sampled[: len(token_ids)]
+        is_alive = edited.is_edited & ~edited.is_dead
+        greedy = np.flatnonzero(is_alive & ~is_sampled)
+        drawn = np.flatnonzero(is_alive & is_sampled)
+        if len(greedy):
+            token_ids[greedy] = edited.logp[greedy].argmax(axis=1)
+        if len(drawn):
+            no_window = np.empty((len(drawn), 0), np.int64)
+            proposals = np.full(len(drawn), np.inf)
+            draws = self._draws(drawn, num_generated)
+            token_ids[drawn] = draw_from_rows(edited.logp[drawn], no_window, proposals, draws)
+
+    def _draws(self, rows: Array, num_generated: Array) -> Draws:
+        numbers = self._uniforms[rows, :, num_generated[rows]]
+        columns = (*self._params[:, rows], numbers[:, 0], numbers[:, 1])
+        return Draws(*columns)
+
+
+def draw_tokens(scores: Scores, rows: Array, draws: Draws) -> Array:
+    """Token ids for these rows of the scores, i64 [len(rows)]: from the window where that can tell,
+    else from the whole rows.
+    """
+    top_ids = scores.top_ids[rows]
+    ranks, proposals = draw_from_window(scores.top_logp[rows], scores.logp.shape[1], draws)
+    token_ids: Array = top_ids[np.arange(len(rows)), ranks]
+    left = np.flatnonzero(ranks < 0)
+    if len(left):
+        token_ids[left] = draw_from_rows(
+            scores.logp[rows[left]], top_ids[left], proposals[left], draws.of(left)
+        )
+    return token_ids

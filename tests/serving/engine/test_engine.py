@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.engine.config import EngineConfig
-from serving.engine.draws import Draws, draw_tokens
 from serving.engine.engine import Engine
-from serving.engine.randomness import uniforms
+from serving.engine.generation import Generation
+from serving.engine.sampling import Sampling
 from serving.engine.search import Scores
 from serving.errors import EngineError, Overloaded, RequestError
 from serving.parameters import SamplingParams
@@ -27,6 +27,7 @@ from tests.serving.engine.toy import (
     CAPACITY,
     MAX_SOURCE,
     STOP,
+    VOCAB_SIZE,
     WINDOW,
     Script,
     next_logp,
@@ -45,17 +46,14 @@ def naive(request: GenerationRequest) -> list[int]:
     params, target = request.sampling, (BOS, *request.prompt_ids)
     room = CAPACITY - len(target)
     count = min(request.max_new_tokens or room, room)
-    draws = uniforms(params.seed or 0, 0, count)
+    sampling, seed = Sampling(1, VOCAB_SIZE, CAPACITY), params.seed or 0
+    sampling.admit(0, Generation(request, target, count, frozenset(), False, seed, 0.0, None))
     said: list[int] = []
-    for draw in draws:
+    for position in range(count):
         logp = next_logp(request.source_ids or (), target + tuple(said))
         top_ids = np.argsort(-logp, kind="stable")[:WINDOW]
-        token = int(top_ids[0])
-        if not params.is_greedy:
-            top_k, exponent = params.top_k or len(logp), 1 / params.temperature
-            scores = Scores(logp[None], logp[top_ids][None], top_ids[None], np.zeros(1))
-            drawn = Draws(*(np.array([each]) for each in (exponent, top_k, params.top_p, draw)))
-            token = int(draw_tokens(scores, np.array([0]), drawn)[0])
+        scores = Scores(logp[None], logp[top_ids][None], top_ids[None], np.zeros(1))
+        token = int(sampling.choose(scores, np.array([position])).token_ids[0])
         if token == STOP:
             break
         said.append(token)

@@ -1,32 +1,58 @@
-"""Sampling against the exact distribution."""
+"""Sampling against the exact distribution, and against Hugging Face's filters."""
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers.generation import logits_process as hugging_face
 
-from serving.engine.draws import Draws, draw_filtered, draw_from_window
+from serving.engine.draws import Draws
+from serving.engine.draws_whole import draw_filtered
+from serving.engine.draws_window import draw_from_window
 from serving.engine.generation import Generation
 from serving.engine.memory import Array
 from serving.engine.randomness import uniforms
 from serving.engine.sampling import Sampling
-from serving.engine.search import Scores
+from serving.engine.search import Edited, Scores
 from serving.errors import RequestError
 from serving.parameters import SamplingParams
 from serving.request import GenerationRequest
 
-WINDOW = 32
-FILTERS = [
-    SamplingParams(temperature=1.0, seed=1),
-    SamplingParams(temperature=0.5, seed=2),
-    SamplingParams(temperature=2.0, seed=3),
-    SamplingParams(temperature=1.0, top_k=10, seed=4),
-    SamplingParams(temperature=1.3, top_k=60, seed=5),
-    SamplingParams(temperature=1.0, top_p=0.5, seed=6),
-    SamplingParams(temperature=1.0, top_p=0.97, seed=7),
-    SamplingParams(temperature=0.8, top_k=40, top_p=0.9, seed=8),
-    SamplingParams(temperature=3.0, top_k=5, top_p=0.6, seed=9),
+WINDOW = 20
+FILTERS: list[dict[str, float]] = [
+    {},
+    {"temperature": 0.5},
+    {"temperature": 2.0},
+    {"top_k": 10},
+    {"top_k": 60, "temperature": 1.3},
+    {"top_p": 0.5},
+    {"top_p": 0.97},
+    {"top_p": 0.9, "top_k": 40, "temperature": 0.8},
+    {"top_p": 0.6, "top_k": 5, "temperature": 3.0},
+    {"min_p": 0.1},
+    {"min_p": 0.02, "temperature": 1.5},
+    {"epsilon_cutoff": 0.02},
+    {"epsilon_cutoff": 0.004, "temperature": 0.9},
+    {"epsilon_cutoff": 0.9},
+    {"typical_p": 0.2},
+    {"typical_p": 0.6, "temperature": 1.4},
+    {"typical_p": 0.95},
+    {"typical_p": 0.9, "epsilon_cutoff": 0.02},
+    {"typical_p": 0.7, "top_p": 0.9, "min_p": 0.01},
+    {
+        "temperature": 1.2,
+        "top_k": 70,
+        "top_p": 0.95,
+        "min_p": 0.02,
+        "typical_p": 0.9,
+        "epsilon_cutoff": 0.005,
+    },
 ]
+
+
+def sampling_params(filters: dict[str, float], seed: int = 0) -> SamplingParams:
+    return SamplingParams(**({"temperature": 1.0} | filters), seed=seed)  # type: ignore[arg-type]
 
 
 def random_logp(rng: np.random.Generator, vocab_size: int, spread: float) -> Array:
@@ -35,44 +61,54 @@ def random_logp(rng: np.random.Generator, vocab_size: int, spread: float) -> Arr
     return shifted - np.log(np.exp(shifted).sum(dtype=np.float32))
 
 
-def scores_of(logp: Array) -> Scores:
+def scores_of(logp: Array, edited: Edited | None = None) -> Scores:
     top_ids = np.argsort(-logp, axis=1, kind="stable")[:, :WINDOW]
-    return Scores(logp, np.take_along_axis(logp, top_ids, 1), top_ids, np.zeros(len(logp)))
+    top_logp = np.take_along_axis(logp, top_ids, 1)
+    return Scores(logp, top_logp, top_ids, np.zeros(len(logp)), edited=edited)
 
 
-def exact(logp: Array, params: SamplingParams) -> Array:
-    """The distribution that the parameters mean, by their definitions."""
-    p = np.exp(logp.astype(np.float64) / params.temperature)
-    order = np.argsort(-p)
-    p[order[params.top_k or len(p) :]] = 0
-    p /= p.sum()
+def filtered(logp: Array, params: SamplingParams) -> Array:
+    """The distribution that Hugging Face's warpers leave of one row, in its order of them."""
+    warpers: list[hugging_face.LogitsProcessor] = [
+        hugging_face.TemperatureLogitsWarper(params.temperature)
+    ]
+    if params.top_k:
+        warpers.append(hugging_face.TopKLogitsWarper(params.top_k))
     if params.top_p < 1:
-        is_before = p[order].cumsum() - p[order] < params.top_p
-        p[order[~is_before]] = 0
-    return p / p.sum()
+        warpers.append(hugging_face.TopPLogitsWarper(params.top_p))
+    if params.min_p:
+        warpers.append(hugging_face.MinPLogitsWarper(params.min_p))
+    if params.typical_p < 1:
+        warpers.append(hugging_face.TypicalLogitsWarper(params.typical_p))
+    if params.epsilon_cutoff:
+        warpers.append(hugging_face.EpsilonLogitsWarper(params.epsilon_cutoff))
+    scores = torch.from_numpy(logp.astype(np.float64))[None]
+    for warper in warpers:
+        scores = warper(torch.zeros((1, 1), dtype=torch.long), scores)
+    return scores[0].softmax(-1).numpy()
 
 
-def generation(params: SamplingParams, count: int) -> Generation:
-    request = GenerationRequest("r", (3,), sampling=params)
-    return Generation(request, (1,), count, frozenset(), False, params.seed or 0, 0.0, None)
+def sampling_of(params: list[SamplingParams], vocab_size: int, count: int) -> Sampling:
+    sampling = Sampling(len(params), vocab_size, count)
+    for row, each in enumerate(params):
+        request = GenerationRequest("r", (3,), sampling=each)
+        sampling.admit(
+            row, Generation(request, (1,), count, frozenset(), False, each.seed or 0, 0.0, None)
+        )
+    return sampling
 
 
-@pytest.mark.parametrize("params", FILTERS, ids=str)
-@pytest.mark.parametrize("spread", [1.0, 3.0])
-def test_draws_follow_the_exact_distribution(params: SamplingParams, spread: float) -> None:
-    num_draws, vocab_size = 20_000, 100
-    logp = random_logp(np.random.default_rng(5), vocab_size, spread)
-    rows = 50
-    sampling = Sampling(rows, vocab_size, num_draws // rows)
-    for row in range(rows):
-        seeded = SamplingParams(params.temperature, params.top_k, params.top_p, seed=row)
-        sampling.admit(row, generation(seeded, num_draws // rows))
-    scores = scores_of(np.tile(logp, (rows, 1)))
+def assert_draws_follow(scores: Scores, params: dict[str, float], expected: Array) -> None:
+    """All rows have the same scores."""
+    rows, vocab_size = scores.logp.shape
+    num_steps = 20_000 // rows
+    seeded = [sampling_params(params, seed=row) for row in range(rows)]
+    sampling = sampling_of(seeded, vocab_size, num_steps)
     counts = np.zeros(vocab_size)
-    for drawn in range(num_draws // rows):
-        chosen = sampling.choose(scores, np.full(rows, drawn)).token_ids
+    for step in range(num_steps):
+        chosen = sampling.choose(scores, np.full(rows, step)).token_ids
         counts += np.bincount(chosen, minlength=vocab_size)
-    assert_follows(counts, exact(logp, params))
+    assert_follows(counts, expected)
 
 
 def assert_follows(counts: Array, probabilities: Array) -> None:
@@ -88,49 +124,149 @@ def assert_follows(counts: Array, probabilities: Array) -> None:
     assert chi_square < degrees + 4.5 * np.sqrt(2 * degrees) + 5
 
 
+@pytest.mark.parametrize("filters", FILTERS, ids=str)
+@pytest.mark.parametrize("spread", [0.5, 1.5, 3.0])
+def test_draws_follow_the_exact_distribution(filters: dict[str, float], spread: float) -> None:
+    logp = random_logp(np.random.default_rng(5), 150, spread)
+    expected = filtered(logp, sampling_params(filters))
+    assert_draws_follow(scores_of(np.tile(logp, (50, 1))), filters, expected)
+
+
+@pytest.mark.parametrize("filters", FILTERS, ids=str)
+def test_edited_rows_draw_from_the_edited_scores(filters: dict[str, float]) -> None:
+    rng = np.random.default_rng(6)
+    logp = np.tile(random_logp(rng, 150, 2.0), (50, 1))
+    edited_logp = logp[0] + rng.standard_normal(150).astype(np.float32)
+    edited_logp[rng.permutation(150)[:50]] = -np.inf
+    edited_logp[logp[0].argmax()] = -np.inf
+    scores = scores_of(logp, edited_rows(np.tile(edited_logp, (50, 1)), range(50)))
+    expected = filtered(edited_logp, sampling_params(filters))
+    assert_draws_follow(scores, filters, expected)
+
+
+def edited_rows(logp: Array, rows: range, dead: tuple[int, ...] = ()) -> Edited:
+    is_edited, is_dead = np.zeros((2, len(logp)), bool)
+    is_edited[rows] = True
+    is_dead[list(dead)] = True
+    return Edited(is_edited, is_edited.copy(), is_dead, logp)
+
+
+def test_edited_rows_report_the_models_own_probabilities() -> None:
+    logp = np.stack([random_logp(np.random.default_rng(row), 100, 1.0) for row in range(6)])
+    edited_logp = np.full_like(logp, -np.inf)
+    edited_logp[np.arange(6), 40 + np.arange(6)] = 3.5
+    edited_logp[5] = -np.inf
+    params = [SamplingParams(float(row % 2), seed=row) for row in range(6)]
+    scores = scores_of(logp, edited_rows(edited_logp, range(2, 6), dead=(5,)))
+    choices = sampling_of(params, 100, 1).choose(scores, np.zeros(6, int))
+    assert choices.token_ids[0] == logp[0].argmax()
+    assert choices.token_ids[2:5].tolist() == [42, 43, 44]
+    assert 0 <= choices.token_ids[5] < 100
+    assert (choices.logprobs == logp[np.arange(6), choices.token_ids]).all()
+
+
+filter_values = st.fixed_dictionaries(
+    {"temperature": st.floats(0.2, 5)},
+    optional={
+        "top_k": st.integers(2, 400),
+        "top_p": st.floats(0.01, 0.999),
+        "min_p": st.floats(1e-4, 0.99),
+        "typical_p": st.floats(0.01, 0.999),
+        "epsilon_cutoff": st.floats(1e-5, 0.9),
+    },
+)
+
+
+def draws_of(filters: dict[str, float], numbers: Array, second_numbers: Array) -> Draws:
+    params = sampling_params(filters)
+    top_k = params.top_k or np.inf
+    values = (1 / params.temperature, top_k, params.top_p, params.min_p, params.typical_p)
+    columns = [np.full(len(numbers), each) for each in (*values, params.epsilon_cutoff)]
+    return Draws(*[*columns, numbers, second_numbers])
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     spread=st.floats(0.01, 12),
-    temperature=st.floats(0.05, 8),
-    top_k=st.integers(1, 400),
-    top_p=st.floats(0.01, 1.0),
-    draw=st.floats(0, 1, exclude_max=True),
+    num_candidates=st.sampled_from([20, 100, 300]),
+    filters=filter_values,
 )
-def test_the_window_decides_as_the_whole_vocabulary_does(
-    seed: int, spread: float, temperature: float, top_k: int, top_p: float, draw: float
+def test_keeps_what_hugging_face_keeps(
+    seed: int, spread: float, num_candidates: int, filters: dict[str, float]
 ) -> None:
+    """In the middle of a token's share of the distribution, likeliest first, it is drawn."""
+    logp = random_logp(np.random.default_rng(seed), 300, spread)
+    expected = filtered(logp, sampling_params(filters))
+    order = np.argsort(-logp, kind="stable")
+    shares = expected[order]
+    middles = (shares.cumsum() - shares / 2)[shares > 1e-6]
+    draws = draws_of(filters, middles, middles)
+    values = np.tile(logp, (len(middles), 1))
+    drawn = draw_filtered(values, np.full(len(middles), np.inf), draws, num_candidates)
+    assert (logp[drawn] == logp[order[shares > 1e-6]]).mean() > 0.99 or is_a_close_call(
+        logp, filters, expected
+    )
+
+
+def is_a_close_call(logp: Array, filters: dict[str, float], expected: Array) -> bool:
+    """Whether a filter's value is so close to a border that rounding decides."""
+    is_moved = filters.keys() - {"temperature", "top_k"}
+    for factor in (1 - 1e-5, 1 + 1e-5):
+        moved = filters | {name: filters[name] * factor for name in is_moved}
+        if ((filtered(logp, sampling_params(moved)) > 0) != (expected > 0)).any():
+            return True
+    return False
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=st.integers(0, 2**32), spread=st.floats(0.01, 12), filters=filter_values)
+def test_the_window_draws_only_what_hugging_face_keeps(
+    seed: int, spread: float, filters: dict[str, float]
+) -> None:
+    """And what it draws at once, it draws as often as the distribution has it."""
     logp = random_logp(np.random.default_rng(seed), 300, spread)
     scores = scores_of(logp[None])
-    top_k, exponent = min(top_k, 300), 1 / temperature
-    draws = Draws(*(np.array([each]) for each in (exponent, top_k, top_p, draw)))
-    index = draw_from_window(scores.top_logp, 300, draws)[0]
-    if index >= 0:
-        whole = draw_filtered(logp[None], draws)[0]
-        weights = np.exp(exponent * logp.astype(np.float64))
-        assert weights[scores.top_ids[0, index]] == pytest.approx(weights[whole], rel=1e-3)
+    numbers = (np.arange(2000) + 0.5) / 2000
+    draws = draws_of(filters, numbers, numbers)
+    ranks, _ = draw_from_window(np.tile(scores.top_logp, (2000, 1)), 300, draws)
+    expected = filtered(logp, sampling_params(filters))[scores.top_ids[0]]
+    counts = np.bincount(ranks[ranks >= 0], minlength=WINDOW)
+    if is_a_close_call(logp, filters, filtered(logp, sampling_params(filters))):
+        return
+    assert not counts[expected == 0].any()
+    drawn = np.flatnonzero(counts)
+    if len(drawn):
+        scale = counts[drawn[0]] / expected[drawn[0]]
+        assert scale <= 2000 * 1.01 + 1 / expected[drawn[0]]
+        assert counts[drawn[:-1]] == pytest.approx(expected[drawn[:-1]] * scale, abs=2, rel=0.1)
 
 
-@pytest.mark.parametrize("params", FILTERS, ids=str)
-def test_a_row_draws_the_same_in_any_company(params: SamplingParams) -> None:
+@pytest.mark.parametrize("filters", FILTERS, ids=str)
+def test_a_row_draws_the_same_in_any_company(filters: dict[str, float]) -> None:
     rng = np.random.default_rng(0)
     logp = np.stack([random_logp(rng, 2000, 1 + i % 4) for i in range(64)])
-    crowd = Sampling(64, 2000, 1)
+    params = [sampling_params(filters if i % 3 else FILTERS[i % 20], seed=i) for i in range(64)]
+    edited = edited_rows(logp[:, ::-1].copy(), range(40, 64))
+    together = sampling_of(params, 2000, 1).choose(scores_of(logp, edited), np.zeros(64, int))
     for row in range(64):
-        crowd.admit(
-            row,
-            generation(SamplingParams(params.temperature, params.top_k, params.top_p, seed=row), 1),
-        )
-    together = crowd.choose(scores_of(logp), np.zeros(64, int))
-    for row in range(64):
-        single = Sampling(1, 2000, 1)
-        single.admit(
-            0,
-            generation(SamplingParams(params.temperature, params.top_k, params.top_p, seed=row), 1),
-        )
-        alone = single.choose(scores_of(logp[row : row + 1]), np.zeros(1, int))
+        one = slice(row, row + 1)
+        own = edited_rows(edited.logp[one], range(int(edited.is_edited[row])))
+        own_scores = scores_of(logp[one], own if row % 2 else None if row < 40 else own)
+        alone = sampling_of(params[one], 2000, 1).choose(own_scores, np.zeros(1, int))
         assert alone.token_ids[0] == together.token_ids[row]
         assert alone.logprobs[0] == together.logprobs[row] == logp[row, alone.token_ids[0]]
+
+
+def test_rows_move_with_their_parameters_and_numbers() -> None:
+    logp = np.tile(random_logp(np.random.default_rng(0), 2000, 1.0), (3, 1))
+    params = [SamplingParams(), SamplingParams(1.0, seed=1), SamplingParams(1.0, 5, seed=2)]
+    sampling = sampling_of(params, 2000, 1)
+    before = sampling.choose(scores_of(logp), np.zeros(3, int)).token_ids
+    sampling.move(2, 0)
+    sampling.forget(2)
+    after = sampling.choose(scores_of(logp[:2]), np.zeros(2, int)).token_ids
+    assert after.tolist() == [before[2], before[1]]
 
 
 def test_candidates_draw_as_the_whole_vocabulary_does() -> None:
@@ -139,26 +275,30 @@ def test_candidates_draw_as_the_whole_vocabulary_does() -> None:
     logp[:, 7] = logp[:, 1900]  # equals
     draws = Draws(
         exponents=rng.choice([0.5, 1.0, 2.0], 200),
-        top_k=rng.choice([1, 60, 800, 2000], 200),
+        top_k=rng.choice([1, 60, 800, np.inf], 200),
         top_p=rng.choice([0.5, 0.9, 1.0], 200),
+        min_p=rng.choice([0, 0.01], 200),
+        typical_p=rng.choice([0.5, 0.9, 1.0, 1.0], 200),
+        epsilon_cutoff=rng.choice([0, 0.001], 200),
         numbers=rng.random(200),
+        second_numbers=rng.random(200),
     )
-    assert (draw_filtered(logp, draws) == draw_filtered(logp, draws, 2000)).all()
+    proposals = rng.random(200) * 30
+    few, all_of_them = (draw_filtered(logp, proposals, draws, count) for count in (512, 2000))
+    assert (few == all_of_them).all()
 
 
 def test_greedy_and_sampled_rows_share_a_batch() -> None:
     logp = np.stack([random_logp(np.random.default_rng(0), 100, 1.0)] * 4)
-    sampling = Sampling(4, 100, 1)
-    for row in range(4):
-        params = SamplingParams(temperature=float(row % 2) * 5, seed=row)
-        sampling.admit(row, generation(params, 1))
+    params = [SamplingParams(temperature=float(row % 2) * 5, seed=row) for row in range(4)]
+    sampling = sampling_of(params, 100, 1)
     choices = sampling.choose(scores_of(logp), np.zeros(4, int))
     best = logp[0].argmax()
     assert choices.token_ids[0] == choices.token_ids[2] == best
     assert (choices.logprobs == logp[0, choices.token_ids]).all()
 
 
-def test_random_numbers_depend_on_seed_position_and_sample_only() -> None:
+def test_random_numbers_depend_on_seed_position_and_stream_only() -> None:
     assert (uniforms(7, 0, 100)[:10] == uniforms(7, 0, 10)).all()
     assert not (uniforms(7, 0, 10) == uniforms(8, 0, 10)).any()
     assert not (uniforms(7, 0, 10) == uniforms(7, 1, 10)).any()

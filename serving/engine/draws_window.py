@@ -1,0 +1,61 @@
+"""Draws from the step graph's window: sorted already, and enough for most draws.
+
+What the tokens outside weigh together is not known, only what their probabilities sum to and that
+none is above the window's last; that bounds it from both sides.
+"""
+
+import numpy as np
+
+from serving.engine.draws import Draws, Kept
+from serving.engine.draws_typical import stays_typical
+from serving.engine.memory import Array
+
+ROUNDING = 1e-5  # more than float32 log-probabilities of one row can miss a sum of 1 by
+LEAST_LOGP = -1e4  # stands in for log 0, to keep sums free of infinities
+
+
+def draw_from_window(top_logp: Array, vocab_size: int, draws: Draws) -> tuple[Array, Array]:
+    """Ranks, i64 [rows], -1 where the window cannot tell; and the proposals, f64 [rows]: where in
+    the cumulative weights they fall, the likeliest token's being 1.
+
+    top_logp: f32 [rows, window], best first.
+    """
+    logp = np.maximum(top_logp, LEAST_LOGP, dtype=np.float64)
+    logs = logp - logp[:, :1]
+    logs *= draws.exponents[:, None]
+    num_outside = vocab_size - logp.shape[1]
+    kept = Kept(logs, _weight_outside(logp, num_outside, draws.exponents))
+    kept.cut_prefix(draws)
+    is_typical = draws.typical_p < 1
+    has_typical = is_typical.any()
+    if draws.epsilon_cutoff.max() > 0:
+        epsilon = draws.epsilon_cutoff
+        kept.cut_epsilon(np.where(is_typical, 0, epsilon) if has_typical else epsilon)
+    proposals = draws.numbers * kept.total[1]
+    ranks = kept.find(proposals)
+    is_drawn = kept.surely_has(ranks)
+    if has_typical:
+        is_drawn &= ~is_typical | stays_typical(kept, ranks, num_outside, draws)
+    return np.where(is_drawn, ranks, -1), proposals
+
+
+def _weight_outside(logp: Array, num_outside: int, exponents: Array) -> Array:
+    """Bounds, f64 [2, rows].
+
+    With n probabilities p_i <= p_min (the window's last) that sum to `rest` and the exponent
+    a = 1 / temperature, the sum of p_i^a lies between rest * p_min^(a - 1) and n^(1 - a) * rest^a
+    (power mean inequality; which of the two is the upper bound depends on a), and is at most
+    n * p_min^a.
+    """
+    if not num_outside:
+        return np.zeros((2, len(logp)))
+    rest = 1 - np.exp(logp).sum(axis=1)
+    log_rest = np.log(np.maximum((rest - ROUNDING, rest + ROUNDING), ((1e-300,), (ROUNDING,))))
+    log_least, log_num = logp[:, -1], np.log(num_outside)
+    by_least = log_rest + (exponents - 1) * log_least
+    by_mean = exponents * log_rest + (1 - exponents) * log_num
+    log_outside = np.minimum(by_least, by_mean)
+    np.maximum(by_least[1], by_mean[1], out=log_outside[1])
+    np.minimum(log_outside, log_num + exponents * log_least, out=log_outside)
+    log_outside -= exponents * logp[:, 0]
+    return np.exp(log_outside)
