@@ -21,4 +21,4 @@ def examples(family: str) -> list[tuple[list[int] | None, list[int]]]:
     """Sources (without </s>) and prompts (after <s>)."""
     if family == "llama":
         return [(None, prompt) for prompt in PROMPTS]
-    return [(source, []) for source in SOURCES]
+    return list(zip(SOURCES, [[], [], [40, 41]], strict=True))

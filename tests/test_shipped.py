@@ -9,6 +9,7 @@ import pytest
 
 from export.decoding import decode
 from export.exporting import export_checkpoint
+from models.beam_search import BeamRules, beam_search
 from models.checkpoint import Checkpoint, load_checkpoint
 from models.data.corpus import read_pairs
 from models.data.tokenizer import encode_all, load_tokenizer
@@ -18,9 +19,9 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.parameters import SamplingParams
-from serving.request import GenerationRequest
-from tests.serving.engine.driving import run_all, run_alone
+from serving.parameters import BeamParams, SamplingParams
+from serving.request import FinishedEvent, FinishReason, GenerationRequest
+from tests.serving.engine.driving import Story, run_all, run_alone
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = ROOT / "models" / "checkpoints"
@@ -28,6 +29,7 @@ NAMES = ["bahdanau-en-fr", "llama-en", "transformer-en-fr"]
 TRANSLATORS = ["bahdanau-en-fr", "transformer-en-fr"]
 PAIRS = read_pairs(ROOT / "tests" / "data" / "en-fr-200.tsv")
 PROMPT_TOKENS, NEW_TOKENS = 12, 40
+EVERY_SENTENCE = pytest.param(1, marks=pytest.mark.slow)
 TRACKED_LIMIT = 32 * 2**20
 
 NewBundle = Callable[[Checkpoint, Precision], Bundle]
@@ -68,6 +70,37 @@ def test_engine_and_torch_continue_200_prompts_alike(new_bundle: NewBundle) -> N
         for i, ids in enumerate(prompts)
     ]
     assert decode(new_bundle(checkpoint, Precision.FP32), requests) == theirs
+
+
+@pytest.mark.parametrize("stride", [5, EVERY_SENTENCE])
+@pytest.mark.parametrize("num_beams", [2, 4, 8])
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_engine_and_torch_find_the_same_by_beam_search(
+    name: str, num_beams: int, stride: int, new_bundle: NewBundle
+) -> None:
+    checkpoint = load_checkpoint(SHIPPED / name)
+    module = load_module(checkpoint)
+    sources = source_ids(checkpoint)[::stride]
+    new_tokens = checkpoint.config.max_target_tokens - 1  # type: ignore[union-attr]
+    eos = checkpoint.config.eos_id
+    beam = BeamParams(num_beams, num_hypotheses=num_beams)
+    requests = [GenerationRequest(str(i), (*ids, eos), beam=beam) for i, ids in enumerate(sources)]
+    engine = Engine(new_bundle(checkpoint, Precision.FP32), EngineConfig(slots=32))
+    stories = run_all(engine, requests)
+    for i, ids in enumerate(sources):
+        theirs = beam_search(module, ids, [], BeamRules(num_beams, new_tokens))
+        ours = hypotheses_of(stories[str(i)], eos)
+        assert [score for _, score in ours] == pytest.approx([t.score for t in theirs], abs=1e-4)
+        assert [ids for ids, _ in ours] == [t.token_ids for t in theirs]
+
+
+def hypotheses_of(story: Story, eos: int) -> list[tuple[list[int], float]]:
+    """Each with its </s>, and its score."""
+    assert isinstance(story.final, FinishedEvent)
+    return [
+        ([*each.token_ids, *[eos] * (each.reason is FinishReason.STOP)], each.score)
+        for each in story.final.hypotheses
+    ]
 
 
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
