@@ -184,12 +184,21 @@ class ProcessorParams:
 NO_PROCESSORS = ProcessorParams()
 
 
-# A term and the ways in which it may be written, each as token ids.
-Term = tuple[TokenIds, ...]
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A term that must occur in the output, as a word of its own.
 
+    spellings: the ways to write it, each as token ids, with whatever parts it from the word before.
+    bare: those without, which count at the start of the output and after one of `opening_ids`.
+    inner_ids: tokens that, coming right after it, would make it part of a longer word.
+    """
 
-def require_terms(field: str, terms: tuple[Term, ...]) -> None:
-    for term in terms:
-        if not term:
-            raise RequestError(field, list(term), "must not be empty")
-        _require_words(field, term)
+    spellings: tuple[TokenIds, ...]
+    bare: tuple[TokenIds, ...] = ()
+    opening_ids: frozenset[int] = frozenset()
+    inner_ids: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not self.spellings:
+            raise RequestError("required", [], "must have a spelling")
+        _require_words("required", self.spellings + self.bare)

@@ -23,7 +23,6 @@ from serving.parameters import (
     TokenIds,
     require_integer,
     require_number,
-    require_terms,
 )
 
 MAX_LOGPROBS = 20
@@ -81,7 +80,6 @@ class GenerationRequest:
         require_integer("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)
         if self.timeout_seconds is not None:
             require_number("timeout_seconds", self.timeout_seconds, 0.001, MAX_TIMEOUT_SECONDS)
-        require_terms("required", self.required)
         self._check_search()
 
     def _check_search(self) -> None:

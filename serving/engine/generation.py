@@ -154,7 +154,7 @@ class RequestRules:
         for word in processors.bad_words:
             self._check_ids("bad_words", word)
         for term in request.required:
-            for spelling in term:
+            for spelling in term.spellings + term.bare:
                 self._check_ids("required", spelling)
 
     def _check_ids(self, name: str, ids: TokenIds) -> None:

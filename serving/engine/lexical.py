@@ -27,30 +27,52 @@ class Progress:
     next_ids: tuple[int, ...]
 
 
-def progress_of(terms: Sequence[Term], ids: TokenIds) -> Progress:
+def progress_of(terms: Sequence[Term], text: TokenIds) -> Progress:
     """How far the terms have come in a text; the best of each term's spellings counts."""
     num_met, is_complete, next_ids = 0, True, []
     for term in terms:
-        if any(_occurs(spelling, ids) for spelling in term):
-            num_met += max(map(len, term))
+        spellings = _spellings_of(term)
+        if any(each.occurs_in(text) for each in spellings):
+            num_met += max(len(each.ids) for each in spellings)
             continue
         is_complete = False
-        begun = [(_num_begun(spelling, ids), spelling) for spelling in term]
-        num_met += max(length for length, _ in begun)
-        next_ids += [spelling[length] for length, spelling in begun]
+        begun = [(each.num_begun(text), each) for each in spellings]
+        next_ids += [each.ids[num] for num, each in begun if num is not None]
+        num_met += max(num or 0 for num, _ in begun)
     return Progress(is_complete, num_met, tuple(dict.fromkeys(next_ids)))
 
 
-def _occurs(spelling: TokenIds, ids: TokenIds) -> bool:
-    size = len(spelling)
-    return any(ids[start : start + size] == spelling for start in range(len(ids) - size + 1))
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    term: Term
+    ids: TokenIds
+    is_bare: bool
+
+    def occurs_in(self, text: TokenIds) -> bool:
+        """Whether it is there as a word of its own, as far as the text goes."""
+        size = len(self.ids)
+        return any(
+            text[start : start + size] == self.ids
+            and self._may_begin(text, start)
+            and not self.term.inner_ids.intersection(text[start + size : start + size + 1])
+            for start in range(len(text) - size + 1)
+        )
+
+    def num_begun(self, text: TokenIds) -> int | None:
+        """How many of its tokens the text ends with; None where it could not begin."""
+        for num in range(min(len(self.ids) - 1, len(text)), -1, -1):
+            start = len(text) - num
+            if text[start:] == self.ids[:num] and self._may_begin(text, start):
+                return num
+        return None
+
+    def _may_begin(self, text: TokenIds, start: int) -> bool:
+        return not self.is_bare or start == 0 or text[start - 1] in self.term.opening_ids
 
 
-def _num_begun(spelling: TokenIds, ids: TokenIds) -> int:
-    """Length of the longest beginning of a spelling that the text ends with."""
-    longest = min(len(spelling) - 1, len(ids))
-    lengths = range(longest, 0, -1)
-    return next((n for n in lengths if ids[len(ids) - n :] == spelling[:n]), 0)
+def _spellings_of(term: Term) -> list[Spelling]:
+    separate = [Spelling(term, ids, is_bare=False) for ids in term.spellings]
+    return separate + [Spelling(term, ids, is_bare=True) for ids in term.bare]
 
 
 class LexicalGroup(BeamGroup):

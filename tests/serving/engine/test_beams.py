@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.engine.lexical import Progress, progress_of
 from serving.errors import RequestError
-from serving.parameters import BeamParams
+from serving.parameters import BeamParams, Term
 from serving.request import (
     AbortedEvent,
     FailedEvent,
@@ -218,7 +219,7 @@ def test_forced_tokens_that_end_are_a_hypothesis() -> None:
 
 def test_required_terms_occur_and_the_rest_is_good() -> None:
     plain = run_alone(toy_engine(), beam(8)).final
-    terms = (((44, 45),), ((13,), (14, 15)))
+    terms = (Term(((44, 45),)), Term(((13,), (14, 15))))
     story = run_alone(toy_engine(), beam(8, required=terms))
     final = story.final
     assert isinstance(final, FinishedEvent) and isinstance(plain, FinishedEvent)
@@ -228,8 +229,26 @@ def test_required_terms_occur_and_the_rest_is_good() -> None:
     assert "44 45" not in " ".join(map(str, plain.hypotheses[0].token_ids))
 
 
+def test_a_term_is_met_as_a_word_of_its_own() -> None:
+    term = Term(((4, 5),), bare=((6, 7),), opening_ids=frozenset({8}), inner_ids=frozenset({9}))
+    for ids, is_complete, num_met, next_ids in (
+        ((), False, 0, (4, 6)),
+        ((4,), False, 1, (5,)),
+        ((3, 4, 5), True, 2, ()),
+        ((3, 4, 5, 9), False, 0, (4,)),
+        ((3, 4, 5, 9, 4, 5, 8), True, 2, ()),
+        ((6,), False, 1, (4, 7)),
+        ((6, 7), True, 2, ()),
+        ((6, 7, 9), False, 0, (4,)),
+        ((3, 6, 7), False, 0, (4,)),
+        ((3, 8), False, 0, (4, 6)),
+        ((3, 8, 6, 7, 3), True, 2, ()),
+    ):
+        assert progress_of([term], ids) == Progress(is_complete, num_met, next_ids), ids
+
+
 def test_terms_that_do_not_fit_end_with_a_reason_of_their_own() -> None:
-    story = run_alone(toy_engine(), beam(required=(((44, 45, 46, 47),),), max_new_tokens=3))
+    story = run_alone(toy_engine(), beam(required=(Term(((44, 45, 46, 47),)),), max_new_tokens=3))
     assert isinstance(story.final, FinishedEvent)
     assert story.final.reason is FinishReason.CONSTRAINT
     assert len(story.tokens) == 3

@@ -11,7 +11,7 @@ from serving.bundle.manifest import Precision, Task
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.parameters import BeamParams, ProcessorParams, SamplingParams
+from serving.parameters import BeamParams, ProcessorParams, SamplingParams, Term
 from serving.request import FinishedEvent, GenerationRequest, TokenEvent
 from tests.serving.engine.driving import Story, run_all, run_alone
 from tests.tiny import tiny_bundle
@@ -31,7 +31,7 @@ ASKS: dict[str, dict[str, Any]] = {
     "wide beam": {"beam": BeamParams(12, 12, length_penalty=0.6, early_stopping="never")},
     "patient beam": {"beam": BeamParams(3, early_stopping=True, patience=2.0)},
     "edited beam": {"beam": BeamParams(5), "processors": EDITS},
-    "terms": {"beam": BeamParams(4), "required": (((40, 41),), ((50,), (60, 61)))},
+    "terms": {"beam": BeamParams(4), "required": (Term(((40, 41),)), Term(((50,), (60, 61))))},
     "forced": {"forced_ids": (30, 31, 32), "logprobs": 2},
     "forced beam": {"forced_ids": (30, 31), "beam": BeamParams(2)},
     "scored": {"forced_ids": (30, 31, 32, EOS)},
