@@ -8,6 +8,7 @@ from serving.errors import TooLarge
 from serving.parameters import Term, TokenIds
 from serving.pipelines.glossary import Glossary
 from serving.pipelines.jobs import TranslationJob
+from serving.text.borders import WordBorders
 from serving.text.splitting import Layout, split_text
 from serving.text.tokenizer import Tokenizer
 
@@ -57,6 +58,7 @@ class Planner:
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer, max_segments: int) -> None:
         self._tokens = manifest.tokens
         self._tokenizer = tokenizer
+        self._borders = WordBorders(tokenizer)
         self._max_segments = max_segments
         self._max_segment_tokens = _max_segment_tokens(manifest)
 
@@ -65,10 +67,9 @@ class Planner:
         layouts = tuple(split_text(text, job.source, self._fits) for text in job.texts)
         texts = [segment for layout in layouts for segment in layout.segments]
         self.check_number(texts, "sentences")
-        glossary = Glossary(job.glossary, self._tokenizer)
-        ids_of = zip(texts, self.sources(texts), strict=True)
-        segments = tuple(Segment(ids, glossary.required(text)) for text, ids in ids_of)
-        plan = Plan(layouts, segments)
+        glossary = Glossary(job.glossary, self._tokenizer, self._borders)
+        required = map(glossary.required, texts)
+        plan = Plan(layouts, tuple(map(Segment, self.sources(texts), required)))
         prefix = tuple(self._tokenizer.encode(job.target_prefix.strip()))
         return plan.with_prefixes(dict.fromkeys(plan.first_segments, (prefix,)))
 

@@ -1,0 +1,30 @@
+"""Where words begin and end among tokens: a term can be told from a part of a longer word."""
+
+from collections.abc import Callable
+from functools import cached_property
+
+from serving.text.tokenizer import Tokenizer
+
+_OPENING = tuple("'’‘-–—/([{«“\"‹")  # words follow these without a space, as in "l'eau"
+_PART_OF_CHARACTER = "\ufffd"
+
+
+class WordBorders:
+    """Of one tokenizer; each set is made when it is first asked for."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    @cached_property
+    def inner_ids(self) -> frozenset[int]:
+        """Tokens that go on with a word; so may a part of a character: most are letters."""
+        return self._ids(lambda text: text[0].isalnum() or text[0] in {"_", _PART_OF_CHARACTER})
+
+    @cached_property
+    def opening_ids(self) -> frozenset[int]:
+        """Tokens after which a word may begin without a space."""
+        return self._ids(lambda text: text[-1].isspace() or text.endswith(_OPENING))
+
+    def _ids(self, belongs: Callable[[str], bool]) -> frozenset[int]:
+        texts = map(self._tokenizer.decode, ([i] for i in range(self._tokenizer.vocab_size)))
+        return frozenset(i for i, text in enumerate(texts) if text and belongs(text))

@@ -1,0 +1,234 @@
+"""Decoding over `/translate`: alternatives and our own fields, and what is refused of them."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from serving.errors import DeadlineExceeded
+from serving.parameters import BeamParams
+from serving.request import FinishReason
+from tests.serving.api.world import World
+
+
+async def translate(world: World, **fields: Any) -> httpx.Response:
+    body = {"q": "a dog", "source": "en", "target": "fr", **fields}
+    return await world.client.post("/translate", content=json.dumps(body).encode())
+
+
+async def asked(world: World, **fields: Any) -> Any:
+    """What reaches the engine."""
+    response = await translate(world, **fields)
+    assert response.status_code == 200, response.text
+    return world.translator_engine.requests[-1]
+
+
+async def test_without_any_fields_decoding_is_greedy(world: World) -> None:
+    request = await asked(world)
+
+    assert request.beam is None
+    assert request.sampling.is_greedy
+    assert not request.wants_attention
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("top_k", 5),
+        ("top_p", 0.9),
+        ("min_p", 0.1),
+        ("typical_p", 0.8),
+        ("epsilon_cutoff", 0.01),
+        ("seed", 7),
+    ],
+)
+async def test_sampling_fields(world: World, field: str, value: Any) -> None:
+    sampling = (await asked(world, temperature=0.5, **{field: value})).sampling
+
+    assert (sampling.temperature, getattr(sampling, field)) == (0.5, value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "beam"),
+    [
+        ({"num_beams": 5}, BeamParams(5)),
+        ({"num_beams": "5"}, BeamParams(5)),
+        (
+            {
+                "num_beams": 5,
+                "length_penalty": 0.6,
+                "early_stopping": "never",
+                "patience": 2,
+                "coverage_penalty": 0.2,
+            },
+            BeamParams(5, 1, 0.6, "never", 2.0, 0.2),
+        ),
+        ({"alternatives": 1}, BeamParams(4, 4)),
+        ({"alternatives": "3"}, BeamParams(6, 6)),
+        ({"alternatives": 15}, BeamParams(16, 16)),
+        ({"alternatives": 2, "num_beams": 3}, BeamParams(3, 3)),
+        ({"glossary": {"dog": "chien"}}, BeamParams(4)),
+    ],
+)
+async def test_beam_search(world: World, fields: dict[str, Any], beam: BeamParams) -> None:
+    assert (await asked(world, **fields)).beam == beam
+
+
+async def test_other_fields(world: World) -> None:
+    request = await asked(
+        world,
+        repetition_penalty=1.2,
+        no_repeat_ngram_size=3,
+        max_new_tokens=9,
+        priority=-2,
+        timeout_seconds=1.5,
+        replace_unknown=True,
+        api_key="k",
+    )
+
+    assert request.processors.repetition_penalty == 1.2
+    assert request.processors.no_repeat_ngram_size == 3
+    assert (request.max_new_tokens, request.priority, request.timeout_seconds) == (9, -2, 1.5)
+    assert request.wants_attention
+
+
+async def test_alternatives(world: World) -> None:
+    one = (await translate(world, alternatives=2)).json()
+    many = (await translate(world, q=["a", ""], alternatives=1, return_scores=True)).json()
+
+    assert one == {"translatedText": "A DOG", "alternatives": ["A DOG!", "A DOG!!"]}
+    assert many == {
+        "translatedText": ["A", ""],
+        "alternatives": [["A!"], []],
+        "scores": [[-0.5, -1.0], [0.0]],
+        "finish_reasons": ["stop", "stop"],
+    }
+
+
+async def test_alternatives_at_a_prefix(world: World) -> None:
+    fields = {"target_prefix": "x", "alternatives": 1, "alternatives_at_prefix": True}
+
+    answer = (await translate(world, q="b", **fields)).json()
+
+    assert answer == {"translatedText": "xBB", "alternatives": ["xCB"]}
+
+
+async def test_a_prefix(world: World) -> None:
+    assert (await translate(world, target_prefix="So")).json() == {"translatedText": "SoA DOG"}
+
+
+@pytest.mark.parametrize("glossary", [{"dog": ["chien"]}, '{"dog": "chien"}'])
+async def test_a_glossary(world: World, glossary: Any) -> None:
+    world.translator_engine.end = FinishReason.CONSTRAINT
+
+    answer = (await translate(world, glossary=glossary)).json()
+
+    assert answer == {"translatedText": "A DOG", "finish_reasons": "constraint"}
+    [request] = world.translator_engine.requests
+    assert [len(term.spellings) for term in request.required] == [1]
+
+
+@pytest.mark.parametrize("placeholders", [True, "true", ["{n}"], '["{n}"]'])
+async def test_placeholders(world: World, placeholders: Any) -> None:
+    answer = (await translate(world, q="a {n} dog", placeholders=placeholders)).json()
+
+    assert answer == {"translatedText": "A {n} DOG"}
+
+
+async def test_alignments(world: World) -> None:
+    one = (await translate(world, alignments=True)).json()
+    many = (await translate(world, q=["", "a"], alignments=True)).json()
+
+    aligned = {"source": ["a", "dog"], "target": ["A", "DOG"], "pharaoh": "0-0 1-1"}
+    assert one["alignments"] == aligned
+    nothing = {"source": [], "target": [], "pharaoh": ""}
+    assert many["alignments"] == [nothing, {"source": ["a"], "target": ["A"], "pharaoh": "0-0"}]
+
+
+async def test_a_form_may_ask_for_all_of_it(world: World) -> None:
+    form = {
+        "q": "a dog",
+        "source": "en",
+        "target": "fr",
+        "num_beams": "4",
+        "alignments": "true",
+        "glossary": '{"dog": ["chien"]}',
+    }
+
+    response = await world.client.post("/translate", data=form)
+
+    assert response.status_code == 200
+    assert response.json()["alignments"]["pharaoh"] == "0-0 1-1"
+
+
+async def test_a_deadline_has_a_status_of_its_own(world: World) -> None:
+    world.translator_engine.fails_after = 0
+    world.translator_engine.failure = DeadlineExceeded(0.5)
+
+    response = await translate(world, timeout_seconds=0.5)
+
+    assert response.status_code == 504
+    assert response.json()["error"].startswith("timeout_seconds: 0.5 s")
+
+
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"num_beam": 4}, "num_beam", "4"),
+    ({"num_beams": 0}, "num_beams", "0"),
+    ({"num_beams": 17}, "num_beams", "17"),
+    ({"num_beams": 2.5}, "num_beams", "2.5"),
+    ({"num_beams": True}, "num_beams", "True"),
+    ({"num_beams": "many"}, "num_beams", "'many'"),
+    ({"length_penalty": 2}, "length_penalty", "2"),
+    ({"num_beams": 4, "length_penalty": "nan"}, "length_penalty", "nan"),
+    ({"coverage_penalty": 0.2}, "coverage_penalty", "0.2"),
+    ({"num_beams": 4, "coverage_penalty": -1}, "coverage_penalty", "-1"),
+    ({"early_stopping": True}, "early_stopping", "True"),
+    ({"num_beams": 4, "early_stopping": "soon"}, "early_stopping", "'soon'"),
+    ({"num_beams": 4, "patience": 0}, "patience", "0"),
+    ({"num_beams": 4, "temperature": 1}, "temperature", "1"),
+    ({"num_beams": 4, "top_p": 0.5}, "top_p", "0.5"),
+    ({"temperature": -1}, "temperature", "-1"),
+    ({"temperature": 1, "alternatives": 2}, "temperature", "1"),
+    ({"temperature": 1, "glossary": {"dog": "x"}}, "temperature", "1"),
+    ({"top_k": 5}, "top_k", "5"),
+    ({"temperature": 1, "top_k": -2}, "top_k", "-2"),
+    ({"min_p": 0.1}, "min_p", "0.1"),
+    ({"seed": 2**64}, "seed", str(2**64)),
+    ({"repetition_penalty": 0}, "repetition_penalty", "0"),
+    ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size", "-1"),
+    ({"max_new_tokens": 0}, "max_new_tokens", "0"),
+    ({"alternatives": -1}, "alternatives", "-1"),
+    ({"alternatives": 16}, "alternatives", "16"),
+    ({"alternatives": True}, "alternatives", "True"),
+    ({"alternatives": 4, "num_beams": 4}, "alternatives", "4"),
+    ({"alternatives_at_prefix": True}, "alternatives_at_prefix", "True"),
+    ({"target_prefix": 3}, "target_prefix", "3"),
+    ({"target_prefix": "\ud800"}, "target_prefix", "ud800"),
+    ({"glossary": ["dog"]}, "glossary", "['dog']"),
+    ({"glossary": "dog"}, "glossary", "'dog'"),
+    ({"glossary": {"dog": []}}, "glossary", "dog"),
+    ({"glossary": {"dog": [3]}}, "glossary", "3"),
+    ({"glossary": {"": "x"}}, "glossary", "''"),
+    ({"glossary": {"dog": "x" * 257}}, "glossary", "xxx"),
+    ({"glossary": {"dog": "x" * 64}}, "glossary", "["),
+    ({"glossary": {str(n): "x" for n in range(257)}}, "glossary", "257"),
+    ({"placeholders": []}, "placeholders", "0"),
+    ({"placeholders": [""]}, "placeholders", "''"),
+    ({"placeholders": 3}, "placeholders", "3"),
+    ({"alignments": "perhaps"}, "alignments", "'perhaps'"),
+    ({"priority": 10**7}, "priority", str(10**7)),
+    ({"timeout_seconds": 0}, "timeout_seconds", "0"),
+]
+
+
+@pytest.mark.parametrize(("fields", "field", "value"), REFUSED, ids=lambda part: str(part)[:40])
+async def test_what_is_refused(
+    world: World, fields: dict[str, Any], field: str, value: str
+) -> None:
+    response = await translate(world, **fields)
+
+    assert response.status_code == 400, response.text
+    assert response.json()["error"].startswith(f"{field}: ")
+    assert value in response.json()["error"]
+    assert world.translator_engine.requests == []
