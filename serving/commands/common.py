@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 import click
 
 from serving.errors import RequestError
+from serving.parameters import MAX_BEAMS
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
@@ -20,6 +21,9 @@ model_option = click.option(
 )
 source_option = click.option("--source", help="Language of the input.  [default: the bundle's]")
 target_option = click.option("--target", help="Language of the output.  [default: the bundle's]")
+beam_option = click.option(
+    "--beam", type=click.IntRange(1, MAX_BEAMS), help="Beam search of this width, e.g. 4."
+)
 device_option = click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from serving.commands.common import (
+    beam_option,
     device_option,
     end_quietly_with_the_reader,
     engine_config,
@@ -41,7 +42,7 @@ _SAMPLING = ("top_k", "top_p", "min_p", "typical_p", "seed")
 @click.option("--min-p", type=float, default=0.0, show_default=True)
 @click.option("--typical-p", type=float, default=1.0, show_default=True)
 @click.option("--seed", type=int, help="The same seed gives the same text.")
-@click.option("--beam", type=click.IntRange(1), help="Beam search of this width, e.g. 4.")
+@beam_option
 @click.option("--repetition-penalty", type=float, default=1.0, show_default=True)
 @click.option("--stop", multiple=True, help="Text that ends the completion.")
 @click.option(
@@ -64,7 +65,7 @@ def generate(
       attendant generate --model build/bundles/llama-en-int8 --prompt 'It was a dark'
       attendant generate --model build/bundles/llama-en-int8 --temperature 0 prompts.txt > out.jsonl
       attendant generate --model build/bundles/llama-en-int8 --prompt 'It was' --beam 4 --n 4
-      attendant generate --model build/bundles/llama-en-int8 --prompt 'He was' --regex ' \\w+ years'
+      attendant generate --model build/bundles/llama-en-int8 --prompt 'He was' --regex ' [0-9]+ men'
     """
     from serving.text.checks import check_text
 
@@ -108,7 +109,7 @@ def _beam(options: dict[str, Any]) -> "BeamParams | None":
     if width is None:
         return None
     if n > width:
-        raise click.UsageError(f"--n {n} must be at most --beam {width}")
+        raise click.UsageError(f"--n {n} needs --beam {n} or more")
     return BeamParams(width, n)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 import click
 
 from serving.commands.common import (
+    beam_option,
     device_option,
     end_quietly_with_the_reader,
     engine_config,
@@ -31,7 +32,7 @@ Format = Callable[[int, "tuple[Rendering, ...]"], str]
 @model_option
 @source_option
 @target_option
-@click.option("--beam", type=click.IntRange(1), help="Beam search of this width, e.g. 4.")
+@beam_option
 @click.option("--length-penalty", type=float, default=1.0, show_default=True, help="Under --beam.")
 @click.option("--n-best", type=click.IntRange(1), help="Write so many translations of each line.")
 @click.option("--scores", is_flag=True, help="Write each line's score after a tab.")
@@ -80,11 +81,12 @@ def _job(options: dict[str, Any], wants_alignments: bool) -> "TranslationJob":
 
     check_text("--prefix", options["prefix"], max_characters=sys.maxsize)
     width, n_best = options["beam"], options["n_best"] or 1
-    if width is None and n_best > 1:
-        raise click.UsageError("--n-best needs --beam")
+    if n_best > (width or 1):
+        raise click.UsageError(f"--n-best {n_best} needs --beam {n_best} or more")
     if width is None and options["length_penalty"] != 1:
         raise click.UsageError("--length-penalty needs --beam")
-    beam = None if width is None else BeamParams(width, n_best, options["length_penalty"])
+    num_hypotheses = 1 if n_best == 1 else width  # some may be the same text in other tokens
+    beam = None if width is None else BeamParams(width, num_hypotheses, options["length_penalty"])
     return TranslationJob(
         "",
         (),

@@ -1,6 +1,7 @@
 """The command line: filters that behave in pipes, one clear line for every mistake."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -59,6 +60,78 @@ def test_translate_a_file_and_nothing(translator: str, tmp_path: Path) -> None:
     assert CliRunner().invoke(main, options, "").stdout == ""
 
 
+def test_n_best_lists_scores_and_alignments(translator: str, tmp_path: Path) -> None:
+    options = ["translate", "--model", translator, "--beam", "4"]
+    aligned = tmp_path / "out.align"
+
+    ranked = CliRunner().invoke(main, [*options, "--n-best", "3"], "A dog.\n\n")
+    scored = CliRunner().invoke(
+        main, [*options, "--scores", "--alignments", str(aligned)], "A dog.\n\n"
+    )
+
+    assert ranked.exit_code == scored.exit_code == 0, ranked.stderr + scored.stderr
+    lines = [line.split(" ||| ") for line in ranked.stdout.split("\n")[:-1]]
+    assert [number for number, _, _ in lines] == ["0", "0", "0", "1"]
+    scores = [float(score) for _, _, score in lines[:3]]
+    assert scores == sorted(scores, reverse=True)
+    assert scored.stdout == f"{lines[0][1]}\t{lines[0][2]}\n\t0.0000\n"
+    links, nothing = aligned.read_text().split("\n")[:2]
+    assert all(re.fullmatch(r"\d+-\d+", link) for link in links.split())
+    assert links and not nothing
+
+
+def test_a_translation_begins_with_its_prefix(translator: str) -> None:
+    options = ["translate", "--model", translator, "--prefix", "Le chien"]
+
+    assert CliRunner().invoke(main, options, "A dog.\n").stdout.startswith("Le chien")
+
+
+def test_scores_are_those_of_the_tokens(translator: str) -> None:
+    pairs = "A dog.\tUn chien.\nA cat.\tUn chat.\n"
+
+    sums = CliRunner().invoke(main, ["score", "--model", translator], pairs)
+    whole = CliRunner().invoke(main, ["score", "--model", translator, "--json"], pairs)
+
+    assert sums.exit_code == whole.exit_code == 0, sums.stderr + whole.stderr
+    answers = [json.loads(line) for line in whole.stdout.splitlines()]
+    assert [f"{answer['logprob']:.4f}" for answer in answers] == sums.stdout.split()
+    for answer, text in zip(answers, ("Un chien.", "Un chat."), strict=True):
+        assert "".join(token["text"] for token in answer["tokens"]) == text
+        logprobs = [token["logprob"] for token in answer["tokens"]]
+        assert sum(logprobs) == pytest.approx(answer["logprob"])
+        assert answer["mean_logprob"] == pytest.approx(answer["logprob"] / len(logprobs))
+
+
+def test_generate_keeps_to_a_schema_and_an_expression(generator: str, tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text(
+        '{"type": "object", "properties": {"a": {"enum": [1, 22]}}, "required": ["a"],'
+        ' "additionalProperties": false}'
+    )
+    options = ["generate", "--model", generator, "--max-tokens", "30", "--seed", "1"]
+
+    as_json = CliRunner().invoke(main, [*options, "--json-schema", str(schema)], "a")
+    as_words = CliRunner().invoke(main, [*options, "--regex", "(yes|no)", "--n", "3"], "a")
+
+    assert as_json.exit_code == as_words.exit_code == 0, as_json.stderr + as_words.stderr
+    assert json.loads(as_json.stdout)["a"] in (1, 22)
+    answers = [json.loads(line) for line in as_words.stdout.splitlines()]
+    assert len(answers) == 3
+    assert {answer["text"] for answer in answers} <= {"yes", "no"}
+    assert {answer["finish_reason"] for answer in answers} == {"stop"}
+
+
+def test_generate_by_beam_search(generator: str) -> None:
+    options = ["generate", "--model", generator, "--max-tokens", "8", "--beam", "4"]
+
+    best = CliRunner().invoke(main, [*options, "--prompt", "It was"])
+    three = CliRunner().invoke(main, [*options, "--n", "3", "--prompt", "It was"])
+
+    texts = [json.loads(line)["text"] for line in three.stdout.splitlines()]
+    assert len({*texts}) == 3
+    assert best.stdout == texts[0] + "\n"
+
+
 def test_generate_one_prompt_as_text_and_several_as_json(generator: str) -> None:
     options = ["generate", "--model", generator, "--max-tokens", "8", "--temperature", "0"]
 
@@ -102,6 +175,36 @@ def test_the_same_text_as_the_pipeline(generator: str) -> None:
         (["generate", "--model", "{generator}", "--prompt", "\udcff"], b"", "--prompt: must be"),
         (["generate", "--model", "{generator}", "--top-p", "2"], b"a", "top_p: "),
         (["generate", "--model", "{generator}", "--max-tokens", "999"], b"a", "max_tokens: "),
+        (["generate", "--model", "{generator}", "--beam", "2", "--n", "3"], b"a", "--beam 3 or"),
+        (["generate", "--model", "{generator}", "--beam", "17"], b"a", "1<=x<=16"),
+        (
+            [
+                "generate",
+                "--model",
+                "{generator}",
+                "--max-tokens",
+                "9",
+                "--beam",
+                "2",
+                "--top-p",
+                ".5",
+            ],
+            b"a",
+            "top_p: ",
+        ),
+        (
+            ["generate", "--model", "{generator}", "--max-tokens", "9", "--regex", "("],
+            b"a",
+            "--regex: does not",
+        ),
+        (["generate", "--model", "{generator}", "--json-schema", "{none}"], b"a", "No such file"),
+        (["generate", "--model", "{generator}", "--typical-p", "0"], b"a", "typical_p: "),
+        (["translate", "--model", "{translator}", "--n-best", "2"], b"a", "--beam 2 or"),
+        (["translate", "--model", "{translator}", "--length-penalty", "2"], b"a", "needs --beam"),
+        (["translate", "--model", "{translator}", "--prefix", "\udcff"], b"a", "--prefix: must be"),
+        (["score", "--model", "{translator}"], b"a\tb\na\n", "line 2: must hold a source, a tab"),
+        (["score", "--model", "{translator}"], b"a\tb\tc\n", "line 1: must hold a source, a tab"),
+        (["score", "--model", "{generator}"], b"a\tb\n", "model: does not translate"),
         (["translate", "--model", "{translator}", "--device", "cuda"], b"", "cuda"),
         (["serve", "{none}", "{none}"], b"", "{none}: no such folder"),
         (["serve"], b"", "at least one BUNDLE"),
@@ -142,5 +245,5 @@ def test_a_reader_that_leaves_ends_it_quietly(translator: str) -> None:
 def test_commands_of_other_packages_are_found() -> None:
     result = CliRunner().invoke(main, ["--help"])
 
-    for command in ("serve", "translate", "generate"):
+    for command in ("serve", "translate", "generate", "score"):
         assert command in result.stdout
