@@ -14,6 +14,7 @@ def test_there_is_an_example_for_each_endpoint() -> None:
     paths = set(re.findall(r"localhost:8000(/[\w/]+)", "".join(EXAMPLES)))
     assert paths == {
         "/translate",
+        "/score",
         "/languages",
         "/v1/completions",
         "/v1/models",
