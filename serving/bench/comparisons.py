@@ -17,12 +17,14 @@ import click
 from serving.bench.closed_loop import run_closed_loop
 from serving.bench.steady import Share, seconds_of_steps
 from serving.bench.workload import Workload
+from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.parameters import BeamParams, SamplingParams
 from serving.request import FailedEvent, GenerationRequest, TokenEvent
 
 LONG_PROMPT_TOKENS = 500
 STEPS_BEFORE_CANCEL = 5
+SENTENCES_EACH = 32  # per request in flight
 
 Raw = dict[str, float]
 
@@ -64,7 +66,7 @@ def compare_beam(workload: Workload, plan: Plan) -> Comparison:
     """The same sentences greedily and by beam search, so many in flight."""
     batch = plan.batch or 8
     engine = workload.engine(batch * plan.beam.num_beams)
-    count = max(4 * batch, len(workload.wanted))
+    count = SENTENCES_EACH * batch
 
     def seconds(**changes: Any) -> float:
         requests = list(islice(workload.requests(**changes), count))
@@ -178,7 +180,7 @@ def compare_prefix(workload: Workload, plan: Plan) -> Comparison:
         raise click.UsageError("prefix: needs a language model, this bundle translates")
     room = manifest.limits.max_target_tokens - len(manifest.tokens.prompt_prefix) - 1
     length = min(LONG_PROMPT_TOKENS, room)
-    engine = workload.engine(1)
+    engine = workload.engine(1, EngineConfig.prefix_cache_bytes)
     prompts = _random_prompts(workload, length)
 
     def repeat() -> Raw:

@@ -66,6 +66,7 @@ COMPARED_NUMBERS = {
 def test_compares_within_one_run(what: str, tmp_path: Path) -> None:
     bundle = tiny_bundle("llama", tmp_path, Precision.FP32)
     options = ["--compare", what, "--repetitions", "3", "--beam", "2", "--threads", "1", "--json"]
+    options += ["--max-new-tokens", "5"]
     result = CliRunner().invoke(bench, [str(bundle), *options])
     assert result.exit_code == 0, result.output
     report = json.loads(result.output)
