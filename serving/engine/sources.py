@@ -43,6 +43,8 @@ class SourceIntake:
         return False
 
     def admit(self, report: StepReport) -> None:
+        if not self._waiting:
+            return
         for group in encode_groups(self._waiting.take_sources(self._batch.num_free)):
             self._admit(group, report)
 

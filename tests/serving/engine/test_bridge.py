@@ -1,8 +1,10 @@
 """The bridge: streams, bulk runs, cancelling by closing, shutting down."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -10,8 +12,10 @@ from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.measures import EngineStats, StepReport
+from serving.engine.memory import Array
+from serving.engine.runner import Graphs
 from serving.errors import EngineStopped, Overloaded, RequestError
-from serving.parameters import SamplingParams
+from serving.parameters import BeamParams, SamplingParams
 from serving.request import AbortedEvent, FailedEvent, FinishedEvent, GenerationRequest, TokenEvent
 from tests.serving.engine.driving import run_alone
 from tests.serving.engine.toy import Script, next_logp, toy_bundle, toy_graphs
@@ -81,6 +85,65 @@ async def test_closing_a_stream_cancels_its_request() -> None:
         await bridge.run([GenerationRequest("after", (4,))])
         assert not engine.has_work
         assert engine.stats().num_rows == 0
+
+
+class Gate:
+    """Lets the engine's thread run a graph only when it is told to."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self._permits = threading.Semaphore(0)
+        self._arrived = threading.Semaphore(0)
+
+    def graphs(self) -> Graphs:
+        graphs = toy_graphs(self.script, has_encoder=False)
+        return replace(graphs, step=self)
+
+    def bind(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Callable[[], None]:
+        run = toy_graphs(self.script, has_encoder=False).step.bind(inputs, outputs)
+
+        def run_when_allowed() -> None:
+            self._arrived.release()
+            self._permits.acquire()
+            run()
+
+        return run_when_allowed
+
+    async def let_through(self, num_runs: int) -> None:
+        """And wait until the thread stands before the next one."""
+        for _ in range(num_runs):
+            await asyncio.to_thread(self._arrived.acquire)
+            self._permits.release()
+        await asyncio.to_thread(self._arrived.acquire)
+        self._arrived.release()
+
+    def open(self) -> None:
+        self._permits.release(10_000)
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+@pytest.mark.parametrize("num_runs", [1, 6])
+async def test_a_cancelled_request_frees_its_rows_within_one_step(
+    num_runs: int, num_beams: int
+) -> None:
+    """While its prompt comes in, and while it decodes."""
+    gate = Gate(Script())
+    config = EngineConfig(slots=4, threads=1, prefill_chunk=4, max_step_tokens=4)
+    engine = Engine(toy_bundle(has_encoder=False), config, gate.graphs())
+    request = GenerationRequest(
+        "r", None, tuple(range(3, 19)), beam=BeamParams(num_beams), ignore_eos=True
+    )
+    async with serving(engine) as bridge:
+        task = asyncio.create_task(bridge.run([request]))
+        await gate.let_through(num_runs)  # of 4 chunks, and then single tokens
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        gate.open()
+        (events,) = await bridge.run([GenerationRequest("after", None, (), max_new_tokens=1)])
+        assert isinstance(events[-1], FinishedEvent)
+        assert len(gate.script.step_shapes) == num_runs + 1 + 1  # the one that ran, and the other's
+        assert engine.stats().num_rows == engine.stats().num_waiting == 0
 
 
 async def test_cancelling_a_run_cancels_all_its_requests() -> None:
