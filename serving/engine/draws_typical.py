@@ -9,28 +9,35 @@ import numpy as np
 from serving.engine.draws import Draws, Kept
 from serving.engine.memory import Array
 
+LEAST_LOG = -1e4  # stands in for log 0; its weight is 0 all the same
 
-def cut_typical(kept: Kept, outside_moment: Array, typical_p: Array) -> Array:
+
+def cut_typical(kept: Kept, other_logs: Array, typical_p: Array) -> Array:
     """Apply `typical_p`. Returns where the ranking can tell, bool [rows].
 
-    outside_moment: f64 [rows], sum of weight times its logarithm of all tokens outside the ranking
+    other_logs: f32 [rows, others], logarithms of weights, of all tokens outside the ranking
     """
     is_certain = np.ones(len(typical_p), bool)
     rows = np.flatnonzero(typical_p < 1)
-    logs, weights, sums = kept.logs[rows], kept.weights[rows], kept.sums[0, rows, :-1]
+    logs, weights, sums = kept.logs[rows], kept.weights[rows], kept.sums[rows]
     least, most = kept.total[:, rows]
     is_inside, is_left = most <= sums[:, -1], sums <= most[:, None]
     moment = np.where(is_left, weights * logs, 0).sum(axis=1)
-    means = (moment + np.where(is_inside, 0, outside_moment[rows])) / most
+    means = (moment + np.where(is_inside, 0, _moment(other_logs[rows]))) / most
     distances = np.where(is_left, np.abs(logs - means[:, None]), np.inf)
     farthest = _farthest(distances, weights, typical_p[rows] * most)
     is_near = farthest < means - logs[:, -1]  # nearer than all tokens outside
     is_certain[rows] = (least == most) & (is_inside | is_near)
     kept.weights[rows] = np.where(distances <= farthest[:, None], weights, 0)
-    kept.sums[:, rows, :-1] = kept.weights[rows].cumsum(axis=1)
-    kept.sums[:, rows, -1] = kept.sums[:, rows, -2]
-    kept.total[:, rows] = kept.sums[:, rows, -1]
+    kept.sums[rows] = kept.weights[rows].cumsum(axis=1)
+    kept.total[:, rows] = kept.sums[rows, -1]
     return is_certain
+
+
+def _moment(logs: Array) -> Array:
+    logs = np.maximum(logs, LEAST_LOG)
+    moment: Array = np.einsum("rv,rv->r", np.exp(logs), logs)
+    return moment
 
 
 def _farthest(distances: Array, weights: Array, limits: Array) -> Array:
@@ -51,11 +58,10 @@ def stays_typical(kept: Kept, ranks: Array, num_outside: int, draws: Draws) -> A
     and least together where all weigh the same. A token stays if all that may be closer to the mean
     weigh less than `typical_p` asks for.
     """
-    logs, inside = kept.logs, kept.sums[0, :, -2]
-    row, ranks = np.arange(len(logs)), np.minimum(ranks, kept.num_ranks - 1)
+    logs, row = kept.logs, np.arange(len(kept.logs))
     least, most = kept.total
-    outside = np.maximum(kept.total - inside, 0)
-    weights = np.where(kept.sums[0, :, :-1] <= most[:, None], kept.weights, 0)
+    outside = np.maximum(kept.total - kept.ranked, 0)
+    weights = np.where(kept.sums <= most[:, None], kept.weights, 0)
     moment = np.einsum("rn,rn->r", weights, logs)
     even_logs = np.log(np.maximum(outside[1], 1e-300) / max(num_outside, 1))
     low = (moment + outside[1] * even_logs) / least
@@ -66,6 +72,6 @@ def stays_typical(kept: Kept, ranks: Array, num_outside: int, draws: Draws) -> A
     weights[row, ranks] = 0
     closer = np.where(closest < distance[:, None], weights, 0).sum(axis=1)
     closer += outside[1] * (low - logs[:, -1] < distance)
-    is_known = (least == most) | (least >= inside)
+    is_known = (least == most) | (least >= kept.ranked)
     is_heavy = kept.weights[row, ranks] >= draws.epsilon_cutoff * most
     return is_known & is_heavy & (closer < draws.typical_p * least)

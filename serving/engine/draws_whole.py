@@ -1,128 +1,150 @@
 """Draws from whole rows of scores: where the window cannot tell, or a processor has changed them.
 
-Without filters a row is cut into blocks, so that only one of them is searched. With filters its
-likeliest tokens are ranked, and what the others weigh is summed up.
+Where filters need no order of the tokens, a row is cut into blocks, so that only one of them is
+searched. Else its likeliest tokens are ranked, and what the others weigh is summed up.
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 
 from serving.engine.draws import Draws, Kept
-from serving.engine.draws_typical import cut_typical
+from serving.engine.draws_typical import LEAST_LOG, cut_typical
 from serving.engine.memory import Array
 
-LEAST_LOG = -1e4  # stands in for log 0; its weight is 0 all the same
 BLOCK = 64
-FIRST_CANDIDATES = 256  # what filters leave is rarely more
+NUM_CANDIDATES = (256, 2048)  # what filters leave is rarely more
+MAX_ROWS = 16  # at a time: they stay in the cache
+MAX_RANKED = 16384  # tokens at a time, in all rows
+ANY_WEIGHT = np.array([[0], [1e300]])  # bounds that say nothing
 
 
-def draw_from_rows(values: Array, top_ids: Array, proposals: Array, draws: Draws) -> Array:
-    """Token ids, i64 [rows].
+class WholeRows:
+    """Works in memory of its own: fresh memory of this size costs more than the work itself."""
 
-    values: f32 [rows, vocabulary], log-probabilities up to a constant, not all -inf
-    top_ids: i64 [rows, window], tokens to begin with; the window may be empty
-    proposals: f64 [rows], of a window that could not tell; infinite where there was none
-    """
-    token_ids = np.empty(len(values), np.int64)
-    is_filtered = draws.is_filtered
-    plain, filtered = np.flatnonzero(~is_filtered), np.flatnonzero(is_filtered)
-    if len(plain):
-        token_ids[plain] = draw_unfiltered(
-            values[plain], top_ids[plain], proposals[plain], draws.of(plain)
-        )
-    if len(filtered):
-        token_ids[filtered] = draw_filtered(
-            values[filtered], proposals[filtered], draws.of(filtered)
-        )
-    return token_ids
+    def __init__(self, vocab_size: int, num_candidates: tuple[int, ...] = NUM_CANDIDATES) -> None:
+        self._vocab_size = vocab_size
+        self._counts = (*(count for count in num_candidates if count < vocab_size), vocab_size)
+        self._weights = np.zeros((MAX_ROWS, -(-vocab_size // BLOCK) * BLOCK), np.float32)
+        self._parts = np.empty((MAX_ROWS, vocab_size), np.float32)
+
+    def draw(
+        self, scores: Array, rows: Array, top_ids: Array, proposals: Array, draws: Draws
+    ) -> Array:
+        """Token ids, i64 [rows].
+
+        scores: f32 [all rows, vocabulary], log-probabilities up to a constant, not all -inf
+        rows: i64 [rows], which of them; all else is theirs
+        top_ids: i64 [rows, window], tokens to begin with; the window may be empty
+        proposals: f64 [rows], of a window that could not tell; infinite where there was none
+        """
+        token_ids = np.empty(len(rows), np.int64)
+        needs_ranking = draws.needs_ranking
+        for some in _parts_of(~needs_ranking, MAX_ROWS):
+            token_ids[some] = self._draw_by_blocks(
+                scores, rows[some], top_ids[some], proposals[some], draws.of(some)
+            )
+        left = needs_ranking
+        for count in self._counts if left.any() else ():
+            for some in _parts_of(left, min(MAX_ROWS, max(MAX_RANKED // count, 1))):
+                token_ids[some] = self._draw_among(
+                    count, scores, rows[some], proposals[some], draws.of(some)
+                )
+            left = left & (token_ids < 0)
+        return token_ids
+
+    def _draw_by_blocks(
+        self, scores: Array, rows: Array, top_ids: Array, proposals: Array, draws: Draws
+    ) -> Array:
+        """The first tokens one by one, then the rest by blocks."""
+        num_rows, window = top_ids.shape
+        row, weights = np.arange(num_rows), self._weights[:num_rows]
+        _weigh(scores, rows, draws, out=weights[:, : self._vocab_size])
+        first = weights[row[:, None], top_ids]
+        weights[row[:, None], top_ids] = 0
+        blocks = weights.reshape(num_rows, -1, BLOCK)
+        groups = np.concatenate([first, np.einsum("rbi->rb", blocks)], axis=1, dtype=np.float64)
+        sums = groups.cumsum(axis=1)
+        targets = draws.second_numbers * sums[:, -1]
+        np.copyto(targets, proposals, where=proposals < sums[:, -1])
+        group = (sums > targets[:, None]).argmax(axis=1)
+        targets -= sums[row, group] - groups[row, group]
+        block = np.maximum(group - window, 0)
+        token_ids = block * BLOCK + _find_within(blocks[row, block], targets)
+        is_first = np.flatnonzero(group < window)
+        token_ids[is_first] = top_ids[is_first, group[is_first]]
+        return token_ids
+
+    def _draw_among(
+        self, num_candidates: int, scores: Array, rows: Array, proposals: Array, draws: Draws
+    ) -> Array:
+        """Likeliest first; -1 where so many of them cannot tell."""
+        parts = np.take(scores, rows, axis=0, out=self._parts[: len(rows)], mode="clip")
+        num_others = parts.shape[1] - num_candidates
+        if num_others:
+            parts.partition(num_others, axis=1)
+        ranked, others = np.sort(parts[:, num_others:], axis=1)[:, ::-1], parts[:, :num_others]
+        ranks = _draw_ranks(ranked, others, proposals, draws)
+        values = np.take(scores, rows, axis=0, out=self._parts[: len(rows)], mode="clip")
+        return np.where(ranks < 0, -1, _ids_of(values, ranked, ranks))
 
 
-def draw_unfiltered(values: Array, top_ids: Array, proposals: Array, draws: Draws) -> Array:
-    """The first tokens one by one, then the rest by blocks."""
-    num_rows, vocab_size = values.shape
-    num_blocks = -(-vocab_size // BLOCK)
-    row, window = np.arange(num_rows), top_ids.shape[1]
-    weights = np.zeros((num_rows, num_blocks * BLOCK), np.float32)
-    inner = np.subtract(values, values.max(axis=1)[:, None], out=weights[:, :vocab_size])
-    inner *= draws.exponents.astype(np.float32)[:, None]
-    np.exp(inner, out=inner)
-    first = weights[row[:, None], top_ids]
-    weights[row[:, None], top_ids] = 0
-    weights = weights.reshape(num_rows, num_blocks, BLOCK)
-    groups = np.concatenate([first, np.einsum("rbi->rb", weights)], axis=1, dtype=np.float64)
-    totals = groups.sum(axis=1)
-    targets = np.where(proposals < totals, proposals, draws.second_numbers * totals)
-    group, targets = _invert(groups, targets)
-    block = np.maximum(group - window, 0)
-    index, _ = _invert(weights[row, block].astype(np.float64), targets)
-    token_ids = block * BLOCK + index
-    is_first = np.flatnonzero(group < window)
-    token_ids[is_first] = top_ids[is_first, group[is_first]]
-    return token_ids
+def _parts_of(is_wanted: Array, size: int) -> Iterator[Array | slice]:
+    """The wanted rows, so many at a time."""
+    wanted = np.flatnonzero(is_wanted)
+    for start in range(0, len(wanted), size):
+        stop = min(start + size, len(wanted))
+        yield slice(start, stop) if len(wanted) == len(is_wanted) else wanted[start:stop]
 
 
-def _invert(weights: Array, targets: Array) -> tuple[Array, Array]:
-    """Where the running sum of each row passes its target, and the target's distance into it."""
-    cumulative = weights.cumsum(axis=1)
-    is_below = (cumulative <= targets[:, None]) & (cumulative < cumulative[:, -1:])
-    index = is_below.sum(axis=1)
-    row = np.arange(len(weights))
-    return index, np.maximum(targets - (cumulative[row, index] - weights[row, index]), 0)
+def _weigh(scores: Array, rows: Array, draws: Draws, out: Array) -> None:
+    """Weights of tokens, the likeliest weighing 1; 0 if they are too light for a filter."""
+    weights = np.take(scores, rows, axis=0, out=out, mode="clip")
+    weights -= weights.max(axis=1)[:, None]
+    weights *= draws.exponents.astype(np.float32)[:, None]
+    np.exp(weights, out=weights)
+    if draws.min_p.max() > 0:
+        weights *= weights >= draws.min_p[:, None]
+    if draws.epsilon_cutoff.max() > 0:
+        least = np.minimum(draws.epsilon_cutoff * np.einsum("rv->r", weights), 1)
+        weights *= weights >= least[:, None]
 
 
-def draw_filtered(
-    values: Array, proposals: Array, draws: Draws, num_candidates: int = FIRST_CANDIDATES
-) -> Array:
-    """Likeliest first; where the candidates are too few, from all."""
-    ranked, others = _split(values, num_candidates)
-    ranks = _draw_ranks(ranked, others, proposals, draws)
-    token_ids = _ids_of(values, ranked, ranks)
-    for each in np.flatnonzero(ranks < 0):  # one by one: a whole row at float64 fills a cache
-        one = slice(each, each + 1)
-        token_ids[one] = draw_filtered(values[one], proposals[one], draws.of(one), values.shape[1])
-    return token_ids
-
-
-def _split(values: Array, count: int) -> tuple[Array, Array]:
-    """The `count` largest of each row, best first, and the others in any order."""
-    num_others = max(values.shape[1] - count, 0)
-    if num_others:
-        values = np.partition(values, num_others, axis=1)
-    return np.sort(values[:, num_others:], axis=1)[:, ::-1], values[:, :num_others]
+def _find_within(weights: Array, targets: Array) -> Array:
+    """Where the running sums pass their targets; of tokens that weigh something."""
+    sums = weights.cumsum(axis=1, dtype=np.float64)
+    targets = np.clip(targets, 0, sums[:, -1] * (1 - 1e-12))
+    index: Array = (sums > targets[:, None]).argmax(axis=1)
+    return index
 
 
 def _draw_ranks(ranked: Array, others: Array, proposals: Array, draws: Draws) -> Array:
-    """Ranks among the candidates, -1 where they cannot tell."""
-    largest = ranked[:, :1]
-    logs = np.subtract(ranked, largest, dtype=np.float64)
+    """Ranks of those drawn, i64 [rows], -1 where the candidates cannot tell.
+
+    ranked: f32 [rows, candidates], best first
+    others: f32 [rows, others], in any order; overwritten
+    """
+    logs = np.subtract(ranked, ranked[:, :1], dtype=np.float64)
     logs *= draws.exponents[:, None]
     np.maximum(logs, LEAST_LOG, out=logs)
-    other_logs = others - largest
-    other_logs *= draws.exponents.astype(np.float32)[:, None]
-    np.maximum(other_logs, LEAST_LOG, out=other_logs)
-    weights = np.exp(other_logs)
-    outside = np.einsum("rv->r", weights)
-    kept = Kept(logs, outside)
-    proposed = kept.find(proposals)
+    others -= ranked[:, :1]
+    others *= draws.exponents.astype(np.float32)[:, None]
+    is_of_interest = draws.top_k.max() > ranked.shape[1] or not others.size
+    kept = Kept(logs, np.einsum("rv->r", np.exp(others)) if is_of_interest else ANY_WEIGHT)
+    proposed, is_ranked = kept.find(proposals), proposals < kept.ranked
     kept.cut_prefix(draws)
     is_certain = np.ones(len(logs), bool)
     if draws.typical_p.min() < 1:
-        outside_moment = np.einsum("rv,rv->r", weights, other_logs)
-        is_certain = cut_typical(kept, outside_moment, draws.typical_p)
+        is_certain = cut_typical(kept, others, draws.typical_p)
     if draws.epsilon_cutoff.max() > 0:
         kept.cut_epsilon(draws.epsilon_cutoff)
-    return _decide(kept, proposed, proposals, draws.second_numbers, is_certain)
-
-
-def _decide(
-    kept: Kept, proposed: Array, proposals: Array, second_numbers: Array, is_certain: Array
-) -> Array:
-    """The proposed ranks if they are kept, else others; -1 where there is no telling."""
-    (least, most), inside = kept.total, kept.sums[0, :, -2]
-    is_drawn = is_certain & kept.surely_has(proposed)
+    is_drawn = is_certain & is_ranked & kept.surely_has(proposed)
+    (least, most), seconds = kept.total, draws.second_numbers * kept.total[0]
     is_missed = is_certain & ~is_drawn & (least == most)
-    is_missed &= (proposed < kept.num_ranks) | (proposals >= most) | (most <= inside)
-    ranks = np.where(is_missed, kept.find(second_numbers * most), proposed)
-    return np.where((is_drawn | is_missed) & (ranks < kept.num_ranks), ranks, -1)
+    is_missed &= is_ranked | (proposals >= most) | (most <= kept.ranked)
+    is_missed &= seconds < kept.ranked
+    ranks = np.where(is_drawn, proposed, kept.find(seconds))
+    return np.where(is_drawn | is_missed, ranks, -1)
 
 
 def _ids_of(values: Array, ranked: Array, ranks: Array) -> Array:

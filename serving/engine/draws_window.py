@@ -11,6 +11,8 @@ from serving.engine.draws_typical import stays_typical
 from serving.engine.memory import Array
 
 ROUNDING = 1e-5  # more than float32 log-probabilities of one row can miss a sum of 1 by
+ROUNDINGS = np.array([[-ROUNDING], [ROUNDING]])
+LEAST_RESTS = np.array([[1e-300], [ROUNDING]])
 LEAST_LOGP = -1e4  # stands in for log 0, to keep sums free of infinities
 
 
@@ -33,7 +35,7 @@ def draw_from_window(top_logp: Array, vocab_size: int, draws: Draws) -> tuple[Ar
         kept.cut_epsilon(np.where(is_typical, 0, epsilon) if has_typical else epsilon)
     proposals = draws.numbers * kept.total[1]
     ranks = kept.find(proposals)
-    is_drawn = kept.surely_has(ranks)
+    is_drawn = proposals < np.minimum(kept.total[0], kept.ranked)
     if has_typical:
         is_drawn &= ~is_typical | stays_typical(kept, ranks, num_outside, draws)
     return np.where(is_drawn, ranks, -1), proposals
@@ -50,7 +52,7 @@ def _weight_outside(logp: Array, num_outside: int, exponents: Array) -> Array:
     if not num_outside:
         return np.zeros((2, len(logp)))
     rest = 1 - np.exp(logp).sum(axis=1)
-    log_rest = np.log(np.maximum((rest - ROUNDING, rest + ROUNDING), ((1e-300,), (ROUNDING,))))
+    log_rest = np.log(np.maximum(rest + ROUNDINGS, LEAST_RESTS))
     log_least, log_num = logp[:, -1], np.log(num_outside)
     by_least = log_rest + (exponents - 1) * log_least
     by_mean = exponents * log_rest + (1 - exponents) * log_num

@@ -3,7 +3,7 @@
 import numpy as np
 
 from serving.engine.draws import Draws
-from serving.engine.draws_whole import draw_from_rows
+from serving.engine.draws_whole import WholeRows
 from serving.engine.draws_window import draw_from_window
 from serving.engine.generation import Generation
 from serving.engine.memory import Array
@@ -20,6 +20,7 @@ class Sampling:
     def __init__(self, slots: int, vocab_size: int, max_new_tokens: int) -> None:
         self._vocab_size = vocab_size
         self._is_sampled = np.zeros(slots, bool)
+        self._whole_rows = WholeRows(vocab_size)
         self._params = np.zeros((NUM_PARAMS, slots))  # as `Draws` lists them, without the numbers
         self._uniforms = np.zeros((slots, 2, max_new_tokens))
 
@@ -62,8 +63,7 @@ class Sampling:
             return Choices(token_ids, scores.top_logp[:, 0].copy())
         rows = np.flatnonzero(is_sampled)
         if len(rows):
-            draws = self._draws(rows, num_generated)
-            token_ids[rows] = draw_tokens(scores, rows, draws)
+            token_ids[rows] = self._draw(scores, rows, self._draws(rows, num_generated))
         return Choices(token_ids, scores.logp[np.arange(len(token_ids)), token_ids])
 
     def _choose_edited(self, edited: Edited, num_generated: Array, token_ids: Array) -> None:
@@ -75,27 +75,25 @@ class Sampling:
         if len(greedy):
             token_ids[greedy] = edited.logp[greedy].argmax(axis=1)
         if len(drawn):
-            no_window = np.empty((len(drawn), 0), np.int64)
+            window = np.empty((len(drawn), 0), np.int64)
             proposals = np.full(len(drawn), np.inf)
             draws = self._draws(drawn, num_generated)
-            token_ids[drawn] = draw_from_rows(edited.logp[drawn], no_window, proposals, draws)
+            token_ids[drawn] = self._whole_rows.draw(edited.logp, drawn, window, proposals, draws)
+
+    def _draw(self, scores: Scores, rows: Array, draws: Draws) -> Array:
+        """From the window where that can tell, else from whole rows; i64 [rows]."""
+        every = slice(None) if len(rows) == scores.num_rows else rows
+        top_ids = scores.top_ids[every]
+        ranks, proposals = draw_from_window(scores.top_logp[every], self._vocab_size, draws)
+        token_ids: Array = top_ids[np.arange(len(rows)), ranks]
+        left = np.flatnonzero(ranks < 0)
+        if len(left):
+            token_ids[left] = self._whole_rows.draw(
+                scores.logp, rows[left], top_ids[left], proposals[left], draws.of(left)
+            )
+        return token_ids
 
     def _draws(self, rows: Array, num_generated: Array) -> Draws:
         numbers = self._uniforms[rows, :, num_generated[rows]]
         columns = (*self._params[:, rows], numbers[:, 0], numbers[:, 1])
         return Draws(*columns)
-
-
-def draw_tokens(scores: Scores, rows: Array, draws: Draws) -> Array:
-    """Token ids for these rows of the scores, i64 [len(rows)]: from the window where that can tell,
-    else from the whole rows.
-    """
-    top_ids = scores.top_ids[rows]
-    ranks, proposals = draw_from_window(scores.top_logp[rows], scores.logp.shape[1], draws)
-    token_ids: Array = top_ids[np.arange(len(rows)), ranks]
-    left = np.flatnonzero(ranks < 0)
-    if len(left):
-        token_ids[left] = draw_from_rows(
-            scores.logp[rows[left]], top_ids[left], proposals[left], draws.of(left)
-        )
-    return token_ids

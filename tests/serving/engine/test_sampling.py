@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from transformers.generation import logits_process as hugging_face
 
 from serving.engine.draws import Draws
-from serving.engine.draws_whole import draw_filtered
+from serving.engine.draws_whole import WholeRows
 from serving.engine.draws_window import draw_from_window
 from serving.engine.generation import Generation
 from serving.engine.memory import Array
@@ -151,6 +151,17 @@ def edited_rows(logp: Array, rows: range, dead: tuple[int, ...] = ()) -> Edited:
     return Edited(is_edited, is_edited.copy(), is_dead, logp)
 
 
+def test_never_draws_what_must_not_come() -> None:
+    """Fewer tokens are left than a filter would keep."""
+    logp = np.tile(random_logp(np.random.default_rng(0), 3000, 1.0), (32, 1))
+    edited_logp = np.full_like(logp, -np.inf)
+    edited_logp[:, [5, 900, 2999]] = [120.0, 119.0, 121.0]
+    scores = scores_of(logp, edited_rows(edited_logp, range(32)))
+    params = [sampling_params(FILTERS[row % 20] | {"top_k": 50}, seed=row) for row in range(32)]
+    sampling = sampling_of(params, 3000, 1)
+    assert set(sampling.choose(scores, np.zeros(32, int)).token_ids) <= {5, 900, 2999}
+
+
 def test_edited_rows_report_the_models_own_probabilities() -> None:
     logp = np.stack([random_logp(np.random.default_rng(row), 100, 1.0) for row in range(6)])
     edited_logp = np.full_like(logp, -np.inf)
@@ -195,18 +206,27 @@ def draws_of(filters: dict[str, float], numbers: Array, second_numbers: Array) -
 def test_keeps_what_hugging_face_keeps(
     seed: int, spread: float, num_candidates: int, filters: dict[str, float]
 ) -> None:
-    """In the middle of a token's share of the distribution, likeliest first, it is drawn."""
+    """In the middle of a token's share of the distribution it is drawn; shares are in the order of
+    likelihood where filters need it, else of ids.
+    """
     logp = random_logp(np.random.default_rng(seed), 300, spread)
     expected = filtered(logp, sampling_params(filters))
-    order = np.argsort(-logp, kind="stable")
+    is_ranked = filters.keys() & {"top_k", "top_p", "typical_p"}
+    order = np.argsort(-logp, kind="stable") if is_ranked else np.arange(300)
     shares = expected[order]
     middles = (shares.cumsum() - shares / 2)[shares > 1e-6]
     draws = draws_of(filters, middles, middles)
     values = np.tile(logp, (len(middles), 1))
-    drawn = draw_filtered(values, np.full(len(middles), np.inf), draws, num_candidates)
+    drawn = draw_whole(values, np.full(len(middles), np.inf), draws, num_candidates)
     assert (logp[drawn] == logp[order[shares > 1e-6]]).mean() > 0.99 or is_a_close_call(
         logp, filters, expected
     )
+
+
+def draw_whole(values: Array, proposals: Array, draws: Draws, num_candidates: int) -> Array:
+    rows, no_window = np.arange(len(values)), np.empty((len(values), 0), np.int64)
+    whole_rows = WholeRows(values.shape[1], (num_candidates,))
+    return whole_rows.draw(values, rows, no_window, proposals, draws)
 
 
 def is_a_close_call(logp: Array, filters: dict[str, float], expected: Array) -> bool:
@@ -284,7 +304,7 @@ def test_candidates_draw_as_the_whole_vocabulary_does() -> None:
         second_numbers=rng.random(200),
     )
     proposals = rng.random(200) * 30
-    few, all_of_them = (draw_filtered(logp, proposals, draws, count) for count in (512, 2000))
+    few, all_of_them = (draw_whole(logp, proposals, draws, count) for count in (512, 2000))
     assert (few == all_of_them).all()
 
 
