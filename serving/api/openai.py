@@ -27,7 +27,12 @@ from serving.pipelines.jobs import CompletionDelta, ModelCard
 from serving.text.checks import check_texts
 
 PREFIX = "/v1"
-_TYPES = {404: "not_found_error", 429: "rate_limit_error", 503: "service_unavailable_error"}
+_TYPES = {
+    404: "not_found_error",
+    429: "rate_limit_error",
+    503: "service_unavailable_error",
+    504: "timeout_error",
+}
 _CODES = {429: "rate_limit_exceeded", 503: "service_unavailable"}
 
 

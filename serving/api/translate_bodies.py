@@ -59,7 +59,9 @@ class TranslateBody(DecodingFields):
     glossary: source terms, each with its translation or several to choose from; by beam search.
     placeholders: texts to be taken over from `q`, or true for all that look like {name}, %s or <b>.
     replace_unknown: put the source's word where the model knows none.
-    alignments: tell which word comes of which. return_scores: tell how likely translations are.
+    alignments: tell which word comes of which. return_scores: tell how likely translations are:
+    the mean over sentences of the log-probability over the number of tokens to `length_penalty`.
+    finish_reasons are told with scores, with a glossary and with max_new_tokens.
     max_new_tokens: of each sentence. priority: lower comes first.
     """
 

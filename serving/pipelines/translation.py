@@ -75,7 +75,8 @@ class TranslationPipeline:
                 raise RequestError(field, language, message)
 
     async def _planned(self, job: TranslationJob) -> Plan:
-        if len(job.texts) + sum(map(len, job.texts)) > _LONG_TEXT_CHARACTERS:
+        is_long = len(job.texts) + sum(map(len, job.texts)) > _LONG_TEXT_CHARACTERS
+        if is_long or job.glossary:  # the first glossary takes a look at the whole vocabulary
             return await asyncio.to_thread(self._planner.plan, job)
         return self._planner.plan(job)
 
