@@ -13,7 +13,7 @@ from models.batch import Batch
 
 @dataclass(frozen=True)
 class Generated:
-    """One returned sequence: its generated tokens, </s> included where it came."""
+    """One returned sequence: its generated tokens, the stop token included where it came."""
 
     token_ids: list[int]
     score: float | None
@@ -57,7 +57,8 @@ def generate(
         output_scores=True,
         **options,
     )
-    rows = [_until_end(row, module.config.eos_id) for row in found.sequences[:, target.shape[1] :]]
+    stop_ids = options.get("eos_token_id", [module.config.eos_id])
+    rows = [_until_end(row, stop_ids) for row in found.sequences[:, target.shape[1] :].tolist()]
     scores = found.get("sequences_scores")
     return [
         Generated(row, score)
@@ -67,6 +68,6 @@ def generate(
     ]
 
 
-def _until_end(row: torch.Tensor, eos_id: int) -> list[int]:
-    ids = row.tolist()
-    return ids[: ids.index(eos_id) + 1] if eos_id in ids else ids
+def _until_end(row: list[int], stop_ids: list[int]) -> list[int]:
+    ends = [i for i, token_id in enumerate(row) if token_id in stop_ids]
+    return row[: ends[0] + 1] if ends else row

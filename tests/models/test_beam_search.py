@@ -14,7 +14,7 @@ from tests.reference_models import EOS_ID, ending_checkpoint, examples
 
 FAMILIES = ["transformer", "bahdanau", "llama"]
 WIDTHS = [1, 2, 4, 8]
-LENGTH_PENALTIES = [0.0, 0.6, 1.0, 2.0, -0.5]
+LENGTH_PENALTIES = [0.0, 1.0, 2.0, -0.5]
 STOPS: list[bool | Literal["never"]] = [False, True, "never"]
 NEW_TOKENS = 12
 

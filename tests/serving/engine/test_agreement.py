@@ -98,7 +98,7 @@ def sides(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_greedy_and_beams_of_all_widths_in_one_batch(sides: Sides) -> None:
     cases = [Case(*example) for example in examples(sides.family)]
     for example, beams, penalty, stop in product(
-        examples(sides.family), (2, 4, 8), (0.0, 0.6, 1.0, 2.0), (False, True, "never")
+        examples(sides.family), (2, 4, 8), (0.0, 0.6, 2.0), (False, True, "never")
     ):
         names: dict[str, Any] = {
             "num_beams": beams,
@@ -135,6 +135,23 @@ def test_forced_tokens_are_a_prompt_that_is_reported(search: str, sides: Sides) 
     theirs = sides.theirs(Case(source, prompt + forced, options))
     [ours] = sides.ours([case])
     assert_alike(ours, [(forced + ids, score) for ids, score in theirs])
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_more_stop_tokens(search: str, sides: Sides) -> None:
+    """Which of them came is not reported: all count as </s> here."""
+    options, changes = SEARCHES[search]
+    for example in examples(sides.family):
+        [plain] = sides.ours([Case(*example, options, changes)])
+        stops = sorted({*longest(plain)[1::2], 60, 70} - {EOS_ID})
+        asked = options | {"eos_token_id": [EOS_ID, *stops]}
+        case = Case(*example, asked, changes | {"stop_token_ids": tuple(stops)})
+        theirs = [
+            ([*ids[:-1], EOS_ID if ids[-1] in stops else ids[-1]], score)
+            for ids, score in sides.theirs(case)
+        ]
+        [ours] = sides.ours([case])
+        assert_alike(ours, theirs)
 
 
 Processed = dict[str, tuple[dict[str, Any], ProcessorParams]]
