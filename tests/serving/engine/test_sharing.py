@@ -4,12 +4,16 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
+from serving.engine.measures import EngineStats, StepReport
+from serving.engine.memory import Array
 from serving.engine.sharing import FairShare, Turns
 from serving.request import FinishedEvent, GenerationRequest
 from tests.serving.engine.toy import toy_bundle, toy_graphs
@@ -102,6 +106,52 @@ def test_a_turn_that_fails_is_given_back() -> None:
         raise ValueError("a bug")
     with share.join():
         pass
+
+
+class Stopwatch:
+    """Adds up the time of an engine's steps."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def on_step(self, report: StepReport, stats: EngineStats, step_seconds: float) -> None:
+        self.seconds += step_seconds
+
+
+async def test_flooded_models_get_equal_shares_whatever_a_step_of_theirs_costs() -> None:
+    share = FairShare(1)
+    watches = [Stopwatch(), Stopwatch()]
+    bridges = [
+        AsyncEngine(slow_engine(step_seconds), watch, share.join())
+        for step_seconds, watch in zip((0.002, 0.008), watches, strict=True)
+    ]
+    for bridge in bridges:
+        bridge.start()
+    flood = [GenerationRequest(str(i), (3,), ignore_eos=True) for i in range(200)]
+    floods = [asyncio.create_task(bridge.run(flood)) for bridge in bridges]
+    await asyncio.sleep(0.8)
+    first, second = (watch.seconds for watch in watches)
+    for task in floods:
+        task.cancel()
+    await asyncio.gather(*(bridge.shutdown() for bridge in bridges))
+    assert first + second > 0.5
+    assert abs(first - second) < 0.2 * max(first, second)
+
+
+def slow_engine(step_seconds: float) -> Engine:
+    graphs = toy_graphs()
+
+    def bind(inputs: dict[str, Array], outputs: dict[str, Array]) -> Callable[[], None]:
+        run = graphs.step.bind(inputs, outputs)
+
+        def run_slowly() -> None:
+            time.sleep(step_seconds)
+            run()
+
+        return run_slowly
+
+    step = SimpleNamespace(bind=bind)
+    return Engine(toy_bundle(), EngineConfig(4, 1), replace(graphs, step=step))
 
 
 async def test_engines_that_take_turns_serve_all_their_requests() -> None:
