@@ -24,7 +24,7 @@ from serving.request import FailedEvent, GenerationRequest, TokenEvent
 
 LONG_PROMPT_TOKENS = 500
 STEPS_BEFORE_CANCEL = 5
-SENTENCES_EACH = 32  # per request in flight
+SENTENCES_EACH = 16  # per request in flight
 
 Raw = dict[str, float]
 

@@ -8,7 +8,7 @@ from serving.engine.engine import Engine
 from serving.request import FailedEvent, GenerationRequest, is_final
 
 WARM_UP_STEPS = 50
-STEPS = 200
+STEPS = 128
 
 
 @dataclass(frozen=True)
