@@ -21,7 +21,16 @@ def test_a_containers_quota_bounds_the_threads(
     assert available_cpus(tmp_path / "cpu.max") == by_affinity
 
 
-@pytest.mark.parametrize("wrong", [{"slots": 0}, {"max_waiting": -1}, {"device": "tpu"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"slots": 0},
+        {"max_step_tokens": 0},
+        {"max_waiting": -1},
+        {"prefix_cache_bytes": -1},
+        {"device": "tpu"},
+    ],
+)
 def test_refuses_what_makes_no_sense(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         EngineConfig(**wrong)
