@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class BeamRules:
-    """length_penalty: n tokens, </s> included, with log-probability s score s / n**length_penalty;
-    Wu et al. 2016 (section 7) divide by the length likewise.
+    """length_penalty: n tokens, </s> included, with log-probability s score s / n**length_penalty:
+        Wu et al. 2016, equation 14, with a plain power of the length and no coverage.
     early_stopping: True stops when `num_enough` have ended; False when no live beam's score so far
         is better than the worst of them; "never" when none can become better.
     patience: num_beams times this many are enough (Kasai et al. 2024).
