@@ -103,7 +103,8 @@ class BeamParams:
         better, by its score so far, than the worst of them; "never" when none can become better.
     patience: how many times `num_beams` hypotheses are enough (Kasai et al. 2024).
     coverage_penalty: weight of sum over source tokens of log(min(attention received, 1)), added to
-        the score of a hypothesis that ends (Wu et al. 2016, equation 14).
+        the score of a hypothesis that ends (Wu et al. 2016, equation 14); it does not decide when
+        to stop.
     """
 
     num_beams: int

@@ -52,9 +52,13 @@ def _ancestor(node: Node | None, depth: int) -> Node | None:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A hypothesis that has ended. end: the stop token's event; None where the length ended it."""
+    """A hypothesis that has ended. end: the stop token's event; None where the length ended it.
+
+    likelihood: its score but for the coverage penalty.
+    """
 
     node: Node | None
+    likelihood: float
     score: float
     reason: FinishReason
     end: TokenEvent | None = None
@@ -65,7 +69,11 @@ class Ended:
 
 
 class Pool:
-    """The best hypotheses that have ended, best first; those that fail a constraint come last."""
+    """The best hypotheses that have ended, best first; those that fail a constraint come last.
+
+    Coverage ranks them but has no say in when the search may stop: a beam that goes on long past
+    the end of its translation covers most.
+    """
 
     def __init__(self, params: BeamParams, max_new_tokens: int) -> None:
         self._params = params
@@ -87,10 +95,10 @@ class Pool:
         end: TokenEvent | None = None,
     ) -> None:
         """num_tokens: generated ones, the stop token included."""
-        score = self._score(logprob, num_tokens)
+        score = likelihood = self._likelihood(logprob, num_tokens)
         if self._params.coverage_penalty:
             score += self._params.coverage_penalty * _coverage(node, end)
-        self.ended.append(Ended(node, score, reason, end))
+        self.ended.append(Ended(node, likelihood, score, reason, end))
 
     def trim(self) -> None:
         """Once everything of a step has been added: an older one goes before its equals."""
@@ -105,7 +113,7 @@ class Pool:
             return True
         if self._params.early_stopping == "never":
             return not self.can_improve(best_logprob, num_tokens)
-        return self._score(best_logprob, num_tokens) <= self.ended[-1].score
+        return self._likelihood(best_logprob, num_tokens) <= self._least_likelihood
 
     def can_improve(self, logprob: float, num_tokens: int) -> bool:
         """Whether a beam may still end better than the worst that a full pool keeps, if no token
@@ -113,9 +121,13 @@ class Pool:
         """
         longest = self._params.length_penalty > 0
         length = self._max_new_tokens if longest else num_tokens
-        return self._score(logprob, length) > self.ended[-1].score
+        return self._likelihood(logprob, length) > self._least_likelihood
 
-    def _score(self, logprob: float, num_tokens: int) -> float:
+    @property
+    def _least_likelihood(self) -> float:
+        return min(each.likelihood for each in self.ended)
+
+    def _likelihood(self, logprob: float, num_tokens: int) -> float:
         return float(logprob / max(num_tokens, 1) ** self._params.length_penalty)
 
 

@@ -1,0 +1,55 @@
+"""What a pool of ended hypotheses keeps, and when it says that a search may stop."""
+
+import math
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from serving.engine.hypotheses import LEAST_COVERAGE, Node, Pool
+from serving.parameters import BeamParams
+from serving.request import FinishReason, TokenEvent
+
+
+def token(*attention: float) -> TokenEvent:
+    return TokenEvent("r", 5, -0.5, attention=np.array(attention, np.float32))
+
+
+def test_coverage_is_added_to_the_score() -> None:
+    pool = Pool(BeamParams(2, coverage_penalty=0.5, length_penalty=2.0), max_new_tokens=9)
+    node = Node(token(0.25, 0.75, 0.0), Node(token(0.25, 0.75, 0.0), None))
+
+    pool.add(-3.0, 3, node, FinishReason.STOP, end=token(0.25, 0.75, 0.0))
+
+    coverage = math.log(0.75) + math.log(1.0) + math.log(LEAST_COVERAGE)
+    assert pool.ended[0].score == pytest.approx(-3.0 / 9 + 0.5 * coverage)
+
+
+def test_coverage_ranks() -> None:
+    pool = Pool(BeamParams(2, coverage_penalty=1.0), max_new_tokens=9)
+    pool.add(-1.0, 1, Node(token(1.0, 0.1), None), FinishReason.STOP, end=token(0.9, 0.1))
+    pool.add(-2.0, 1, Node(token(0.5, 0.5), None), FinishReason.STOP, end=token(0.5, 0.5))
+    pool.trim()
+
+    assert [each.likelihood for each in pool.ended] == [-2.0, -1.0]
+
+
+@pytest.mark.parametrize("early_stopping", [False, "never"])
+@pytest.mark.parametrize("coverage_penalty", [0.0, 5.0])
+def test_coverage_does_not_keep_a_search_going(
+    early_stopping: bool | Literal["never"], coverage_penalty: float
+) -> None:
+    """However badly all that has ended covers the source, less likely beams do not go on."""
+    params = BeamParams(
+        2,
+        early_stopping=early_stopping,
+        length_penalty=0.0,
+        coverage_penalty=coverage_penalty,
+    )
+    pool = Pool(params, max_new_tokens=99)
+    for logprob in (-1.0, -2.0):
+        pool.add(logprob, 1, Node(token(1.0, 0.001), None), FinishReason.STOP, token(1.0, 0.001))
+    pool.trim()
+
+    assert pool.is_final(-2.5, 2)
+    assert not pool.is_final(-1.5, 2)
