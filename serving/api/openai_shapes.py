@@ -50,11 +50,14 @@ class CompletionShape:
 
 
 def _choice(delta: CompletionDelta) -> dict[str, Any]:
+    """Beyond OpenAI's fields, a hypothesis of a beam search has its score."""
+    score = {} if delta.score is None else {"score": delta.score}
     return {
         "index": delta.index,
         "text": delta.text,
         "logprobs": _logprobs(delta.tokens) if delta.tokens else None,
         "finish_reason": delta.finish_reason,
+        **score,
     }
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from serving.parameters import BeamParams, SamplingParams
     from serving.pipelines.catalog import Generator
     from serving.pipelines.decoding import Structure
-    from serving.pipelines.jobs import CompletionJob
+    from serving.pipelines.jobs import CompletionDelta, CompletionJob
 
 _DEFAULT_TEMPERATURE = 0.8
 _SAMPLING = ("top_k", "top_p", "min_p", "typical_p", "seed")
@@ -144,6 +144,16 @@ async def _write_as_it_comes(generator: "Generator", job: "CompletionJob") -> No
     sys.stdout.write("\n")
 
 
+def _line(prompt: Any, whole: "CompletionDelta") -> dict[str, Any]:
+    score = {} if whole.score is None else {"score": whole.score}
+    return {
+        "prompt": prompt,
+        "text": whole.text,
+        "finish_reason": whole.finish_reason,
+        **score,
+    }
+
+
 async def _write_json_lines(generator: "Generator", job: "CompletionJob", window: int) -> None:
     from dataclasses import replace
 
@@ -154,13 +164,7 @@ async def _write_json_lines(generator: "Generator", job: "CompletionJob", window
         number, prompt = numbered
         alone = replace(job, request_id=f"prompt-{number}", prompts=(prompt,))
         choices = await collect(generator.stream(alone), job.num_choices)
-        return [
-            json.dumps(
-                {"prompt": prompt, "text": whole.text, "finish_reason": whole.finish_reason},
-                ensure_ascii=False,
-            )
-            for whole in choices
-        ]
+        return [json.dumps(_line(prompt, whole), ensure_ascii=False) for whole in choices]
 
     async for lines in in_order(work, enumerate(job.prompts), window):
         for line in lines:

@@ -60,18 +60,25 @@ class Completion:
         text = self._stops.push(piece)
         return self._told(text, FinishReason.STOP if self._stops.found else None)
 
-    def ended(self, reason: FinishReason, stop_logprob: float | None = None) -> CompletionDelta:
-        """The last delta. A stop token counts among the tokens; it has no text."""
+    def ended(
+        self,
+        reason: FinishReason,
+        stop_logprob: float | None = None,
+        score: float | None = None,
+    ) -> CompletionDelta:
+        """The last delta. A stop token counts among the tokens; it has no text. score: of the
+        hypothesis that it is; a text that is cut by a stop string is another one.
+        """
         text = self._stops.push(self._detokenizer.finish())
         if self._stops.found:
-            reason = FinishReason.STOP
+            reason, score = FinishReason.STOP, None
         else:
             text += self._stops.finish()
             if self._reports_tokens and stop_logprob is not None:
                 self._tokens.append(TokenText("", stop_logprob, (), self._num_characters))
         delta = self._told(text, reason)
         assert delta is not None, "a delta that ends a completion is never held back"
-        return delta
+        return replace(delta, score=score)
 
     def _pushed(self, token_id: int) -> str:
         piece = self._detokenizer.push(token_id)

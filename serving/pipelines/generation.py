@@ -151,7 +151,8 @@ class GenerationPipeline:
         self, job: CompletionJob, run: _Run, best: Completion, event: FinishedEvent
     ) -> Iterator[CompletionDelta]:
         if not best.is_finished:
-            yield best.ended(event.reason, event.stop_logprob)
+            score = event.hypotheses[0].score if event.hypotheses else None
+            yield best.ended(event.reason, event.stop_logprob, score)
         if _has_others(run.request):
             yield from self._other_hypotheses(job, run, event)
 
@@ -159,12 +160,12 @@ class GenerationPipeline:
         self, job: CompletionJob, run: _Run, event: FinishedEvent
     ) -> Iterator[CompletionDelta]:
         """All but the best, each as one delta. Those that a search did not find have no text."""
-        nothing = Hypothesis((), 0.0, event.reason)
         for number in range(1, job.num_choices):
-            found = number < len(event.hypotheses)
-            hypothesis = event.hypotheses[number] if found else nothing
             completion = self._completion(job, run, run.index + number)
-            yield joined(list(_deltas(completion, hypothesis)))
+            if number < len(event.hypotheses):
+                yield joined(list(_deltas(completion, event.hypotheses[number])))
+            else:
+                yield completion.ended(event.reason)
 
     def _completion(self, job: CompletionJob, run: _Run, index: int) -> Completion:
         request = run.request
@@ -185,7 +186,7 @@ def _deltas(completion: Completion, hypothesis: Hypothesis) -> Iterator[Completi
             yield delta
         if completion.is_finished:
             return
-    yield completion.ended(hypothesis.reason, hypothesis.stop_logprob)
+    yield completion.ended(hypothesis.reason, hypothesis.stop_logprob, hypothesis.score)
 
 
 def _sampling_of(sampling: SamplingParams, sample: int) -> SamplingParams:

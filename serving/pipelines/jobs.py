@@ -180,6 +180,7 @@ class CompletionDelta:
 
     index: prompt by prompt, the choices of a prompt together.
     num_generated_tokens: so far.
+    score: with the last piece of a hypothesis, what it was ranked by.
     """
 
     index: int
@@ -188,3 +189,4 @@ class CompletionDelta:
     finish_reason: FinishReason | None = None
     num_prompt_tokens: int = 0
     num_generated_tokens: int = 0
+    score: float | None = None

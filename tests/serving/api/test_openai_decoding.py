@@ -117,15 +117,27 @@ async def test_beam_search(world: World, fields: dict[str, Any], beam: BeamParam
 async def test_choices_are_hypotheses(world: World, stream: bool) -> None:
     response = await complete(world, num_beams=3, n=3, logprobs=0, stream=stream)
 
-    texts = ["", "", ""]
+    texts, scores = ["", "", ""], {}
     if stream:
         lines = [line for line in response.text.split("\n\n") if line.startswith("data: {")]
         for line in lines:
             [choice] = json.loads(line.removeprefix("data: "))["choices"]
             texts[choice["index"]] += choice["text"]
+            if choice["finish_reason"]:
+                scores[choice["index"]] = choice["score"]
     else:
-        texts = [choice["text"] for choice in response.json()["choices"]]
+        choices = response.json()["choices"]
+        texts = [choice["text"] for choice in choices]
+        scores = {choice["index"]: choice["score"] for choice in choices}
     assert texts == [" once upon a time", " once upon a time!", " once upon a time!!"]
+    assert scores == {0: -0.5, 1: -1.0, 2: -1.5}
+
+
+async def test_what_is_no_hypothesis_has_no_score(world: World) -> None:
+    sampled = await complete(world)
+    cut = await complete(world, num_beams=2, stop=" upon")
+
+    assert all("score" not in answer.json()["choices"][0] for answer in (sampled, cut))
 
 
 @pytest.mark.parametrize(
