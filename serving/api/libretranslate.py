@@ -5,6 +5,7 @@ LibreTranslate's. Our extensions are in `translate_bodies`.
 """
 
 import uuid
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -65,6 +66,8 @@ def _answer(body: TranslateBody, translation: Translation) -> dict[str, Any]:
         answer["finish_reasons"] = [best.reason for best, *_ in renderings]
     if body.alignments:
         answer["alignments"] = [_alignment(best.alignment) for best, *_ in renderings]
+    if body.return_attention:
+        answer["attention"] = [list(map(asdict, best.attention)) for best, *_ in renderings]
     if isinstance(body.q, str):
         return {name: values[0] for name, values in answer.items()}
     return answer

@@ -8,7 +8,14 @@ import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    ValidationInfo,
+    field_validator,
+)
 
 from serving.api.decoding_bodies import DEFAULT_BEAMS, DecodingFields
 from serving.errors import RequestError
@@ -27,6 +34,7 @@ _FLAGS = {
     "early_stopping",
     "placeholders",
     "replace_unknown",
+    "return_attention",
     "return_scores",
 }
 
@@ -54,12 +62,16 @@ class TranslateBody(DecodingFields):
     decoding is greedy.
 
     alternatives: further translations of each text, by a beam search twice as wide.
-    alternatives_at_prefix: alternatives differ in the word after `target_prefix`.
+    alternatives_at_prefix: alternatives differ in the token right after `target_prefix`.
     target_prefix: the translation begins with it.
     glossary: source terms, each with its translation or several to choose from; by beam search.
     placeholders: texts to be taken over from `q`, or true for all that look like {name}, %s or <b>.
     replace_unknown: put the source's word where the model knows none.
-    alignments: tell which word comes of which. return_scores: tell how likely translations are:
+    alignments: tell which word comes of which.
+    return_attention: tell for each sentence how much every target token attends to every source
+    token: the mean over `attention_heads`, numbered through the decoder's layers; without any, over
+    those that align best.
+    return_scores: tell how likely translations are:
     the mean over sentences of the log-probability over the number of tokens to `length_penalty`.
     finish_reasons are told with scores, with a glossary and with max_new_tokens.
     max_new_tokens: of each sentence. priority: lower comes first.
@@ -85,6 +97,10 @@ class TranslateBody(DecodingFields):
     placeholders: Annotated[bool | list[str], BeforeValidator(_from_json)] = False
     replace_unknown: bool = False
     alignments: bool = False
+    return_attention: bool = False
+    attention_heads: Annotated[list[StrictInt], BeforeValidator(_from_json)] = Field(
+        default_factory=list
+    )
     return_scores: bool = False
 
     @field_validator("*", mode="before")
@@ -101,7 +117,7 @@ class TranslateBody(DecodingFields):
 
     def job(self, request_id: str) -> TranslationJob:
         self._check()
-        return TranslationJob(
+        job = TranslationJob(
             request_id=request_id,
             texts=self.texts,
             source=self.source.lower(),
@@ -114,7 +130,13 @@ class TranslateBody(DecodingFields):
             placeholders=self._placeholders(),
             replaces_unknown=self.replace_unknown,
             wants_alignments=self.alignments,
+            tells_attention=self.return_attention,
+            attention_heads=tuple(self.attention_heads),
         )
+        if job.attention_heads and not job.wants_attention:
+            message = "needs return_attention, alignments, placeholders or replace_unknown"
+            raise RequestError("attention_heads", self.attention_heads, message)
+        return job
 
     def _decoding(self) -> Decoding:
         width = self._width()

@@ -7,6 +7,7 @@ from itertools import islice
 from serving.pipelines.engine_port import raise_failure
 from serving.pipelines.jobs import AlignedWords, Rendering
 from serving.request import Event, FinishedEvent, FinishReason, TokenEvent
+from serving.text.alignment import Link
 from serving.text.splitting import Layout
 
 _GRAVEST = (FinishReason.CONSTRAINT, FinishReason.LENGTH, FinishReason.STOP)
@@ -67,7 +68,8 @@ def _whole(layout: Layout, parts: Sequence[Rendering]) -> Rendering:
     score = sum(part.score for part in parts) / len(parts)
     reason = min((part.reason for part in parts), key=_GRAVEST.index)
     alignments = [part.alignment for part in parts if part.alignment is not None]
-    return Rendering(text, score, reason, _chained(alignments) if alignments else None)
+    attention = tuple(sentence for part in parts for sentence in part.attention)
+    return Rendering(text, score, reason, _chained(alignments) if alignments else None, attention)
 
 
 def _chained(parts: Sequence[AlignedWords]) -> AlignedWords:
@@ -79,10 +81,10 @@ def _chained(parts: Sequence[AlignedWords]) -> AlignedWords:
     )
 
 
-def _shifted_links(parts: Sequence[AlignedWords]) -> Iterator[tuple[int, int]]:
+def _shifted_links(parts: Sequence[AlignedWords]) -> Iterator[Link]:
     num_source = num_target = 0
     for part in parts:
         for source, target in part.links:
-            yield num_source + source, num_target + target
+            yield Link(num_source + source, num_target + target)
         num_source += len(part.source_words)
         num_target += len(part.target_words)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from serving.bundle.manifest import Manifest, Task
 from serving.pipelines.decoding import PLAIN, Decoding
 from serving.request import FinishReason
+from serving.text.alignment import Link, pharaoh
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class TranslationJob:
     placeholders: texts that go from source to target as they are, found there by the attention;
         without any, all that look like placeholders; None leaves them to the model.
     replaces_unknown: the model's unknown token gives way to the source word it attends to.
+    attention_heads: those whose attention counts; without any, those the bundle recommends.
     """
 
     request_id: str
@@ -65,10 +67,13 @@ class TranslationJob:
     placeholders: tuple[str, ...] | None = None
     replaces_unknown: bool = False
     wants_alignments: bool = False
+    tells_attention: bool = False
+    attention_heads: tuple[int, ...] = ()
 
     @property
     def wants_attention(self) -> bool:
-        return self.wants_alignments or self.replaces_unknown or self.placeholders is not None
+        for_text = self.replaces_unknown or self.placeholders is not None
+        return for_text or self.wants_alignments or self.tells_attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +82,24 @@ class AlignedWords:
 
     source_words: tuple[str, ...]
     target_words: tuple[str, ...]
-    links: tuple[tuple[int, int], ...]
+    links: tuple[Link, ...]
 
     @property
     def pharaoh(self) -> str:
-        return " ".join(f"{source}-{target}" for source, target in self.links)
+        return pharaoh(self.links)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenAttention:
+    """What each token of a translated sentence attends to.
+
+    weights: [target tokens, source tokens], rows sum to 1. The source's last token ends it; special
+        tokens have no text.
+    """
+
+    source_tokens: tuple[str, ...]
+    target_tokens: tuple[str, ...]
+    weights: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +109,14 @@ class Rendering:
     score: mean over its sentences of what each was ranked by: the log-probability over the number
         of tokens to the power of the length penalty.
     reason: why it ended; of several sentences the gravest.
-    alignment: None unless it was asked for.
+    alignment: None unless it was asked for. attention: of each sentence, if it was asked for.
     """
 
     text: str
     score: float = 0.0
     reason: FinishReason = FinishReason.STOP
     alignment: AlignedWords | None = None
+    attention: tuple[TokenAttention, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

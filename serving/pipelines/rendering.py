@@ -1,10 +1,15 @@
-"""A candidate's tokens to text: unknown words and placeholders replaced, words aligned."""
+"""A candidate's tokens to text: unknown words and placeholders replaced, words aligned, attention
+told.
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from serving.parameters import TokenIds
 from serving.pipelines.candidates import Candidate
-from serving.pipelines.jobs import AlignedWords, Rendering, TranslationJob
+from serving.pipelines.completion import token_name
+from serving.pipelines.jobs import AlignedWords, Rendering, TokenAttention, TranslationJob
 from serving.text.alignment import Array, TokenizedText, links, word_attention
 from serving.text.replacement import (
     PLACEHOLDER,
@@ -36,8 +41,13 @@ class Renderer:
         text = target.text
         if self._job.placeholders is not None:
             text = replace_placeholders(target, source, attention, self._placeholders)
-        alignment = _aligned(target, source, attention) if self._job.wants_alignments else None
-        return Rendering(text.strip(), candidate.score, candidate.reason, alignment)
+        return Rendering(
+            text.strip(),
+            candidate.score,
+            candidate.reason,
+            _aligned(target, source, attention) if self._job.wants_alignments else None,
+            (self._told(source_ids, ids, attention),) if self._job.tells_attention else (),
+        )
 
     def _pieces(self, ids: list[int], attention: Array, source: TokenizedText) -> list[bytes]:
         pieces = [self._tokenizer.token_bytes(token_id) for token_id in ids]
@@ -45,6 +55,15 @@ class Renderer:
             return pieces
         is_unknown = [token_id == self._unknown_id for token_id in ids]
         return replace_unknown(pieces, is_unknown, attention, source)
+
+    def _told(
+        self, source_ids: Sequence[int], target_ids: Sequence[int], attention: Array
+    ) -> TokenAttention:
+        source, target = (
+            tuple(token_name(self._tokenizer, token_id) for token_id in ids)
+            for ids in (source_ids, target_ids)
+        )
+        return TokenAttention(source, target, tuple(map(tuple, attention.tolist())))
 
 
 def _attention(candidate: Candidate, num_source_tokens: int) -> Array:
@@ -57,5 +76,4 @@ def _attention(candidate: Candidate, num_source_tokens: int) -> Array:
 def _aligned(target: TokenizedText, source: TokenizedText, attention: Array) -> AlignedWords:
     """Words are parted by white space."""
     found = links(word_attention(attention, target, source))
-    pairs = tuple((link.source, link.target) for link in found)
-    return AlignedWords(tuple(source.text.split()), tuple(target.text.split()), pairs)
+    return AlignedWords(tuple(source.text.split()), tuple(target.text.split()), tuple(found))

@@ -92,6 +92,7 @@ class TranslationPipeline:
                 forced_ids=prefix,
                 required=segment.required,
                 wants_attention=job.wants_attention,
+                attention_heads=job.attention_heads,
             )
             for number, (segment, prefix) in enumerate(plan.asked())
         ]

@@ -146,6 +146,19 @@ async def test_alignments(world: World) -> None:
     assert many["alignments"] == [nothing, {"source": ["a"], "target": ["A"], "pharaoh": "0-0"}]
 
 
+async def test_attention(world: World) -> None:
+    """The last of the source's tokens ends it; each token here attends to the one of its number."""
+    one = (await translate(world, q="ab\nc", return_attention=True, attention_heads="[3]")).json()
+
+    first, second = one["attention"]
+    assert first["source_tokens"] == ["a", "b", ""]
+    assert first["target_tokens"] == ["A", "B"]
+    assert first["weights"] == [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    assert second["target_tokens"] == ["C"]
+    for request in world.translator_engine.requests:
+        assert (request.wants_attention, request.attention_heads) == (True, (3,))
+
+
 async def test_a_form_may_ask_for_all_of_it(world: World) -> None:
     form = {
         "q": "a dog",
@@ -217,6 +230,10 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"placeholders": [""]}, "placeholders", "''"),
     ({"placeholders": 3}, "placeholders", "3"),
     ({"alignments": "perhaps"}, "alignments", "'perhaps'"),
+    ({"return_attention": 2}, "return_attention", "2"),
+    ({"attention_heads": [1]}, "attention_heads", "[1]"),
+    ({"alignments": True, "attention_heads": [True]}, "attention_heads", "True"),
+    ({"alignments": True, "attention_heads": "1"}, "attention_heads", "1"),
     ({"priority": 10**7}, "priority", str(10**7)),
     ({"timeout_seconds": 0}, "timeout_seconds", "0"),
 ]

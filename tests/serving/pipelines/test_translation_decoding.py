@@ -15,6 +15,7 @@ from serving.pipelines.jobs import (
     TranslationJob,
 )
 from serving.request import FinishReason
+from serving.text.alignment import Link
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import EOS, shouting_translator
 
@@ -136,7 +137,7 @@ async def test_words_are_aligned_over_all_sentences(tokenizer: Tokenizer) -> Non
 
     assert all(request.wants_attention for request in engine.requests)
     assert best.alignment == AlignedWords(
-        ("a", "bc.", "d", "e."), ("A", "BC.", "D", "E."), ((0, 0), (1, 1), (2, 2), (3, 3))
+        ("a", "bc.", "d", "e."), ("A", "BC.", "D", "E."), tuple(Link(i, i) for i in range(4))
     )
     assert best.alignment.pharaoh == "0-0 1-1 2-2 3-3"
 
