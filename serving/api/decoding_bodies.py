@@ -2,12 +2,15 @@
 
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from serving.errors import RequestError
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams
+from serving.text.checks import check_text
 
 DEFAULT_BEAMS = 4
+MAX_BAD_WORDS = 128
+_MAX_BAD_WORD_CHARACTERS = 256
 _NEED_BEAMS = ("length_penalty", "early_stopping", "patience")
 
 
@@ -26,7 +29,10 @@ class DecodingFields(BaseModel):
     early_stopping: bool | Literal["never"] = False
     patience: float = 1.0
     repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
     no_repeat_ngram_size: int = 0
+    bad_words: list[str] = Field(default_factory=list)
     priority: int = 0
     timeout_seconds: float | None = None
 
@@ -67,5 +73,16 @@ class DecodingFields(BaseModel):
     def processors(self) -> ProcessorParams:
         return ProcessorParams(
             repetition_penalty=self.repetition_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
             no_repeat_ngram_size=self.no_repeat_ngram_size,
         )
+
+    def banned(self) -> tuple[str, ...]:
+        """The bad words. Raises RequestError for what is no word."""
+        if len(self.bad_words) > MAX_BAD_WORDS or not all(map(str.strip, self.bad_words)):
+            message = f"must be at most {MAX_BAD_WORDS} texts, none empty"
+            raise RequestError("bad_words", self.bad_words, message)
+        for word in self.bad_words:
+            check_text("bad_words", word, _MAX_BAD_WORD_CHARACTERS)
+        return tuple(self.bad_words)

@@ -20,7 +20,6 @@ from serving.request import MAX_LOGPROBS
 from serving.text.checks import check_text
 
 MAX_CHOICES = 128  # completions of one request, as OpenAI has it
-MAX_BAD_WORDS = 128
 _MAX_STOPS = 4
 _MAX_STOP_CHARACTERS = 256
 
@@ -62,10 +61,7 @@ class CompletionBody(DecodingFields):
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] = 1
     best_of: int | None = None
     use_beam_search: bool = False
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
     logit_bias: dict[str, float] = Field(default_factory=dict)
-    bad_words: list[str] = Field(default_factory=list)
     allowed_token_ids: list[int] | None = None
     min_tokens: int = 0
     ignore_eos: bool = False
@@ -114,7 +110,7 @@ class CompletionBody(DecodingFields):
             sampling=self.sampling(default_temperature=0.0 if beam else 1.0),
             beam=beam,
             processors=self.processors(),
-            bad_words=tuple(self.bad_words),
+            bad_words=self.banned(),
             stop_token_ids=tuple(self.stop_token_ids),
             ignore_eos=self.ignore_eos,
             structure=self._structure(),
@@ -140,8 +136,6 @@ class CompletionBody(DecodingFields):
     def processors(self) -> ProcessorParams:
         return replace(
             super().processors(),
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
             logit_bias=tuple((_token_id(key), bias) for key, bias in self.logit_bias.items()),
             allowed_ids=None if self.allowed_token_ids is None else tuple(self.allowed_token_ids),
             min_tokens=self.min_tokens,
@@ -167,9 +161,9 @@ class CompletionBody(DecodingFields):
             raise RequestError("prompt", num_choices, message)
         if self.max_tokens == 0 and not self.echo:
             raise RequestError("max_tokens", 0, "must be at least 1, unless echo is true")
-        self._check_words()
+        self._check_stops()
 
-    def _check_words(self) -> None:
+    def _check_stops(self) -> None:
         if len(self.stops) > _MAX_STOPS or "" in self.stops:
             raise RequestError("stop", self.stop, f"must be at most {_MAX_STOPS} texts, none empty")
         for stop in self.stops:
@@ -177,11 +171,6 @@ class CompletionBody(DecodingFields):
                 message = f"must be at most {_MAX_STOP_CHARACTERS} characters, this has {len(stop)}"
                 raise RequestError("stop", stop, message)
             check_text("stop", stop, _MAX_STOP_CHARACTERS)
-        if len(self.bad_words) > MAX_BAD_WORDS or not all(map(str.strip, self.bad_words)):
-            message = f"must be at most {MAX_BAD_WORDS} texts, none empty"
-            raise RequestError("bad_words", self.bad_words, message)
-        for word in self.bad_words:
-            check_text("bad_words", word, _MAX_STOP_CHARACTERS)
 
 
 def without_fields_at_rest(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -88,6 +88,7 @@ class TranslateBody(DecodingFields):
     secret: Any = None
     model: str | None = None
     coverage_penalty: float = 0.0
+    bad_words: Annotated[list[str], BeforeValidator(_from_json)] = Field(default_factory=list)
     max_new_tokens: int | None = None
     target_prefix: str = ""
     alternatives_at_prefix: bool = False
@@ -146,6 +147,7 @@ class TranslateBody(DecodingFields):
             sampling=sampling,
             beam=self.beam(width, self._num_hypotheses(width), self.coverage_penalty),
             processors=self.processors(),
+            bad_words=self.banned(),
             max_new_tokens=self.max_new_tokens,
             priority=self.priority,
             timeout_seconds=self.timeout_seconds,

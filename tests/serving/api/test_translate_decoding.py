@@ -79,6 +79,9 @@ async def test_other_fields(world: World) -> None:
     request = await asked(
         world,
         repetition_penalty=1.2,
+        presence_penalty=0.5,
+        frequency_penalty=-0.5,
+        bad_words='["a"]',
         no_repeat_ngram_size=3,
         max_new_tokens=9,
         priority=-2,
@@ -89,6 +92,9 @@ async def test_other_fields(world: World) -> None:
 
     assert request.processors.repetition_penalty == 1.2
     assert request.processors.no_repeat_ngram_size == 3
+    assert request.processors.presence_penalty == 0.5
+    assert request.processors.frequency_penalty == -0.5
+    assert [len(word) for word in request.processors.bad_words] == [1, 2]
     assert (request.max_new_tokens, request.priority, request.timeout_seconds) == (9, -2, 1.5)
     assert request.wants_attention
 
@@ -209,6 +215,9 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"min_p": 0.1}, "min_p", "0.1"),
     ({"seed": 2**64}, "seed", str(2**64)),
     ({"repetition_penalty": 0}, "repetition_penalty", "0"),
+    ({"presence_penalty": 2.1}, "presence_penalty", "2.1"),
+    ({"bad_words": [" "]}, "bad_words", "[' ']"),
+    ({"bad_words": "word"}, "bad_words", "'word'"),
     ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size", "-1"),
     ({"max_new_tokens": 0}, "max_new_tokens", "0"),
     ({"alternatives": -1}, "alternatives", "-1"),
