@@ -7,7 +7,7 @@ from serving.engine.draws_whole import WholeRows
 from serving.engine.draws_window import draw_from_window
 from serving.engine.generation import Generation
 from serving.engine.memory import Array
-from serving.engine.randomness import uniforms
+from serving.engine.randomness import Uniforms
 from serving.engine.search import Choices, Edited, Scores
 
 MIN_TEMPERATURE = 1e-4
@@ -22,7 +22,8 @@ class Sampling:
         self._is_sampled = np.zeros(slots, bool)
         self._whole_rows = WholeRows(vocab_size)
         self._params = np.zeros((NUM_PARAMS, slots))  # as `Draws` lists them, without the numbers
-        self._uniforms = np.zeros((slots, 2, max_new_tokens))
+        self._uniforms = Uniforms()
+        self._numbers = np.zeros((slots, max_new_tokens, 2))
 
     def admit(self, row: int, generation: Generation) -> None:
         params = generation.request.sampling
@@ -38,13 +39,13 @@ class Sampling:
             params.epsilon_cutoff,
         )
         count = generation.max_new_tokens
-        for stream in range(2):
-            self._uniforms[row, stream, :count] = uniforms(generation.seed, stream, count)
+        self._numbers[row, :count] = self._uniforms.draw(generation.seed, count)
 
     def copy(self, source: int, target: int) -> None:
         self._is_sampled[target] = self._is_sampled[source]
-        self._params[:, target] = self._params[:, source]
-        self._uniforms[target] = self._uniforms[source]
+        if self._is_sampled[source]:  # beam search copies rows at every step, and none is sampled
+            self._params[:, target] = self._params[:, source]
+            self._numbers[target] = self._numbers[source]
 
     def move(self, source: int, target: int) -> None:
         self.copy(source, target)
@@ -94,6 +95,6 @@ class Sampling:
         return token_ids
 
     def _draws(self, rows: Array, num_generated: Array) -> Draws:
-        numbers = self._uniforms[rows, :, num_generated[rows]]
+        numbers = self._numbers[rows, num_generated[rows]]
         columns = (*self._params[:, rows], numbers[:, 0], numbers[:, 1])
         return Draws(*columns)

@@ -12,7 +12,7 @@ from serving.engine.draws_whole import WholeRows
 from serving.engine.draws_window import draw_from_window
 from serving.engine.generation import Generation
 from serving.engine.memory import Array
-from serving.engine.randomness import uniforms
+from serving.engine.randomness import Uniforms
 from serving.engine.sampling import Sampling
 from serving.engine.search import Edited, Scores
 from serving.errors import RequestError
@@ -318,12 +318,14 @@ def test_greedy_and_sampled_rows_share_a_batch() -> None:
     assert (choices.logprobs == logp[0, choices.token_ids]).all()
 
 
-def test_random_numbers_depend_on_seed_position_and_stream_only() -> None:
-    assert (uniforms(7, 0, 100)[:10] == uniforms(7, 0, 10)).all()
-    assert not (uniforms(7, 0, 10) == uniforms(8, 0, 10)).any()
-    assert not (uniforms(7, 0, 10) == uniforms(7, 1, 10)).any()
+def test_random_numbers_depend_on_seed_and_position_only() -> None:
+    uniforms = Uniforms()
+    assert (uniforms.draw(7, 100)[:10] == uniforms.draw(7, 10)).all()
+    assert not (uniforms.draw(7, 10) == uniforms.draw(8, 10)).any()
     # Philox 4x64-10 as published: the numbers must never change, or a seed means something else.
-    assert uniforms(2**64 - 1, 0, 2).tolist() == [0.23494158814525556, 0.7173107484541781]
+    published = np.random.Generator(np.random.Philox(key=np.array([2**64 - 1, 0], np.uint64)))
+    assert uniforms.draw(2**64 - 1, 2).tolist() == published.random((2, 2)).tolist()
+    assert uniforms.draw(2**64 - 1, 1).tolist() == [[0.23494158814525556, 0.7173107484541781]]
 
 
 @pytest.mark.parametrize(
