@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -15,18 +15,6 @@ from prometheus_client.parser import text_string_to_metric_families
 EN_FR = {"source": "en", "target": "fr"}
 MODELS = ["transformer-en-fr", "bahdanau-en-fr", "llama-en", "far-llama", "far-transformer"]
 LONG = {"prompt": "a", "temperature": 0, "n": 64}
-
-
-@pytest.fixture(scope="module")
-def client(server_url: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server_url, timeout=60) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def official(server_url: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{server_url}/v1", api_key="none", max_retries=0) as client:
-        yield client
 
 
 def metric(client: httpx.Client, name: str, **labels: str) -> float:

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -16,18 +15,6 @@ AGE = {
     "required": ["age"],
     "additionalProperties": False,
 }
-
-
-@pytest.fixture(scope="module")
-def client(server_url: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server_url, timeout=60) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def official(server_url: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{server_url}/v1", api_key="none", max_retries=0) as client:
-        yield client
 
 
 TRANSLATORS = pytest.mark.parametrize(

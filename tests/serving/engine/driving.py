@@ -1,6 +1,6 @@
 """Helpers that drive an engine to the end and gather what it said."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serving.engine.engine import Engine
@@ -43,6 +43,30 @@ def run_all(engine: Engine, requests: Iterable[GenerationRequest]) -> dict[str, 
         engine.submit(request)
     while engine.has_work:
         tell(stories, engine.step())
+    return stories
+
+
+def run_as_they_come(
+    engine: Engine,
+    requests: Sequence[GenerationRequest],
+    arrivals: Sequence[int],
+    cancels: Mapping[int, int],
+) -> dict[str, Story]:
+    """arrivals: the step before which each is submitted. cancels: of some, by number, the step
+    before which it is cancelled. Rows never exceed the slots, and all come back.
+    """
+    stories: dict[str, Story] = {}
+    tick, last = 0, max((*arrivals, *cancels.values()))
+    while engine.has_work or tick <= last:
+        for number, request in enumerate(requests):
+            if arrivals[number] == tick:
+                engine.submit(request)
+            if cancels.get(number) == tick:
+                engine.cancel(request.request_id)
+        tell(stories, engine.step())
+        assert engine.stats().num_rows <= engine.config.slots
+        tick += 1
+    assert engine.stats().num_rows == engine.stats().num_waiting == 0
     return stories
 
 

@@ -18,7 +18,7 @@ from serving.request import (
     FinishReason,
     GenerationRequest,
 )
-from tests.serving.engine.driving import Story, run_all, run_alone, tell
+from tests.serving.engine.driving import Story, run_all, run_alone, run_as_they_come
 from tests.serving.engine.test_engine import naive, requests, toy_engine
 from tests.serving.engine.toy import BOS, CAPACITY, STOP, Script, next_logp
 
@@ -132,18 +132,7 @@ def test_beams_say_what_a_plain_search_says_whatever_comes_and_goes(
         st.dictionaries(st.integers(0, len(wanted) - 1), st.integers(0, 30), max_size=4)
     )
     engine = toy_engine(has_encoder=has_encoder, slots=SLOTS)
-    stories: dict[str, Story] = {}
-    tick = 0
-    while engine.has_work or tick <= 31:
-        for i, request in enumerate(wanted):
-            if arrivals[i] == tick:
-                engine.submit(request)
-            if cancels.get(i) == tick:
-                engine.cancel(request.request_id)
-        tell(stories, engine.step())
-        assert engine.stats().num_rows <= SLOTS
-        tick += 1
-    assert engine.stats().num_rows == engine.stats().num_waiting == 0
+    stories = run_as_they_come(engine, wanted, arrivals, cancels)
     for i, request in enumerate(wanted):
         story = stories[request.request_id]
         if isinstance(story.final, AbortedEvent):

@@ -21,7 +21,7 @@ from serving.request import (
     FinishReason,
     GenerationRequest,
 )
-from tests.serving.engine.driving import Story, run_all, run_alone, tell
+from tests.serving.engine.driving import Story, run_all, run_alone, run_as_they_come, tell
 from tests.serving.engine.toy import (
     BOS,
     CAPACITY,
@@ -98,18 +98,7 @@ def test_says_what_a_naive_loop_says_whatever_comes_and_goes(
     )
     chunk = data.draw(st.integers(1, 9))
     engine = toy_engine(has_encoder=has_encoder, slots=5, prefill_chunk=chunk, max_encode_tokens=64)
-    stories: dict[str, Story] = {}
-    tick = 0
-    while engine.has_work or tick <= 31:
-        for i, request in enumerate(wanted):
-            if arrivals[i] == tick:
-                engine.submit(request)
-            if cancels.get(i) == tick:
-                engine.cancel(request.request_id)
-        tell(stories, engine.step())
-        assert engine.stats().num_rows <= 5
-        tick += 1
-    assert engine.stats().num_rows == engine.stats().num_waiting == 0
+    stories = run_as_they_come(engine, wanted, arrivals, cancels)
     for i, request in enumerate(wanted):
         story = stories[request.request_id]
         expected = naive(request)
