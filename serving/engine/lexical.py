@@ -5,74 +5,14 @@ the terms they have met, and the banks share the beam. A hypothesis may end once
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from operator import itemgetter
 
 from serving.engine.beam_group import Beam, BeamGroup, Candidate, Tell
 from serving.engine.generation import Generation
-from serving.engine.hypotheses import Node, tokens_until
-from serving.parameters import Term, TokenIds
-from serving.request import FinishReason
-
-
-@dataclass(frozen=True)
-class Progress:
-    """num_met: of the terms' tokens, those of a term that is being written included. next_ids: what
-    may bring a term further.
-    """
-
-    is_complete: bool
-    num_met: int
-    next_ids: tuple[int, ...]
-
-
-def progress_of(terms: Sequence[Term], text: TokenIds) -> Progress:
-    """How far the terms have come in a text; the best of each term's spellings counts."""
-    num_met, is_complete, next_ids = 0, True, []
-    for term in terms:
-        spellings = _spellings_of(term)
-        if any(each.occurs_in(text) for each in spellings):
-            num_met += max(len(each.ids) for each in spellings)
-            continue
-        is_complete = False
-        begun = [(each.num_begun(text), each) for each in spellings]
-        next_ids += [each.ids[num] for num, each in begun if num is not None]
-        num_met += max(num or 0 for num, _ in begun)
-    return Progress(is_complete, num_met, tuple(dict.fromkeys(next_ids)))
-
-
-@dataclass(frozen=True, slots=True)
-class Spelling:
-    term: Term
-    ids: TokenIds
-    is_bare: bool
-
-    def occurs_in(self, text: TokenIds) -> bool:
-        """Whether it is there as a word of its own, as far as the text goes."""
-        size = len(self.ids)
-        return any(
-            text[start : start + size] == self.ids
-            and self._may_begin(text, start)
-            and not self.term.inner_ids.intersection(text[start + size : start + size + 1])
-            for start in range(len(text) - size + 1)
-        )
-
-    def num_begun(self, text: TokenIds) -> int | None:
-        """How many of its tokens the text ends with; None where it could not begin."""
-        for num in range(min(len(self.ids) - 1, len(text)), -1, -1):
-            start = len(text) - num
-            if text[start:] == self.ids[:num] and self._may_begin(text, start):
-                return num
-        return None
-
-    def _may_begin(self, text: TokenIds, start: int) -> bool:
-        return not self.is_bare or start == 0 or text[start - 1] in self.term.opening_ids
-
-
-def _spellings_of(term: Term) -> list[Spelling]:
-    separate = [Spelling(term, ids, is_bare=False) for ids in term.spellings]
-    return separate + [Spelling(term, ids, is_bare=True) for ids in term.bare]
+from serving.engine.hypotheses import Node
+from serving.engine.terms import Progress, Terms
+from serving.request import FinishReason, TokenEvent
 
 
 class LexicalGroup(BeamGroup):
@@ -80,15 +20,21 @@ class LexicalGroup(BeamGroup):
 
     def __init__(self, generation: Generation, row: int) -> None:
         super().__init__(generation, row)
-        self._terms = generation.request.required
+        self._start = Progress(Terms(generation.request.required))
+        self._progress: dict[Node, Progress] = {}  # of the beams and of those they come from
         self._may_prune = False  # a bank's best beam may be worse than all that has ended
 
     def wanted(self, beam: Beam) -> Sequence[int]:
-        return self._progress(beam.node).next_ids
+        return self._progress_of(beam.node).next_ids()
+
+    def take_known(self, event: TokenEvent) -> None:
+        super().take_known(event)
+        self._keep_progress()
 
     def choose(
         self, candidates: Iterable[Candidate], num_tokens: int, tell: Tell
     ) -> list[Candidate]:
+        self._keep_progress()
         is_last = num_tokens == self.generation.max_new_tokens
         banks: dict[int, list[Candidate]] = {}
         num_complete = 0
@@ -115,9 +61,18 @@ class LexicalGroup(BeamGroup):
 
     def _after(self, candidate: Candidate) -> Progress:
         _, place, token_id = candidate
-        is_stop = token_id in self.generation.stop_ids
-        return self._progress(self.beams[place].node, () if is_stop else (token_id,))
+        progress = self._progress_of(self.beams[place].node)
+        return progress if token_id in self.generation.stop_ids else progress.after(token_id)
 
-    def _progress(self, node: Node | None, more: TokenIds = ()) -> Progress:
-        ids = tuple(token.token_id for token in tokens_until(node))
-        return progress_of(self._terms, ids + more)
+    def _keep_progress(self) -> None:
+        nodes = [beam.node for beam in self.beams]
+        self._progress = {node: self._progress_of(node) for node in nodes if node is not None}
+
+    def _progress_of(self, node: Node | None) -> Progress:
+        """That of its parent is known, or it has none."""
+        if node is None:
+            return self._start
+        if node not in self._progress:
+            parent = self._progress_of(node.parent)
+            self._progress[node] = parent.after(node.event.token_id)
+        return self._progress[node]

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.engine.lexical import Progress, progress_of
 from serving.errors import RequestError
 from serving.parameters import BeamParams, Term
 from serving.request import (
@@ -216,24 +215,6 @@ def test_required_terms_occur_and_the_rest_is_good() -> None:
     assert "44 45" in text and ("13" in text.split() or "14 15" in text)
     assert final.reason in (FinishReason.STOP, FinishReason.LENGTH)
     assert "44 45" not in " ".join(map(str, plain.hypotheses[0].token_ids))
-
-
-def test_a_term_is_met_as_a_word_of_its_own() -> None:
-    term = Term(((4, 5),), bare=((6, 7),), opening_ids=frozenset({8}), inner_ids=frozenset({9}))
-    for ids, is_complete, num_met, next_ids in (
-        ((), False, 0, (4, 6)),
-        ((4,), False, 1, (5,)),
-        ((3, 4, 5), True, 2, ()),
-        ((3, 4, 5, 9), False, 0, (4,)),
-        ((3, 4, 5, 9, 4, 5, 8), True, 2, ()),
-        ((6,), False, 1, (4, 7)),
-        ((6, 7), True, 2, ()),
-        ((6, 7, 9), False, 0, (4,)),
-        ((3, 6, 7), False, 0, (4,)),
-        ((3, 8), False, 0, (4, 6)),
-        ((3, 8, 6, 7, 3), True, 2, ()),
-    ):
-        assert progress_of([term], ids) == Progress(is_complete, num_met, next_ids), ids
 
 
 def test_terms_that_do_not_fit_end_with_a_reason_of_their_own() -> None:
