@@ -37,6 +37,7 @@ ONLY_IN = {
     "llguidance": ("serving.text.grammar",),
     "onnxruntime": ("serving.engine.session",),
     "torch": ("models", "export.verify"),
+    "transformers": (),
 }
 
 # Inside serving a part imports only parts of a lower rank, and its own.
