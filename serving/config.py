@@ -32,7 +32,7 @@ class WorkerGroup(_Config):
     max_step_tokens: computed in one step of an engine, prompts included: more of them bring prompts
         in sooner, fewer keep the tokens of others coming.
     prefix_cache_mib, encoder_cache_mib: memory of each model for the states of prompts and sources
-        that may come again; 0 is off.
+        that may come again; 0 is off. On device cuda they are always off.
     max_waiting: requests to the engine without a slot yet; beyond it clients are told 429.
     cpus_per_replica: also the engine's threads; None shares the machine's CPUs but one.
     gpus_per_replica: None is one on device cuda, none on cpu.
