@@ -55,7 +55,7 @@ class Kept:
     total: f64 [2, rows], bounds of what is kept, tokens outside the ranking included.
     """
 
-    def __init__(self, logs: Array, outside: Array) -> None:
+    def __init__(self, logs: Array, outside: Array | float) -> None:
         """outside: the least and the most that all other tokens weigh together, [2, rows]; or what
         they do, [rows].
         """
@@ -95,9 +95,11 @@ class Kept:
         self._cut_lighter(np.minimum(epsilon * self.total[::-1], self.weights.max(axis=1)))
 
     def _cut_top_k(self, top_k: Array) -> None:
-        """Tokens that weigh as much as the last of the k stay too."""
-        last = np.minimum(top_k, self.sums.shape[1]).astype(np.int64) - 1
+        """Tokens that weigh as much as the last of the k stay too, if the ranking has them."""
+        num_ranks = self.sums.shape[1]
+        last = np.minimum(top_k, num_ranks).astype(np.int64) - 1
         self._cut_lighter(np.where(top_k < np.inf, self.weights[self._row, last], 0)[None])
+        np.minimum(self.total[1], self.ranked, out=self.total[1], where=top_k <= num_ranks)
 
     def _cut_top_p(self, top_p: Array) -> None:
         limits = top_p * self.total

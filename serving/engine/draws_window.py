@@ -26,7 +26,8 @@ def draw_from_window(top_logp: Array, vocab_size: int, draws: Draws) -> tuple[Ar
     logs = logp - logp[:, :1]
     logs *= draws.exponents[:, None]
     num_outside = vocab_size - logp.shape[1]
-    kept = Kept(logs, _weight_outside(logp, num_outside, draws.exponents))
+    is_enough = draws.top_k.max() <= logp.shape[1]  # nothing outside is kept
+    kept = Kept(logs, 0 if is_enough else _weight_outside(logp, num_outside, draws.exponents))
     kept.cut_prefix(draws)
     is_typical = draws.typical_p < 1
     has_typical = is_typical.any()
