@@ -15,6 +15,7 @@ MAX_BEAMS = 16
 MAX_BIAS = 100.0
 MAX_WORDS = 256
 MAX_WORD_TOKENS = 64
+MAX_TERMS = 64
 
 
 def require_integer(field: str, value: object, low: int, high: int = MAX_COUNT) -> None:

@@ -15,6 +15,7 @@ from serving.constraints import Constraint
 from serving.errors import RequestError
 from serving.parameters import (
     GREEDY,
+    MAX_TERMS,
     NO_PROCESSORS,
     BeamParams,
     ProcessorParams,
@@ -83,6 +84,9 @@ class GenerationRequest:
         self._check_search()
 
     def _check_search(self) -> None:
+        if len(self.required) > MAX_TERMS:
+            message = f"at most {MAX_TERMS} terms must occur in one output"
+            raise RequestError("required", len(self.required), message)
         if self.beam is None:
             if self.required:
                 raise RequestError("required", len(self.required), "needs num_beams")

@@ -217,6 +217,11 @@ def test_required_terms_occur_and_the_rest_is_good() -> None:
     assert "44 45" not in " ".join(map(str, plain.hypotheses[0].token_ids))
 
 
+def test_more_terms_than_can_be_followed_are_refused() -> None:
+    with pytest.raises(RequestError, match=r"required: at most 64 terms"):
+        beam(required=(Term(((44,),)),) * 65)
+
+
 def test_terms_that_do_not_fit_end_with_a_reason_of_their_own() -> None:
     story = run_alone(toy_engine(), beam(required=(Term(((44, 45, 46, 47),)),), max_new_tokens=3))
     assert isinstance(story.final, FinishedEvent)
