@@ -63,7 +63,8 @@ class TranslateBody(DecodingFields):
 
     alternatives: further translations of each text, by a beam search twice as wide.
     alternatives_at_prefix: alternatives differ in the token right after `target_prefix`.
-    target_prefix: the translation begins with it.
+    target_prefix: the translation begins with it; its last word may be typed half, unless a space
+        follows it.
     glossary: source terms, each with its translation or several to choose from; by beam search.
     placeholders: texts to be taken over from `q`, or true for all that look like {name}, %s or <b>.
     replace_unknown: put the source's word where the model knows none.

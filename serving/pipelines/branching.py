@@ -1,8 +1,9 @@
 """Alternatives at a position: the likeliest tokens after a prefix, each as a prefix of its own."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from serving.parameters import ProcessorParams, TokenIds
+from serving.parameters import ProcessorParams
 from serving.pipelines.candidates import successful_end
 from serving.pipelines.jobs import TranslationJob
 from serving.pipelines.planning import Plan
@@ -34,12 +35,12 @@ def branched(
     plan: Plan, outcomes: Sequence[Sequence[Event]], count: int, tokenizer: Tokenizer
 ) -> Plan:
     """The plan with so many prefixes of those segments, as their probes came out."""
-    longer: dict[int, tuple[TokenIds, ...]] = {}
+    longer: dict[int, dict[str, Any]] = {}
     for number, events in zip(plan.first_segments, outcomes, strict=True):
         prefix = plan.segments[number].prefixes[0]
         words = _next_words(events, tokenizer)[:count]
-        longer[number] = tuple((*prefix, word) for word in words) or (prefix,)
-    return plan.with_prefixes(longer)
+        longer[number] = {"prefixes": tuple((*prefix, word) for word in words) or (prefix,)}
+    return plan.with_changes(longer)
 
 
 def _next_words(events: Sequence[Event], tokenizer: Tokenizer) -> list[int]:

@@ -46,7 +46,8 @@ class GlossaryEntry:
 @dataclass(frozen=True, slots=True)
 class TranslationJob:
     """num_alternatives: further translations of each text.
-    target_prefix: what the translation of each text begins with.
+    target_prefix: what the translation of each text begins with; without a space at its end, its
+        last word may go on.
     alternatives_at_prefix: alternatives differ in the token that follows the prefix.
     glossary: terms that, where they occur, must be translated so.
     placeholders: texts that go from source to target as they are, found there by the attention;

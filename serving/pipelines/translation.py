@@ -91,6 +91,7 @@ class TranslationPipeline:
                 source_ids=segment.source_ids,
                 forced_ids=prefix,
                 required=segment.required,
+                constraint=segment.beginning,
                 wants_attention=job.wants_attention,
                 attention_heads=job.attention_heads,
             )

@@ -121,7 +121,7 @@ async def test_alternatives_at_a_prefix(world: World) -> None:
 
 
 async def test_a_prefix(world: World) -> None:
-    assert (await translate(world, target_prefix="So")).json() == {"translatedText": "SoA DOG"}
+    assert (await translate(world, target_prefix="So ")).json() == {"translatedText": "SoA DOG"}
 
 
 @pytest.mark.parametrize("glossary", [{"dog": ["chien"]}, '{"dog": "chien"}'])

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from serving.errors import DeadlineExceeded, RequestError
@@ -79,6 +80,20 @@ async def test_a_prefix_begins_each_text(tokenizer: Tokenizer) -> None:
     assert translation.texts == ("OhA.\nB.", "", "OhC")
     forced = [tokenizer.decode(request.forced_ids) for request in engine.requests]
     assert forced == ["Oh", "", "Oh"]
+
+
+async def test_the_last_word_of_a_prefix_may_be_typed_half(tokenizer: Tokenizer) -> None:
+    pipeline, engine = shouting_translator(tokenizer)
+
+    await pipeline.translate(job("a.\nb.", target_prefix="Un chien c"))
+
+    first, second = engine.requests
+    assert tokenizer.decode(first.forced_ids) == "Un chien"
+    assert (second.forced_ids, second.constraint) == ((), None)
+    assert first.constraint is not None
+    mask = np.ones(tokenizer.vocab_size, bool)
+    first.constraint.start().allowed(mask)
+    assert all(" c".startswith(tokenizer.decode([i])) for i in np.flatnonzero(mask).tolist())
 
 
 async def test_alternatives_at_a_prefix_go_on_from_the_likeliest_words(
