@@ -117,6 +117,3 @@ class Manifest:
         """Width of the step graph's ``logp`` output; opening has checked that it is there."""
         logp = next(spec for spec in self.graphs["step"].outputs if spec.name == "logp")
         return int(logp.shape[-1])
-
-    def states_of(self, kind: StateKind) -> tuple[StateSpec, ...]:
-        return tuple(state for state in self.states if state.kind is kind)

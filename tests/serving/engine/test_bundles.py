@@ -167,8 +167,9 @@ class NaiveLoop:
             "log_normaliser": np.zeros(1, np.float32),
         }
         following = dict(states)
-        for spec in self.manifest.states_of(StateKind.REPLACE):
-            following[spec.name] = np.zeros_like(states[spec.name])
+        for spec in self.manifest.states:
+            if spec.kind is StateKind.REPLACE:
+                following[spec.name] = np.zeros_like(states[spec.name])
         changing = {
             f"{spec.name}.next": following[spec.name]
             for spec in self.manifest.states
