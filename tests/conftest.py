@@ -1,10 +1,15 @@
-"""The one real server that all tests share; it starts when the first test asks for it."""
+"""What all tests share: the one real server, which starts when the first test asks for it."""
 
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.served import int8_bundle, served
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

@@ -119,7 +119,7 @@ def beam_requests(draw: st.DrawFn, has_encoder: bool) -> GenerationRequest:
 
 
 @pytest.mark.parametrize("has_encoder", [True, False])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_beams_say_what_a_plain_search_says_whatever_comes_and_goes(
     has_encoder: bool, data: st.DataObject

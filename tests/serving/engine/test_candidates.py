@@ -25,7 +25,7 @@ def by_sorting(values: Array, count: int) -> list[list[float]]:
     return np.take_along_axis(values, order, axis=1).tolist()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data(), seed=st.integers(0, 2**32), count=st.integers(1, 12))
 def test_they_are_those_of_the_whole_vocabulary(data: st.DataObject, seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)

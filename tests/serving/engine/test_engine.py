@@ -86,7 +86,7 @@ def requests(has_encoder: bool) -> st.SearchStrategy[GenerationRequest]:
 
 
 @pytest.mark.parametrize("has_encoder", [True, False])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_says_what_a_naive_loop_says_whatever_comes_and_goes(
     has_encoder: bool, data: st.DataObject

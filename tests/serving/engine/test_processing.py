@@ -52,7 +52,7 @@ def hugging_face(params: ProcessorParams, known: list[int], generated: list[int]
 
 
 @given(processor_params, history, history, history, st.booleans(), st.integers(0, 100))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_what_hugging_face_has_too_comes_out_as_it_has_it(
     params: ProcessorParams,
     prompt: list[int],

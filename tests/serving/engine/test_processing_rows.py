@@ -267,7 +267,7 @@ def test_rows_that_fork_go_separate_ways(params: ProcessorParams) -> None:
 
 
 @given(events, st.lists(maybe_params, min_size=8, max_size=8), st.integers(0, 100))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_row_gets_what_it_would_get_alone_whatever_happens_around_it(
     events: list[tuple[str, int]], kinds: list[ProcessorParams | None], seed: int
 ) -> None:

@@ -196,7 +196,7 @@ def draws_of(filters: dict[str, float], numbers: Array, second_numbers: Array) -
     return Draws(*[*columns, numbers, second_numbers])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     seed=st.integers(0, 2**32),
     spread=st.floats(0.01, 12),
@@ -239,7 +239,7 @@ def is_a_close_call(logp: Array, filters: dict[str, float], expected: Array) -> 
     return False
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(seed=st.integers(0, 2**32), spread=st.floats(0.01, 12), filters=filter_values)
 def test_the_window_draws_only_what_hugging_face_keeps(
     seed: int, spread: float, filters: dict[str, float]

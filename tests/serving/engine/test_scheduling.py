@@ -85,7 +85,7 @@ def plans(draw: st.DrawFn, has_encoder: bool) -> list[Plan]:
 def test_every_request_ends_once_and_says_what_it_says_alone(
     has_encoder: bool, clock: Clock
 ) -> None:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(
         wanted=plans(has_encoder),
         chunk=st.integers(1, 9),
@@ -155,7 +155,7 @@ def check_outcome(plan: Plan, has_encoder: bool) -> None:
 
 
 @pytest.mark.parametrize("has_encoder", [True, False])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(priorities=st.lists(st.integers(-2, 2), min_size=1, max_size=12))
 def test_the_lowest_priority_comes_first_and_equals_as_they_came(
     has_encoder: bool, priorities: list[int]
