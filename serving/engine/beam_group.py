@@ -38,8 +38,11 @@ class BeamGroup:
         self.num_shared = [[0]]
         self._num_hypotheses = beam.num_hypotheses
         self._pool = Pool(beam, generation.max_new_tokens)
+        # Where scores only fall, and nothing but them ranks or ends a search.
         self._may_prune = (
-            beam.early_stopping is not True and generation.request.processors == NO_PROCESSORS
+            beam.early_stopping is not True
+            and beam.coverage_penalty == 0
+            and generation.request.processors == NO_PROCESSORS
         )
         self._num_told = 0
 

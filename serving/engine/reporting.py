@@ -39,10 +39,10 @@ class Reporter:
         is_alone = ~self._batch.is_beam[:rows]
         if not is_alone.any():
             return Decoded([])
+        self._leave_out_prompts(is_alone)
         is_stopped = self._stopped(choices.token_ids)
         is_dead = self._dead(scores)
         is_told = is_alone & ~is_stopped & ~is_dead
-        self._untell_prompts(is_told)
         decoded = Decoded(self._tokens(np.flatnonzero(is_told), choices, scores))
         is_ended = is_alone & (is_stopped | is_dead | (self._num_left(rows) == 1))
         for row in np.flatnonzero(is_ended).tolist():
@@ -95,12 +95,12 @@ class Reporter:
         is_dead: Array = scores.edited.is_dead & (self._batch.num_known[: scores.num_rows] == 0)
         return is_dead
 
-    def _untell_prompts(self, is_told: Array) -> None:
-        """Known tokens are told only if they are forced, not if they are the prompt's."""
+    def _leave_out_prompts(self, is_alone: Array) -> None:
+        """Forced tokens are told and may end a request; tokens of a prompt neither."""
         batch = self._batch
-        for row in np.flatnonzero(batch.num_known[: len(is_told)]):
+        for row in np.flatnonzero(batch.num_known[: len(is_alone)]):
             num_prompt = len(batch.generations[row].prompt_ids)
-            is_told[row] &= batch.total_lengths[row] >= num_prompt
+            is_alone[row] &= batch.total_lengths[row] >= num_prompt
 
     def _attention(self, generation: Generation, row: int, scores: Scores) -> Attention:
         """Mean over the chosen heads: f32 [source tokens]."""

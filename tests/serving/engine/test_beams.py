@@ -190,6 +190,23 @@ def test_only_one_row_runs_until_the_first_token_is_free() -> None:
     assert rows[:5] == [1, 1, 1, 1, 4]
 
 
+def test_beams_that_cannot_win_any_more_give_up_their_rows_at_once() -> None:
+    num_freed = 0
+    params = BeamParams(4, length_penalty=0.0, early_stopping="never", patience=0.25)
+    for seed in range(12):
+        request = replace(beam(max_new_tokens=20), source_ids=(3 + seed, 9), beam=params)
+        engine = toy_engine(slots=4)
+        engine.submit(request)
+        story, rows = Story(), []
+        while story.final is None:
+            for event in engine.step():
+                story.add(event)
+            rows.append(engine.stats().num_rows)
+        agrees(story, request)
+        num_freed += sum(0 < each < 4 for each in rows[2:])
+    assert num_freed > 0
+
+
 def test_more_beams_than_rows_are_refused() -> None:
     with pytest.raises(RequestError, match=r"num_beams.*at most 8"):
         toy_engine(slots=8).submit(replace(beam(), beam=BeamParams(9)))

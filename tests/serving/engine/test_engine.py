@@ -277,3 +277,11 @@ def test_cancelling_twice_or_the_unknown_is_nothing() -> None:
     engine.cancel("who?")
     assert engine.step() == [AbortedEvent("r")]
     assert not engine.has_work
+
+
+def test_a_stop_token_in_a_prompt_ends_nothing() -> None:
+    request = GenerationRequest("r", (5, 6), prompt_ids=(7, STOP, 8), max_new_tokens=6)
+    story = run_alone(toy_engine(), request)
+    assert story.token_ids == naive(request)
+    assert isinstance(story.final, FinishedEvent)
+    assert story.final.num_prompt_tokens == 4

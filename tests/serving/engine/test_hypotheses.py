@@ -6,9 +6,13 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from serving.engine.beam_group import Beam, BeamGroup
+from serving.engine.generation import Generation
 from serving.engine.hypotheses import LEAST_COVERAGE, Node, Pool
 from serving.parameters import BeamParams
-from serving.request import FinishReason, TokenEvent
+from serving.request import FinishReason, GenerationRequest, TokenEvent
+
+STOP = 2
 
 
 def token(*attention: float) -> TokenEvent:
@@ -53,3 +57,24 @@ def test_coverage_does_not_keep_a_search_going(
 
     assert pool.is_final(-2.5, 2)
     assert not pool.is_final(-1.5, 2)
+
+
+@pytest.mark.parametrize(("coverage_penalty", "num_going_on"), [(0.0, 1), (0.5, 2)])
+def test_only_what_can_no_longer_rank_is_given_up(
+    coverage_penalty: float, num_going_on: int
+) -> None:
+    """A less likely beam may still cover the source better than what has ended."""
+    params = BeamParams(
+        2, length_penalty=0.0, early_stopping="never", coverage_penalty=coverage_penalty
+    )
+    request = GenerationRequest("r", (3, 4), beam=params)
+    generation = Generation(request, (1,), 20, frozenset({STOP}), False, 0, 0.0, None)
+    group = BeamGroup(generation, row=0)
+
+    def tell(row: int, token_id: int) -> TokenEvent:
+        return TokenEvent("r", token_id, -0.5, attention=np.array([0.9, 0.1], np.float32))
+
+    assert group.choose([(-1.0, 0, STOP), (-2.0, 0, 7), (-3.0, 0, 8)], 1, tell)
+    group.beams = [Beam(0), Beam(1)]
+    going_on = group.choose([(-1.5, 1, 6), (-2.0, 0, STOP), (-2.1, 0, 5)], 2, tell)
+    assert len(going_on) == num_going_on

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.memory import HostMemory
+from serving.engine.memory import Array, HostMemory
 from serving.engine.states import StateStore, Used, round_span, row_bytes
 from tests.serving.engine.toy import HIDDEN, HISTORY, MEMORY, SUMMARY, toy_bundle
 
@@ -46,3 +46,28 @@ def test_rows_keep_their_values_when_the_span_changes_and_when_they_move() -> No
 def test_counts_the_bytes_of_a_row() -> None:
     counted = row_bytes((HISTORY, HIDDEN, MEMORY, SUMMARY))
     assert (counted.fixed, counted.per_target_token, counted.per_source_token) == (36, 24, 24)
+
+
+class Ledger(HostMemory):
+    """Remembers the shapes of what was copied."""
+
+    def __init__(self) -> None:
+        self.shapes: list[tuple[int, ...]] = []
+
+    def copy(self, target: Array, source: Array) -> None:
+        self.shapes.append(target.shape)
+        super().copy(target, source)
+
+
+def test_between_rows_of_one_source_only_what_they_do_not_share_is_copied() -> None:
+    ledger = Ledger()
+    store = StateStore(toy_bundle().manifest, 4, 64, ledger)
+    history, memory = store.inputs(0, 2)["history"], store.inputs(0, 2)["memory"]
+    history[0], history[1], memory[0], memory[1] = 1, 2, 3, 4
+
+    store.move_suffix(0, 1, num_shared=7, used=Used(target_tokens=9, source_tokens=5))
+
+    positions, hidden = ledger.shapes
+    assert (positions, hidden) == ((1, 2, 2, 3), (1, 4))  # states, heads, positions, size
+    assert history[1, 0, :, 0].tolist()[5:11] == [2, 2, 1, 1, 2, 2]
+    assert memory[1].max() == memory[1].min() == 4
