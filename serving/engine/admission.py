@@ -2,11 +2,10 @@
 prompts prefilled.
 """
 
-from typing import Protocol
-
 from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
+from serving.engine.intake import Surroundings
 from serving.engine.measures import StepReport
 from serving.engine.prompts import PromptIntake
 from serving.engine.rows import Rows
@@ -15,31 +14,14 @@ from serving.engine.scheduler import Fail, Waiting
 from serving.engine.sources import SourceIntake
 
 
-class Intake(Protocol):
-    """Takes generations from the queue and, at once or some steps later, adds them to the rows."""
-
-    @property
-    def underway(self) -> list[Generation]:
-        """Those that have left the queue and have no row yet."""
-
-    def remove(self, generation: Generation) -> bool:
-        """Whether it was underway."""
-
-    def admit(self, report: StepReport) -> None:
-        """Bring in those whose turn it is, before the next decoding run."""
-
-
 class Admission:
     def __init__(
         self, config: EngineConfig, batch: Batch, runner: Runner, rows: Rows, fail: Fail
     ) -> None:
         self._batch = batch
         self._waiting = Waiting(config)
-        self._intake: Intake = (
-            PromptIntake(config, self._waiting, batch, runner, rows, fail)
-            if runner.can_prefill
-            else SourceIntake(config, self._waiting, batch, runner, rows, fail)
-        )
+        around = Surroundings(config, self._waiting, batch, runner, rows, fail)
+        self._intake = PromptIntake(around) if runner.can_prefill else SourceIntake(around)
 
     @property
     def num_waiting(self) -> int:

@@ -10,15 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from serving.engine.batch import Batch
 from serving.engine.caches import StateCache
-from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
+from serving.engine.intake import Intake, Surroundings
 from serving.engine.measures import StepReport
 from serving.engine.memory import Array
-from serving.engine.rows import Rows
-from serving.engine.runner import Runner
-from serving.engine.scheduler import Fail, Waiting
 from serving.engine.states import Layout, Used
 
 
@@ -44,24 +40,16 @@ class Staged:
         return slice(self.num_done, min(self.num_done + chunk, len(self.token_ids)))
 
 
-class PromptIntake:
+class PromptIntake(Intake):
     """For graphs that take many tokens at once and know no source."""
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        waiting: Waiting,
-        batch: Batch,
-        runner: Runner,
-        rows: Rows,
-        fail: Fail,
-    ) -> None:
-        self._waiting, self._batch, self._rows, self._fail = waiting, batch, rows, fail
-        self._runner, self._states = runner, runner.states
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        config = around.config
         self._chunk, self._max_step_tokens = config.prefill_chunk, config.max_step_tokens
         self._cache = StateCache(config.prefix_cache_bytes if config.device == "cpu" else 0)
         self._staged: list[Staged] = []  # the most urgent first
-        self._free_rows = list(runner.staging_rows)
+        self._free_rows = list(around.runner.staging_rows)
 
     @property
     def underway(self) -> list[Generation]:

@@ -5,42 +5,25 @@ Equal sources of one group are encoded once, and the states of those seen lately
 
 import time
 
-from serving.engine.batch import Batch
 from serving.engine.caches import StateCache
-from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
+from serving.engine.intake import Intake, Surroundings
 from serving.engine.measures import StepReport
-from serving.engine.rows import Rows
-from serving.engine.runner import Runner
-from serving.engine.scheduler import Fail, Waiting, encode_groups, encode_span
+from serving.engine.scheduler import encode_groups, encode_span
 from serving.parameters import TokenIds
 
 NO_POSITIONS = slice(0)
 
 
-class SourceIntake:
-    """Also takes prompts without a source that the graph reads token by token."""
+class SourceIntake(Intake):
+    """Also takes prompts without a source that the graph reads token by token. Whoever leaves the
+    queue has a row within the same step.
+    """
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        waiting: Waiting,
-        batch: Batch,
-        runner: Runner,
-        rows: Rows,
-        fail: Fail,
-    ) -> None:
-        self._waiting, self._batch, self._rows, self._fail = waiting, batch, rows, fail
-        self._runner, self._states = runner, runner.states
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        config = around.config
         self._cache = StateCache(config.encoder_cache_bytes if config.device == "cpu" else 0)
-
-    @property
-    def underway(self) -> list[Generation]:
-        """None: whoever leaves the queue has a row within the same step."""
-        return []
-
-    def remove(self, generation: Generation) -> bool:
-        return False
 
     def admit(self, report: StepReport) -> None:
         if not self._waiting:

@@ -1,0 +1,45 @@
+"""The way from the queue to the rows: what the intakes of prompts and of sources have in common."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from serving.engine.batch import Batch
+from serving.engine.config import EngineConfig
+from serving.engine.generation import Generation
+from serving.engine.measures import StepReport
+from serving.engine.rows import Rows
+from serving.engine.runner import Runner
+from serving.engine.scheduler import Fail, Waiting
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What an intake takes from, fills and tells."""
+
+    config: EngineConfig
+    waiting: Waiting
+    batch: Batch
+    runner: Runner
+    rows: Rows
+    fail: Fail
+
+
+class Intake:
+    """Takes generations from the queue and, at once or some steps later, adds them to the rows."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._waiting, self._batch, self._rows = around.waiting, around.batch, around.rows
+        self._runner, self._states, self._fail = around.runner, around.runner.states, around.fail
+
+    @property
+    def underway(self) -> Sequence[Generation]:
+        """Those that have left the queue and have no row yet."""
+        return ()
+
+    def remove(self, generation: Generation) -> bool:
+        """Whether it was underway."""
+        return False
+
+    def admit(self, report: StepReport) -> None:
+        """Bring in those whose turn it is, before the next decoding run."""
+        raise NotImplementedError
