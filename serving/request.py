@@ -41,7 +41,8 @@ class GenerationRequest:
     prompt_ids: target tokens given in advance, after the bundle's own `prompt_prefix`; they are not
         reported.
     forced_ids: target tokens given in advance that are reported, each with its log-probability, as
-        if they had been generated. A stop token among them ends the request: that scores a target.
+        if they had been generated. Where they are all, with `max_new_tokens` 0, a stop token at
+        their end is the request's: that scores a target. Any other of them ends nothing.
     sampling: how tokens are drawn; not used under `beam`.
     max_new_tokens: after the forced ones; None means as many as the bundle's limits leave.
     logprobs: how many of the likeliest tokens to report with each token; None reports none.

@@ -65,13 +65,13 @@ class BeamSearch:
             return
         token_id = int(step.token_ids[row])
         event = self._tell(step.scores, row, token_id)
-        if token_id in generation.stop_ids:
-            group.end_known(FinishReason.STOP, event)
-            self._finish(group, step)
-            return
-        group.take_known(event)
-        if self._batch.num_known[row] == 1 and generation.max_new_tokens == 0:
-            group.end_known(FinishReason.LENGTH, None)
+        is_all = self._batch.num_known[row] + generation.max_new_tokens == 1
+        is_stop = is_all and token_id in generation.stop_ids
+        if not is_stop:
+            group.take_known(event)
+        if is_all:
+            reason = FinishReason.STOP if is_stop else FinishReason.LENGTH
+            group.end_known(reason, event if is_stop else None)
             self._finish(group, step)
         elif generation.request.streams:
             step.decoded.tokens += group.certain_tokens()

@@ -39,8 +39,8 @@ class Reporter:
         is_alone = ~self._batch.is_beam[:rows]
         if not is_alone.any():
             return Decoded([])
-        self._leave_out_prompts(is_alone)
         is_stopped = self._stopped(choices.token_ids)
+        self._mind_what_is_known(is_alone, is_stopped)
         is_dead = self._dead(scores)
         is_told = is_alone & ~is_stopped & ~is_dead
         decoded = Decoded(self._tokens(np.flatnonzero(is_told), choices, scores))
@@ -95,12 +95,15 @@ class Reporter:
         is_dead: Array = scores.edited.is_dead & (self._batch.num_known[: scores.num_rows] == 0)
         return is_dead
 
-    def _leave_out_prompts(self, is_alone: Array) -> None:
-        """Forced tokens are told and may end a request; tokens of a prompt neither."""
+    def _mind_what_is_known(self, is_alone: Array, is_stopped: Array) -> None:
+        """Tokens of a prompt are not told, and of those given in advance only the last of all may
+        end a request.
+        """
         batch = self._batch
         for row in np.flatnonzero(batch.num_known[: len(is_alone)]):
             num_prompt = len(batch.generations[row].prompt_ids)
             is_alone[row] &= batch.total_lengths[row] >= num_prompt
+            is_stopped[row] &= batch.num_known[row] + batch.max_generated[row] == 1
 
     def _attention(self, generation: Generation, row: int, scores: Scores) -> Attention:
         """Mean over the chosen heads: f32 [source tokens]."""

@@ -105,8 +105,9 @@ class GenerationPipeline:
                 forced_ids=forced,
                 sampling=_sampling_of(job.decoding.sampling, sample),
                 streams=job.streams,
-                **self._stops_to_pass_over(job, forced),
             )
+            if job.decoding.max_new_tokens == 0:  # nothing is generated that could be a stop token
+                request = replace(request, ignore_eos=True, stop_token_ids=())
             yield _Run(request, first + sample, given if job.echo else ())
 
     def _divided(self, job: CompletionJob, prompt_ids: TokenIds) -> tuple[TokenIds, TokenIds]:
@@ -119,18 +120,6 @@ class GenerationPipeline:
             return prompt_ids, ()
         num_given = 0 if self._tokens.prompt_prefix else 1
         return prompt_ids[:num_given], prompt_ids[num_given:]
-
-    def _stops_to_pass_over(self, job: CompletionJob, forced: TokenIds) -> dict[str, object]:
-        """A stop token within a prompt that is forced must not end the request."""
-        decoding = job.decoding
-        own = () if decoding.ignore_eos else self._tokens.stop
-        found = [token_id for token_id in forced if token_id in {*own, *decoding.stop_token_ids}]
-        if not found:
-            return {}
-        if decoding.max_new_tokens:
-            message = "a stop token in it allows echo with logprobs only if max_tokens is 0"
-            raise RequestError("prompt", found[0], message)
-        return {"ignore_eos": True, "stop_token_ids": ()}
 
     async def _complete(self, job: CompletionJob, run: _Run) -> Deltas:
         completion = self._completion(job, run, run.index)

@@ -213,13 +213,18 @@ def test_more_beams_than_rows_are_refused() -> None:
 
 
 def test_forced_tokens_that_end_are_a_hypothesis() -> None:
-    story = run_alone(toy_engine(), beam(forced_ids=(4, 8, STOP)))
+    story = run_alone(toy_engine(), beam(forced_ids=(4, 8, STOP), max_new_tokens=0))
     assert story.token_ids == [4, 8]
     assert isinstance(story.final, FinishedEvent)
     assert story.final.reason is FinishReason.STOP
     assert story.final.stop_logprob == pytest.approx(
         float(next_logp((5, 6, 7), (BOS, 4, 8))[STOP]), abs=1e-5
     )
+
+
+def test_a_stop_token_within_forced_ones_ends_nothing() -> None:
+    request = beam(forced_ids=(4, STOP, 8))
+    agrees(run_alone(toy_engine(), request), request)
 
 
 def test_required_terms_occur_and_the_rest_is_good() -> None:

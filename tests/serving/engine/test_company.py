@@ -34,7 +34,8 @@ ASKS: dict[str, dict[str, Any]] = {
     "terms": {"beam": BeamParams(4), "required": (Term(((40, 41),)), Term(((50,), (60, 61))))},
     "forced": {"forced_ids": (30, 31, 32), "logprobs": 2},
     "forced beam": {"forced_ids": (30, 31), "beam": BeamParams(2)},
-    "scored": {"forced_ids": (30, 31, 32, EOS)},
+    "scored": {"forced_ids": (30, 31, 32, EOS), "max_new_tokens": 0},
+    "forced beyond a stop": {"forced_ids": (30, EOS, 32)},
     "allowed": {"processors": ProcessorParams(allowed_ids=(33, 34, 35)), "sampling": DRAWN},
 }
 OF_A_SOURCE: dict[str, dict[str, Any]] = {
@@ -63,7 +64,7 @@ def requests_for(bundle: Bundle) -> Iterator[GenerationRequest]:
     for i, (name, ask) in enumerate(asks.items()):
         ids = tuple(3 + (7 * i + j * j) % 250 for j in range(3 + i % 9))
         given: dict[str, Any] = {"source_ids": ids} if has_source else {"prompt_ids": ids}
-        yield GenerationRequest(name, max_new_tokens=12, **given, **ask)
+        yield GenerationRequest(name, **{"max_new_tokens": 12} | given | ask)
 
 
 def told(story: Story) -> object:

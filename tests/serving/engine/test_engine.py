@@ -279,6 +279,24 @@ def test_cancelling_twice_or_the_unknown_is_nothing() -> None:
     assert not engine.has_work
 
 
+@pytest.mark.parametrize("has_encoder", [True, False])
+def test_a_stop_token_is_the_end_only_of_what_is_given_whole(has_encoder: bool) -> None:
+    source = (5, 6) if has_encoder else None
+
+    def told(forced: tuple[int, ...], max_new_tokens: int) -> tuple[list[int], FinishReason, bool]:
+        request = GenerationRequest(
+            "r", source, (9,), forced_ids=forced, max_new_tokens=max_new_tokens
+        )
+        story = run_alone(toy_engine(has_encoder=has_encoder), request)
+        assert isinstance(story.final, FinishedEvent)
+        return story.token_ids, story.final.reason, story.final.stop_logprob is not None
+
+    assert told((7, STOP), 0) == ([7], FinishReason.STOP, True)
+    assert told((7, STOP, 8), 0) == ([7, STOP, 8], FinishReason.LENGTH, False)
+    token_ids, _, _ = told((7, STOP), 1)
+    assert token_ids[:2] == [7, STOP]
+
+
 def test_a_stop_token_in_a_prompt_ends_nothing() -> None:
     request = GenerationRequest("r", (5, 6), prompt_ids=(7, STOP, 8), max_new_tokens=6)
     story = run_alone(toy_engine(), request)

@@ -108,8 +108,9 @@ class FakeEngine:
 
     def _hypothesis(self, request: GenerationRequest, answer: list[int], number: int) -> Hypothesis:
         forced = list(request.forced_ids)
-        if not request.ignore_eos and EOS in forced:
-            ids, reason = forced[: forced.index(EOS)], FinishReason.STOP
+        is_all = request.max_new_tokens == 0 and not request.ignore_eos
+        if is_all and forced[-1:] == [EOS]:
+            ids, reason = forced[:-1], FinishReason.STOP
         else:
             ids = [*forced, *answer[: request.max_new_tokens]]
             is_cut = len(ids) - len(forced) == request.max_new_tokens

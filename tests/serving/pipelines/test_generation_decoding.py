@@ -144,6 +144,17 @@ async def test_scoring_a_prompt_generates_nothing(tokenizer: Tokenizer) -> None:
     assert (whole.text, whole.num_generated_tokens) == (tokenizer.decode((99, 100, 101)), 0)
 
 
+async def test_stop_tokens_of_a_prompt_stand_beside_new_ones(tokenizer: Tokenizer) -> None:
+    pipeline, engine = scripted_generator(tokenizer, "d")
+    decoding = Decoding(logprobs=0, max_new_tokens=1, stop_token_ids=(100,))
+
+    [whole] = await complete(pipeline, decoding, (99, EOS, 100), echo=True)
+
+    assert (only(engine).ignore_eos, only(engine).stop_token_ids) == (False, (100,))
+    assert whole.text == tokenizer.decode((99, 100)) + "d"
+    assert len(whole.tokens) == 4
+
+
 async def test_a_first_token_without_context_has_no_logprob(tokenizer: Tokenizer) -> None:
     pipeline, engine = scripted_generator(tokenizer, "", prompt_prefix=())
     decoding = Decoding(logprobs=1, max_new_tokens=0)
@@ -158,8 +169,6 @@ async def test_a_first_token_without_context_has_no_logprob(tokenizer: Tokenizer
 @pytest.mark.parametrize(
     ("decoding", "prompt", "field"),
     [
-        (Decoding(logprobs=1, max_new_tokens=1), (99, EOS), "prompt"),
-        (Decoding(logprobs=1, max_new_tokens=1, stop_token_ids=(99,)), (99,), "prompt"),
         (Decoding(processors=ProcessorParams(min_tokens=5), max_new_tokens=4), "p", "min_tokens"),
         (Decoding(beam=BEAMS, sampling=SamplingParams(0.5), max_new_tokens=4), "p", "temperature"),
         (Decoding(beam=BEAMS, sampling=SamplingParams(top_k=5), max_new_tokens=4), "p", "top_k"),
