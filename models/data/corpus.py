@@ -9,6 +9,7 @@ from pathlib import Path
 
 CHAPTER = re.compile(r"^(?=(?:CHAPTER|Chapter) )", re.MULTILINE)
 PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
+PARALLEL = re.compile(r"(.*)\{(\w+),(\w+)\}(.*)")
 MIN_DOCUMENT_CHARACTERS = 500
 
 
@@ -31,11 +32,30 @@ def read_text(path: str | Path) -> str:
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
-    """Read `origin<TAB>source<TAB>target` lines. Raises ValueError naming the first bad line."""
-    return list(_pairs(path))
+    """Read `origin<TAB>source<TAB>target` lines, or `folder/name.{en,fr}.gz`: two files of
+    sentences that belong together line by line; their folder is the origin.
+
+    Raises ValueError naming the first bad line.
+    """
+    sides = PARALLEL.fullmatch(Path(path).name)
+    if sides is None:
+        return list(_tabbed(path))
+    before, *languages, after = sides.groups()
+    return _parallel([Path(path).parent / f"{before}{each}{after}" for each in languages])
 
 
-def _pairs(path: str | Path) -> Iterator[Pair]:
+def _parallel(paths: list[Path]) -> list[Pair]:
+    source, target = (read_text(path).removesuffix("\n").split("\n") for path in paths)
+    if len(source) != len(target):
+        raise ValueError(
+            f"{paths[0]} has {len(source)} lines and {paths[1]} has {len(target)}: "
+            f"they are not translations of each other line by line"
+        )
+    origin = paths[0].absolute().parent.name
+    return [Pair(origin, s.strip(), t.strip()) for s, t in zip(source, target, strict=True)]
+
+
+def _tabbed(path: str | Path) -> Iterator[Pair]:
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line:
             continue

@@ -39,11 +39,16 @@ class OptimizerConfig(Section):
 
 
 class RunConfig(Section):
-    """How long, in which precision, and how often to look. The nearer of the two limits ends it."""
+    """How long, in which precision, and how often to look. The nearer of the two limits ends it.
+
+    `clock` says what minutes are: of the day, or of the process's own work on all its threads,
+    which other work on the machine does not shorten.
+    """
 
     tokens_per_batch: int = Field(default=4096, gt=0)
     max_steps: int = Field(default=100_000, gt=0)
     max_minutes: float = Field(default=120.0, gt=0)
+    clock: Literal["wall", "processor"] = "wall"
     label_smoothing: float = Field(default=0.1, ge=0, lt=1)
     precision: Literal["fp32", "bf16"] = "bf16"
     validate_every: int = Field(default=500, gt=0)

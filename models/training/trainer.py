@@ -1,7 +1,7 @@
 """The training loop: read a batch, learn, now and then look and save."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from statistics import mean
@@ -39,15 +39,16 @@ class Trainer:
         self.progress = self.files.resume(self.module, self.optimizer)
         self.files.forget_rows_after(self.progress.step)
         torch.manual_seed(config.run.seed + self.progress.step)
+        self._clock = CLOCKS[config.run.clock]
         self.losses: list[float] = []  # of the steps since the last validation
 
     def run(self) -> None:
         """Train to a limit or until validation stops improving, then write checkpoint and card."""
         for batch in self._batches():
-            started = time.monotonic()
+            started = self._clock()
             self.losses.append(self._learn(batch))
             self.progress.step += 1
-            self.progress.seconds += time.monotonic() - started
+            self.progress.seconds += self._clock() - started
             if self.progress.step % self.run_config.validate_every == 0:
                 self._validate()
             if self._is_over():
@@ -93,7 +94,7 @@ class Trainer:
 
     def _validate(self) -> None:
         """Look, record, draw, save: after this a kill loses nothing."""
-        started, progress = time.monotonic(), self.progress
+        started, progress = self._clock(), self.progress
         with self._autocast():
             result = validate(
                 self.module,
@@ -102,7 +103,7 @@ class Trainer:
                 self.data.pairs,
                 self.run_config.tokens_per_batch,
             )
-        progress.seconds += time.monotonic() - started
+        progress.seconds += self._clock() - started
         self.files.add_snapshot(self.module, progress.step, self.run_config.averaged_checkpoints)
         progress.validations_since_best += 1
         if result.loss < progress.best_loss:
@@ -162,4 +163,5 @@ class Trainer:
         )
 
 
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.monotonic, "processor": time.process_time}
 BAR = "{desc} {percentage:3.0f}%|{bar}| {elapsed} < {remaining} {postfix}"
