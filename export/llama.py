@@ -9,7 +9,7 @@ from export.graph import Array, GraphWriter, Value
 from export.layers import Layers
 from export.model import ExportedModel
 from export.weights import Weights
-from models.configs import LlamaConfig
+from models.configs.llama import LlamaConfig
 from serving.bundle.manifest import Limits, Precision, StateKind, StateSpec, Tokens
 
 ROTARY_MULTIPLE = 16  # GroupQueryAttention rotates heads of such sizes only

@@ -22,7 +22,7 @@ from export.layers import Layers
 from export.model import ExportedModel
 from export.translation import source_inputs, translation_limits, translation_tokens
 from export.weights import Weights
-from models.configs import TransformerConfig
+from models.configs.transformer import TransformerConfig
 from serving.bundle.manifest import SOURCE, Precision, StateKind, StateSpec
 
 

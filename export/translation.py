@@ -1,7 +1,7 @@
 """What the sequence-to-sequence families share: the source's inputs, special tokens and limits."""
 
 from export.graph import GraphWriter, Value
-from models.configs import TranslationModelConfig
+from models.configs.base import TranslationModelConfig
 from serving.bundle.manifest import SOURCE, Limits, Tokens
 
 

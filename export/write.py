@@ -19,8 +19,9 @@ import onnx_ir as ir
 from export.card import CARD_FILE, bundle_card
 from export.model import ExportedModel
 from export.parity import Parity
-from models.checkpoint import AnyConfig, Checkpoint, CheckpointError
-from models.configs import LlamaConfig
+from models.checkpoint import Checkpoint, CheckpointError
+from models.configs.base import LanguageModelConfig
+from models.configs.registry import AnyConfig
 from serving.bundle.manifest import (
     FORMAT_VERSION,
     MANIFEST_FILE,
@@ -130,7 +131,7 @@ class BundleWriter:
 
 def _languages(config: AnyConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Of source and target; a language model's are the same."""
-    if isinstance(config, LlamaConfig):
+    if isinstance(config, LanguageModelConfig):
         return config.languages, config.languages
     return config.source_languages, config.target_languages
 

@@ -10,7 +10,7 @@ from torch.nn.functional import linear
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from models.batch import Batch, length_mask
-from models.configs import BahdanauConfig
+from models.configs.bahdanau import BahdanauConfig
 
 
 class AdditiveAttention(nn.Module):

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from models.configs import MODEL_CONFIG, BahdanauConfig, LlamaConfig, TransformerConfig
+from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 
-AnyConfig = TransformerConfig | BahdanauConfig | LlamaConfig
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 TOKENIZER_FILE = "tokenizer.json"
@@ -76,16 +74,13 @@ def save_checkpoint(
 
 def _read_config(path: Path, problems: list[str]) -> AnyConfig | None:
     try:
-        return MODEL_CONFIG.validate_python(json.loads(path.read_text(encoding="utf-8")))
+        return parse_config(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         problems.append(f"{path.name} is missing")
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         problems.append(f"{path.name} is not JSON: {error}")
-    except ValidationError as error:
-        problems += [
-            f"{path.name}: {'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']}"
-            for e in error.errors()
-        ]
+    except ModelConfigError as error:
+        problems += [f"{path.name}: {problem}" for problem in error.problems]
     return None
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 
 from models.batch import Batch
-from models.configs import LlamaConfig
+from models.configs.llama import LlamaConfig
 from models.layers.attention import Attention, KeyValue, append
 from models.layers.positions import rotary_tables, rotate
 

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from models.bahdanau import Bahdanau
-from models.checkpoint import AnyConfig, Checkpoint
+from models.checkpoint import Checkpoint
+from models.configs.registry import AnyConfig
 from models.llama import Llama
 from models.transformer import Transformer
 

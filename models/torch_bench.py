@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 
 from models.checkpoint import Checkpoint
-from models.configs import LlamaConfig
+from models.configs.base import LanguageModelConfig
 from models.data.tokenizer import encode_all, load_tokenizer
 from models.registry import load_module
 from models.torch_loop import continue_batch, translate_all, translate_batch
@@ -41,7 +41,7 @@ def measure(
         return [rows[i : i + batch] for i in range(0, len(rows), batch)]
 
     def decode(rows: list[list[int]]) -> list[list[int]]:
-        if not isinstance(checkpoint.config, LlamaConfig):
+        if not isinstance(checkpoint.config, LanguageModelConfig):
             limit = checkpoint.config.max_target_tokens - 1
             if by_length:
                 return translate_all(module, rows, limit, batch)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, relu
 
 from models.batch import Batch, length_mask
-from models.configs import TransformerConfig
+from models.configs.transformer import TransformerConfig
 from models.layers.attention import Attention, KeyValue, append
 from models.layers.positions import sinusoids
 

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from export.exporting import BUILDERS, export_checkpoint
 from export.weights import Weights
 from models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from models.configs import MODEL_CONFIG
+from models.configs.registry import parse_config
 from serving.bundle.manifest import Precision
 
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>")
@@ -66,7 +66,7 @@ def tiny_checkpoint(architecture: str, folder: Path, seed: int = 0, **changes: A
     """A random checkpoint of the family; ``changes`` override its tiny configuration."""
     tokenizer = byte_tokenizer()
     sizes = {"vocab_size": tokenizer.get_vocab_size(), **CONFIGS[architecture], **changes}
-    config = MODEL_CONFIG.validate_python({"architecture": architecture, **sizes})
+    config = parse_config({"architecture": architecture, **sizes})
     weights = RandomWeights(seed)
     BUILDERS[architecture](config, weights, Precision.FP32)
     save_checkpoint(folder, config, weights.arrays, tokenizer.to_str())

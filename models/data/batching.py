@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from models.batch import IGNORED_LABEL, Batch
-from models.configs import SpecialTokens
+from models.configs.base import SpecialTokens
 
 LENGTH_NOISE = 0.15  # buckets mix neighbours in length, so batches differ from epoch to epoch
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-SPECIAL_TOKENS = ["<pad>", "<s>", "</s>"]  # ids 0, 1, 2: models.configs.SpecialTokens
+SPECIAL_TOKENS = ["<pad>", "<s>", "</s>"]  # ids 0, 1, 2: models.configs.base.SpecialTokens
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:

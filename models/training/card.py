@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from models.checkpoint import load_checkpoint
-from models.configs import LlamaConfig
+from models.configs.base import LanguageModelConfig
 from models.data.corpus import Pair
 from models.evaluation import TestResult, evaluate
 from models.registry import load_module
@@ -26,7 +26,7 @@ def write_card(
 ) -> None:
     """Evaluate the finished checkpoint and put `README.md`, `quality.json` and the curve by it."""
     module = load_module(load_checkpoint(run.checkpoint))
-    if isinstance(config.model, LlamaConfig):
+    if isinstance(config.model, LanguageModelConfig):
         quality, scores = _language_model_quality(module, prepared, config)
     else:
         result = evaluate(test, lambda texts: translate(module, prepared.tokenizer, texts))

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
-from models.configs import ModelConfig
+from models.configs.registry import ModelConfig, ModelConfigError
 
 
 class Section(BaseModel):
@@ -98,5 +99,13 @@ def read_config(path: str | Path) -> TrainingConfig:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(path, [f"not TOML: {error}"]) from None
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        problems = [problem for each in error.errors() for problem in _problems(each)]
         raise ConfigError(path, problems) from None
+
+
+def _problems(error: ErrorDetails) -> list[str]:
+    place = ".".join(map(str, error["loc"]))
+    cause = error.get("ctx", {}).get("error")
+    if isinstance(cause, ModelConfigError):
+        return [f"{place}: {problem}" for problem in cause.problems]
+    return [f"{place}: {error['msg']}"]

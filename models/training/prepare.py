@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from models.configs import LlamaConfig
+from models.configs.base import LanguageModelConfig
 from models.data.batching import Dataset, ParallelData, ProseData
 from models.data.corpus import Pair, hold_out, read_documents, read_pairs
 from models.data.tokenizer import encode_all, load_tokenizer, train_tokenizer
@@ -29,7 +29,7 @@ class Prepared:
 
 def prepare(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:
     """Read and encode all data; learns and saves the tokenizer unless it is there already."""
-    if isinstance(config.model, LlamaConfig):
+    if isinstance(config.model, LanguageModelConfig):
         return _prepare_prose(config, data, tokenizer_path)
     return _prepare_parallel(config, data, tokenizer_path)
 
@@ -53,7 +53,7 @@ def _parallel_data(
     config: TrainingConfig, tokenizer: Tokenizer, pairs: list[Pair], repeats: np.ndarray
 ) -> ParallelData:
     """Encode pairs; those longer than the model's limits are left out."""
-    assert not isinstance(config.model, LlamaConfig)
+    assert not isinstance(config.model, LanguageModelConfig)
     sources = encode_all(tokenizer, [p.source for p in pairs])
     targets = encode_all(tokenizer, [p.target for p in pairs])
     limits = config.model.max_source_tokens, config.model.max_target_tokens
@@ -81,7 +81,7 @@ def _prepare_prose(config: TrainingConfig, data: Path, tokenizer_path: Path) -> 
 
 
 def _prose_data(config: TrainingConfig, tokenizer: Tokenizer, documents: list[str]) -> ProseData:
-    assert isinstance(config.model, LlamaConfig)
+    assert isinstance(config.model, LanguageModelConfig)
     eos = config.model.eos_id
     stream = [i for ids in encode_all(tokenizer, documents) for i in (*ids, eos)]
     return ProseData(np.array(stream, dtype=np.int32), config.model.context_length, config.model)

@@ -10,7 +10,9 @@ import torch
 from models import naive
 from models.bahdanau import AdditiveAttention, Bahdanau, DecoderCell, MaxoutReadout
 from models.batch import Batch
-from models.configs import BahdanauConfig, LlamaConfig, TransformerConfig
+from models.configs.bahdanau import BahdanauConfig
+from models.configs.llama import LlamaConfig
+from models.configs.transformer import TransformerConfig
 from models.layers.attention import Attention
 from models.layers.positions import rotary_tables, rotate, sinusoids
 from models.registry import build

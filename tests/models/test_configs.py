@@ -7,7 +7,9 @@ import pytest
 from pydantic import ValidationError
 
 from models.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from models.configs import BahdanauConfig, LlamaConfig, TransformerConfig
+from models.configs.bahdanau import BahdanauConfig
+from models.configs.llama import LlamaConfig
+from models.configs.transformer import TransformerConfig
 from models.training.config import ConfigError, read_config
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from models.batch import IGNORED_LABEL
-from models.configs import SpecialTokens
+from models.configs.base import SpecialTokens
 from models.data.batching import ParallelData, ProseData
 from models.data.corpus import hold_out, read_documents, read_pairs
 
