@@ -3,11 +3,17 @@
 from pathlib import Path
 
 from models.checkpoint import Checkpoint
+from models.configs.base import LanguageModelConfig
+from models.configs.registry import CONFIGS
 from tests.tiny import tiny_checkpoint
 
 EOS_ID = 2
 SOURCES = [[40, 41, 42, 43, 44, 45], [100, 7, 9, 250], [12] * 3 + [77] * 9]
 PROMPTS = [[7, 8, 9], [200], [30, 31, 30, 31, 30]]
+
+
+def is_language_model(family: str) -> bool:
+    return issubclass(CONFIGS[family], LanguageModelConfig)
 
 
 def ending_checkpoint(family: str, folder: Path) -> Checkpoint:
@@ -19,6 +25,6 @@ def ending_checkpoint(family: str, folder: Path) -> Checkpoint:
 
 def examples(family: str) -> list[tuple[list[int] | None, list[int]]]:
     """Sources (without </s>) and prompts (after <s>)."""
-    if family == "llama":
+    if is_language_model(family):
         return [(None, prompt) for prompt in PROMPTS]
     return list(zip(SOURCES, [[], [], [40, 41]], strict=True))

@@ -113,7 +113,7 @@ def test_a_request_says_the_same_alone_and_among_63_others(
     requests = []
     for i, ids in enumerate(source_ids(checkpoint)[:64]):
         sampling = SamplingParams(temperature=0.8 * (i % 2), top_p=0.9, seed=i)
-        source, prompt = (None, tuple(ids)) if name == "llama-en" else ((*ids, 2), ())
+        source, prompt = ((*ids, 2), ()) if name in TRANSLATORS else (None, tuple(ids))
         requests.append(GenerationRequest(str(i), source, prompt, sampling, max_new_tokens=40))
     together = run_all(Engine(bundle, EngineConfig(slots=64)), requests)
     alone = Engine(bundle, EngineConfig(slots=1))

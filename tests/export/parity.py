@@ -7,6 +7,7 @@ import numpy as np
 
 from export.rows import Rows
 from serving.bundle.opening import open_bundle
+from tests.reference_models import is_language_model
 
 NUM_IDS = 259  # of the byte tokenizer
 
@@ -28,7 +29,7 @@ def examples_of(
     random = np.random.default_rng(len(lengths))
     sources = [[*random_ids(random, length), 2] for length in lengths]
     targets = [[1, *random_ids(random, num_steps - 1)] for _ in sources]
-    return Examples([[] for _ in sources] if architecture == "llama" else sources, targets)
+    return Examples([[] for _ in sources] if is_language_model(architecture) else sources, targets)
 
 
 def largest_error(bundle: Path, checkpoint: Path, examples: Examples) -> float:
