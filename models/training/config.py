@@ -1,8 +1,11 @@
-"""A training run's configuration file (TOML). All problems of a file are reported together."""
+"""A training run's configuration file (TOML). All problems of a file are reported together.
+
+With `extends = "other.toml"`, beside it, a file says only what is different there.
+"""
 
 import tomllib
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -93,14 +96,33 @@ def read_config(path: str | Path) -> TrainingConfig:
     """Read and check a TOML file. Raises ConfigError."""
     path = Path(path)
     try:
-        return TrainingConfig.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise ConfigError(path, ["there is no such file"]) from None
+        return TrainingConfig.model_validate(_read(path))
+    except FileNotFoundError as error:
+        missing = "" if error.filename == str(path) else f" as {error.filename}, which it extends"
+        raise ConfigError(path, [f"there is no such file{missing}"]) from None
+    except RecursionError:
+        raise ConfigError(path, ["extends: it extends itself"]) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(path, [f"not TOML: {error}"]) from None
     except ValidationError as error:
         problems = [problem for each in error.errors() for problem in _problems(each)]
         raise ConfigError(path, problems) from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What a file says, over what the file says that it extends."""
+    values = tomllib.loads(path.read_text(encoding="utf-8"))
+    base = values.pop("extends", None)
+    return values if base is None else _merged(_read(path.parent / str(base)), values)
+
+
+def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`changes` win, key by key of every section."""
+    merged = base | changes
+    for name in base.keys() & changes.keys():
+        if isinstance(base[name], dict) and isinstance(changes[name], dict):
+            merged[name] = _merged(base[name], changes[name])
+    return merged
 
 
 def _problems(error: ErrorDetails) -> list[str]:
