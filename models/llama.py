@@ -1,7 +1,7 @@
 """Decoder-only language model in the shape of Llama (Touvron et al. 2023).
 
 RMSNorm (Zhang and Sennrich 2019), RoPE (Su et al. 2021), grouped-query attention (Ainslie et al.
-2023) and SwiGLU (Shazeer 2020), no biases.
+2023) and SwiGLU (Shazeer 2020), no biases. A `window` makes it Mistral (Jiang et al. 2023, 2).
 """
 
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from torch.nn.functional import linear, silu
 
 from models.batch import Batch
 from models.configs.llama import LlamaConfig
-from models.layers.attention import Attention, KeyValue, append
+from models.layers.attention import Attention, KeyValue, append, causal_mask
 from models.layers.positions import rotary_tables, rotate
 
 
@@ -38,14 +38,14 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
-        self, x: Tensor, rotary: tuple[Tensor, Tensor], cache: KeyValue | None
+        self, x: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor, cache: KeyValue | None
     ) -> tuple[Tensor, KeyValue]:
-        """x [batch, new, d_model]; several new positions need an empty cache (causal)."""
+        """x [batch, new, d_model] after `cache`d positions -> output and the grown cache."""
         y = self.attention_norm(x)
         key, value = self.attention.keys_values(y)
         kv = append(cache, (rotate(key, *rotary), value))
         query = rotate(self.attention.queries(y), *rotary)
-        x = x + self.dropout(self.attention.attend(query, kv, causal=x.shape[1] > 1))
+        x = x + self.dropout(self.attention.attend(query, kv, mask))
         return x + self.dropout(self.feed_forward(self.feed_forward_norm(x))), kv
 
 
@@ -92,9 +92,10 @@ class Llama(nn.Module):
     def _decode(self, ids: Tensor, state: dict) -> tuple[Tensor, dict]:
         start, end = state["position"], state["position"] + ids.shape[1]
         rotary = (self.cos[start:end], self.sin[start:end])
+        mask = causal_mask(start, end, self.config.window, ids.device)
         x, caches = self.embedding(ids), []
         for layer, cache in zip(self.layers, state["self"], strict=True):
-            x, cache = layer(x, rotary, cache)
+            x, cache = layer(x, rotary, mask, cache)
             caches.append(cache)
         return self.norm(x), {"self": caches, "position": end}
 

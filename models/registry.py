@@ -11,11 +11,13 @@ from models.checkpoint import Checkpoint
 from models.configs.registry import AnyConfig
 from models.llama import Llama
 from models.transformer import Transformer
+from models.transformer_ssru import TransformerSSRU
 
 MODULES: dict[str, Callable[[Any], nn.Module]] = {
     "bahdanau": Bahdanau,
     "llama": Llama,
     "transformer": Transformer,
+    "transformer-ssru": TransformerSSRU,
 }
 
 

@@ -4,16 +4,21 @@ Embeddings are scaled by sqrt(d_model) (3.4) and, when tied, shared by source, t
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, relu
 
 from models.batch import Batch, length_mask
-from models.configs.transformer import TransformerConfig
-from models.layers.attention import Attention, KeyValue, append
-from models.layers.positions import sinusoids
+from models.configs.transformer import TransformerSizes
+from models.layers.attention import Attention, KeyValue, append, causal_mask
+from models.layers.positions import (
+    LearnedPositions,
+    Positions,
+    RelativePositions,
+    SinusoidalPositions,
+)
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": relu, "gelu": gelu}
 
@@ -21,7 +26,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": relu, "gelu": gelu
 class FeedForward(nn.Module):
     """down(activation(up(x))) (3.3)."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerSizes) -> None:
         super().__init__()
         self.up = nn.Linear(config.d_model, config.ffn_dim)
         self.down = nn.Linear(config.ffn_dim, config.d_model)
@@ -34,12 +39,10 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """What encoder and decoder layers share: residual sublayers with a norm before or after."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerSizes) -> None:
         super().__init__()
         self.is_pre_norm = config.norm == "pre"
         self.dropout = nn.Dropout(config.dropout)
-        self.self_attention = _attention(config)
-        self.self_attention_norm = nn.LayerNorm(config.d_model)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
 
@@ -56,6 +59,11 @@ class Layer(nn.Module):
 
 
 class EncoderLayer(Layer):
+    def __init__(self, config: TransformerSizes) -> None:
+        super().__init__(config)
+        self.self_attention = _attention(config)
+        self.self_attention_norm = nn.LayerNorm(config.d_model)
+
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         y = self.enter(x, self.self_attention_norm)
         attention = self.self_attention
@@ -64,56 +72,61 @@ class EncoderLayer(Layer):
 
 
 class DecoderLayer(Layer):
-    def __init__(self, config: TransformerConfig) -> None:
+    """Reads the target so far, each kind of layer in its own way, then the source."""
+
+    def __init__(self, config: TransformerSizes) -> None:
         super().__init__(config)
         self.cross_attention = _attention(config)
         self.cross_attention_norm = nn.LayerNorm(config.d_model)
 
     def forward(
-        self, x: Tensor, memory: KeyValue, mask: Tensor, cache: KeyValue | None
-    ) -> tuple[Tensor, KeyValue]:
-        """x [batch, new, d_model] after `cache`d positions -> output and the grown cache.
-
-        Several new positions are causal among themselves and need an empty cache.
-        """
-        y = self.enter(x, self.self_attention_norm)
-        attention = self.self_attention
-        kv = append(cache, attention.keys_values(y))
-        update = attention.attend(attention.queries(y), kv, causal=x.shape[1] > 1)
-        x = self.leave(x, update, self.self_attention_norm)
+        self, x: Tensor, past: Any, mask: Tensor, memory: KeyValue, memory_mask: Tensor
+    ) -> tuple[Tensor, Any]:
+        """x [batch, new, d_model] after `past` (None: nothing) -> output and the past with it."""
+        x, past = self.read_target(x, past, mask)
         y = self.enter(x, self.cross_attention_norm)
-        update = self.cross_attention.attend(self.cross_attention.queries(y), memory, mask)
-        return self.feed(self.leave(x, update, self.cross_attention_norm)), kv
+        update = self.cross_attention.attend(self.cross_attention.queries(y), memory, memory_mask)
+        return self.feed(self.leave(x, update, self.cross_attention_norm)), past
+
+    def read_target(self, x: Tensor, past: Any, mask: Tensor) -> tuple[Tensor, Any]:
+        raise NotImplementedError
 
 
-class Positions(nn.Module):
-    """Adds sinusoidal (not saved) or learned position vectors."""
+class SelfAttentionDecoderLayer(DecoderLayer):
+    """The past is the keys and values."""
 
-    def __init__(self, kind: str, num_positions: int, dim: int) -> None:
-        super().__init__()
-        if kind == "learned":
-            self.weight = nn.Parameter(torch.randn(num_positions, dim) * 0.02)
-        else:
-            self.register_buffer("weight", sinusoids(num_positions, dim), persistent=False)
+    def __init__(self, config: TransformerSizes) -> None:
+        super().__init__(config)
+        self.self_attention = _attention(config)
+        self.self_attention_norm = nn.LayerNorm(config.d_model)
 
-    def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        return x + self.weight[start : start + x.shape[1]]
+    def read_target(
+        self, x: Tensor, past: KeyValue | None, mask: Tensor
+    ) -> tuple[Tensor, KeyValue]:
+        y = self.enter(x, self.self_attention_norm)
+        kv = append(past, self.self_attention.keys_values(y))
+        update = self.self_attention.attend(self.self_attention.queries(y), kv, mask)
+        return self.leave(x, update, self.self_attention_norm), kv
 
 
 class Stack(nn.Module):
     """The encoder's or the decoder's positions, layers and (pre-norm only) final norm."""
 
-    def __init__(self, config: TransformerConfig, layers: list[Layer], num_positions: int) -> None:
+    def __init__(
+        self, config: TransformerSizes, layers: Sequence[Layer], positions: Positions
+    ) -> None:
         super().__init__()
-        self.positions = Positions(config.positions, num_positions, config.d_model)
+        self.positions = positions
         self.layers = nn.ModuleList(layers)
         self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
 
 class Transformer(nn.Module):
-    """The whole model; `forward` trains, `start` and `step` decode with a key-value cache."""
+    """The whole model; `forward` trains, `start` and `step` decode from token to token."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    decoder_layer: type[DecoderLayer] = SelfAttentionDecoderLayer
+
+    def __init__(self, config: TransformerSizes) -> None:
         super().__init__()
         self.config = config
         self.dropout = nn.Dropout(config.dropout)
@@ -123,10 +136,14 @@ class Transformer(nn.Module):
             self.source_embedding = nn.Embedding(config.vocab_size, config.d_model)
             self.target_embedding = nn.Embedding(config.vocab_size, config.d_model)
             self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
-        encoder: list[Layer] = [EncoderLayer(config) for _ in range(config.encoder_layers)]
-        decoder: list[Layer] = [DecoderLayer(config) for _ in range(config.decoder_layers)]
-        self.encoder = Stack(config, encoder, config.max_source_tokens)
-        self.decoder = Stack(config, decoder, config.max_target_tokens)
+        encoder = [EncoderLayer(config) for _ in range(config.encoder_layers)]
+        decoder = [self.decoder_layer(config) for _ in range(config.decoder_layers)]
+        self.encoder = Stack(
+            config, encoder, _positions(config, config.max_source_tokens, bidirectional=True)
+        )
+        self.decoder = Stack(
+            config, decoder, _positions(config, config.max_target_tokens, bidirectional=False)
+        )
         self.apply(_initialise)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -143,14 +160,16 @@ class Transformer(nn.Module):
 
     def start(self, source_ids: Tensor, source_lengths: Tensor) -> dict:
         """Encode [batch, source] ids; the state that `step` carries from token to token."""
-        mask = length_mask(source_lengths, source_ids.shape[1])[:, None, None]
+        length = source_ids.shape[1]
+        is_real = length_mask(source_lengths, length)[:, None, None]
+        mask = self.encoder.positions.weigh(is_real, 0, length)
         x = self.encoder.positions(self._embed(source_ids, "source"))
         x = self.dropout(x)
         for layer in self.encoder.layers:
             x = layer(x, mask)
         memory = self.encoder.norm(x)
         cross = [layer.cross_attention.keys_values(memory) for layer in self.decoder.layers]
-        return {"cross": cross, "mask": mask, "self": [None] * len(cross), "position": 0}
+        return {"cross": cross, "mask": is_real, "past": [None] * len(cross), "position": 0}
 
     def step(self, ids: Tensor, state: dict) -> tuple[Tensor, dict]:
         """Read one token per row, ids [batch]: -> hidden [batch, d_model] and the next state."""
@@ -158,16 +177,17 @@ class Transformer(nn.Module):
         return hidden[:, 0], state
 
     def _decode(self, ids: Tensor, state: dict) -> tuple[Tensor, dict]:
-        x = self.decoder.positions(self._embed(ids, "target"), state["position"])
+        start, end = state["position"], state["position"] + ids.shape[1]
+        mask = self.decoder.positions.weigh(causal_mask(start, end, None, ids.device), start, end)
+        x = self.decoder.positions(self._embed(ids, "target"), start)
         x = self.dropout(x)
-        caches = []
-        for layer, memory, cache in zip(
-            self.decoder.layers, state["cross"], state["self"], strict=True
+        pasts = []
+        for layer, past, memory in zip(
+            self.decoder.layers, state["past"], state["cross"], strict=True
         ):
-            x, cache = layer(x, memory, state["mask"], cache)
-            caches.append(cache)
-        position = state["position"] + ids.shape[1]
-        return self.decoder.norm(x), {**state, "self": caches, "position": position}
+            x, past = layer(x, past, mask, memory, state["mask"])
+            pasts.append(past)
+        return self.decoder.norm(x), {**state, "past": pasts, "position": end}
 
     def _embed(self, ids: Tensor, side: str) -> Tensor:
         tied = self.config.tied_embeddings
@@ -175,8 +195,15 @@ class Transformer(nn.Module):
         return embedding(ids) * math.sqrt(self.config.d_model)
 
 
-def _attention(config: TransformerConfig) -> Attention:
-    return Attention(config.d_model, config.num_heads, config.num_heads, bias=True)
+def _positions(config: TransformerSizes, num_positions: int, *, bidirectional: bool) -> Positions:
+    if config.positions == "relative":
+        return RelativePositions(config.num_heads, bidirectional=bidirectional)
+    kind = LearnedPositions if config.positions == "learned" else SinusoidalPositions
+    return kind(num_positions, config.d_model)
+
+
+def _attention(config: TransformerSizes) -> Attention:
+    return Attention(config.d_model, config.num_heads, config.kv_heads, bias=True)
 
 
 def _initialise(module: nn.Module) -> None:

@@ -20,6 +20,7 @@ class LlamaConfig(LanguageModelConfig):
     rope_theta: float = Field(default=10000.0, gt=0)
     norm_epsilon: float = Field(default=1e-5, gt=0)
     tied_embeddings: bool = True
+    window: Size | None = None  # how many positions attention sees, its own included; None: all
 
     def misfits(self) -> Iterator[Misfit]:
         yield from self.must_be_multiple("d_model", "num_heads")

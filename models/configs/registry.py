@@ -10,11 +10,13 @@ from models.configs.bahdanau import BahdanauConfig
 from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
 from models.configs.llama import LlamaConfig
 from models.configs.transformer import TransformerConfig
+from models.configs.transformer_ssru import TransformerSSRUConfig
 
 CONFIGS: dict[str, type[ArchitectureConfig]] = {
     "bahdanau": BahdanauConfig,
     "llama": LlamaConfig,
     "transformer": TransformerConfig,
+    "transformer-ssru": TransformerSSRUConfig,
 }
 
 AnyConfig = TranslationModelConfig | LanguageModelConfig

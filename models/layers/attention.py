@@ -1,4 +1,7 @@
-"""Multi-head and grouped-query attention (Vaswani et al. 2017, 3.2; Ainslie et al. 2023)."""
+"""Multi-head, multi-query and grouped-query attention.
+
+Vaswani et al. 2017, 3.2; Shazeer 2019; Ainslie et al. 2023.
+"""
 
 import math
 
@@ -9,7 +12,7 @@ KeyValue = tuple[Tensor, Tensor]  # each [batch, kv_heads, length, head_dim]
 
 
 class Attention(nn.Module):
-    """softmax(Q K^T / sqrt(head_dim)) V over heads; `num_kv_heads` < `num_heads` is GQA."""
+    """softmax(Q K^T / sqrt(head_dim)) V over heads; `num_kv_heads` < `num_heads` is GQA, 1 MQA."""
 
     def __init__(self, d_model: int, num_heads: int, num_kv_heads: int, *, bias: bool) -> None:
         super().__init__()
@@ -31,20 +34,17 @@ class Attention(nn.Module):
             self._heads(self.value(x), self.num_kv_heads),
         )
 
-    def attend(
-        self, query: Tensor, kv: KeyValue, mask: Tensor | None = None, *, causal: bool = False
-    ) -> Tensor:
+    def attend(self, query: Tensor, kv: KeyValue, mask: Tensor) -> Tensor:
         """Attend from `query` to `kv` and mix the heads: -> [batch, length, d_model].
 
-        `mask` is bool, True where attention is allowed, broadcast to [batch, heads, query, key].
+        `mask`, broadcast to [batch, heads, query, key], is bool, True where attention is allowed,
+        or float and added to the scores.
         """
         # Written out: for sentences on a CPU this trains 3-7x faster than the fused attention.
         keys, values = (self._repeat(x) for x in kv)
         scores = query @ keys.transpose(-1, -2) / math.sqrt(self.head_dim)
-        if causal:
-            mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-        if mask is not None:
-            scores = scores.masked_fill(~mask, float("-inf"))
+        is_bool = mask.dtype == torch.bool
+        scores = scores.masked_fill(~mask, float("-inf")) if is_bool else scores + mask
         mixed = scores.softmax(-1).to(values.dtype) @ values
         return self.output(mixed.transpose(1, 2).flatten(2))
 
@@ -62,3 +62,14 @@ def append(cache: KeyValue | None, kv: KeyValue) -> KeyValue:
     if cache is None:
         return kv
     return torch.cat([cache[0], kv[0]], dim=2), torch.cat([cache[1], kv[1]], dim=2)
+
+
+def causal_mask(start: int, end: int, window: int | None, device: torch.device) -> Tensor:
+    """What positions start..end-1 may look at: [end - start, end] bool.
+
+    That is themselves and all before, or the `window` last of these, themselves included.
+    """
+    key = torch.arange(end, device=device)
+    distance = key[start:, None] - key
+    mask = distance >= 0
+    return mask if window is None else mask & (distance < window)

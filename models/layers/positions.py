@@ -1,9 +1,66 @@
-"""Positions: sinusoids (Vaswani et al. 2017, 3.5) and rotary embedding (Su et al. 2021)."""
+"""How stacks of attention layers know the order of what they read.
+
+Vectors that are added to the input: sinusoids (Vaswani et al. 2017, 3.5) or learned (Gehring et al.
+2017). A bias of the scores by distance (Shaw et al. 2018), here that of T5 (Raffel et al. 2020,
+2.1). A rotation of queries and keys (Su et al. 2021).
+"""
 
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from models.layers.buckets import FARTHEST, NUM_BUCKETS, relative_buckets
+
+
+class Positions(nn.Module):
+    """Changes a stack's input or its attention masks; here neither."""
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        """Positions `start`.. of a sequence, [batch, length, dim], as the layers shall see them."""
+        return x
+
+    def weigh(self, mask: Tensor, start: int, end: int) -> Tensor:
+        """The mask [..., end - start or 1, end] of queries start..end-1, with a bias if any."""
+        return mask
+
+
+class SinusoidalPositions(Positions):
+    """Adds sinusoids, which are not saved."""
+
+    def __init__(self, num_positions: int, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", sinusoids(num_positions, dim), persistent=False)
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        return x + self.weight[start : start + x.shape[1]]
+
+
+class LearnedPositions(Positions):
+    """Adds learned vectors."""
+
+    def __init__(self, num_positions: int, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(num_positions, dim) * 0.02)
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        return x + self.weight[start : start + x.shape[1]]
+
+
+class RelativePositions(Positions):
+    """Adds a scalar to every head's scores, learned per bucket of distances, for all layers."""
+
+    def __init__(self, num_heads: int, *, bidirectional: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(NUM_BUCKETS, num_heads) * 0.02)
+        buckets = torch.tensor(relative_buckets(bidirectional=bidirectional))
+        self.register_buffer("buckets", buckets, persistent=False)
+
+    def weigh(self, mask: Tensor, start: int, end: int) -> Tensor:
+        key = torch.arange(end, device=mask.device)
+        offset = (key - key[start:, None]).clamp(-FARTHEST, FARTHEST)
+        bias = self.weight[self.buckets[offset + FARTHEST]].permute(2, 0, 1)  # [heads, query, key]
+        return bias.masked_fill(~mask, float("-inf"))
 
 
 def sinusoids(num_positions: int, dim: int) -> Tensor:

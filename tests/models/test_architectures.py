@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from models import naive
-from models.bahdanau import AdditiveAttention, Bahdanau, DecoderCell, MaxoutReadout
 from models.batch import Batch
 from models.configs.bahdanau import BahdanauConfig
+from models.configs.cho import ChoConfig
 from models.configs.llama import LlamaConfig
+from models.configs.sutskever import SutskeverConfig
 from models.configs.transformer import TransformerConfig
-from models.layers.attention import Attention
+from models.configs.transformer_ssru import TransformerSSRUConfig
+from models.layers.attention import Attention, causal_mask
 from models.layers.positions import rotary_tables, rotate, sinusoids
 from models.registry import build
 from models.torch_loop import continue_batch, translate_batch
@@ -23,9 +25,14 @@ TRANSFORMER: dict[str, Any] = {"d_model": 16, "num_heads": 2, "ffn_dim": 24, "en
 TRANSLATION_CONFIGS = [
     BahdanauConfig(**SMALL, embedding_dim=8, hidden_dim=10, attention_dim=6, readout_dim=8),
     BahdanauConfig(**SMALL, embedding_dim=8, readout_dim=5, tied_embeddings=False),
+    ChoConfig(**SMALL, embedding_dim=8, hidden_dim=10, readout_dim=8),
+    SutskeverConfig(**SMALL, embedding_dim=8, hidden_dim=10, readout_dim=8, num_layers=3),
     TransformerConfig(**SMALL, **TRANSFORMER),
     TransformerConfig(**SMALL, **TRANSFORMER, norm="post", positions="learned"),
     TransformerConfig(**SMALL, **TRANSFORMER, activation="gelu", tied_embeddings=False),
+    TransformerConfig(**SMALL, **TRANSFORMER, positions="relative", num_kv_heads=1),
+    TransformerSSRUConfig(**SMALL, **TRANSFORMER),
+    TransformerSSRUConfig(**SMALL, **TRANSFORMER, norm="post", positions="learned"),
 ]
 LLAMA = LlamaConfig(
     vocab_size=60, d_model=32, num_heads=4, num_kv_heads=2, ffn_dim=24, context_length=32
@@ -77,60 +84,12 @@ def test_the_batched_loop_of_the_language_model_equals_one_prompt_at_a_time() ->
 
 
 @torch.inference_mode()
-def test_additive_attention_equals_its_equations() -> None:
-    torch.manual_seed(0)
-    config = BahdanauConfig(vocab_size=9, hidden_dim=3, attention_dim=4)
-    attention = AdditiveAttention(config).double()
-    hidden, memory = torch.randn(2, 3).double(), torch.randn(2, 5, 6).double()
-    lengths = [5, 3]
-    mask = torch.tensor([[j < n for j in range(5)] for n in lengths])
-    context, weights = attention(hidden, memory, attention.key(memory), mask)
-    w, u, v = (m.weight.numpy() for m in (attention.query, attention.key, attention.score))
-    for i, n in enumerate(lengths):
-        energies = []
-        for j in range(n):
-            inner = w @ hidden[i].numpy() + u @ memory[i, j].numpy() + attention.key.bias.numpy()
-            energies.append(sum(v[0, a] * math.tanh(inner[a]) for a in range(4)))
-        alphas = np.exp(energies) / np.exp(energies).sum()
-        expected = sum(alphas[j] * memory[i, j].numpy() for j in range(n))
-        np.testing.assert_allclose(weights[i, :n], alphas, rtol=1e-9)
-        np.testing.assert_allclose(context[i], expected, rtol=1e-9)
-        assert (weights[i, n:] == 0).all()
-
-
-@torch.inference_mode()
-def test_decoder_cell_is_a_gru_over_embedding_and_context() -> None:
-    torch.manual_seed(0)
-    config = BahdanauConfig(vocab_size=9, embedding_dim=4, hidden_dim=3, readout_dim=4)
-    cell = DecoderCell(config).double()
-    reference = torch.nn.GRUCell(4 + 6, 3).double()
-    reference.weight_ih.copy_(torch.cat([cell.input.weight, cell.context.weight], 1))
-    reference.bias_ih.copy_(cell.input.bias)
-    reference.weight_hh.copy_(cell.hidden.weight)
-    reference.bias_hh.copy_(cell.hidden.bias)
-    embedded, context, hidden = (torch.randn(2, n).double() for n in (4, 6, 3))
-    torch.testing.assert_close(
-        cell(cell.input(embedded), context, hidden),
-        reference(torch.cat([embedded, context], 1), hidden),
-    )
-
-
-@torch.inference_mode()
-def test_maxout_takes_the_larger_of_each_pair() -> None:
-    config = BahdanauConfig(vocab_size=9, embedding_dim=4, hidden_dim=3, readout_dim=4)
-    readout = MaxoutReadout(config)
-    parts = torch.randn(1, 3), torch.randn(1, 4), torch.randn(1, 6)
-    layers = readout.state, readout.embedding, readout.context
-    pairs = sum(layer(x) for layer, x in zip(layers, parts, strict=True))[0].tolist()
-    assert readout(*parts)[0].tolist() == [max(pairs[i], pairs[i + 1]) for i in range(0, 8, 2)]
-
-
-@torch.inference_mode()
 def test_grouped_attention_equals_plain_loops() -> None:
     torch.manual_seed(0)
     attention = Attention(8, num_heads=4, num_kv_heads=2, bias=True).double()
     x = torch.randn(1, 5, 8).double()
-    got = attention.attend(attention.queries(x), attention.keys_values(x), causal=True)
+    mask = causal_mask(0, 5, None, x.device)
+    got = attention.attend(attention.queries(x), attention.keys_values(x), mask)
     q, k, v = (f(x)[0].numpy() for f in (attention.query, attention.key, attention.value))
     mixed = np.zeros((5, 8))
     for head in range(4):
@@ -153,12 +112,3 @@ def test_positions_equal_their_formulas() -> None:
     angle = 6 * 100.0 ** (-2 / 4)
     assert turned[1] == pytest.approx(2 * math.cos(angle) - 4 * math.sin(angle), abs=1e-5)
     assert turned[3] == pytest.approx(4 * math.cos(angle) + 2 * math.sin(angle), abs=1e-5)
-
-
-@torch.inference_mode()
-def test_padding_does_not_change_a_source() -> None:
-    module: Bahdanau = fresh(TRANSLATION_CONFIGS[0])
-    source = torch.randint(3, 60, (1, 5))
-    padded = torch.cat([source, torch.zeros(1, 3, dtype=torch.long)], 1)
-    alone = module.start(source, torch.tensor([5]))["hidden"]
-    torch.testing.assert_close(module.start(padded, torch.tensor([5]))["hidden"], alone)
