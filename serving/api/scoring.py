@@ -4,11 +4,12 @@ For reranking and evaluation. Language models score text by completions that ech
 """
 
 import uuid
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from serving.api.bodies import limited, parse, parse_json
 from serving.api.errors import message_of, renamed
@@ -26,6 +27,7 @@ NAMES = {"forced_ids": "translations", "source_ids": "q", "text": "q"}
 class ScoreBody(BaseModel):
     """q and translations are lists of the same length; or q is one text, which all translations
     are of. Each is one sentence, or a few: texts are not split. source and target: languages.
+    return_attention, attention_heads: tell of each pair what `POST /translate` tells of sentences.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -35,6 +37,8 @@ class ScoreBody(BaseModel):
     source: str
     target: str
     model: str | None = None
+    return_attention: bool = False
+    attention_heads: list[int] = Field(default_factory=list)
     priority: int = 0
     timeout_seconds: float | None = None
 
@@ -49,8 +53,17 @@ class ScoreBody(BaseModel):
 
     def job(self, request_id: str) -> ScoreJob:
         decoding = Decoding(priority=self.priority, timeout_seconds=self.timeout_seconds)
-        source, target = self.source.lower(), self.target.lower()
-        return ScoreJob(request_id, self.pairs, source, target, decoding)
+        if self.attention_heads and not self.return_attention:
+            raise RequestError("attention_heads", self.attention_heads, "needs return_attention")
+        return ScoreJob(
+            request_id,
+            self.pairs,
+            self.source.lower(),
+            self.target.lower(),
+            decoding,
+            self.return_attention,
+            tuple(self.attention_heads),
+        )
 
 
 def error_body(status: int, error: Exception) -> dict[str, Any]:
@@ -80,9 +93,11 @@ def router(services: Services) -> APIRouter:
 
 def score_body(score: PairScore) -> dict[str, Any]:
     """The last token, without text, is the end of the sentence."""
+    attention = {} if score.attention is None else {"attention": asdict(score.attention)}
     return {
         "logprob": score.logprob,
         "mean_logprob": score.logprob / len(score.tokens),
         "num_tokens": len(score.tokens),
         "tokens": [{"text": text, "logprob": logprob} for text, logprob in score.tokens],
+        **attention,
     }

@@ -69,9 +69,9 @@ class TranslateBody(DecodingFields):
     placeholders: texts to be taken over from `q`, or true for all that look like {name}, %s or <b>.
     replace_unknown: put the source's word where the model knows none.
     alignments: tell which word comes of which.
-    return_attention: tell for each sentence how much every target token attends to every source
-    token: the mean over `attention_heads`, numbered through the decoder's layers; without any, over
-    those that align best.
+    return_attention: tell for each sentence how much its target tokens attend to the source's, and
+    its target words to the source's: the mean over `attention_heads`, numbered through the
+    decoder's layers; without any, over those that align best.
     return_scores: tell how likely translations are:
     the mean over sentences of the log-probability over the number of tokens to `length_penalty`.
     finish_reasons are told with scores, with a glossary and with max_new_tokens.

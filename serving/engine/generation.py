@@ -166,10 +166,10 @@ class RequestRules:
 
     def _check_attention(self, request: GenerationRequest) -> None:
         if not self._num_heads:
+            message = "this model has no attention over its source"
             if request.wants_attention:
-                raise RequestError("wants_attention", True, "this bundle reports no attention")
+                raise RequestError("wants_attention", True, message)
             if request.beam is not None and request.beam.coverage_penalty:
-                message = "this bundle reports no attention"
                 raise RequestError("coverage_penalty", request.beam.coverage_penalty, message)
         for head in request.attention_heads:
             if not 0 <= head < self._num_heads:

@@ -13,13 +13,18 @@ from serving.text.alignment import Link, pharaoh
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What a client may know about a model that is served."""
+    """What a client may know about a model that is served.
+
+    num_attention_heads: those over the source that it tells of; 0 if it has none.
+    """
 
     name: str
     task: Task
     source_languages: tuple[str, ...]
     target_languages: tuple[str, ...]
     max_target_tokens: int
+    architecture: str
+    num_attention_heads: int
 
     @classmethod
     def of(cls, manifest: Manifest) -> "ModelCard":
@@ -29,7 +34,14 @@ class ModelCard:
             manifest.source_languages,
             manifest.target_languages,
             manifest.limits.max_target_tokens,
+            manifest.architecture,
+            manifest.num_attention_heads,
         )
+
+    @property
+    def no_attention(self) -> str:
+        """Why a model without heads cannot do what needs them."""
+        return f"has no attention over its source: its architecture, {self.architecture}, has none"
 
     def translates(self, source: str, target: str) -> bool:
         return source in self.source_languages and target in self.target_languages
@@ -73,8 +85,18 @@ class TranslationJob:
 
     @property
     def wants_attention(self) -> bool:
-        for_text = self.replaces_unknown or self.placeholders is not None
-        return for_text or self.wants_alignments or self.tells_attention
+        return bool(self.uses_of_attention)
+
+    @property
+    def uses_of_attention(self) -> list[str]:
+        """What was asked for that needs the model's attention, as clients call it."""
+        asked = {
+            "alignments": self.wants_alignments,
+            "return_attention": self.tells_attention,
+            "placeholders": self.placeholders is not None,
+            "replace_unknown": self.replaces_unknown,
+        }
+        return [field for field, is_asked in asked.items() if is_asked]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +113,22 @@ class AlignedWords:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenAttention:
-    """What each token of a translated sentence attends to.
+class SentenceAttention:
+    """What the tokens, and what the words, of a translated sentence attend to.
 
     weights: [target tokens, source tokens], rows sum to 1. The source's last token ends it; special
         tokens have no text.
+    word_weights: [target words, source words]: the sum over a source word's tokens, the mean over
+        a target word's; rows sum to 1. Punctuation is apart. The last source word, without text,
+        is all that is no word, as the sentence's end.
     """
 
     source_tokens: tuple[str, ...]
     target_tokens: tuple[str, ...]
     weights: tuple[tuple[float, ...], ...]
+    source_words: tuple[str, ...]
+    target_words: tuple[str, ...]
+    word_weights: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +145,7 @@ class Rendering:
     score: float = 0.0
     reason: FinishReason = FinishReason.STOP
     alignment: AlignedWords | None = None
-    attention: tuple[TokenAttention, ...] = ()
+    attention: tuple[SentenceAttention, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,22 +163,32 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class ScoreJob:
-    """How likely is each of these translations? Pairs of a source text and its translation."""
+    """How likely is each of these translations? Pairs of a source text and its translation.
+
+    tells_attention, attention_heads: as of a `TranslationJob`.
+    """
 
     request_id: str
     pairs: tuple[tuple[str, str], ...]
     source: str
     target: str
     decoding: Decoding = PLAIN
+    tells_attention: bool = False
+    attention_heads: tuple[int, ...] = ()
+
+    @property
+    def uses_of_attention(self) -> list[str]:
+        return ["return_attention"] if self.tells_attention else []
 
 
 @dataclass(frozen=True, slots=True)
 class PairScore:
     """tokens: of the translation, with their log-probabilities; the last one, without text, ends
-    it.
+    it. attention: None unless it was asked for.
     """
 
     tokens: tuple[tuple[str, float], ...]
+    attention: SentenceAttention | None = None
 
     @property
     def logprob(self) -> float:

@@ -4,12 +4,10 @@ told.
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from serving.parameters import TokenIds
+from serving.pipelines.attention import attention_of, sentence_attention
 from serving.pipelines.candidates import Candidate
-from serving.pipelines.completion import token_name
-from serving.pipelines.jobs import AlignedWords, Rendering, TokenAttention, TranslationJob
+from serving.pipelines.jobs import AlignedWords, Rendering, SentenceAttention, TranslationJob
 from serving.text.alignment import Array, TokenizedText, links, word_attention
 from serving.text.replacement import (
     PLACEHOLDER,
@@ -36,7 +34,7 @@ class Renderer:
             text = self._tokenizer.decode(ids).strip()
             return Rendering(text, candidate.score, candidate.reason)
         source = TokenizedText.of(map(self._tokenizer.token_bytes, source_ids))
-        attention = _attention(candidate, len(source_ids))
+        attention = attention_of(candidate.tokens, len(source_ids))
         target = TokenizedText.of(self._pieces(ids, attention, source))
         text = target.text
         if self._job.placeholders is not None:
@@ -46,7 +44,7 @@ class Renderer:
             candidate.score,
             candidate.reason,
             _aligned(target, source, attention) if self._job.wants_alignments else None,
-            (self._told(source_ids, ids, attention),) if self._job.tells_attention else (),
+            self._told(source_ids, ids, attention),
         )
 
     def _pieces(self, ids: list[int], attention: Array, source: TokenizedText) -> list[bytes]:
@@ -57,20 +55,11 @@ class Renderer:
         return replace_unknown(pieces, is_unknown, attention, source)
 
     def _told(
-        self, source_ids: Sequence[int], target_ids: Sequence[int], attention: Array
-    ) -> TokenAttention:
-        source, target = (
-            tuple(token_name(self._tokenizer, token_id) for token_id in ids)
-            for ids in (source_ids, target_ids)
-        )
-        return TokenAttention(source, target, tuple(map(tuple, attention.tolist())))
-
-
-def _attention(candidate: Candidate, num_source_tokens: int) -> Array:
-    """[target tokens, source tokens], f32"""
-    rows = [token.attention for token in candidate.tokens]
-    assert all(row is not None for row in rows), "attention was asked for"
-    return np.array(rows, np.float32).reshape(len(rows), num_source_tokens)
+        self, source_ids: TokenIds, target_ids: Sequence[int], attention: Array
+    ) -> tuple[SentenceAttention, ...]:
+        if not self._job.tells_attention:
+            return ()
+        return (sentence_attention(self._tokenizer, source_ids, target_ids, attention),)
 
 
 def _aligned(target: TokenizedText, source: TokenizedText, attention: Array) -> AlignedWords:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from serving.bundle.manifest import Manifest
 from serving.config import TextLimits
 from serving.errors import RequestError
+from serving.pipelines.attention import attention_of, sentence_attention
 from serving.pipelines.branching import branched, probes
 from serving.pipelines.candidates import candidates_of, renderings_of, successful_end
 from serving.pipelines.completion import token_name
@@ -18,6 +19,7 @@ from serving.pipelines.jobs import (
     PairScore,
     Rendering,
     ScoreJob,
+    SentenceAttention,
     Translation,
     TranslationJob,
 )
@@ -45,7 +47,7 @@ class TranslationPipeline:
 
     async def translate(self, job: TranslationJob) -> Translation:
         """Raises RequestError for a language or a number of segments that is not served."""
-        self._check_languages(job)
+        self._check(job)
         plan = await self._planned(job)
         if job.alternatives_at_prefix:
             outcomes = await self._outcomes(probes(job, plan))
@@ -60,12 +62,13 @@ class TranslationPipeline:
 
     async def score(self, job: ScoreJob) -> tuple[PairScore, ...]:
         """Each pair is one segment, whatever its length. Raises RequestError as `translate`."""
-        self._check_languages(job)
+        self._check(job)
         self._planner.check_number(job.pairs, "pairs")
-        outcomes = await self._outcomes(await asyncio.to_thread(self._scoring, job))
-        return tuple(map(self._pair_score, outcomes))
+        requests = await asyncio.to_thread(self._scoring, job)
+        outcomes = await self._outcomes(requests)
+        return tuple(map(self._pair_score, requests, outcomes))
 
-    def _check_languages(self, job: TranslationJob | ScoreJob) -> None:
+    def _check(self, job: TranslationJob | ScoreJob) -> None:
         for field, language, known in (
             ("source", job.source, self.card.source_languages),
             ("target", job.target, self.card.target_languages),
@@ -73,6 +76,9 @@ class TranslationPipeline:
             if language not in known:
                 message = f"model {self.card.name} has {', '.join(known)}"
                 raise RequestError(field, language, message)
+        if not self.card.num_attention_heads:
+            for field in job.uses_of_attention:
+                raise RequestError(field, True, f"model {self.card.name} {self.card.no_attention}")
 
     async def _planned(self, job: TranslationJob) -> Plan:
         is_long = len(job.texts) + sum(map(len, job.texts)) > _LONG_TEXT_CHARACTERS
@@ -123,13 +129,25 @@ class TranslationPipeline:
                 source_ids=source_ids,
                 forced_ids=(*target_ids, self._end_id),
                 max_new_tokens=0,
+                wants_attention=job.tells_attention,
+                attention_heads=job.attention_heads,
             )
             for number, (source_ids, target_ids) in enumerate(zip(sources, targets, strict=True))
         ]
 
-    def _pair_score(self, events: Sequence[Event]) -> PairScore:
+    def _pair_score(self, request: GenerationRequest, events: Sequence[Event]) -> PairScore:
         end = successful_end(events)
         assert end.stop_logprob is not None, "a forced stop token ends the request"
         tokens = [event for event in events if isinstance(event, TokenEvent)]
         named = [(token_name(self._tokenizer, token.token_id), token.logprob) for token in tokens]
-        return PairScore((*named, ("", end.stop_logprob)))
+        return PairScore((*named, ("", end.stop_logprob)), self._attention(request, tokens))
+
+    def _attention(
+        self, request: GenerationRequest, tokens: Sequence[TokenEvent]
+    ) -> SentenceAttention | None:
+        if not request.wants_attention:
+            return None
+        assert request.source_ids is not None, "attention is over a source"
+        attention = attention_of(tokens, len(request.source_ids))
+        ids = [token.token_id for token in tokens]
+        return sentence_attention(self._tokenizer, request.source_ids, ids, attention)

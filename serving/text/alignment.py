@@ -17,6 +17,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 # As str.split and Pharaoh's format count words; who wants punctuation apart sends it apart.
 WORD = re.compile(r"\S+")
+# As papers draw alignments: punctuation, and what is elided before a word (l', qu'), apart.
+DRAWN_WORD = re.compile(r"(?:[cdjlmnst]|\w*qu)['’](?=\w)|\w(?:\S*\w)?|[^\w\s]+", re.IGNORECASE)
 
 
 class Span(NamedTuple):

@@ -33,6 +33,22 @@ async def test_a_pair(world: World) -> None:
     }
 
 
+async def test_attention_of_a_pair(world: World) -> None:
+    fields = {"return_attention": True, "attention_heads": [2]}
+
+    [found] = (await score(world, q="a b", translations="cd", **fields)).json()["scores"]
+
+    assert found["attention"] == {
+        "source_tokens": ["a", " ", "b", ""],
+        "target_tokens": ["c", "d"],
+        "weights": [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]],
+        "source_words": ["a", "b", ""],
+        "target_words": ["cd"],
+        "word_weights": [[0.5, 0.0, 0.5]],
+    }
+    assert world.translator_engine.requests[0].attention_heads == (2,)
+
+
 @pytest.mark.parametrize(
     ("q", "translations", "num_pairs"),
     [(["a", "b"], ["x", "yz"], 2), ("a", ["x", "yz", ""], 3), ([], [], 0)],
@@ -52,6 +68,7 @@ async def test_many_pairs_are_one_batch(
     [
         ({"q": "a"}, 400, "translations: is required"),
         ({"q": "a", "translations": 3}, 400, "translations: input"),
+        ({"q": "a", "translations": "b", "attention_heads": [1]}, 400, "attention_heads: needs"),
         ({"q": ["a", "b"], "translations": ["x"]}, 400, "translations: must be as many"),
         ({"q": ["a", "b"], "translations": "x"}, 400, "translations: must be as many"),
         ({"q": "a", "translations": "x\0"}, 400, "translations: must not contain NUL"),

@@ -157,6 +157,8 @@ async def test_attention(world: World) -> None:
     one = (await translate(world, q="ab\nc", return_attention=True, attention_heads="[3]")).json()
 
     first, second = one["attention"]
+    assert first["source_words"] == ["ab", ""]
+    assert (first["target_words"], first["word_weights"]) == (["AB"], [[1.0, 0.0]])
     assert first["source_tokens"] == ["a", "b", ""]
     assert first["target_tokens"] == ["A", "B"]
     assert first["weights"] == [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]

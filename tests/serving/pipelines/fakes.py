@@ -145,9 +145,15 @@ def manifest(
     name: str = "model",
     max_target_tokens: int = 128,
     prompt_prefix: tuple[int, ...] = (BOS,),
+    num_heads: int = 4,
 ) -> Manifest:
+    """num_heads: of a translator's attention over its source."""
     logp = TensorSpec("logp", "float32", ("batch", VOCAB_SIZE))
+    graphs = {"step": GraphSpec("step.onnx", (), (logp,))}
     translates = task is Task.TRANSLATE
+    if translates and num_heads:
+        attention = TensorSpec("attention", "float32", ("batch", num_heads, "source"))
+        graphs["step_attention"] = GraphSpec("step_attention.onnx", (), (logp, attention))
     return Manifest(
         format_version=FORMAT_VERSION,
         name=name,
@@ -158,7 +164,7 @@ def manifest(
         target_languages=("fr",) if translates else (),
         tokens=Tokens(0, BOS, EOS, (), (EOS,), prompt_prefix, (EOS,)),
         limits=Limits(64 if translates else None, max_target_tokens),
-        graphs={"step": GraphSpec("step.onnx", (), (logp,))},
+        graphs=graphs,
         states=(),
         window=32,
         files={},
@@ -170,7 +176,7 @@ def byte_tokenizer(folder: Path) -> Tokenizer:
 
 
 def shouting_translator(
-    tokenizer: Tokenizer, name: str = "shout", limits: TextLimits | None = None
+    tokenizer: Tokenizer, name: str = "shout", limits: TextLimits | None = None, **options: Any
 ) -> tuple[TranslationPipeline, FakeEngine]:
     """Its French is the English in capitals."""
 
@@ -179,7 +185,7 @@ def shouting_translator(
         return tokenizer.encode(tokenizer.decode(request.source_ids).upper())
 
     engine = FakeEngine(script)
-    card = manifest(Task.TRANSLATE, name)
+    card = manifest(Task.TRANSLATE, name, **options)
     return TranslationPipeline(card, tokenizer, engine, limits or TextLimits()), engine
 
 

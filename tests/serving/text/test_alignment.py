@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.text.alignment import (
+    DRAWN_WORD,
     Link,
     Span,
     TokenizedText,
@@ -128,3 +129,18 @@ def test_words_of_no_tokens_attend_to_nothing() -> None:
     nothing, something = tokens("", " "), tokens("a", " b")
     assert word_attention(np.ones((2, 2)), something, nothing).shape == (2, 0)
     assert word_attention(np.ones((2, 2)), nothing, something).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("L'accord, signé en août 1992.", "L' accord , signé en août 1992 ."),
+        ("Jusqu’à ce qu'il s'en aille !", "Jusqu’ à ce qu' il s' en aille !"),
+        ("aujourd'hui, don't (it's 2.5)", "aujourd'hui , don't ( it's 2.5 )"),
+        ("rendez-vous à 8:30...", "rendez-vous à 8:30 ..."),
+        ("d' \t''", "d ' ''"),
+        (" \n", ""),
+    ],
+)
+def test_drawn_words(text: str, words: str) -> None:
+    assert [text[slice(*span)] for span in words_of(text, DRAWN_WORD)] == words.split()
