@@ -1,17 +1,16 @@
 """`attendant evaluate`: sacreBLEU and chrF of a checkpoint or a bundle on a test set.
 
-A checkpoint is decoded by the plain torch loop, a bundle by the engine that serves it.
+A checkpoint is decoded by the plain torch loops, a bundle by the engine that serves it.
 """
 
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import click
 
-if TYPE_CHECKING:
-    from models.evaluation import Translate
+from serving.parameters import MAX_BEAMS
 
 
 @click.command()
@@ -19,27 +18,35 @@ if TYPE_CHECKING:
 @click.option(
     "--test",
     "test_file",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    type=click.Path(path_type=Path),
     required=True,
-    help="Lines of origin, source and target separated by tabs; gzipped if named .gz.",
+    help="Lines of origin, source and target separated by tabs; or two files, line by line, as"
+    " 'folder/name.{en,fr}'. Gzipped if named .gz.",
+)
+@click.option(
+    "--beam",
+    "num_beams",
+    type=click.IntRange(1, MAX_BEAMS),
+    help="Beam search of this width.  [default: greedy]",
 )
 @click.option("--json", "wants_json", is_flag=True, help="Report as JSON.")
-def evaluate(model: Path, test_file: Path, wants_json: bool) -> None:
-    """Score greedy translations of MODEL, a checkpoint folder or a bundle, per origin.
+def evaluate(model: Path, test_file: Path, num_beams: int | None, wants_json: bool) -> None:
+    """Score translations by MODEL, a checkpoint folder or a bundle, per origin.
 
     \b
-    Example:
+    Examples:
       attendant evaluate build/bundles/transformer-en-fr-int8 --test data/en-fr/test.tsv.gz
+      attendant evaluate build/zoo/luong/fp32 --beam 5 --test 'data/multi30k/val.{en,fr}.gz'
     """
     from models.checkpoint import CheckpointError
     from serving.errors import BundleError
 
     try:
+        from export.translators import translator
         from models.data.corpus import read_pairs
         from models.evaluation import evaluate as evaluate_on
 
-        translate = _of_bundle(model) if (model / "bundle.json").exists() else _of_checkpoint(model)
-        result = evaluate_on(read_pairs(test_file), translate)
+        result = evaluate_on(read_pairs(test_file), translator(model, num_beams))
     except ModuleNotFoundError as error:
         _fail(f"evaluating needs {error.name}: pip install 'attendant[train]'")
     except (BundleError, CheckpointError) as error:
@@ -50,46 +57,6 @@ def evaluate(model: Path, test_file: Path, wants_json: bool) -> None:
         click.echo(json.dumps(result.as_json()))
     else:
         click.echo(f"{result.as_table()}\n\n{result.bleu_signature}\n{result.chrf_signature}")
-
-
-def _of_checkpoint(folder: Path) -> "Translate":
-    from models.checkpoint import load_checkpoint
-    from models.data.tokenizer import load_tokenizer
-    from models.registry import load_module
-    from models.translation import translate
-
-    checkpoint = load_checkpoint(folder)
-    _must_translate(checkpoint.config.task)
-    module, tokenizer = load_module(checkpoint), load_tokenizer(checkpoint.tokenizer_path)
-    return lambda texts: translate(module, tokenizer, texts)
-
-
-def _of_bundle(folder: Path) -> "Translate":
-    from export.decoding import decode
-    from models.data.tokenizer import encode_all, load_tokenizer
-    from serving.bundle.opening import open_bundle
-    from serving.request import GenerationRequest
-
-    bundle = open_bundle(folder)
-    manifest = bundle.manifest
-    _must_translate(manifest.task)
-    tokenizer = load_tokenizer(bundle.tokenizer_path)
-    limit = (manifest.limits.max_source_tokens or 0) - len(manifest.tokens.source_suffix)
-
-    def translate(texts: list[str]) -> list[str]:
-        sources = [
-            (*manifest.tokens.source_prefix, *ids[:limit], *manifest.tokens.source_suffix)
-            for ids in encode_all(tokenizer, texts)
-        ]
-        requests = [GenerationRequest(str(i), ids) for i, ids in enumerate(sources)]
-        return tokenizer.decode_batch(decode(bundle, requests))
-
-    return translate
-
-
-def _must_translate(task: str) -> None:
-    if task != "translate":
-        raise ValueError(f"this model is for {task!r}; evaluate scores translations")
 
 
 def _fail(*lines: str) -> NoReturn:

@@ -7,6 +7,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from export.evaluate import evaluate
+from export.translators import translator
+from export.translators import translator
 from serving.bundle.manifest import Precision
 from tests.tiny import tiny_bundle, tiny_checkpoint
 
@@ -26,6 +28,33 @@ def test_a_bundle_and_its_checkpoint_score_alike(tmp_path: Path) -> None:
     assert reports[0] == reports[1]
     counts = {s["origin"]: s["sentences"] for s in reports[0]["scores"]}
     assert counts == {"web": 2, "book": 1}
+
+
+def test_beams_of_a_bundle_and_of_its_checkpoint_say_the_same(tmp_path: Path) -> None:
+    checkpoint = tiny_checkpoint("bahdanau", tmp_path / "checkpoint", seed=3)
+    bundle = tiny_bundle("bahdanau", tmp_path / "bundle", Precision.FP32, seed=3)
+    texts = ["a cat", "a dog", "yes"]
+    beams = translator(bundle, 3)(texts)
+    assert beams == translator(checkpoint.folder, 3)(texts)
+    assert beams != translator(bundle)(texts)
+
+
+def test_two_files_side_by_side_are_a_test_set(tmp_path: Path) -> None:
+    bundle = tiny_bundle("transformer", tmp_path, Precision.INT8)
+    (tmp_path / "test.en").write_text("a cat\na dog\n")
+    (tmp_path / "test.fr").write_text("un chat\nun chien\n")
+    arguments = [str(bundle), "--test", str(tmp_path / "test.{en,fr}"), "--beam", "2", "--json"]
+    result = CliRunner().invoke(evaluate, arguments)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["scores"][0]["sentences"] == 2
+
+
+def test_a_missing_test_file_is_one_line(tmp_path: Path) -> None:
+    bundle = tiny_bundle("transformer", tmp_path / "bundle", Precision.INT8)
+    missing = str(tmp_path / "test.{en,fr}.gz")
+    result = CliRunner().invoke(evaluate, [str(bundle), "--test", missing])
+    assert result.exit_code == 2
+    assert "test.en.gz" in result.output and "Traceback" not in result.output
 
 
 def test_the_report_is_a_table_with_signatures(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""Models as functions from texts to texts: a checkpoint by plain torch loops, a bundle by the
+engine that serves it.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from export.decoding import decode
+from models.checkpoint import load_checkpoint
+from models.data.tokenizer import encode_all, load_tokenizer
+from serving.bundle.opening import Bundle, open_bundle
+from serving.parameters import BeamParams
+from serving.request import GenerationRequest
+
+if TYPE_CHECKING:
+    from models.evaluation import Translate
+
+
+def translator(folder: Path, num_beams: int | None = None) -> "Translate":
+    """Of the checkpoint or the bundle in `folder`; greedy without `num_beams`.
+
+    Raises CheckpointError or BundleError, ValueError for a language model.
+    """
+    if (folder / "bundle.json").exists():
+        return _of_bundle(open_bundle(folder), num_beams)
+    return _of_checkpoint(folder, num_beams)
+
+
+def _of_checkpoint(folder: Path, num_beams: int | None) -> "Translate":
+    from models.registry import load_module
+    from models.translation import translate, translate_by_beams
+
+    checkpoint = load_checkpoint(folder)
+    _must_translate(checkpoint.config.task)
+    module, tokenizer = load_module(checkpoint), load_tokenizer(checkpoint.tokenizer_path)
+    if num_beams is None:
+        return lambda texts: translate(module, tokenizer, texts)
+    return lambda texts: translate_by_beams(module, tokenizer, texts, num_beams)
+
+
+def _of_bundle(bundle: Bundle, num_beams: int | None) -> "Translate":
+    tokens, limits = bundle.manifest.tokens, bundle.manifest.limits
+    _must_translate(bundle.manifest.task)
+    tokenizer = load_tokenizer(bundle.tokenizer_path)
+    limit = (limits.max_source_tokens or 0) - len(tokens.source_suffix)
+    beam = None if num_beams is None else BeamParams(num_beams)
+
+    def translate(texts: list[str]) -> list[str]:
+        sources = [
+            (*tokens.source_prefix, *ids[:limit], *tokens.source_suffix)
+            for ids in encode_all(tokenizer, texts)
+        ]
+        requests = [GenerationRequest(str(i), ids, beam=beam) for i, ids in enumerate(sources)]
+        return tokenizer.decode_batch(decode(bundle, requests))
+
+    return translate
+
+
+def _must_translate(task: str) -> None:
+    if task != "translate":
+        raise ValueError(f"this model is for {task!r}; evaluate scores translations")
