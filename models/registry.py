@@ -8,14 +8,22 @@ from torch import nn
 
 from models.bahdanau import Bahdanau
 from models.checkpoint import Checkpoint
+from models.cho import Cho
 from models.configs.registry import AnyConfig
+from models.convs2s import ConvS2S
 from models.llama import Llama
+from models.luong import Luong
+from models.sutskever import Sutskever
 from models.transformer import Transformer
 from models.transformer_ssru import TransformerSSRU
 
 MODULES: dict[str, Callable[[Any], nn.Module]] = {
     "bahdanau": Bahdanau,
+    "cho": Cho,
+    "convs2s": ConvS2S,
     "llama": Llama,
+    "luong": Luong,
+    "sutskever": Sutskever,
     "transformer": Transformer,
     "transformer-ssru": TransformerSSRU,
 }

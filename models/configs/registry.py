@@ -8,13 +8,21 @@ from pydantic_core import ErrorDetails
 
 from models.configs.bahdanau import BahdanauConfig
 from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
+from models.configs.cho import ChoConfig
+from models.configs.convs2s import ConvS2SConfig
 from models.configs.llama import LlamaConfig
+from models.configs.luong import LuongConfig
+from models.configs.sutskever import SutskeverConfig
 from models.configs.transformer import TransformerConfig
 from models.configs.transformer_ssru import TransformerSSRUConfig
 
 CONFIGS: dict[str, type[ArchitectureConfig]] = {
     "bahdanau": BahdanauConfig,
+    "cho": ChoConfig,
+    "convs2s": ConvS2SConfig,
     "llama": LlamaConfig,
+    "luong": LuongConfig,
+    "sutskever": SutskeverConfig,
     "transformer": TransformerConfig,
     "transformer-ssru": TransformerSSRUConfig,
 }
