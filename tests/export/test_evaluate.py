@@ -8,7 +8,6 @@ from click.testing import CliRunner, Result
 
 from export.evaluate import evaluate
 from export.translators import translator
-from export.translators import translator
 from serving.bundle.manifest import Precision
 from tests.tiny import tiny_bundle, tiny_checkpoint
 
