@@ -12,6 +12,7 @@ from models.cho import Cho
 from models.configs.registry import AnyConfig
 from models.convs2s import ConvS2S
 from models.llama import Llama
+from models.lstmn import Lstmn
 from models.luong import Luong
 from models.sutskever import Sutskever
 from models.transformer import Transformer
@@ -22,6 +23,7 @@ MODULES: dict[str, Callable[[Any], nn.Module]] = {
     "cho": Cho,
     "convs2s": ConvS2S,
     "llama": Llama,
+    "lstmn": Lstmn,
     "luong": Luong,
     "sutskever": Sutskever,
     "transformer": Transformer,

@@ -11,6 +11,7 @@ from models.configs.base import ArchitectureConfig, LanguageModelConfig, Transla
 from models.configs.cho import ChoConfig
 from models.configs.convs2s import ConvS2SConfig
 from models.configs.llama import LlamaConfig
+from models.configs.lstmn import LstmnConfig
 from models.configs.luong import LuongConfig
 from models.configs.sutskever import SutskeverConfig
 from models.configs.transformer import TransformerConfig
@@ -21,6 +22,7 @@ CONFIGS: dict[str, type[ArchitectureConfig]] = {
     "cho": ChoConfig,
     "convs2s": ConvS2SConfig,
     "llama": LlamaConfig,
+    "lstmn": LstmnConfig,
     "luong": LuongConfig,
     "sutskever": SutskeverConfig,
     "transformer": TransformerConfig,
