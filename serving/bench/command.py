@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MIN_REQUESTS = 32
 DEFAULT_BATCHES = (1, 8, 32)
-COMPARED = ("beam", "sampling", "mix", "cancel", "prefix")
+COMPARED = ("beam", "sampling", "graph", "mix", "cancel", "prefix")
 OF_ONE_SIZE = ("cancel", "prefix")
 COMPARED_BEAMS = 4
 COMPARED_TEMPERATURE = 0.8
@@ -93,6 +93,7 @@ def bench(
     \b
       beam      cost of a sentence by beam search over greedy (batch 8)
       sampling  tokens/s of sampling over greedy (batch 32)
+      graph     tokens/s of decoding, the engine over its step graph alone (batch 32)
       mix       speed of all three in one batch over each alone (24 rows)
       cancel    steps until the rows of a cancelled request serve another
       prefix    time to first token of a long prompt seen before over an unseen one

@@ -8,17 +8,19 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import click
 
+from serving.bench.bare_graph import RecordedGraph
 from serving.bench.closed_loop import run_closed_loop
-from serving.bench.steady import Share, seconds_of_steps
+from serving.bench.steady import STEPS, Share, end, seconds_of_steps
 from serving.bench.workload import Workload
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
+from serving.engine.session import open_graphs
 from serving.parameters import BeamParams, SamplingParams
 from serving.request import FailedEvent, GenerationRequest, TokenEvent
 
@@ -86,13 +88,33 @@ def compare_sampling(workload: Workload, plan: Plan) -> Comparison:
     engine = workload.engine(batch)
 
     def repeat() -> Raw:
-        greedy = seconds_of_steps(engine, [Share(workload.requests("greedy"), batch)])
+        greedy = seconds_of_steps(engine, [Share(workload.requests("greedy"), batch)]).all
         sampled = workload.requests("sampled", sampling=plan.sampling)
-        drawn = seconds_of_steps(engine, [Share(sampled, batch)])
+        drawn = seconds_of_steps(engine, [Share(sampled, batch)]).all
         return {"greedy_seconds": greedy, "sampling_seconds": drawn, "value": greedy / drawn}
 
     filters = ", ".join(f"{name} {value:g}" for name, value in plan.sampling.filters.items())
     says = f"tokens/s, sampling ({filters or 'no filter'}) over greedy, batch {batch}"
+    return _compared(says, batch, repeat, plan)
+
+
+def compare_graph(workload: Workload, plan: Plan) -> Comparison:
+    """What the engine needs for steps of full batches, without what it reads (sources, prompts),
+    and so many runs of the step graph alone over the rows as the engine has left them.
+    """
+    batch = plan.batch or 32
+    config = workload.config(batch)
+    graphs = open_graphs(workload.bundle, config)
+    recorded = RecordedGraph(graphs.step, batch)
+    engine = Engine(workload.bundle, config, replace(graphs, step=recorded))
+
+    def repeat() -> Raw:
+        seconds = seconds_of_steps(engine, [Share(workload.requests(), batch)])
+        alone, decoding = recorded.seconds_of(STEPS), seconds.all - seconds.reading
+        raw = {"graph_seconds": alone, "decoding_seconds": decoding}
+        return {**raw, "reading_seconds": seconds.reading, "value": alone / decoding}
+
+    says = f"tokens/s of decoding, the engine over its step graph alone, batch {batch}"
     return _compared(says, batch, repeat, plan)
 
 
@@ -116,8 +138,8 @@ def compare_mix(workload: Workload, plan: Plan) -> Comparison:
         return Share(workload.requests(name, **changes), num_rows // rows_each)
 
     def repeat() -> Raw:
-        alone = {name: seconds_of_steps(engine, [share(name, 3 * third)]) for name in kinds}
-        mixed = seconds_of_steps(engine, [share(name, third) for name in kinds])
+        alone = {name: seconds_of_steps(engine, [share(name, 3 * third)]).all for name in kinds}
+        mixed = seconds_of_steps(engine, [share(name, third) for name in kinds]).all
         raw = {f"{name}_seconds": seconds for name, seconds in alone.items()}
         weighted = sum(alone.values()) / len(alone)
         return {**raw, "mixed_seconds": mixed, "value": weighted / mixed}
@@ -159,8 +181,7 @@ def _steps_until_served(
     steps = 1
     while not _has_token(engine, waiting):
         steps += 1
-    engine.cancel_all()
-    engine.step()  # tells of the cancellations
+    end(engine)
     return steps
 
 
@@ -217,6 +238,7 @@ def _compared(says: str, batch: int, repeat: Callable[[], Raw], plan: Plan) -> C
 COMPARISONS: dict[str, Callable[[Workload, Plan], Comparison]] = {
     "beam": compare_beam,
     "sampling": compare_sampling,
+    "graph": compare_graph,
     "mix": compare_mix,
     "cancel": compare_cancel,
     "prefix": compare_prefix,

@@ -19,22 +19,37 @@ class Share:
     num_in_flight: int
 
 
-def seconds_of_steps(engine: Engine, shares: Sequence[Share]) -> float:
+@dataclass(frozen=True)
+class Seconds:
+    """Of STEPS steps. reading: those that went into encoding sources and prefilling prompts."""
+
+    all: float
+    reading: float
+
+
+def seconds_of_steps(engine: Engine, shares: Sequence[Share]) -> Seconds:
     """Time of STEPS steps, in each of which every request in flight gets a token."""
     load = SteadyLoad(engine, shares)
     load.run(WARM_UP_STEPS)
+    load.reading_seconds = 0.0
     started = time.perf_counter()
     load.run(STEPS)
     seconds = time.perf_counter() - started
+    end(engine)
+    return Seconds(seconds, load.reading_seconds)
+
+
+def end(engine: Engine) -> None:
+    """Empty it for another load."""
     engine.cancel_all()
     engine.step()  # tells of the cancellations
-    return seconds
 
 
 class SteadyLoad:
     def __init__(self, engine: Engine, shares: Sequence[Share]) -> None:
         self._engine = engine
         self._successors: dict[str, Iterator[GenerationRequest]] = {}
+        self.reading_seconds = 0.0
         for share in shares:
             for _ in range(share.num_in_flight):
                 self._submit_next(share.requests)
@@ -46,6 +61,8 @@ class SteadyLoad:
                     raise event.error
                 if is_final(event):
                     self._submit_next(self._successors.pop(event.request_id))
+            phases = self._engine.report.phase_seconds
+            self.reading_seconds += phases.get("encode", 0.0) + phases.get("prefill", 0.0)
 
     def _submit_next(self, requests: Iterator[GenerationRequest]) -> None:
         request = next(requests)

@@ -42,15 +42,17 @@ class Workload:
     wanted: Sequence[GenerationRequest]
 
     def engine(self, slots: int, prefix_cache_bytes: int = 0) -> Engine:
+        return Engine(self.bundle, self.config(slots, prefix_cache_bytes))
+
+    def config(self, slots: int, prefix_cache_bytes: int = 0) -> EngineConfig:
         """Caches are off: the bench repeats its texts, users do not."""
-        config = EngineConfig(
+        return EngineConfig(
             slots,
             self.threads,
             self.device,
             prefix_cache_bytes=prefix_cache_bytes,
             encoder_cache_bytes=0,
         )
-        return Engine(self.bundle, config)
 
     def requests(self, name: str = "", **changes: Any) -> Iterator[GenerationRequest]:
         """The requests again and again, changed so; `name` keeps their ids apart from others'."""

@@ -59,6 +59,7 @@ def test_measures_any_search(search: list[str], tmp_path: Path) -> None:
 COMPARED_NUMBERS = {
     "beam": ("beam_seconds", "greedy_seconds"),
     "sampling": ("greedy_seconds", "sampling_seconds"),
+    "graph": ("graph_seconds", "decoding_seconds"),
     "prefix": ("hit_seconds", "miss_seconds"),
 }
 
