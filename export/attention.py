@@ -16,13 +16,16 @@ LOWEST = -1e30  # score of positions beyond a row's end
 
 @dataclass(frozen=True)
 class Heads:
-    """Sizes of one attention layer. With ``rotary`` (cos, sin), RoPE is applied in the operator."""
+    """Sizes of one attention layer, and what the operator does beside: RoPE, given ``rotary`` (cos,
+    sin), and a sliding ``window`` of positions, each one's own included.
+    """
 
     num_heads: int
     num_kv_heads: int
     head_dim: int
     dtype: str
     rotary: tuple[Value, Value] | None = None
+    window: int | None = None
 
     @property
     def query_dim(self) -> int:
@@ -31,6 +34,11 @@ class Heads:
     @property
     def kv_dim(self) -> int:
         return self.num_kv_heads * self.head_dim
+
+    @property
+    def group(self) -> int:
+        """How many heads share keys and values."""
+        return self.num_heads // self.num_kv_heads
 
     @property
     def attributes(self) -> dict[str, int]:
@@ -51,11 +59,13 @@ def self_attention(
     total_lengths: Value,
     capacity: int,
     heads: Heads,
+    bias: Value | None = None,
 ) -> tuple[Value, Value, Value]:
     """qkv [batch, tokens, queries + keys + values] -> mixed values, next keys and values.
 
     Any number of rows with one token each, or one row with several tokens. The longest total
-    length may be any bound on it; a constant needs no copy from the GPU.
+    length may be any bound on it; a constant needs no copy from the GPU. ``bias`` [batch or 1,
+    heads, tokens, capacity] is added to the scores.
     """
     mixed, keys, values = graph.ms.GroupQueryAttention(
         qkv,
@@ -64,9 +74,12 @@ def self_attention(
         *past,
         graph.op.Sub(total_lengths, graph.constant(1, "int32")),
         graph.constant([capacity], "int32"),
-        *(heads.rotary or ()),
+        *(heads.rotary or (None, None)),
+        None,
+        bias,
         **heads.attributes,
         do_rotary=int(heads.rotary is not None),
+        local_window_size=heads.window or -1,
         _outputs=3,
     )
     return mixed, keys, values
@@ -82,7 +95,8 @@ def cross_attention(
     if heads.dtype == "float16":
         return _masked_attention(graph, query, memory, source_lengths, heads)
     op = graph.op
-    nothing = op.Slice(query, graph.ints(0), graph.ints(0), graph.ints(1))
+    ends, axes = graph.ints(0, heads.kv_dim), graph.ints(1, 2)
+    nothing = op.Slice(query, graph.ints(0, 0), ends, axes)  # [batch, 0, kv_dim]
     last_positions = op.Sub(source_lengths, graph.constant(1, "int32"))
     span = op.Cast(op.Shape(memory[0], start=2, end=3), to=6)
     return graph.ms.GroupQueryAttention(
@@ -91,7 +105,7 @@ def cross_attention(
 
 
 def attention_scores(graph: GraphWriter, query: Value, keys: Value, heads: Heads) -> Value:
-    """What a query [batch, 1, query_dim] and keys [batch, heads, source, head_dim] score: f32
+    """What a query [batch, 1, query_dim] and keys [batch, kv_heads, source, head_dim] score: f32
     [batch, heads, source], before the softmax.
 
     Summed position by position, as a matrix product's order may depend on how many there are.
@@ -101,7 +115,12 @@ def attention_scores(graph: GraphWriter, query: Value, keys: Value, heads: Heads
     if heads.dtype != "float32":
         queries, keys = op.Cast(queries, to=1), op.Cast(keys, to=1)
     queries = op.Mul(queries, graph.constant(1 / math.sqrt(heads.head_dim), "float32"))
-    return op.ReduceSum(op.Mul(queries, keys), graph.ints(-1), keepdims=0)
+    if heads.group == 1:
+        return op.ReduceSum(op.Mul(queries, keys), graph.ints(-1), keepdims=0)
+    grouped = graph.ints(0, heads.num_kv_heads, heads.group, 1, heads.head_dim)
+    products = op.Mul(op.Reshape(queries, grouped), op.Unsqueeze(keys, graph.ints(2)))
+    scores = op.ReduceSum(products, graph.ints(-1), keepdims=0)
+    return op.Reshape(scores, graph.ints(0, heads.num_heads, -1))
 
 
 def ragged_softmax(graph: GraphWriter, scores: Value, within: Value) -> Value:
@@ -117,17 +136,22 @@ def ragged_softmax(graph: GraphWriter, scores: Value, within: Value) -> Value:
     return op.Div(likelihood, op.ReduceMax(running, last, keepdims=1))
 
 
-def encoder_attention(graph: GraphWriter, qkv: Value, lengths: Value, heads: Heads) -> Value:
-    """Every position attends to all real positions of its row."""
+def encoder_attention(
+    graph: GraphWriter, qkv: Value, lengths: Value, heads: Heads, bias: Value | None = None
+) -> Value:
+    """Every position attends to all real positions of its row, with a ``bias`` [1, heads, source,
+    source] of the scores if any.
+    """
     op = graph.op
     if heads.dtype == "float16":
         query, *key_value = graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])
         key, value = (split_heads(graph, each, heads) for each in key_value)
-        return _masked_attention(graph, query, (key, value), lengths, heads)
+        return _masked_attention(graph, query, (key, value), lengths, heads, bias)
     total = op.Cast(op.Shape(qkv, start=1, end=2), to=6)
     last_positions = op.Sub(lengths, graph.constant(1, "int32"))
+    optional = (None, None, None, bias)
     return graph.ms.GroupQueryAttention(
-        qkv, None, None, None, None, last_positions, total, **heads.attributes, causal=0
+        qkv, None, None, None, None, last_positions, total, *optional, **heads.attributes, causal=0
     )
 
 
@@ -153,18 +177,34 @@ def count(graph: GraphWriter, like: Value) -> Value:
 
 
 def _masked_attention(
-    graph: GraphWriter, query: Value, key_value: KeyValue, lengths: Value, heads: Heads
+    graph: GraphWriter,
+    query: Value,
+    key_value: KeyValue,
+    lengths: Value,
+    heads: Heads,
+    bias: Value | None = None,
 ) -> Value:
     """Plain attention in standard operators, for CUDA: there GroupQueryAttention writes present
     keys and values even where nobody wants them. Softmax is taken in fp32.
     """
     op = graph.op
-    keys, values = key_value
+    keys, values = (_repeat(graph, each, heads) for each in key_value)
     scale = graph.constant(1 / math.sqrt(heads.head_dim), heads.dtype)
     queries = split_heads(graph, op.Mul(query, scale), heads)
     scores = op.Cast(op.MatMul(queries, op.Transpose(keys, perm=[0, 1, 3, 2])), to=1)
+    if bias is not None:
+        scores = op.Add(scores, op.Cast(bias, to=1))
     any_head = op.ReduceMax(scores, graph.ints(1, 2), keepdims=0)  # [batch, source], for its shape
     mask = op.Unsqueeze(is_real(graph, any_head, lengths), graph.ints(1, 2))
     scores = op.Where(mask, scores, graph.constant(LOWEST, "float32"))
     mixed = op.MatMul(op.Cast(op.Softmax(scores, axis=-1), to=10), values)
     return op.Reshape(op.Transpose(mixed, perm=[0, 2, 1, 3]), graph.ints(0, 0, heads.query_dim))
+
+
+def _repeat(graph: GraphWriter, x: Value, heads: Heads) -> Value:
+    """Give every head its keys or values: [batch, kv_heads, ...] -> [batch, heads, ...]."""
+    if heads.group == 1:
+        return x
+    return graph.op.Gather(
+        x, graph.ints(*(h // heads.group for h in range(heads.num_heads))), axis=1
+    )

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from export import bahdanau, llama, transformer
+from export import bahdanau, llama, transformer, transformer_ssru
 from export.model import ExportedModel
 from export.parity import Parity
 from export.weights import Weights
@@ -17,6 +18,7 @@ BUILDERS: dict[str, Callable[[Any, Weights, Precision], ExportedModel]] = {
     "bahdanau": bahdanau.build,
     "llama": llama.build,
     "transformer": transformer.build,
+    "transformer-ssru": transformer_ssru.build,
 }
 
 Verify = Callable[[Checkpoint, Bundle], Parity]

@@ -22,6 +22,8 @@ TRANSLATION = {"max_source_tokens": 96, "max_target_tokens": 48}
 CONFIGS: dict[str, dict[str, Any]] = {
     "transformer": TRANSLATION
     | {"d_model": 32, "num_heads": 4, "ffn_dim": 64, "encoder_layers": 2, "decoder_layers": 2},
+    "transformer-ssru": TRANSLATION
+    | {"d_model": 32, "num_heads": 4, "ffn_dim": 64, "encoder_layers": 2, "decoder_layers": 2},
     "bahdanau": TRANSLATION
     | {"embedding_dim": 24, "hidden_dim": 32, "attention_dim": 40, "readout_dim": 24},
     "llama": {"d_model": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "ffn_dim": 48}

@@ -16,7 +16,7 @@ from tests.export.parity import Examples, examples_of
 from tests.tiny import tiny_bundle, tiny_checkpoint
 
 SPAN = 48  # beyond the longest source
-FAMILIES = ("bahdanau", "transformer")
+FAMILIES = ("bahdanau", "transformer", "transformer-ssru")
 
 
 def attention_of(bundle: Path, examples: Examples) -> np.ndarray:
@@ -34,6 +34,9 @@ def attention_of(bundle: Path, examples: Examples) -> np.ndarray:
     [
         ("transformer", {}),
         ("transformer", {"norm": "post", "decoder_layers": 3, "num_heads": 2}),
+        ("transformer", {"num_kv_heads": 2, "positions": "relative"}),
+        ("transformer", {"num_kv_heads": 1}),
+        ("transformer-ssru", {}),
         ("bahdanau", {}),
         ("bahdanau", {"hidden_dim": 17, "attention_dim": 9}),
     ],
@@ -119,8 +122,7 @@ def torch_attention(checkpoint: Path, examples: Examples) -> list[np.ndarray]:
     from models.registry import load_module
 
     module = load_module(load_checkpoint(checkpoint)).double().eval()
-    watch = {"transformer": watch_heads, "bahdanau": watch_weights}[module.config.architecture]
-    attention = watch(module)
+    attention = WATCH[module.config.architecture](module)
     found = []
     for source, target in zip(examples.sources, examples.targets, strict=True):
         ids = torch.tensor([target])
@@ -138,7 +140,8 @@ def watch_heads(module: Any) -> Any:
         linear.register_forward_hook(lambda linear, _, output: seen.update({linear: output[0]}))
 
     def heads_of(layer: Any, linear: Any) -> np.ndarray:
-        return seen[linear].unflatten(-1, (layer.num_heads, -1)).transpose(0, 1).numpy()
+        heads = seen[linear].unflatten(-1, (-1, layer.head_dim)).transpose(0, 1).numpy()
+        return heads.repeat(layer.num_heads // len(heads), axis=0)
 
     def attention() -> np.ndarray:
         by_layer = []
@@ -162,3 +165,10 @@ def watch_weights(module: Any) -> Any:
         return weights
 
     return attention
+
+
+WATCH = {
+    "bahdanau": watch_weights,
+    "transformer": watch_heads,
+    "transformer-ssru": watch_heads,
+}

@@ -1,6 +1,7 @@
 """A row's bits do not depend on batch size, padding, neighbours or what lies beyond its source."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,22 +13,23 @@ from serving.bundle.opening import Bundle, open_bundle
 from tests.export.parity import Examples, examples_of
 from tests.tiny import tiny_bundle
 
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("transformer", {"positions": "relative", "num_kv_heads": 2}),
+    ("transformer", {"positions": "learned", "num_kv_heads": 1, "norm": "post"}),
+]
 LENGTHS = (17, 1, 40, 6, 16, 15, 31, 60, 3)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("bundles")
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
-@pytest.mark.parametrize("architecture", sorted(BUILDERS))
+@pytest.mark.parametrize(
+    ("architecture", "changes"), [*((name, {}) for name in sorted(BUILDERS)), *VARIANTS]
+)
 def test_rows_are_the_same_alone_and_in_company(
-    folder: Path, architecture: str, precision: Precision, threads: int
+    tmp_path: Path, architecture: str, changes: dict[str, Any], precision: Precision, threads: int
 ) -> None:
     # Sizes that are no multiples of the vector width, and enough work for two threads.
-    bundle = open_bundle(tiny_bundle(architecture, folder, precision))
+    bundle = open_bundle(tiny_bundle(architecture, tmp_path, precision, **changes))
     examples = examples_of(architecture, LENGTHS)
     alone = [run(bundle, examples, [row], 0, threads) for row in range(len(LENGTHS))]
     everyone = list(range(len(LENGTHS)))
