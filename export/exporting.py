@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from export import bahdanau, llama, transformer
 from export import bahdanau, llama, transformer, transformer_ssru
 from export.model import ExportedModel
 from export.parity import Parity
