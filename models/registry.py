@@ -11,9 +11,13 @@ from models.checkpoint import Checkpoint
 from models.cho import Cho
 from models.configs.registry import AnyConfig
 from models.convs2s import ConvS2S
+from models.key_value_lm import KeyValueLM
 from models.llama import Llama
 from models.lstmn import Lstmn
 from models.luong import Luong
+from models.ngram_lm import NgramLM
+from models.rctm import Rctm
+from models.recurrent_lm import RecurrentLM
 from models.sutskever import Sutskever
 from models.transformer import Transformer
 from models.transformer_ssru import TransformerSSRU
@@ -22,9 +26,13 @@ MODULES: dict[str, Callable[[Any], nn.Module]] = {
     "bahdanau": Bahdanau,
     "cho": Cho,
     "convs2s": ConvS2S,
+    "key-value-lm": KeyValueLM,
     "llama": Llama,
     "lstmn": Lstmn,
     "luong": Luong,
+    "ngram-lm": NgramLM,
+    "rctm": Rctm,
+    "recurrent-lm": RecurrentLM,
     "sutskever": Sutskever,
     "transformer": Transformer,
     "transformer-ssru": TransformerSSRU,

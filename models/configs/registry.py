@@ -10,9 +10,13 @@ from models.configs.bahdanau import BahdanauConfig
 from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
 from models.configs.cho import ChoConfig
 from models.configs.convs2s import ConvS2SConfig
+from models.configs.key_value_lm import KeyValueLMConfig
 from models.configs.llama import LlamaConfig
 from models.configs.lstmn import LstmnConfig
 from models.configs.luong import LuongConfig
+from models.configs.ngram_lm import NgramLMConfig
+from models.configs.rctm import RctmConfig
+from models.configs.recurrent_lm import RecurrentLMConfig
 from models.configs.sutskever import SutskeverConfig
 from models.configs.transformer import TransformerConfig
 from models.configs.transformer_ssru import TransformerSSRUConfig
@@ -21,9 +25,13 @@ CONFIGS: dict[str, type[ArchitectureConfig]] = {
     "bahdanau": BahdanauConfig,
     "cho": ChoConfig,
     "convs2s": ConvS2SConfig,
+    "key-value-lm": KeyValueLMConfig,
     "llama": LlamaConfig,
     "lstmn": LstmnConfig,
     "luong": LuongConfig,
+    "ngram-lm": NgramLMConfig,
+    "rctm": RctmConfig,
+    "recurrent-lm": RecurrentLMConfig,
     "sutskever": SutskeverConfig,
     "transformer": TransformerConfig,
     "transformer-ssru": TransformerSSRUConfig,

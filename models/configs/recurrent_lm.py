@@ -1,0 +1,24 @@
+"""Options of the recurrent language model, and what all recurrent language models share."""
+
+from typing import Literal
+
+from models.configs.base import LanguageModelConfig, Size
+from models.configs.recurrent import Cell
+
+
+class RecurrentLanguageModelConfig(LanguageModelConfig):
+    """Layers of cells over embedded tokens; what they yield is read out at the embedding's size."""
+
+    cell: Cell = "gru"
+    embedding_dim: Size = 256
+    hidden_dim: Size = 512
+    num_layers: Size = 1
+    tied_embeddings: bool = True
+
+
+class RecurrentLMConfig(RecurrentLanguageModelConfig):
+    """A recurrent language model, with additive attention over all of its past or without."""
+
+    architecture: Literal["recurrent-lm"] = "recurrent-lm"
+    attention: Literal["none", "additive"] = "none"
+    attention_dim: Size = 64
