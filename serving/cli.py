@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from serving.commands.align import align
 from serving.commands.common import fail
 from serving.commands.generate import generate
 from serving.commands.score import score
@@ -19,7 +20,7 @@ from serving.errors import AttendantError, ProblemsError
 _EXTRAS = {
     "torch": "train",
     "sacrebleu": "train",
-    "matplotlib": "train",
+    "matplotlib": "plots",
     "onnxruntime": "cpu] or attendant[gpu",
 }
 
@@ -66,7 +67,7 @@ def main() -> None:
     """
 
 
-for command in (serve, translate, generate, score):
+for command in (serve, translate, generate, score, align):
     main.add_command(command)
 
 

@@ -245,5 +245,5 @@ def test_a_reader_that_leaves_ends_it_quietly(translator: str) -> None:
 def test_commands_of_other_packages_are_found() -> None:
     result = CliRunner().invoke(main, ["--help"])
 
-    for command in ("serve", "translate", "generate", "score"):
+    for command in ("serve", "translate", "generate", "score", "align"):
         assert command in result.stdout
