@@ -1,6 +1,7 @@
 """ConvS2S computes the paper's equations: plain float64 loops over words, the same weights."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +13,15 @@ from models.configs.registry import ModelConfigError, parse_config
 from models.convs2s import ConvS2S
 
 Array = np.ndarray
-SIZES = {"vocab_size": 30, "embedding_dim": 5, "hidden_dim": 4, "max_source_tokens": 16}
+SIZES: dict[str, Any] = {
+    "vocab_size": 30,
+    "embedding_dim": 5,
+    "hidden_dim": 4,
+    "max_source_tokens": 16,
+}
 
 
-def fresh(**changes) -> ConvS2S:
+def fresh(**changes: Any) -> ConvS2S:
     torch.manual_seed(0)
     return ConvS2S(ConvS2SConfig(**SIZES | changes)).double().eval()
 
