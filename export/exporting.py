@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from export import bahdanau, llama, transformer, transformer_ssru
+from export import bahdanau, convs2s, gpt2, llama, transformer, transformer_ssru
 from export.model import ExportedModel
 from export.parity import Parity
 from export.weights import Weights
@@ -15,6 +15,7 @@ from serving.bundle.opening import Bundle
 
 BUILDERS: dict[str, Callable[[Any, Weights, Precision], ExportedModel]] = {
     "bahdanau": bahdanau.build,
+    "gpt2": gpt2.build,
     "llama": llama.build,
     "transformer": transformer.build,
     "transformer-ssru": transformer_ssru.build,

@@ -11,6 +11,7 @@ from models.checkpoint import Checkpoint
 from models.cho import Cho
 from models.configs.registry import AnyConfig
 from models.convs2s import ConvS2S
+from models.gpt2 import GPT2
 from models.key_value_lm import KeyValueLM
 from models.llama import Llama
 from models.lstmn import Lstmn
@@ -26,6 +27,7 @@ MODULES: dict[str, Callable[[Any], nn.Module]] = {
     "bahdanau": Bahdanau,
     "cho": Cho,
     "convs2s": ConvS2S,
+    "gpt2": GPT2,
     "key-value-lm": KeyValueLM,
     "llama": Llama,
     "lstmn": Lstmn,

@@ -4,36 +4,22 @@ Embeddings are scaled by sqrt(d_model) (3.4) and, when tied, shared by source, t
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.functional import gelu, linear, relu
+from torch.nn.functional import linear
 
 from models.batch import Batch, length_mask
 from models.configs.transformer import TransformerSizes
 from models.layers.attention import Attention, KeyValue, append, causal_mask
+from models.layers.feed_forward import FeedForward
 from models.layers.positions import (
     LearnedPositions,
     Positions,
     RelativePositions,
     SinusoidalPositions,
 )
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": relu, "gelu": gelu}
-
-
-class FeedForward(nn.Module):
-    """down(activation(up(x))) (3.3)."""
-
-    def __init__(self, config: TransformerSizes) -> None:
-        super().__init__()
-        self.up = nn.Linear(config.d_model, config.ffn_dim)
-        self.down = nn.Linear(config.ffn_dim, config.d_model)
-        self.activation = ACTIVATIONS[config.activation]
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(self.activation(self.up(x)))
 
 
 class Layer(nn.Module):
@@ -43,7 +29,7 @@ class Layer(nn.Module):
         super().__init__()
         self.is_pre_norm = config.norm == "pre"
         self.dropout = nn.Dropout(config.dropout)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = FeedForward(config.d_model, config.ffn_dim, config.activation)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
 
     def enter(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:

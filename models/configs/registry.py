@@ -10,6 +10,7 @@ from models.configs.bahdanau import BahdanauConfig
 from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
 from models.configs.cho import ChoConfig
 from models.configs.convs2s import ConvS2SConfig
+from models.configs.gpt2 import GPT2Config
 from models.configs.key_value_lm import KeyValueLMConfig
 from models.configs.llama import LlamaConfig
 from models.configs.lstmn import LstmnConfig
@@ -25,6 +26,7 @@ CONFIGS: dict[str, type[ArchitectureConfig]] = {
     "bahdanau": BahdanauConfig,
     "cho": ChoConfig,
     "convs2s": ConvS2SConfig,
+    "gpt2": GPT2Config,
     "key-value-lm": KeyValueLMConfig,
     "llama": LlamaConfig,
     "lstmn": LstmnConfig,

@@ -16,6 +16,9 @@ from tests.tiny import tiny_bundle
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {"positions": "relative", "num_kv_heads": 2}),
     ("transformer", {"positions": "learned", "num_kv_heads": 1, "norm": "post"}),
+    ("transformer", {"activation": "gelu", "ffn_dim": 50}),
+    ("llama", {"window": 5}),
+    ("gpt2", {"window": 3, "ffn_dim": 50}),
 ]
 LENGTHS = (17, 1, 40, 6, 16, 15, 31, 60, 3)
 

@@ -1,0 +1,41 @@
+"""The GPT-2-shaped language model: learned positions, LayerNorm, GELU, biases."""
+
+from export.attention import Heads, count
+from export.decoder_only import DecoderOnlyStep
+from export.graph import GraphWriter, Value
+from export.layers import Layers
+from export.model import ExportedModel
+from export.weights import Weights
+from models.configs.gpt2 import GPT2Config
+from serving.bundle.manifest import Precision
+
+
+def build(config: GPT2Config, weights: Weights, precision: Precision) -> ExportedModel:
+    layers = Layers(GraphWriter("step"), weights, precision)
+    num_heads = config.num_heads
+    heads = Heads(num_heads, num_heads, config.head_dim, layers.dtype, window=config.window)
+    return _Step(config, layers, heads).build()
+
+
+class _Step(DecoderOnlyStep):
+    has_biases = True
+
+    def embed(self, ids: Value, past_lengths: Value) -> Value:
+        """Padding may go beyond the last position."""
+        op, graph, name = self.graph.op, self.graph, "positions.weight"
+        shape = (self.config.context_length, self.config.d_model)
+        table = self.layers.weights.take(name, *shape)
+        before = op.Unsqueeze(op.Sub(past_lengths, graph.constant(1, "int32")), graph.ints(1))
+        positions = op.Add(count(graph, ids), before)
+        clipped = op.Min(positions, graph.constant(self.config.context_length - 1, "int32"))
+        return op.Add(super().embed(ids, past_lengths), self.layers.lookup(clipped, name, table))
+
+    def feed_forward(self, x: Value, name: str) -> Value:
+        """down(gelu(up(x)))."""
+        config = self.config
+        y = self.linear(x, [f"{name}.up"], config.d_model, [config.ffn_dim])
+        y = self.graph.op.Gelu(y, approximate="tanh")
+        return self.linear(y, [f"{name}.down"], config.ffn_dim, [config.d_model])
+
+    def norm(self, x: Value, name: str) -> Value:
+        return self.layers.layer_norm(x, name, self.config.d_model)

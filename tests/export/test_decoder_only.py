@@ -1,0 +1,68 @@
+"""Decoder-only models' graphs compute what their torch modules compute, also for prompts."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from export.rows import Rows
+from serving.bundle.manifest import Precision
+from serving.bundle.opening import open_bundle
+from tests.export.parity import examples_of, largest_error, torch_log_probabilities
+from tests.tiny import tiny_bundle
+
+WINDOW = {"window": 5}
+FAMILIES: list[tuple[str, dict[str, Any]]] = [
+    ("llama", {}),
+    ("llama", WINDOW),
+    ("gpt2", {}),
+    ("gpt2", WINDOW),
+]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [
+        *FAMILIES,
+        ("llama", {"tied_embeddings": False, "num_kv_heads": 4}),
+        ("llama", {"num_kv_heads": 1, "rope_theta": 500.0, "norm_epsilon": 1e-3, "num_layers": 3}),
+        ("gpt2", {"tied_embeddings": False, "num_layers": 3, "num_heads": 2, "window": 1}),
+    ],
+)
+def test_log_probabilities_are_those_of_torch(
+    tmp_path: Path, architecture: str, changes: dict[str, Any]
+) -> None:
+    bundle = tiny_bundle(architecture, tmp_path, Precision.FP32, **changes)
+    assert largest_error(bundle, tmp_path / architecture, examples_of(architecture)) < 2e-5
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+@pytest.mark.parametrize("precision", [Precision.FP16, Precision.INT8])
+def test_a_window_in_low_precision_is_near_torch(
+    tmp_path: Path, architecture: str, precision: Precision
+) -> None:
+    bundle = tiny_bundle(architecture, tmp_path, precision, **WINDOW)
+    largest = {Precision.FP16: 0.03, Precision.INT8: 0.5}[precision]
+    assert largest_error(bundle, tmp_path / architecture, examples_of(architecture)) < largest
+
+
+@pytest.mark.parametrize(("architecture", "changes"), FAMILIES)
+def test_a_prompt_is_read_in_chunks(
+    tmp_path: Path, architecture: str, changes: dict[str, Any]
+) -> None:
+    bundle = open_bundle(tiny_bundle(architecture, tmp_path, Precision.FP32, **changes))
+    examples = examples_of(architecture, num_steps=20)
+    expected = torch_log_probabilities(tmp_path / architecture, examples)
+    for row, target in enumerate(examples.targets):
+        rows = Rows(bundle, [[]])
+        for chunk in (slice(0, 9), slice(9, 10), slice(10, 20)):
+            (found,) = rows.read([target[chunk]])
+            assert np.abs(found - expected[row, chunk.stop - 1]).max() < 2e-5
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_the_context_can_be_filled_to_its_end(tmp_path: Path, architecture: str) -> None:
+    bundle = tiny_bundle(architecture, tmp_path, Precision.FP32, context_length=16)
+    examples = examples_of(architecture, num_steps=16)
+    assert largest_error(bundle, tmp_path / architecture, examples) < 2e-5
