@@ -15,6 +15,7 @@ from serving.bundle.opening import Bundle
 
 BUILDERS: dict[str, Callable[[Any, Weights, Precision], ExportedModel]] = {
     "bahdanau": bahdanau.build,
+    "convs2s": convs2s.build,
     "gpt2": gpt2.build,
     "llama": llama.build,
     "transformer": transformer.build,

@@ -15,7 +15,7 @@ from models.convs2s import ConvS2S
 Array = np.ndarray
 SIZES: dict[str, Any] = {
     "vocab_size": 30,
-    "embedding_dim": 5,
+    "embedding_dim": 8,
     "hidden_dim": 4,
     "max_source_tokens": 16,
 }
@@ -146,9 +146,15 @@ def test_signals_keep_their_size_through_the_layers() -> None:
 def test_what_cannot_be_is_said_at_once() -> None:
     with pytest.raises(ModelConfigError) as caught:
         parse_config(
-            {"architecture": "convs2s", "vocab_size": 0, "encoder_kernel_size": 4, "cells": 2}
+            {
+                "architecture": "convs2s",
+                "vocab_size": 0,
+                "embedding_dim": 9,
+                "encoder_kernel_size": 4,
+            }
+            | {"attention": "local"}
         )
     text = "\n".join(caught.value.problems)
-    assert len(caught.value.problems) == 3
-    for words in ("vocab_size", "encoder_kernel_size 4 must be odd", "has no such option"):
+    assert len(caught.value.problems) == 4
+    for words in ("vocab_size", "must be odd", "embedding_dim 9", "luong"):
         assert words in text

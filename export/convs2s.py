@@ -1,0 +1,184 @@
+"""ConvS2S: encode gives the keys and values that all decoder layers share; step keeps of every
+layer the inputs that its next convolution will read, side by side.
+"""
+
+import math
+import sys
+
+from export.attention import Heads, KeyValue, is_real
+from export.graph import GraphWriter, Value
+from export.layers import Layers
+from export.model import ExportedModel
+from export.positions import AddedPositions
+from export.transformer import CrossAttention, ReportedCrossAttention
+from export.translation import source_inputs, translation_limits, translation_tokens
+from export.weights import Weights
+from models.configs.convs2s import ConvS2SConfig
+from serving.bundle.manifest import SOURCE, Precision, StateKind, StateSpec
+
+
+def build(config: ConvS2SConfig, weights: Weights, precision: Precision) -> ExportedModel:
+    def layers(name: str) -> Layers:
+        return Layers(GraphWriter(name), weights, precision)
+
+    encode = _Encode(config, layers("encode"))
+    step = _Step(config, layers("step"), CrossAttention)
+    step_attention = _Step(config, layers("step_attention"), ReportedCrossAttention)
+    encode.build()
+    step.build()
+    step_attention.build()
+    return ExportedModel(
+        graphs=(encode.graph, step.graph, step_attention.graph),
+        states=(step.keys, step.values, *step.windows),
+        tokens=translation_tokens(config),
+        limits=translation_limits(config),
+        alignment_heads=tuple(range(config.decoder_layers)),  # the mean, as in the authors' code
+    )
+
+
+class _Part:
+    """What both graphs share: the states, embeddings and convolutions.
+
+    Keys are larger by the square root of their size, as the operator divides by it and the paper
+    does not.
+    """
+
+    def __init__(self, config: ConvS2SConfig, layers: Layers) -> None:
+        self.config, self.layers, self.graph = config, layers, layers.graph
+        self.heads = Heads(1, 1, config.embedding_dim, layers.dtype)
+        memory_shape = (1, SOURCE, config.embedding_dim)
+        self.keys = StateSpec("keys", StateKind.CONSTANT, memory_shape, layers.dtype)
+        self.values = StateSpec("values", StateKind.CONSTANT, memory_shape, layers.dtype)
+
+    def embed(self, ids: Value, side: str) -> Value:
+        name = "embedding" if self.config.tied_embeddings else f"{side}_embedding"
+        return self.layers.embed(ids, name, self.config.vocab_size, self.config.embedding_dim)
+
+    def positions(self, stack: str, capacity: int) -> AddedPositions:
+        name = f"{stack}.positions"
+        table = self.layers.weights.take(name, capacity, self.config.embedding_dim)
+        return AddedPositions(self.layers, name, table)
+
+    def widen(self, x: Value, name: str) -> Value:
+        """[..., embedding_dim] -> [..., hidden_dim]."""
+        config = self.config
+        return self.layers.linear(x, [name], config.embedding_dim, [config.hidden_dim], bias=True)
+
+    def narrow(self, x: Value, name: str) -> Value:
+        """[..., hidden_dim] -> [..., embedding_dim]."""
+        config = self.config
+        return self.layers.linear(x, [name], config.hidden_dim, [config.embedding_dim], bias=True)
+
+    def convolve(self, windows: Value, name: str, kernel_size: int) -> Value:
+        """windows [..., kernel_size * hidden_dim], the inputs side by side, gated."""
+        dim, op = self.config.hidden_dim, self.graph.op
+        both = self.layers.linear(
+            windows, [f"{name}.linear"], kernel_size * dim, [2 * dim], bias=True
+        )
+        values, gates = self.graph.split(both, [dim, dim])
+        return op.Mul(values, op.Sigmoid(gates))
+
+    def add(self, x: Value, update: Value) -> Value:
+        """The sum of a residual block, which varies as much as each (3.4)."""
+        half = self.graph.constant(math.sqrt(0.5), self.layers.dtype)
+        return self.graph.op.Mul(self.graph.op.Add(x, update), half)
+
+
+class _Encode(_Part):
+    def build(self) -> None:
+        graph, op = self.graph, self.graph.op
+        ids, lengths = source_inputs(graph)
+        positions = self.positions("encoder", self.config.max_source_tokens)
+        embedded = positions.add_source(self.embed(ids, "source"), ids)
+        memory = self._encode(embedded, op.Unsqueeze(is_real(graph, ids, lengths), graph.ints(2)))
+        keys = op.Mul(memory, self._number(math.sqrt(self.config.embedding_dim)))
+        root = op.Cast(op.Sqrt(op.Cast(lengths, to=1)), to=self._onnx_type)  # m sqrt(1/m) (3.4)
+        values = op.Mul(op.Add(memory, embedded), op.Unsqueeze(root, graph.ints(1, 2)))
+        graph.state_output(self.keys, op.Unsqueeze(keys, graph.ints(1)))
+        graph.state_output(self.values, op.Unsqueeze(values, graph.ints(1)))
+
+    def _encode(self, embedded: Value, is_real: Value) -> Value:
+        """Beyond a row's end every block reads zeros, as it does before the beginning."""
+        kernel_size = self.config.encoder_kernel_size
+        x = self.widen(embedded, "encoder.input")
+        for layer in range(self.config.encoder_layers):
+            real = self.graph.op.Where(is_real, x, self._number(0))
+            windows = self._windows(real, kernel_size)
+            x = self.add(x, self.convolve(windows, f"encoder.blocks.{layer}", kernel_size))
+        return self.narrow(x, "encoder.output")
+
+    def _windows(self, x: Value, kernel_size: int) -> Value:
+        """x [batch, source, dim] and its neighbours: [batch, source, kernel_size * dim]."""
+        graph, op, margin = self.graph, self.graph.op, kernel_size // 2
+        if kernel_size == 1:
+            return x
+        padded = op.Pad(x, graph.ints(0, margin, 0, 0, margin, 0))
+        shifted = [
+            op.Slice(padded, graph.ints(first), graph.ints(last or sys.maxsize), graph.ints(1))
+            for first, last in enumerate(range(1 - kernel_size, 1))
+        ]
+        return op.Concat(*shifted, axis=-1)
+
+    def _number(self, value: float) -> Value:
+        return self.graph.constant(value, self.layers.dtype)
+
+    @property
+    def _onnx_type(self) -> int:
+        return 1 if self.layers.dtype == "float32" else 10
+
+
+class _Step(_Part):
+    def __init__(
+        self, config: ConvS2SConfig, layers: Layers, cross_attention: type[CrossAttention]
+    ) -> None:
+        super().__init__(config, layers)
+        self._cross_attention = cross_attention
+        shape = (1, (config.decoder_kernel_size - 1) * config.hidden_dim)
+        num_windows = config.decoder_layers if config.decoder_kernel_size > 1 else 0
+        self.windows = [
+            StateSpec(f"window.{layer}", StateKind.REPLACE, shape, layers.dtype)
+            for layer in range(num_windows)
+        ]
+
+    def build(self) -> None:
+        graph, config = self.graph, self.config
+        ids = graph.input("ids", "int64", (1,))
+        past_lengths = graph.input("past_lengths", "int32", ())
+        source_lengths = graph.input("source_lengths", "int32", ())
+        memory = graph.state_input(self.keys), graph.state_input(self.values)
+        self._attention = self._cross_attention(graph, self.heads, source_lengths)
+        positions = self.positions("decoder", config.max_target_tokens)
+        embedded = positions.add_target(self.embed(ids, "target"), past_lengths)
+        x = self.widen(embedded, "decoder.input")
+        for layer in range(config.decoder_layers):
+            x = self._layer(x, layer, embedded, memory)
+        readout = graph.op.Squeeze(self.narrow(x, "decoder.output"), graph.ints(1))
+        self.layers.choose(self._logits(readout), config.vocab_size)
+        self._attention.finish()
+
+    def _layer(self, x: Value, layer: int, embedded: Value, memory: KeyValue) -> Value:
+        """x [batch, 1, hidden_dim] -> the next layer's."""
+        name = f"decoder.blocks.{layer}"
+        inputs = self._remember(x, layer)
+        x = self.add(
+            x, self.convolve(inputs, f"{name}.convolution", self.config.decoder_kernel_size)
+        )
+        query = self.graph.op.Add(self.narrow(x, f"{name}.attention.query"), embedded)
+        mixed = self._attention.attend(query, memory)
+        return self.add(x, self.widen(mixed, f"{name}.attention.output"))
+
+    def _remember(self, x: Value, layer: int) -> Value:
+        """The last inputs and this one, all but the first of which are the next step's last."""
+        if not self.windows:
+            return x
+        graph, op, window = self.graph, self.graph.op, self.windows[layer]
+        inputs = op.Concat(graph.state_input(window), x, axis=-1)
+        following = graph.ints(self.config.hidden_dim), graph.ints(sys.maxsize), graph.ints(2)
+        graph.next_state(window, op.Slice(inputs, *following))
+        return inputs
+
+    def _logits(self, readout: Value) -> Value:
+        config, take = self.config, self.layers.weights.take
+        name = "embedding" if config.tied_embeddings else "output"
+        weight = take(f"{name}.weight", config.vocab_size, config.embedding_dim)
+        return self.layers.project(readout, name, weight, take("output_bias", config.vocab_size))
