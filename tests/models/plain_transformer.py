@@ -1,0 +1,199 @@
+"""The Transformers' equations for one example, in float64 and plain loops over heads and positions.
+
+The independent computation that the torch modules are compared with: nothing is imported from them.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+Scored = Callable[[int, int, int], float]  # (head, query, key) -> added to the score
+
+
+class Plain:
+    """Reads weights by state-dict name."""
+
+    def __init__(self, config: Any, weights: dict[str, Array]) -> None:
+        self.config, self.weights = config, weights
+
+    def linear(self, x: Array, name: str) -> Array:
+        y = x @ self.weights[f"{name}.weight"].T
+        return y + self.weights[f"{name}.bias"] if f"{name}.bias" in self.weights else y
+
+    def layer_norm(self, x: Array, name: str) -> Array:
+        centred = x - x.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+        return scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+
+    def rms_norm(self, x: Array, name: str) -> Array:
+        scale = np.sqrt((x**2).mean(-1, keepdims=True) + self.config.norm_epsilon)
+        return x / scale * self.weights[f"{name}.weight"]
+
+    def attend(
+        self,
+        x: Array,
+        memory: Array,
+        name: str,
+        num_kv_heads: int,
+        added: Scored,
+        place: Callable[[Array, int], Array] = lambda x, position: x,
+    ) -> Array:
+        """x [queries, d_model] attends to memory [keys, d_model]; -inf is added to forbid."""
+        num_heads, dim = self.config.num_heads, self.config.head_dim
+        queries, keys, values = (
+            self.linear(source, f"{name}.{part}").reshape(len(source), -1, dim)
+            for source, part in ((x, "query"), (memory, "key"), (memory, "value"))
+        )
+        mixed = np.zeros((len(x), num_heads, dim))
+        for head in range(num_heads):
+            shared = head * num_kv_heads // num_heads
+            for q in range(len(x)):
+                query = place(queries[q, head], q)
+                scores = [
+                    place(keys[k, shared], k) @ query / math.sqrt(dim) + added(head, q, k)
+                    for k in range(len(memory))
+                ]
+                likelihood = np.exp(np.array(scores) - max(scores))
+                mixed[q, head] = likelihood / likelihood.sum() @ values[:, shared]
+        return self.linear(mixed.reshape(len(x), -1), f"{name}.output")
+
+
+class PlainTranslator(Plain):
+    """The encoder-decoders."""
+
+    def hidden(self, source: list[int], target: list[int]) -> Array:
+        """Hidden states of all target positions: [target, d_model]."""
+        memory = self._embed(source, "source", "encoder")
+        for i in range(self.config.encoder_layers):
+            name = f"encoder.layers.{i}"
+            memory = self._add(memory, f"{name}.self_attention", self._read_source)
+            memory = self._add(memory, f"{name}.feed_forward", self._feed_forward)
+        memory = self._last_norm(memory, "encoder")
+        x = self._embed(target, "target", "decoder")
+        for i in range(self.config.decoder_layers):
+            name = f"decoder.layers.{i}"
+            if self.config.architecture == "transformer":
+                x = self._add(x, f"{name}.self_attention", self._read_target)
+            else:
+                x = self._add(x, f"{name}.recurrence", self._recur)
+            x = self._add(
+                x, f"{name}.cross_attention", lambda y, name: self._attend(y, memory, name)
+            )
+            x = self._add(x, f"{name}.feed_forward", self._feed_forward)
+        return self._last_norm(x, "decoder")
+
+    def _embed(self, ids: list[int], side: str, stack: str) -> Array:
+        name = "embedding" if self.config.tied_embeddings else f"{side}_embedding"
+        dim = self.config.d_model
+        x = self.weights[f"{name}.weight"][ids] * math.sqrt(dim)
+        if self.config.positions == "learned":
+            return x + self.weights[f"{stack}.positions.weight"][: len(ids)]
+        if self.config.positions == "sinusoidal":
+            for position in range(len(ids)):
+                for i in range(dim):
+                    angle = position / 10000 ** (i // 2 * 2 / dim)
+                    x[position, i] += math.cos(angle) if i % 2 else math.sin(angle)
+        return x
+
+    def _add(self, x: Array, name: str, update: Callable[[Array, str], Array]) -> Array:
+        if self.config.norm == "pre":
+            return x + update(self.layer_norm(x, f"{name}_norm"), name)
+        return self.layer_norm(x + update(x, name), f"{name}_norm")
+
+    def _last_norm(self, x: Array, stack: str) -> Array:
+        return self.layer_norm(x, f"{stack}.norm") if self.config.norm == "pre" else x
+
+    def _read_source(self, x: Array, name: str) -> Array:
+        return self._attend(x, x, name, lambda h, q, k: self._bias("encoder", h, k - q))
+
+    def _read_target(self, x: Array, name: str) -> Array:
+        def added(head: int, query: int, key: int) -> float:
+            return -math.inf if key > query else self._bias("decoder", head, key - query)
+
+        return self._attend(x, x, name, added)
+
+    def _attend(
+        self, x: Array, memory: Array, name: str, added: Scored = lambda h, q, k: 0.0
+    ) -> Array:
+        num_kv_heads = self.config.num_kv_heads or self.config.num_heads
+        return self.attend(x, memory, name, num_kv_heads, added)
+
+    def _bias(self, stack: str, head: int, offset: int) -> float:
+        """T5's 32 buckets: single distances, then logarithmic ones up to 128."""
+        if self.config.positions != "relative":
+            return 0.0
+        ahead, size = (16, 16) if stack == "encoder" else (0, 32)
+        distance, exact = abs(offset), size // 2
+        bucket = distance
+        if distance >= exact:
+            growth = math.log(distance / exact) / math.log(128 / exact)
+            bucket = min(exact + math.floor(growth * exact), size - 1)
+        bucket += ahead if offset > 0 else 0
+        return self.weights[f"{stack}.positions.weight"][bucket, head]
+
+    def _recur(self, x: Array, name: str) -> Array:
+        """Kim et al. 2019: f_t, c_t and o_t of the simpler simple recurrent unit."""
+        cell, outputs = np.zeros(self.config.d_model), []
+        for x_t in x:
+            forget = 1 / (1 + np.exp(-self.linear(x_t, f"{name}.forget")))
+            cell = forget * cell + (1 - forget) * self.linear(x_t, f"{name}.input")
+            outputs.append(np.maximum(cell, 0))
+        return np.array(outputs)
+
+    def _feed_forward(self, x: Array, name: str) -> Array:
+        up = self.linear(x, f"{name}.up")
+        erf = np.vectorize(math.erf)
+        gelu = up * (1 + erf(up / math.sqrt(2))) / 2
+        activated = np.maximum(up, 0) if self.config.activation == "relu" else gelu
+        return self.linear(activated, f"{name}.down")
+
+
+class PlainLanguageModel(Plain):
+    """GPT-2 and Llama."""
+
+    def hidden(self, ids: list[int]) -> Array:
+        """Hidden states of all positions: [length, d_model]."""
+        is_gpt2 = self.config.architecture == "gpt2"
+        norm = self.layer_norm if is_gpt2 else self.rms_norm
+        read, feed = (
+            (self._read, self._gelu) if is_gpt2 else (self._read_with_rotation, self._swiglu)
+        )
+        x = self.weights["embedding.weight"][ids]
+        if is_gpt2:
+            x = x + self.weights["positions.weight"][: len(ids)]
+        for i in range(self.config.num_layers):
+            x = x + read(norm(x, f"layers.{i}.attention_norm"), f"layers.{i}.attention")
+            x = x + feed(norm(x, f"layers.{i}.feed_forward_norm"), f"layers.{i}.feed_forward")
+        return norm(x, "norm")
+
+    def _sees(self, head: int, query: int, key: int) -> float:
+        first = 0 if self.config.window is None else query - self.config.window + 1
+        return 0.0 if first <= key <= query else -math.inf
+
+    def _read(self, x: Array, name: str) -> Array:
+        return self.attend(x, x, name, self.config.num_heads, self._sees)
+
+    def _read_with_rotation(self, x: Array, name: str) -> Array:
+        return self.attend(x, x, name, self.config.num_kv_heads, self._sees, self._rotate)
+
+    def _rotate(self, x: Array, position: int) -> Array:
+        half, turned = len(x) // 2, np.empty_like(x)
+        for i in range(half):
+            angle = position * self.config.rope_theta ** (-i / half)
+            pair = complex(x[i], x[i + half]) * complex(math.cos(angle), math.sin(angle))
+            turned[i], turned[i + half] = pair.real, pair.imag
+        return turned
+
+    def _gelu(self, x: Array, name: str) -> Array:
+        up = self.linear(x, f"{name}.up")
+        inner = math.sqrt(2 / math.pi) * (up + 0.044715 * up**3)
+        return self.linear(up * (1 + np.tanh(inner)) / 2, f"{name}.down")
+
+    def _swiglu(self, x: Array, name: str) -> Array:
+        gate = self.linear(x, f"{name}.gate")
+        return self.linear(
+            gate / (1 + np.exp(-gate)) * self.linear(x, f"{name}.up"), f"{name}.down"
+        )
