@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from export import bahdanau, convs2s, gpt2, llama, transformer, transformer_ssru
+from export import bahdanau, convs2s, gpt2, llama, lstmn, transformer, transformer_ssru
 from export.model import ExportedModel
 from export.parity import Parity
 from export.weights import Weights
@@ -18,6 +18,7 @@ BUILDERS: dict[str, Callable[[Any, Weights, Precision], ExportedModel]] = {
     "convs2s": convs2s.build,
     "gpt2": gpt2.build,
     "llama": llama.build,
+    "lstmn": lstmn.build,
     "transformer": transformer.build,
     "transformer-ssru": transformer_ssru.build,
 }

@@ -3,7 +3,8 @@
 A thin layer over onnxscript's GraphBuilder. It knows ONNX, not attention models.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,13 @@ class GraphWriter:
         opsets = {"": OPSET, MICROSOFT: 1}
         self._graph = ir.Graph([], [], nodes=[], opset_imports=opsets, name=name)
         self._builder = GraphBuilder(self._graph)
-        self.op: Any = self._builder.op
-        self.ms: Any = self._builder.opset(MICROSOFT, 1)
+        self.op: Any = _Operators(self, "", OPSET)
+        self.ms: Any = _Operators(self, MICROSOFT, 1)
         self._constants: dict[tuple[str, Shape, bytes], Value] = {}
         self._weights: dict[str, Value] = {}
         self._inputs: list[TensorSpec] = []
         self._outputs: list[TensorSpec] = []
+        self._num_loops = 0
 
     @property
     def name(self) -> str:
@@ -57,7 +59,7 @@ class GraphWriter:
         spec = TensorSpec(name, dtype, (BATCH, *shape))
         self._outputs.append(spec)
         self._builder.add_output(value, name)
-        value.type = ir.TensorType(_ir_type(dtype))
+        value.type = _tensor(dtype)
         value.shape = ir.Shape(list(spec.shape))
 
     def state_input(self, state: StateSpec) -> Value:
@@ -75,7 +77,7 @@ class GraphWriter:
         """A named initializer; the second call with the same name gives the same value."""
         if name not in self._weights:
             tensor = ir.tensor(np.asarray(array, order="C"), name=name)
-            self._weights[name] = self._builder.initializer(tensor, name=name)
+            self._weights[name] = self._builder.initializer(tensor, name=name, qualify=False)
         return self._weights[name]
 
     def constant(self, value: Any, dtype: str) -> Value:
@@ -95,6 +97,63 @@ class GraphWriter:
         if len(sizes) == 1:
             return [value]
         return list(self.op.Split(value, self.ints(*sizes), axis=-1, _outputs=len(sizes)))
+
+    def loop(
+        self,
+        times: Value,
+        carried: Sequence[Value],
+        dtype: str,
+        body: Callable[..., Sequence[Value]],
+        num_collected: int = 0,
+    ) -> list[Value]:
+        """Take `times` ([] int64) turns. `body(turn, *carried)` writes one with this writer and
+        returns what the next turn gets, which may be larger, and `num_collected` further values.
+
+        Returns what is carried out of the last turn, and what was collected [times, ...].
+        """
+        name = f"loop.{self._num_loops}"
+        self._num_loops += 1
+        turn = ir.Value(name=f"{name}.turn", type=_tensor("int64"), shape=ir.Shape([]))
+        is_on = ir.Value(name=f"{name}.is_on", type=_tensor("bool"), shape=ir.Shape([]))
+        given = [ir.Value(name=f"{name}.{i}", type=_tensor(dtype)) for i in range(len(carried))]
+        count = len(carried) + num_collected
+        found = [ir.Value(name=f"{name}.{i}.next", type=_tensor(dtype)) for i in range(count)]
+        goes_on = ir.Value(name=f"{name}.goes_on", type=_tensor("bool"))
+
+        def trace(op: Any, turn: Value, is_on: Value, *values: Value) -> list[Value]:
+            with self._inside(op.builder):
+                return [op.Identity(is_on), *body(turn, *values)]
+
+        self._builder.push_module(name)  # names inside must differ from those outside
+        graph = self._builder.subgraph(trace, [turn, is_on, *given], [goes_on, *found], name=name)
+        self._builder.pop_module()
+        results = self.op.Loop(times, None, *carried, body=graph, _outputs=count)
+        return [results] if count == 1 else list(results)
+
+    def add(self, domain: str, version: int, operator: str) -> Callable[..., Any]:
+        """Creates nodes of the operator where the writer is: in the graph, or in a loop's body."""
+        create: Callable[..., Any] = getattr(self._builder.opset(domain, version), operator)
+        return create
+
+    @contextmanager
+    def _inside(self, builder: GraphBuilder) -> Iterator[None]:
+        outer, self._builder = self._builder, builder
+        yield
+        self._builder = outer
+
+
+class _Operators:
+    """The operators of one set by name: `op.Add(x, y)`."""
+
+    def __init__(self, writer: GraphWriter, domain: str, version: int) -> None:
+        self._writer, self._set = writer, (domain, version)
+
+    def __getattr__(self, operator: str) -> Callable[..., Any]:
+        return self._writer.add(*self._set, operator)
+
+
+def _tensor(dtype: str) -> ir.TensorType:
+    return ir.TensorType(_ir_type(dtype))
 
 
 def _ir_type(dtype: str) -> ir.DataType:

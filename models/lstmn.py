@@ -95,7 +95,7 @@ class ShallowFusion(Fusion):
 
     def __init__(self, config: LstmnConfig) -> None:
         super().__init__(config)
-        self.query = nn.Linear(config.hidden_dim, config.attention_dim)
+        self.query = nn.Linear(config.hidden_dim, config.attention_dim, bias=False)
         self.gates = nn.Linear(config.hidden_dim, 4 * config.hidden_dim, bias=False)
 
     def forward(self, inputs: Inputs, state: dict) -> tuple[Tensor, Tensor, None, Tensor]:

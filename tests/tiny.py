@@ -31,6 +31,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "gpt2": {"d_model": 32, "num_layers": 2, "num_heads": 4, "ffn_dim": 48, "context_length": 64},
     "llama": {"d_model": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "ffn_dim": 48}
     | {"context_length": 64},
+    "lstmn": TRANSLATION
+    | {"embedding_dim": 24, "hidden_dim": 32, "attention_dim": 40, "readout_dim": 24},
 }
 
 
