@@ -77,10 +77,10 @@ def _read_config(path: Path, problems: list[str]) -> AnyConfig | None:
         return parse_config(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         problems.append(f"{path.name} is missing")
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        problems.append(f"{path.name} is not JSON: {error}")
     except ModelConfigError as error:
         problems += [f"{path.name}: {problem}" for problem in error.problems]
+    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or too much of it
+        problems.append(f"{path.name} is not JSON: {error}")
     return None
 
 

@@ -1,7 +1,8 @@
 """What all configurations share: sizes and options of an architecture, no torch.
 
-A configuration refuses unknown keys and bad values, and says which of its options do not fit
-together. `models.configs.registry` reads one and reports everything that is wrong at once.
+A configuration refuses unknown keys, bad values and values of another type, and says which of its
+options do not fit together. `models.configs.registry` reads one and reports everything that is
+wrong at once.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
-Size = Annotated[int, Field(gt=0)]
+Size = Annotated[int, Field(gt=0, lt=2**31)]
+TokenId = Annotated[int, Field(ge=0)]
+Languages = Annotated[tuple[str, ...], Field(min_length=1, strict=False)]  # in files a list
 
 
 class Misfit(NamedTuple):
@@ -23,11 +26,11 @@ class Misfit(NamedTuple):
 class SpecialTokens(BaseModel):
     """Ids that every tokenizer of ours begins with."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    pad_id: int = 0
-    bos_id: int = 1
-    eos_id: int = 2
+    pad_id: TokenId = 0
+    bos_id: TokenId = 1
+    eos_id: TokenId = 2
 
 
 class ArchitectureConfig(SpecialTokens):
@@ -39,12 +42,20 @@ class ArchitectureConfig(SpecialTokens):
     dropout: Fraction = 0.0
 
     def misfits(self) -> Iterator[Misfit]:
-        """What does not fit together."""
+        """What does not fit together, of an architecture's own options."""
         yield from ()
+
+    def all_misfits(self) -> Iterator[Misfit]:
+        for field in SpecialTokens.model_fields:
+            token_id = getattr(self, field)
+            if token_id >= self.vocab_size:
+                message = f"{field} {token_id} must be less than vocab_size {self.vocab_size}"
+                yield Misfit((field, "vocab_size"), message)
+        yield from self.misfits()
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        messages = [misfit.message for misfit in self.misfits()]
+        messages = [misfit.message for misfit in self.all_misfits()]
         if messages:
             raise ValueError("; ".join(messages))
         return self
@@ -64,8 +75,8 @@ class TranslationModelConfig(ArchitectureConfig):
     """What all sequence-to-sequence configurations share."""
 
     task: Literal["translate"] = "translate"
-    source_languages: tuple[str, ...] = ("en",)
-    target_languages: tuple[str, ...] = ("fr",)
+    source_languages: Languages = ("en",)
+    target_languages: Languages = ("fr",)
     max_source_tokens: Size = 256
     max_target_tokens: Size = 256
     dropout: Fraction = 0.1
@@ -75,5 +86,5 @@ class LanguageModelConfig(ArchitectureConfig):
     """What all language models share."""
 
     task: Literal["generate"] = "generate"
-    languages: tuple[str, ...] = ("en",)
+    languages: Languages = ("en",)
     context_length: Size = 512

@@ -1,6 +1,8 @@
 """All architectures by name, and how a configuration is read: everything wrong is said at once."""
 
+import reprlib
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 from pydantic import PlainValidator, SerializeAsAny, ValidationError
@@ -39,6 +41,8 @@ CONFIGS: dict[str, type[ArchitectureConfig]] = {
     "transformer-ssru": TransformerSSRUConfig,
 }
 
+_LONGEST_NAME = 60
+
 AnyConfig = TranslationModelConfig | LanguageModelConfig
 
 
@@ -59,7 +63,8 @@ def parse_config(values: Any) -> AnyConfig:
         return values  # type: ignore[return-value]
     if not isinstance(values, dict):
         raise ModelConfigError([f"expected an object, found {type(values).__name__}"])
-    kind = CONFIGS.get(values.get("architecture", ""))
+    name = values.get("architecture")
+    kind = CONFIGS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise ModelConfigError([_unknown_architecture(values)])
     try:
@@ -71,29 +76,54 @@ def parse_config(values: Any) -> AnyConfig:
 def _problems(
     kind: type[ArchitectureConfig], values: dict[str, Any], errors: list[ErrorDetails]
 ) -> Iterator[str]:
-    """Of fields alone, then of those that are right by themselves and do not fit together."""
-    wrong = {str(error["loc"][0]): error for error in errors if error["loc"]}
+    """Of each field alone, then of those that are right by themselves and do not fit together."""
+    wrong: dict[int | str, ErrorDetails] = {}
+    for error in errors:
+        for name in error["loc"][:1]:
+            wrong.setdefault(name, error)
     for name, error in wrong.items():
-        yield f"{name}: {_message(kind, name, error)}"
-    config = kind.model_construct(**{k: v for k, v in values.items() if k not in wrong})
-    for misfit in config.misfits():
+        place = ".".join(map(str, error["loc"]))
+        yield f"{_shown(place)}: {_message(kind, str(name), error)}"
+    right = {name: values[name] for name in kind.model_fields if name in values.keys() - wrong}
+    config = kind.model_construct(**{"vocab_size": 1, **right})
+    for misfit in config.all_misfits():
         if not wrong.keys() & set(misfit.fields):
             yield misfit.message
 
 
 def _message(kind: type[ArchitectureConfig], name: str, error: ErrorDetails) -> str:
-    if error["type"] != "extra_forbidden":
-        return error["msg"]
-    others = sorted(other for other, each in CONFIGS.items() if name in each.model_fields)
-    where = f" ({', '.join(others)} has)" if others else ""
-    return f"{kind.model_fields['architecture'].default} has no such option{where}"
+    match error["type"]:
+        case "missing":
+            return "is required"
+        case "extra_forbidden":
+            return (
+                f"{kind.model_fields['architecture'].default} has no such option{_hint(kind, name)}"
+            )
+    message = error["msg"][:1].lower() + error["msg"][1:].replace("tuple", "list")  # as in files
+    return f"{message} (got {reprlib.repr(error['input'])})"
+
+
+def _hint(kind: type[ArchitectureConfig], name: str) -> str:
+    """What may have been meant: an option of another architecture, or one of a similar name."""
+    if others := sorted(other for other, each in CONFIGS.items() if name in each.model_fields):
+        return f"; {', '.join(others)} {'has' if len(others) == 1 else 'have'} it"
+    similar = get_close_matches(name.lower().replace("-", "_"), kind.model_fields, n=1)
+    return f"; did you mean {similar[0]}?" if similar else ""
 
 
 def _unknown_architecture(values: dict[str, Any]) -> str:
-    known = ", ".join(sorted(CONFIGS))
+    known = f"one of {', '.join(sorted(CONFIGS))}"
     if "architecture" not in values:
-        return f"architecture is missing: one of {known}"
-    return f"architecture: {values['architecture']!r} is none of {known}"
+        return f"architecture: is required, {known}"
+    name = values["architecture"]
+    similar = get_close_matches(str(name).lower().replace("_", "-"), CONFIGS, n=1)
+    hint = f"; did you mean {similar[0]}?" if similar else ""
+    return f"architecture: must be {known} (got {reprlib.repr(name)}){hint}"
+
+
+def _shown(name: str) -> str:
+    """A key as it is, if it can be read."""
+    return name if name.isprintable() and len(name) <= _LONGEST_NAME else reprlib.repr(name)
 
 
 ModelConfig = Annotated[SerializeAsAny[AnyConfig], PlainValidator(parse_config)]
