@@ -68,7 +68,7 @@ class GlobalAttention(nn.Module):
 
         Returns the contexts [batch, target, hidden_dim] and weights [batch, target, source].
         """
-        scores = self.score(hidden, state["keys"]).float()
+        scores = self.score(hidden, state["keys"])
         weights = self.align(scores, hidden, times, state["mask"][:, None])
         return torch.bmm(weights.to(state["memory"].dtype), state["memory"]), weights
 
