@@ -8,7 +8,7 @@ import pytest
 
 from export.exporting import BUILDERS
 from export.rows import Rows
-from serving.bundle.manifest import SOURCE, Precision, Task
+from serving.bundle.manifest import SOURCE, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from tests.export.parity import Examples, examples_of
 from tests.tiny import tiny_bundle
@@ -46,18 +46,18 @@ def test_rows_are_the_same_alone_and_in_company(
 def run(
     bundle: Bundle, examples: Examples, chosen: list[int], span: int, threads: int
 ) -> list[dict[str, np.ndarray]]:
-    """Encoded states (real positions only), log-probabilities and, of models that have a source,
+    """Encoded states (real positions only), log-probabilities and, where a graph tells of it,
     attention of each chosen row.
     """
     sources = [examples.sources[row] for row in chosen]
-    has_source = bundle.manifest.task is Task.TRANSLATE
-    rows = Rows(bundle, sources, span=span, threads=threads, wants_attention=has_source)
+    has_attention = "step_attention" in bundle.manifest.graphs
+    rows = Rows(bundle, sources, span=span, threads=threads, wants_attention=has_attention)
     found = [real_positions(bundle, rows, index, len(s)) for index, s in enumerate(sources)]
     for position, column in enumerate(zip(*(examples.targets[row] for row in chosen), strict=True)):
         rows.read([[token_id] for token_id in column])
         for row, source in enumerate(sources):
             found[row][f"logp {position}"] = rows.outputs["logp"][row]
-            if has_source:
+            if has_attention:
                 attention = rows.outputs["attention"][row]
                 found[row][f"attention {position}"] = attention[:, : len(source)]
     return found
