@@ -1,0 +1,157 @@
+"""`attendant zoo`: all sequence-to-sequence families trained, exported and compared alike."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from tqdm import tqdm
+
+if TYPE_CHECKING:
+    from export.zoo.family import Family
+    from export.zoo.stages import Stage
+
+STAGE_NAMES = ("train", "evaluate", "measure")
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--data", type=FOLDER, default="data", help="Folder the recipes' data paths are in.")
+@click.option(
+    "-o", "--output", type=FOLDER, default="build/zoo", help="Folder of the runs and bundles."
+)
+@click.option(
+    "--recipes",
+    type=FOLDER,
+    default="models/zoo",
+    help="Folder of the recipes, NAME.toml; figures go to results/NAME.json in it.",
+)
+@click.option(
+    "--readme",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default="README.md",
+    help="Markdown file with <!-- zoo --> and <!-- /zoo -->: the tables go between them.",
+)
+@click.option(
+    "--only",
+    "stages",
+    type=click.Choice(STAGE_NAMES),
+    multiple=True,
+    help="Only this stage; may be given again.  [default: all]",
+)
+@click.option("--threads", type=click.IntRange(1), show_default="all CPUs")
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Export, evaluate and measure also what is done. Training: remove the run's folder.",
+)
+@click.option("--table", "only_table", is_flag=True, help="Only rewrite the tables and the plot.")
+def zoo(
+    names: tuple[str, ...],
+    data: Path,
+    output: Path,
+    recipes: Path,
+    readme: Path,
+    stages: tuple[str, ...],
+    threads: int | None,
+    again: bool,
+    only_table: bool,
+) -> None:
+    """Train the families of the zoo on one budget, export them, and compare them.
+
+    Each NAME is a recipe in models/zoo; without any, all of them. Each goes through three stages:
+
+    \b
+      train     until its budget is spent, then goes on from where it was if stopped
+      evaluate  BLEU and chrF on the recipe's test set: greedy and beam 5, fp32 and int8
+      measure   tokens/s of the engine, and against its own step graph: on a quiet machine
+
+    What is done is not done again: stop it when you like, the same command goes on. The figures
+    are one small JSON file for each family; the tables in the README and the plot of BLEU by
+    source length are made of all of them at the end.
+
+    \b
+    Examples:
+      attendant zoo --data DATA                          everything, one after the other
+      attendant zoo luong luong-no-feeding --data DATA   these two
+      attendant zoo --data DATA --only train             then, when nothing else runs:
+      attendant zoo --data DATA --only evaluate --only measure
+      attendant zoo --table                              after results files came from elsewhere
+    """
+    from export.zoo.family import Family, Settings
+    from export.zoo.recipes import Recipe, data_problems, find_recipes
+    from export.zoo.results import read_all
+    from export.zoo.stages import chosen
+    from export.zoo.table import readme_problems
+
+    results = recipes / "results"
+    found: list[Recipe] = []
+    problems = [*readme_problems(readme), *read_all(results)[1]]
+    if not only_table:
+        found, wrong = find_recipes(recipes, names)
+        problems += [*wrong, *data_problems(found, data)]
+    _stop_at(problems)
+    settings = Settings(data, output, results, threads, again)
+    families = [Family(each, settings) for each in found]
+    try:
+        problems = _work_through(families, chosen(stages)) if families else []
+    except KeyboardInterrupt:
+        click.echo("stopped; the same command goes on from here", err=True)
+        sys.exit(130)
+    _write_table(results, readme)
+    _stop_at(problems)
+
+
+def _stop_at(problems: Sequence[str]) -> None:
+    for problem in problems:
+        click.echo(problem, err=True)
+    if problems:
+        sys.exit(2)
+
+
+def _work_through(families: Sequence["Family"], stages: Sequence["Stage"]) -> list[str]:
+    """All that is left to do, under one bar; the problems of families that could not go on."""
+    from export.zoo.errors import ZooError
+    from models.checkpoint import CheckpointError
+    from serving.errors import AttendantError
+
+    problems = []
+    with tqdm(total=len(families) * len(stages), unit="stage", miniters=1) as bar:
+        for number, family in enumerate(families, 1):
+            try:
+                with family.locked():
+                    _bring_on(family, stages, bar)
+            except (ZooError, CheckpointError, AttendantError, OSError, ValueError) as error:
+                each = getattr(error, "problems", None) or [str(error)]
+                problems += [f"{family.name}: {problem}" for problem in each]
+            bar.n = number * len(stages)
+            bar.refresh()
+    return problems
+
+
+def _bring_on(family: "Family", stages: Sequence["Stage"], bar: tqdm) -> None:
+    for stage in stages:
+        if not stage.is_done(family):
+            bar.set_description(f"{family.name}: {stage.name}")
+            click.echo(err=True)  # what the stage shows comes on a line of its own
+            stage.run(family)
+        bar.update()
+
+
+def _write_table(results: Path, readme: Path) -> None:
+    from export.zoo.picture import draw, drawn
+    from export.zoo.results import read_all
+    from export.zoo.table import PICTURE, render, rewrite
+
+    found, picture = read_all(results)[0], results.parent / PICTURE
+    if drawn(found):
+        draw(found, picture)
+    rewrite(readme, render(found, _address(picture, readme) if drawn(found) else None))
+
+
+def _address(picture: Path, readme: Path) -> str:
+    """As the README links to it."""
+    return os.path.relpath(picture, readme.parent)

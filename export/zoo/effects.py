@@ -1,0 +1,142 @@
+"""The effects that the papers report: whether they show here, said from the figures.
+
+Everything is compared in beam 5 and fp32, among families with the same budget and languages.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+import numpy as np
+
+from export.zoo.results import Quality, Results
+
+SLOPE_WORDS = 10
+
+
+@dataclass(frozen=True)
+class Change:
+    """Two recipes that differ by one option. otherwise: why it might not help here."""
+
+    says: str
+    changed: str
+    plain: str
+    otherwise: str
+
+
+CHANGES = (
+    Change(
+        "Input feeding (Luong et al. 2015, section 3.3)",
+        "luong",
+        "luong-no-feeding",
+        "captions are short and their words come in the order of the source, so that there is"
+        " little to remember of what was attended to",
+    ),
+    Change(
+        "Reversing the source for a fixed context (Sutskever et al. 2014, section 3.3)",
+        "sutskever-reversed",
+        "sutskever",
+        "captions are short, and the gain that the paper reports is largest for long sentences",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published figure: tokenised, lower-cased BLEU on this test set."""
+
+    recipe: str
+    source: str
+    bleu: float
+
+
+PUBLISHED = (
+    Published("transformer-tiny-long", "Wu et al. 2021", 62),
+    Published("transformer-tiny-en-de-long", "Wu et al. 2021", 41),
+)
+
+
+def effects(found: Sequence[Results]) -> list[str]:
+    """A sentence for each effect whose figures are there."""
+    by_name = {results.name: results for results in found}
+    lines = [*_of_length(peers(found)), *(_of(change, by_name) for change in CHANGES)]
+    lines += [_against(published, by_name) for published in PUBLISHED]
+    return [line for line in lines if line]
+
+
+def peers(found: Sequence[Results]) -> list[Results]:
+    """Those with the commonest languages and budget, which can be held against each other."""
+    kinds = Counter(_kind(results) for results in found)
+    [(commonest, _)] = kinds.most_common(1) or [((), 0)]
+    return [results for results in found if _kind(results) == commonest]
+
+
+def points_lost(results: Results) -> float:
+    """BLEU lost with SLOPE_WORDS further source words: minus the slope of a straight line through
+    the bins, each weighing as many as its sentences.
+    """
+    assert results.translation is not None
+    bins = results.translation.by_length
+    words, bleu = [each.mean_words for each in bins], [each.bleu for each in bins]
+    slope, _ = np.polyfit(words, bleu, 1, w=np.sqrt([each.sentences for each in bins]))
+    return float(-slope * SLOPE_WORDS)
+
+
+def _kind(results: Results) -> tuple[object, ...]:
+    training = results.training
+    return results.languages, training.max_minutes if training else None
+
+
+def _of_length(found: Sequence[Results]) -> Iterator[str]:
+    """Bahdanau et al. 2015, figure 2."""
+    lost: dict[bool, list[float]] = {True: [], False: []}
+    for results in found:
+        if results.translation and results.bundle and len(results.translation.by_length) > 1:
+            lost[results.bundle.has_attention].append(points_lost(results))
+    attention, fixed = lost[True], lost[False]
+    if attention and fixed:
+        shows = min(fixed) > max(attention)
+        tends = mean(fixed) > mean(attention)
+        verdict = "shows" if shows else "shows on average" if tends else "does not show"
+        yield (
+            f"**Source length** (Bahdanau et al. 2015, figure 2) {verdict}: with every"
+            f" {SLOPE_WORDS} further words of the source, models with a fixed context lose"
+            f" {_range(fixed)} BLEU, models with attention {_range(attention)}."
+        )
+
+
+def _of(change: Change, by_name: dict[str, Results]) -> str | None:
+    changed, plain = (_beam(by_name.get(name)) for name in (change.changed, change.plain))
+    if changed is None or plain is None:
+        return None
+    gain, interval = changed.bleu - plain.bleu, max(changed.bleu_interval, plain.bleu_interval)
+    figures = f"{changed.bleu:.1f} with, {plain.bleu:.1f} without"
+    if gain > interval:
+        return f"**{change.says}** helps by {gain:.1f} BLEU ({figures})."
+    size = "no more than chance" if abs(gain) <= interval else "more than chance"
+    return (
+        f"**{change.says}** does not show: {gain:+.1f} BLEU ({figures}) are {size} among these"
+        f" sentences (±{interval:.1f}); {change.otherwise}."
+    )
+
+
+def _against(published: Published, by_name: dict[str, Results]) -> str | None:
+    ours = _beam(by_name.get(published.recipe))
+    if ours is None:
+        return None
+    return (
+        f"**Published** ({published.source}): `{published.recipe}` has {published.bleu:g} BLEU of"
+        f" tokenised, lower-cased text there, {ours.lowercased_bleu:.1f} of detokenised,"
+        " lower-cased text here. The two are not the same measure."
+    )
+
+
+def _beam(results: Results | None) -> Quality | None:
+    return results.translation.fp32.beam_5 if results and results.translation else None
+
+
+def _range(values: Sequence[float]) -> str:
+    if len(values) == 1:
+        return f"{values[0]:.1f}"
+    return f"{mean(values):.1f} ({min(values):.1f} to {max(values):.1f})"

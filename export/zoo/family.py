@@ -1,0 +1,111 @@
+"""One recipe's place in the zoo: its run, its bundles, its figures.
+
+The folder holds `run/` (what `attendant train` writes), a bundle for each precision, and a lock.
+"""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+from export.zoo.commands import attendant
+from export.zoo.errors import ZooError
+from export.zoo.recipes import Recipe
+from export.zoo.results import Bundle, Results, read_results
+from export.zoo.run import Run
+from models.data.corpus import Pair, read_pairs
+from serving.bundle.manifest import MANIFEST_FILE, Precision
+from serving.bundle.opening import open_bundle
+from serving.engine.states import row_bytes
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all families have in common. again: do what is done once more, training excepted."""
+
+    data: Path
+    output: Path
+    results: Path
+    threads: int | None = None
+    again: bool = False
+
+
+class Family:
+    def __init__(self, recipe: Recipe, settings: Settings) -> None:
+        self.name, self.recipe, self.settings = recipe.name, recipe, settings
+        self.folder = settings.output / recipe.name
+        self.run = Run(self.folder / "run")
+        self._results_path = settings.results / f"{recipe.name}.json"
+        self._lock: IO[Any] | None = None
+        self._exported: set[Precision] = set()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """For this process alone and those that it starts, which may live on when it is killed.
+
+        Raises ZooError, also where the recipe is not what the run was trained by.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("w") as self._lock:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ZooError([f"{self.folder} is in use by another process"]) from None
+            self.run.check(self.recipe)
+            yield
+
+    def attendant(self, *words: object, shows: bool = False) -> str:
+        """See `commands.attendant`."""
+        assert self._lock is not None, "the family is locked before anything is done"
+        return attendant(*words, held=self._lock, shows=shows)
+
+    @property
+    def saved(self) -> Results | None:
+        """The results file, if it is about the checkpoint that is there."""
+        if not self.run.is_finished:
+            return None
+        known = read_results(self._results_path)
+        return known if known and known.checkpoint == self.run.digest else None
+
+    def save(self, **sections: Any) -> None:
+        """Put sections into the results file; those of another checkpoint are dropped."""
+        new = self.run.results(self.recipe)
+        known = self.saved or new
+        sections |= {"title": new.title, "training": new.training}
+        known.model_copy(update=sections).save(self._results_path)
+
+    @cached_property
+    def test(self) -> list[Pair]:
+        return read_pairs(self.settings.data / str(self.recipe.config.data.test))
+
+    @property
+    def thread_options(self) -> list[object]:
+        return ["--threads", self.settings.threads] if self.settings.threads else []
+
+    def bundle(self, precision: Precision) -> Path:
+        """Of the checkpoint, exported where it is not yet. Raises ZooError."""
+        folder = self.folder / precision.value
+        if precision not in self._exported and (self.settings.again or not self._is_new(folder)):
+            options = ["--precision", precision.value, "--name", self.name]
+            self.attendant("export", self.run.checkpoint, "-o", folder, *options)
+        self._exported.add(precision)
+        return folder
+
+    def _is_new(self, bundle: Path) -> bool:
+        manifest, card = bundle / MANIFEST_FILE, self.run.checkpoint / "README.md"
+        return manifest.is_file() and manifest.stat().st_mtime >= card.stat().st_mtime
+
+
+def about_bundle(folder: Path) -> Bundle:
+    """What a bundle says of its states."""
+    manifest = open_bundle(folder).manifest
+    size = row_bytes(manifest.states)
+    return Bundle(
+        has_attention="step_attention" in manifest.graphs,
+        fixed_bytes=size.fixed,
+        bytes_per_source_token=size.per_source_token,
+        bytes_per_target_token=size.per_target_token,
+    )

@@ -1,0 +1,80 @@
+"""How good translations are: over a whole test set, and by the length of the source."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from sacrebleu.metrics import BLEU, CHRF
+
+from export.zoo.results import LengthBin, Quality
+from models.data.corpus import Pair
+
+BINS = (1, 9, 11, 13, 16, 20)  # words that a bin begins with
+RESAMPLES = 1000
+
+
+class Scorer:
+    """Scores one hypothesis for each pair of a test set."""
+
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        self._references = [pair.target for pair in pairs]
+        self._lengths = np.array([len(pair.source.split()) for pair in pairs])
+        self._bleu, self._lowercased, self._chrf = BLEU(), BLEU(lowercase=True), CHRF()
+
+    def quality(self, hypotheses: Sequence[str]) -> Quality:
+        metrics = (self._bleu, self._lowercased, self._chrf)
+        scores = (metric.corpus_score(hypotheses, [self._references]).score for metric in metrics)
+        bleu, lowercased, chrf = scores
+        return Quality(
+            bleu=round(bleu, 2),
+            bleu_interval=round(_interval(self._statistics(hypotheses)), 2),
+            chrf=round(chrf, 2),
+            lowercased_bleu=round(lowercased, 2),
+        )
+
+    def signatures(self) -> dict[str, str]:
+        """Of what `quality` has computed."""
+        return {
+            "bleu_signature": str(self._bleu.get_signature()),
+            "lowercased_bleu_signature": str(self._lowercased.get_signature()),
+            "chrf_signature": str(self._chrf.get_signature()),
+        }
+
+    def by_length(self, hypotheses: Sequence[str]) -> tuple[LengthBin, ...]:
+        """BLEU of the sentences of each bin that has any."""
+        statistics, bins = self._statistics(hypotheses), []
+        for first, end in pairwise((*BINS, None)):
+            chosen = (self._lengths >= first) & (self._lengths < (end or np.inf))
+            if chosen.any():
+                bins.append(
+                    LengthBin(
+                        words=f"{first}-{end - 1}" if end else f"{first}+",
+                        sentences=int(chosen.sum()),
+                        mean_words=round(float(self._lengths[chosen].mean()), 2),
+                        bleu=round(_bleu(statistics[chosen].sum(0)), 2),
+                    )
+                )
+        return tuple(bins)
+
+    def _statistics(self, hypotheses: Sequence[str]) -> np.ndarray:
+        """What BLEU sums over sentences (Papineni et al. 2002, section 2): both lengths, n-grams
+        that match, n-grams; i64 [sentences, 10].
+        """
+        metric = BLEU(effective_order=True)
+        both = zip(hypotheses, self._references, strict=True)
+        scores = [metric.sentence_score(ours, [reference]) for ours, reference in both]
+        return np.array([[s.sys_len, s.ref_len, *s.counts, *s.totals] for s in scores])
+
+
+def _bleu(sums: np.ndarray) -> float:
+    system, reference, *grams = sums.tolist()
+    score = BLEU.compute_bleu(grams[:4], grams[4:], system, reference, smooth_method="exp")
+    return float(score.score)
+
+
+def _interval(statistics: np.ndarray) -> float:
+    """Half of the 95 % interval of BLEU, by resampling sentences (Koehn 2004)."""
+    draw, count = np.random.default_rng(0), len(statistics)
+    samples = (statistics[draw.integers(count, size=count)].sum(0) for _ in range(RESAMPLES))
+    low, high = np.quantile([_bleu(sums) for sums in samples], [0.025, 0.975])
+    return float(high - low) / 2

@@ -1,0 +1,148 @@
+"""A family's figures as the repository keeps them: one small JSON file, section by section.
+
+A section is None until its stage is done. All of a file is about one checkpoint; the figures of
+another one begin a new file.
+"""
+
+import os
+import re
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from export.zoo.errors import ZooError
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Training(Section):
+    """minutes: as `clock` counts them, validations included. epochs: over the training pairs."""
+
+    command: str
+    clock: str
+    max_minutes: float
+    minutes: float
+    tokens_per_batch: int
+    steps: int
+    epochs: float
+    dev_loss: float
+
+
+class Quality(Section):
+    """sacreBLEU and chrF of detokenised text. bleu_interval: half of BLEU's 95 % interval, by
+    bootstrap over the sentences. lowercased_bleu: of the same text in lower case.
+    """
+
+    bleu: float
+    bleu_interval: float
+    chrf: float
+    lowercased_bleu: float
+
+
+class Searches(Section):
+    greedy: Quality
+    beam_5: Quality
+
+
+class LengthBin(Section):
+    """Sentences whose sources have so many words, as white space separates them."""
+
+    words: str
+    sentences: int
+    mean_words: float
+    bleu: float
+
+
+class Translation(Section):
+    """by_length: of beam 5 in fp32."""
+
+    command: str
+    test: str
+    sentences: int
+    bleu_signature: str
+    lowercased_bleu_signature: str
+    chrf_signature: str
+    fp32: Searches
+    int8: Searches
+    by_length: tuple[LengthBin, ...]
+
+
+class Bundle(Section):
+    """What an engine keeps for a row, in bytes; states that a step overwrites count twice, because
+    it reads them from one buffer and writes them to another.
+    """
+
+    has_attention: bool
+    fixed_bytes: int
+    bytes_per_source_token: int
+    bytes_per_target_token: int
+
+
+class Pace(Section):
+    """Greedy tokens/s of the engine with so many requests in flight, sources encoded; and of its
+    decoding over the step graph alone at 32 rows.
+    """
+
+    batch_1: float
+    batch_32: float
+    engine_over_graph: float
+
+
+class Speed(Section):
+    command: str
+    machine: str
+    threads: int
+    fp32: Pace
+    int8: Pace
+
+
+class Results(Section):
+    """checkpoint: SHA-256 of its weights."""
+
+    name: str
+    title: str
+    architecture: str
+    languages: str
+    parameters: int
+    checkpoint: str
+    training: Training | None = None
+    bundle: Bundle | None = None
+    translation: Translation | None = None
+    speed: Speed | None = None
+
+    @property
+    def year(self) -> int:
+        """Of the paper, from the title; 0 where it names none."""
+        found = re.search(r"\b(19|20)\d\d\b", self.title)
+        return int(found.group()) if found else 0
+
+    def save(self, path: Path) -> None:
+        """Replace the file, whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f".{path.name}.new")
+        fresh.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        os.replace(fresh, path)
+
+
+def read_results(path: Path) -> Results | None:
+    """None where there is no such file. Raises ZooError."""
+    try:
+        return Results.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        raise ZooError([f"{path}: {problem}" for problem in problems]) from None
+
+
+def read_all(folder: Path) -> tuple[list[Results], list[str]]:
+    """Everything that a folder holds, by name, and what of it cannot be read."""
+    found, problems = [], []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            found += [results] if (results := read_results(path)) else []
+        except ZooError as error:
+            problems += error.problems
+    return found, problems

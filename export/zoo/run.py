@@ -1,0 +1,74 @@
+"""A training run that `attendant train` has left, finished or not."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from export.zoo.errors import ZooError
+from export.zoo.recipes import Recipe
+from export.zoo.results import Results, Training
+from models.checkpoint import WEIGHTS_FILE, load_checkpoint
+from models.configs.base import TranslationModelConfig
+
+
+@dataclass(frozen=True)
+class Run:
+    folder: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the last file is there that training writes, the checkpoint's card."""
+        return (self.checkpoint / "README.md").is_file()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the trained weights."""
+        return hashlib.sha256((self.checkpoint / WEIGHTS_FILE).read_bytes()).hexdigest()
+
+    def check(self, recipe: Recipe) -> None:
+        """Raises ZooError where the recipe has changed since."""
+        if self.is_finished and load_checkpoint(self.checkpoint).config != recipe.config.model:
+            changed = f"{self.folder} was trained with another [model] than {recipe.path} has"
+            raise ZooError([f"{changed}; remove it to train anew"])
+
+    def results(self, recipe: Recipe) -> Results:
+        """What is known after training."""
+        checkpoint = load_checkpoint(self.checkpoint)
+        config = checkpoint.config
+        assert isinstance(config, TranslationModelConfig), "recipes are checked"
+        return Results(
+            name=recipe.name,
+            title=recipe.config.card.title or recipe.name,
+            architecture=config.architecture,
+            languages=f"{'+'.join(config.source_languages)}-{'+'.join(config.target_languages)}",
+            parameters=sum(weight.size for weight in checkpoint.weights.values()),
+            checkpoint=self.digest,
+            training=self._training(recipe),
+        )
+
+    def _training(self, recipe: Recipe) -> Training:
+        run = recipe.config.run
+        last = json.loads((self.folder / "metrics.jsonl").read_text().splitlines()[-1])
+        return Training(
+            command=f"attendant train {recipe.path}",
+            clock=run.clock,
+            max_minutes=run.max_minutes,
+            minutes=last["minutes"],
+            tokens_per_batch=run.tokens_per_batch,
+            steps=last["step"],
+            epochs=round(self._epochs(), 1),
+            dev_loss=last["dev_loss"],
+        )
+
+    def _epochs(self) -> float:
+        """Over the training data; within the first one nothing says how long an epoch is."""
+        progress = json.loads((self.folder / "state" / "progress.json").read_text())
+        epoch, batch = progress["epoch"], progress["batch"]
+        if not epoch:
+            return 0.0
+        return epoch + batch * epoch / (progress["step"] - batch)

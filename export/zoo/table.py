@@ -1,0 +1,145 @@
+"""The zoo's part of the README: two tables and what they show, from the results files alone."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+
+from export.zoo.effects import effects
+from export.zoo.results import Quality, Results, Speed, Translation
+
+BEGIN, END = "<!-- zoo -->", "<!-- /zoo -->"
+PICTURE = "bleu-by-length.svg"
+
+Column = tuple[str, Callable[[Results], object]]
+
+
+def render(found: Sequence[Results], picture: str | None) -> str:
+    """Markdown; what was not measured yet is blank. `picture`: its address, if there is one."""
+    if not found:
+        return "Nothing is measured yet."
+    ordered = _ordered(found)
+    parts = [_table(QUALITY_COLUMNS, ordered), _on_quality(ordered)]
+    parts += [_table(SPEED_COLUMNS, ordered), _on_speed(ordered)]
+    parts += ["\n".join(f"- {line}" for line in effects(ordered))]
+    if picture:
+        parts += [f"![BLEU by the number of source words]({picture})"]
+    return "\n\n".join(part for part in parts if part)
+
+
+def block(readme: str) -> str:
+    """What stands between the marks. Raises ValueError where they are not there once each."""
+    _, begun, rest = readme.partition(BEGIN)
+    text, ended, after = rest.partition(END)
+    if not begun or not ended or BEGIN in rest or END in after:
+        raise ValueError(f"needs {BEGIN} and then {END}, once each: the table goes between them")
+    return text.strip()
+
+
+def readme_problems(path: Path) -> list[str]:
+    """Why the table has no place in a file."""
+    try:
+        block(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return [f"{path}: there is no such file; --readme says where the tables go"]
+    except (OSError, ValueError) as error:
+        return [f"{path}: {error}"]
+    return []
+
+
+def rewrite(path: Path, text: str) -> None:
+    """Put `text` between the marks of a file, whole or not at all."""
+    readme = path.read_text(encoding="utf-8")
+    before, after = readme.partition(BEGIN)[0], readme.partition(END)[2]
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+    os.replace(fresh, path)
+
+
+def _ordered(found: Sequence[Results]) -> list[Results]:
+    """By the year of the paper; those of other languages than most at the end."""
+    [(commonest, _)] = Counter(results.languages for results in found).most_common(1)
+    return sorted(found, key=lambda r: (r.languages != commonest, r.languages, r.year, r.name))
+
+
+def _searched(pick: Callable[[Translation], Quality], name: str) -> Callable[[Results], object]:
+    """A figure of `pick`'s search."""
+    return lambda r: r.translation and f"{getattr(pick(r.translation), name):.1f}"
+
+
+def _sped(pick: Callable[[Speed], float], form: str) -> Callable[[Results], object]:
+    return lambda r: r.speed and format(pick(r.speed), form)
+
+
+QUALITY_COLUMNS: list[Column] = [
+    ("recipe", lambda r: f"`{r.name}`"),
+    ("after", lambda r: r.title),
+    ("parameters", lambda r: f"{r.parameters / 1e6:.1f} M"),
+    ("minutes", lambda r: r.training and f"{r.training.minutes:.0f}"),
+    ("epochs", lambda r: r.training and f"{r.training.epochs:.0f}"),
+    ("fp32 greedy", _searched(lambda t: t.fp32.greedy, "bleu")),
+    ("int8 greedy", _searched(lambda t: t.int8.greedy, "bleu")),
+    ("fp32 beam 5", _searched(lambda t: t.fp32.beam_5, "bleu")),
+    ("int8 beam 5", _searched(lambda t: t.int8.beam_5, "bleu")),
+    ("± (95 %)", _searched(lambda t: t.fp32.beam_5, "bleu_interval")),
+    ("chrF", _searched(lambda t: t.fp32.beam_5, "chrf")),
+    ("lower-cased BLEU", _searched(lambda t: t.fp32.beam_5, "lowercased_bleu")),
+]
+SPEED_COLUMNS: list[Column] = [
+    ("recipe", lambda r: f"`{r.name}`"),
+    ("int8, 1", _sped(lambda s: s.int8.batch_1, ",.0f")),
+    ("int8, 32", _sped(lambda s: s.int8.batch_32, ",.0f")),
+    ("fp32, 1", _sped(lambda s: s.fp32.batch_1, ",.0f")),
+    ("fp32, 32", _sped(lambda s: s.fp32.batch_32, ",.0f")),
+    ("engine / graph, int8", _sped(lambda s: s.int8.engine_over_graph, ".2f")),
+    ("engine / graph, fp32", _sped(lambda s: s.fp32.engine_over_graph, ".2f")),
+    ("state, fixed", lambda r: r.bundle and f"{r.bundle.fixed_bytes:,}"),
+    ("per source token", lambda r: r.bundle and f"{r.bundle.bytes_per_source_token:,}"),
+    ("per target token", lambda r: r.bundle and f"{r.bundle.bytes_per_target_token:,}"),
+]
+
+
+def _table(columns: Sequence[Column], found: Sequence[Results]) -> str:
+    heads = [head for head, _ in columns]
+    marks = ["---" if head in ("recipe", "after") else "---:" for head in heads]
+    rows = ([str(cell_of(results) or "") for _, cell_of in columns] for results in found)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in chain([heads, marks], rows))
+
+
+def _on_quality(found: Sequence[Results]) -> str:
+    parts = [r.translation for r in found if r.translation]
+    if not parts:
+        return ""
+    tests = _each(f"`{part.test}` ({part.sentences:,} sentences)" for part in parts)
+    return (
+        f"BLEU and chrF by sacreBLEU on detokenised text, test sets {tests}; chrF, lower-cased BLEU"
+        " and the interval are of fp32 and beam 5."
+        f" BLEU {_each(f'`{part.bleu_signature}`' for part in parts)},"
+        f" lower-cased {_each(f'`{part.lowercased_bleu_signature}`' for part in parts)},"
+        f" chrF {_each(f'`{part.chrf_signature}`' for part in parts)}."
+        " Lower-cased BLEU stands nearer to the tokenised, lower-cased BLEU of papers on this test"
+        " set; it is not the same measure. Minutes are of one processor's work, validations"
+        " included."
+    )
+
+
+def _on_speed(found: Sequence[Results]) -> str:
+    machines = _each(f"{r.speed.machine}, {r.speed.threads} threads" for r in found if r.speed)
+    states = (
+        "State is what the engine keeps for a row, in bytes: fixed, and for every token of the"
+        " source and of the target; what a step overwrites counts twice, since it is read from one"
+        " buffer and written to another."
+    )
+    if not machines:
+        return states if any(r.bundle for r in found) else ""
+    return (
+        "Tokens/s are generated tokens, greedy, with so many requests in flight, sources encoded"
+        f" ({machines}). Engine / graph is the speed of decoding in the continuous batch over that"
+        f" of the step graph alone in ONNX Runtime, 32 rows. {states}"
+    )
+
+
+def _each(texts: Iterable[str]) -> str:
+    """Those that differ."""
+    return ", ".join(dict.fromkeys(texts))

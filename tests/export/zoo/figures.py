@@ -1,0 +1,81 @@
+"""Results as a family would have them, from the few numbers that a test is about."""
+
+from collections.abc import Sequence
+
+from export.zoo.results import (
+    Bundle,
+    LengthBin,
+    Pace,
+    Quality,
+    Results,
+    Searches,
+    Speed,
+    Training,
+    Translation,
+)
+
+
+def results(
+    name: str,
+    bleu: float = 50.0,
+    by_length: Sequence[float] = (),
+    has_attention: bool = True,
+    languages: str = "en-fr",
+    minutes: float = 10.0,
+    year: int = 2015,
+) -> Results:
+    """`by_length`: BLEU of sentences of 5, 10, 15, ... words; the interval of BLEU is 1."""
+    return Results(
+        name=name,
+        title=f"Someone et al. {year}",
+        architecture="bahdanau",
+        languages=languages,
+        parameters=2_600_000,
+        checkpoint="0" * 64,
+        training=_training(minutes),
+        bundle=Bundle(
+            has_attention=has_attention,
+            fixed_bytes=2048,
+            bytes_per_source_token=512,
+            bytes_per_target_token=0,
+        ),
+        translation=_translation(bleu, by_length),
+        speed=Speed(command="", machine="abacus", threads=2, fp32=_pace(1), int8=_pace(2)),
+    )
+
+
+def _training(minutes: float) -> Training:
+    return Training(
+        command="",
+        clock="processor",
+        max_minutes=minutes,
+        minutes=minutes,
+        tokens_per_batch=2048,
+        steps=9,
+        epochs=9.0,
+        dev_loss=2.0,
+    )
+
+
+def _translation(bleu: float, by_length: Sequence[float]) -> Translation:
+    quality = Quality(bleu=bleu, bleu_interval=1.0, chrf=70.0, lowercased_bleu=bleu + 1)
+    searches = Searches(greedy=quality, beam_5=quality)
+    bins = [
+        LengthBin(words=f"{words}-{words + 4}", sentences=10, mean_words=words, bleu=each)
+        for words, each in zip(range(5, 100, 5), by_length, strict=False)
+    ]
+    return Translation(
+        command="",
+        test="test",
+        sentences=1000,
+        bleu_signature="case:mixed",
+        lowercased_bleu_signature="case:lc",
+        chrf_signature="nc:6",
+        fp32=searches,
+        int8=searches,
+        by_length=tuple(bins),
+    )
+
+
+def _pace(factor: float) -> Pace:
+    return Pace(batch_1=1000 * factor, batch_32=20000 * factor, engine_over_graph=0.75)

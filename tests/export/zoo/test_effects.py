@@ -1,0 +1,69 @@
+"""What the papers report is said to show where the figures say so, and not where they do not."""
+
+import pytest
+
+from export.zoo.effects import effects, peers, points_lost
+from tests.export.zoo.figures import results
+
+STEEP, FLAT = (60.0, 50.0, 40.0), (60.0, 59.0, 58.0)
+
+
+def test_points_lost_are_the_slope_of_a_line() -> None:
+    assert points_lost(results("x", by_length=STEEP)) == pytest.approx(20.0)
+    assert points_lost(results("x", by_length=(50.0, 51.0))) == pytest.approx(-2.0)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "attention", "verdict"),
+    [
+        ([STEEP, STEEP], [FLAT, FLAT], "shows:"),
+        ([STEEP, FLAT], [FLAT, FLAT], "shows on average:"),
+        ([FLAT], [STEEP], "does not show:"),
+    ],
+)
+def test_the_effect_of_length(fixed: list, attention: list, verdict: str) -> None:
+    found = [results(f"fixed-{i}", by_length=b, has_attention=False) for i, b in enumerate(fixed)]
+    found += [results(f"attention-{i}", by_length=b) for i, b in enumerate(attention)]
+    [line] = effects(found)
+    assert f"figure 2) {verdict}" in line
+
+
+def test_the_effect_of_length_in_figures() -> None:
+    found = [
+        results("cho", by_length=STEEP, has_attention=False),
+        results("luong", by_length=FLAT),
+        results("bahdanau", by_length=(60.0, 58.0, 56.0)),
+    ]
+    [line] = effects(found)
+    assert "fixed context lose 20.0 BLEU, models with attention 3.0 (2.0 to 4.0)." in line
+
+
+@pytest.mark.parametrize(
+    ("changed", "plain", "said"),
+    [
+        (52.0, 50.5, "helps by 1.5 BLEU (52.0 with, 50.5 without)."),
+        (50.9, 50.0, "does not show: +0.9 BLEU (50.9 with, 50.0 without) are no more than chance"),
+        (48.0, 50.0, "does not show: -2.0 BLEU (48.0 with, 50.0 without) are more than chance"),
+    ],
+)
+def test_the_effect_of_an_option(changed: float, plain: float, said: str) -> None:
+    found = [results("luong", changed), results("luong-no-feeding", plain)]
+    [line] = effects(found)
+    assert line.startswith("**Input feeding") and said in line
+
+
+def test_a_published_figure_is_said_to_be_another_measure() -> None:
+    [line] = effects([results("transformer-tiny-long", 60.0)])
+    assert "has 62 BLEU" in line and "61.0" in line and "not the same measure" in line
+
+
+def test_nothing_is_said_of_what_is_not_there() -> None:
+    assert effects([]) == []
+    assert effects([results("luong"), results("cho")]) == []
+    untrained = results("luong").model_copy(update={"translation": None, "training": None})
+    assert effects([untrained, results("luong-no-feeding")]) == []
+
+
+def test_only_what_had_the_same_budget_and_languages_is_compared_by_length() -> None:
+    found = [results("a"), results("b"), results("c", minutes=38), results("d", languages="en-de")]
+    assert [each.name for each in peers(found)] == ["a", "b"]

@@ -1,0 +1,125 @@
+"""The table says what the results files say, and so does the README."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from export.zoo.command import zoo
+from export.zoo.picture import description, draw, drawn
+from export.zoo.results import read_all, read_results
+from export.zoo.table import PICTURE, block, readme_problems, render, rewrite
+from tests.export.zoo.figures import results
+
+ROOT = Path(__file__).parent.parent.parent.parent
+ZOO = ROOT / "models" / "zoo"
+SHIPPED, PROBLEMS = read_all(ZOO / "results")
+
+
+def rows(text: str, name: str) -> list[list[str]]:
+    """The cells of every row about a family."""
+    lines = [line for line in text.splitlines() if line.startswith(f"| `{name}` |")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_readme_says_what_the_files_say() -> None:
+    assert PROBLEMS == []
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    picture = f"models/zoo/{PICTURE}" if drawn(SHIPPED) else None
+    assert block(readme) == render(SHIPPED, picture), "run: attendant zoo --table"
+
+
+def test_the_picture_shows_what_the_files_say() -> None:
+    picture = ZOO / PICTURE
+    if not drawn(SHIPPED):
+        pytest.skip("nothing to draw yet")
+    assert description(SHIPPED) in picture.read_text(encoding="utf-8"), "run: attendant zoo --table"
+    assert picture.stat().st_size < 60_000
+
+
+def test_every_file_is_of_a_recipe() -> None:
+    assert {each.name for each in SHIPPED} <= {path.stem for path in ZOO.glob("[!_]*.toml")}
+
+
+def test_a_row_has_every_figure() -> None:
+    text = render([results("luong", 55.25)], None)
+    quality, speed = rows(text, "luong")
+    assert quality == ["`luong`", "Someone et al. 2015", "2.6 M", "10", "9"] + ["55.2"] * 4 + [
+        "1.0",
+        "70.0",
+        "56.2",
+    ]
+    paces = ["2,000", "40,000", "1,000", "20,000", "0.75", "0.75"]
+    assert speed == ["`luong`", *paces, "2,048", "512", "0"]
+
+
+@pytest.mark.parametrize("missing", ["training", "bundle", "translation", "speed"])
+def test_what_is_not_measured_is_blank(missing: str) -> None:
+    partly = results("luong").model_copy(update={missing: None})
+    full, part = (render([each], None) for each in (results("luong"), partly))
+    differences = [
+        (before, after)
+        for known, left in zip(rows(full, "luong"), rows(part, "luong"), strict=True)
+        for before, after in zip(known, left, strict=True)
+        if before != after
+    ]
+    assert differences and all(after == "" for _, after in differences)
+
+
+def test_rows_are_in_the_order_of_history() -> None:
+    found = [
+        results("c", year=2017),
+        results("b", languages="en-de", year=2013),
+        results("a", year=2014),
+    ]
+    lines = render(found, None).splitlines()
+    names = [line.split("`")[1] for line in lines if line.startswith("| `")]
+    assert names == ["a", "c", "b"] * 2
+
+
+def test_a_file_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    path = tmp_path / "results" / "luong.json"
+    results("luong", by_length=(1.0, 2.0)).save(path)
+    assert read_results(path) == results("luong", by_length=(1.0, 2.0))
+    assert [each.name for each in path.parent.iterdir()] == ["luong.json"]
+    assert read_results(tmp_path / "cho.json") is None
+
+
+def test_a_table_is_put_between_its_marks(tmp_path: Path) -> None:
+    path = tmp_path / "README.md"
+    path.write_text("before\n<!-- zoo -->\nold\n<!-- /zoo -->\nafter\n")
+    rewrite(path, "new")
+    assert path.read_text() == "before\n<!-- zoo -->\nnew\n<!-- /zoo -->\nafter\n"
+    assert readme_problems(path) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "<!-- zoo -->", "<!-- /zoo --> <!-- zoo -->", "<!-- zoo --><!-- zoo --><!-- /zoo -->"],
+)
+def test_a_readme_without_marks_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "README.md").write_text(text)
+    [problem] = readme_problems(tmp_path / "README.md")
+    assert "<!-- zoo -->" in problem
+
+
+def test_the_same_figures_give_the_same_picture(tmp_path: Path) -> None:
+    found = [
+        results("cho", by_length=(60.0, 40.0), has_attention=False),
+        results("luong", by_length=(60.0, 59.0)),
+    ]
+    for name in ("one.svg", "two.svg"):
+        draw(found, tmp_path / name)
+    one, two = ((tmp_path / name).read_text() for name in ("one.svg", "two.svg"))
+    assert one == two
+    assert ">cho</text>" in one and ">luong</text>" in one
+    assert description(found) in one
+
+
+def test_the_table_alone_needs_no_data(tmp_path: Path) -> None:
+    results("luong").save(tmp_path / "zoo/results/luong.json")
+    (tmp_path / "README.md").write_text("<!-- zoo --><!-- /zoo -->")
+    options = ["--recipes", str(tmp_path / "zoo"), "--readme", str(tmp_path / "README.md")]
+    result = CliRunner().invoke(zoo, [*options, "--table"])
+    assert result.exit_code == 0, result.output
+    assert "`luong`" in (tmp_path / "README.md").read_text()
