@@ -64,9 +64,10 @@ def self_attention(
     """qkv [batch, tokens, queries + keys + values] -> mixed values, next keys and values.
 
     Any number of rows with one token each, or one row with several tokens. The longest total
-    length may be any bound on it; a constant needs no copy from the GPU. ``bias`` [batch or 1,
-    heads, tokens, capacity] is added to the scores.
+    length may be any bound on it; a constant needs no copy from the GPU. ``bias`` [batch, heads, 1,
+    capacity], with one token each, is added to the scores.
     """
+    in_operator = bias if heads.dtype == "float32" else None  # CUDA's operator takes none
     mixed, keys, values = graph.ms.GroupQueryAttention(
         qkv,
         None,
@@ -76,12 +77,15 @@ def self_attention(
         graph.constant([capacity], "int32"),
         *(heads.rotary or (None, None)),
         None,
-        bias,
+        in_operator,
         **heads.attributes,
         do_rotary=int(heads.rotary is not None),
         local_window_size=heads.window or -1,
         _outputs=3,
     )
+    if bias is not in_operator:
+        query = graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])[0]
+        mixed = _masked_attention(graph, query, (keys, values), total_lengths, heads, bias)
     return mixed, keys, values
 
 

@@ -11,12 +11,8 @@ from export.weights import Weights
 from models.configs.llama import LlamaConfig
 from serving.bundle.manifest import Precision
 
-ROTARY_MULTIPLE = 16  # GroupQueryAttention rotates heads of such sizes only
-
 
 def build(config: LlamaConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    if config.head_dim % ROTARY_MULTIPLE:
-        weights.refuse(f"head_dim: {config.head_dim} is not a multiple of {ROTARY_MULTIPLE}")
     layers = Layers(GraphWriter("step"), weights, precision)
     return _Step(config, layers, _heads(config, layers)).build()
 

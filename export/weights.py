@@ -35,10 +35,6 @@ class Weights:
             return array
         return np.zeros(shape, np.float32)
 
-    def refuse(self, problem: str) -> None:
-        """Report something that no graph can be built for."""
-        self._problems[problem] = problem
-
     def finish(self, folder: Path) -> None:
         """Raise CheckpointError if anything asked for was wrong or anything given was not used."""
         unused = sorted(self._arrays.keys() - self._taken)

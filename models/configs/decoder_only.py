@@ -3,24 +3,19 @@
 from collections.abc import Iterator
 
 from models.configs.base import LanguageModelConfig, Misfit, Size
+from models.configs.heads import HasHeads
 
 
-class DecoderOnlyConfig(LanguageModelConfig):
+class DecoderOnlyConfig(LanguageModelConfig, HasHeads):
     """Layers of causal attention and feed-forward networks."""
 
-    d_model: Size = 256
     num_layers: Size = 4
-    num_heads: Size = 4
     ffn_dim: Size = 512
     window: Size | None = None  # how many positions attention sees, its own included; None: all
     tied_embeddings: bool = True
 
     def misfits(self) -> Iterator[Misfit]:
-        yield from self.must_be_multiple("d_model", "num_heads")
+        yield from super().misfits()
         if self.window is not None and self.window > self.context_length:
             message = f"window {self.window} is longer than context_length {self.context_length}"
             yield Misfit(("window", "context_length"), message)
-
-    @property
-    def head_dim(self) -> int:
-        return self.d_model // self.num_heads

@@ -12,6 +12,7 @@ from models.configs.decoder_only import DecoderOnlyConfig
 class LlamaConfig(DecoderOnlyConfig):
     """Decoder-only language model with RoPE, RMSNorm, grouped-query attention and SwiGLU."""
 
+    head_multiple = 16  # of those that the exported attention rotates
     architecture: Literal["llama"] = "llama"
     num_kv_heads: Size = 2
     rope_theta: float = Field(default=10000.0, gt=0)
@@ -20,6 +21,3 @@ class LlamaConfig(DecoderOnlyConfig):
     def misfits(self) -> Iterator[Misfit]:
         yield from super().misfits()
         yield from self.must_be_multiple("num_heads", "num_kv_heads")
-        if self.d_model % (2 * self.num_heads) and self.d_model % self.num_heads == 0:
-            message = f"head_dim {self.head_dim} must be even for RoPE"
-            yield Misfit(("d_model", "num_heads"), message)

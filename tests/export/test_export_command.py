@@ -65,12 +65,6 @@ def test_all_problems_of_a_checkpoint_are_told_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists() and leftovers(tmp_path) == []
 
 
-def test_heads_that_cannot_be_rotated_are_refused(tmp_path: Path) -> None:
-    folder = tiny_checkpoint("llama", tmp_path / "mine", d_model=32).folder
-    result = run(folder, "-o", tmp_path / "out")
-    assert result.exit_code == 2 and "head_dim: 8 is not a multiple of 16" in result.output
-
-
 def test_a_folder_that_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     result = run(tmp_path / "empty", "-o", tmp_path / "out")

@@ -35,7 +35,7 @@ TRANSLATION_CONFIGS = [
     TransformerSSRUConfig(**SMALL, **TRANSFORMER, norm="post", positions="learned"),
 ]
 LLAMA = LlamaConfig(
-    vocab_size=60, d_model=32, num_heads=4, num_kv_heads=2, ffn_dim=24, context_length=32
+    vocab_size=60, d_model=64, num_heads=4, num_kv_heads=2, ffn_dim=24, context_length=32
 )
 
 

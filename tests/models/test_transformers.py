@@ -19,9 +19,9 @@ from models.layers.buckets import FARTHEST, relative_buckets
 from models.registry import build
 from tests.models.plain_transformer import PlainLanguageModel, PlainTranslator
 
-TRANSLATION: dict[str, Any] = {"vocab_size": 40, "d_model": 16, "num_heads": 4, "ffn_dim": 12}
+TRANSLATION: dict[str, Any] = {"vocab_size": 40, "d_model": 32, "num_heads": 4, "ffn_dim": 12}
 TRANSLATION |= {"encoder_layers": 2, "max_source_tokens": 64, "max_target_tokens": 64}
-LANGUAGE: dict[str, Any] = {"vocab_size": 40, "d_model": 32, "num_heads": 4, "ffn_dim": 24}
+LANGUAGE: dict[str, Any] = {"vocab_size": 40, "d_model": 64, "num_heads": 4, "ffn_dim": 24}
 LANGUAGE |= {"num_layers": 2, "context_length": 32}
 
 
@@ -224,8 +224,8 @@ def test_residual_layers_of_gpt2_begin_small() -> None:
             ["d_model 30", "num_heads 4 must be a multiple of num_kv_heads 3"],
         ),
         (
-            {"architecture": "transformer", "d_model": 15, "num_heads": 5},
-            ["d_model 15 must be even"],
+            {"architecture": "transformer", "d_model": 60, "num_heads": 5},
+            ["d_model 60 / num_heads 5 = 12 must be a multiple of 8"],
         ),
         ({"architecture": "transformer-ssru", "positions": "relative"}, ["positions"]),
         ({"architecture": "transformer-ssru", "cell": "gru"}, ["cell"]),
@@ -235,8 +235,8 @@ def test_residual_layers_of_gpt2_begin_small() -> None:
         ),
         ({"architecture": "gpt2", "num_kv_heads": 2, "window": 0}, ["num_kv_heads", "window"]),
         (
-            {"architecture": "llama", "d_model": 20, "num_heads": 4, "num_kv_heads": 8},
-            ["num_kv_heads 8", "head_dim 5 must be even"],
+            {"architecture": "llama", "d_model": 32, "num_heads": 4, "num_kv_heads": 8},
+            ["num_kv_heads 8", "= 8 must be a multiple of 16"],
         ),
     ],
 )
