@@ -166,6 +166,14 @@ class RecurrentCell(nn.Module):
         """x [batch, num_gates * hidden]: `input`'s projection, and `context`'s added to it."""
         return self.cell.step(x, state, self.hidden.weight, self.hidden.bias)
 
+    def run(self, x: Tensor, state: State) -> Tensor:
+        """x [batch, time, num_gates * hidden] -> hidden outputs [batch, time, hidden]."""
+        outputs = []
+        for gates in x.unbind(1):
+            state = self(gates, state)
+            outputs.append(state[0])
+        return torch.stack(outputs, 1)
+
 
 @torch.no_grad()
 def initialise_cell(
