@@ -119,13 +119,25 @@ def _on_quality(found: Sequence[Results]) -> str:
         f" lower-cased {_each(f'`{part.lowercased_bleu_signature}`' for part in parts)},"
         f" chrF {_each(f'`{part.chrf_signature}`' for part in parts)}."
         " Lower-cased BLEU stands nearer to the tokenised, lower-cased BLEU of papers on this test"
-        " set; it is not the same measure. Minutes are of one processor's work, validations"
-        " included."
+        f" set; it is not the same measure. {_on_int8(parts)} Minutes are of one processor's work,"
+        " validations included."
     )
 
 
+def _on_int8(parts: Sequence[Translation]) -> str:
+    changes = [
+        int8.bleu - fp32.bleu
+        for part in parts
+        for fp32, int8 in (
+            (part.fp32.greedy, part.int8.greedy),
+            (part.fp32.beam_5, part.int8.beam_5),
+        )
+    ]
+    return f"int8 changes BLEU by {min(changes):+.1f} to {max(changes):+.1f}."
+
+
 def _on_speed(found: Sequence[Results]) -> str:
-    machines = _each(f"{r.speed.machine}, {r.speed.threads} threads" for r in found if r.speed)
+    machines = _each(f"{r.speed.machine}, threads: {r.speed.threads}" for r in found if r.speed)
     states = (
         "State is what the engine keeps for a row, in bytes: fixed, and for every token of the"
         " source and of the target; what a step overwrites counts twice, since it is read from one"
@@ -136,8 +148,19 @@ def _on_speed(found: Sequence[Results]) -> str:
     return (
         "Tokens/s are generated tokens, greedy, with so many requests in flight, sources encoded"
         f" ({machines}). Engine / graph is the speed of decoding in the continuous batch over that"
-        f" of the step graph alone in ONNX Runtime, 32 rows. {states}"
+        f" of the step graph alone in ONNX Runtime, 32 rows: {_slowest(found)}. {states}"
     )
+
+
+def _slowest(found: Sequence[Results]) -> str:
+    ratios = [
+        (pace.engine_over_graph, r.name, precision)
+        for r in found
+        if r.speed
+        for pace, precision in ((r.speed.int8, "int8"), (r.speed.fp32, "fp32"))
+    ]
+    ratio, name, precision = min(ratios)
+    return f"at least {ratio:.2f} (`{name}`, {precision})"
 
 
 def _each(texts: Iterable[str]) -> str:

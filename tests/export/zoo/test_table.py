@@ -66,6 +66,20 @@ def test_what_is_not_measured_is_blank(missing: str) -> None:
     assert differences and all(after == "" for _, after in differences)
 
 
+def test_extremes_are_said_in_words() -> None:
+    slow, worse = results("slow"), results("worse")
+    assert slow.speed and worse.translation
+    pace = slow.speed.fp32.model_copy(update={"engine_over_graph": 0.41})
+    slow = slow.model_copy(update={"speed": slow.speed.model_copy(update={"fp32": pace})})
+    greedy = worse.translation.int8.greedy.model_copy(update={"bleu": 49.2})
+    searches = worse.translation.int8.model_copy(update={"greedy": greedy})
+    translation = worse.translation.model_copy(update={"int8": searches})
+    worse = worse.model_copy(update={"translation": translation})
+    text = render([slow, worse], None)
+    assert "32 rows: at least 0.41 (`slow`, fp32)." in text
+    assert "int8 changes BLEU by -0.8 to +0.0." in text
+
+
 def test_rows_are_in_the_order_of_history() -> None:
     found = [
         results("c", year=2017),
