@@ -165,31 +165,23 @@ class Step(_Stack):
         self, config: TransformerSizes, layers: Layers, cross_attention: type[CrossAttention]
     ) -> None:
         super().__init__(config, layers)
-        self._cross_attention = cross_attention
+        self.ids = self.graph.input("ids", "int64", (1,))
+        self.past_lengths = self.graph.input("past_lengths", "int32", ())
+        source_lengths = self.graph.input("source_lengths", "int32", ())
+        self.cross = cross_attention(self.graph, self.heads, source_lengths)
+        self.positions = positions_of(layers, config, "decoder", config.max_target_tokens)
         self.cross_states = [
             self.heads.states("cross", StateKind.CONSTANT, layer)
             for layer in range(config.decoder_layers)
         ]
 
     def build(self) -> None:
-        graph = self.graph
-        ids = graph.input("ids", "int64", (1,))
-        past_lengths = graph.input("past_lengths", "int32", ())
-        self.cross = self._cross_attention(
-            graph, self.heads, graph.input("source_lengths", "int32", ())
-        )
-        x = self.begin(self.embed(ids, "target"), past_lengths)
+        x = self.positions.add_target(self.embed(self.ids, "target"), self.past_lengths)
         for layer in range(self.config.decoder_layers):
             x = self.read_source(self.read_target(x, layer), layer)
         self.cross.finish()
-        x = graph.op.Squeeze(self.finish(x, "decoder"), graph.ints(1))
+        x = self.graph.op.Squeeze(self.finish(x, "decoder"), self.graph.ints(1))
         self.layers.choose(self._logits(x), self.config.vocab_size)
-
-    def begin(self, x: Value, past_lengths: Value) -> Value:
-        """Embedded tokens [batch, 1, d_model] as the layers shall see them."""
-        limit = self.config.max_target_tokens
-        self.positions = positions_of(self.layers, self.config, "decoder", limit)
-        return self.positions.add_target(x, past_lengths)
 
     def read_target(self, x: Value, layer: int) -> Value:
         raise NotImplementedError
@@ -222,12 +214,8 @@ class SelfAttentionStep(Step):
             self.heads.states("self", StateKind.APPEND, layer)
             for layer in range(config.decoder_layers)
         ]
-
-    def begin(self, x: Value, past_lengths: Value) -> Value:
-        x = super().begin(x, past_lengths)
         self.total_lengths = self.graph.input("total_lengths", "int32", ())
-        self.bias = self.positions.target_bias(past_lengths)
-        return x
+        self.bias = self.positions.target_bias(self.past_lengths)
 
     def read_target(self, x: Value, layer: int) -> Value:
         graph, name = self.graph, f"decoder.layers.{layer}.self_attention"
