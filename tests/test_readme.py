@@ -3,11 +3,16 @@
 import re
 import subprocess
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
+from models.configs.registry import CONFIGS
+
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 EXAMPLES = [block for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "curl" in block]
+SIZE = re.compile(r"_dim$|^d_model$|_layers$|^num_heads$")
 
 
 def test_there_is_an_example_for_each_endpoint() -> None:
@@ -21,6 +26,23 @@ def test_there_is_an_example_for_each_endpoint() -> None:
         "/health",
         "/ready",
         "/metrics",
+    }
+
+
+def test_the_table_of_families_is_that_of_the_registry() -> None:
+    """Each option but the sizes, and no other."""
+    [section] = re.findall(r"## Families\n(.*?)\n## ", README, re.DOTALL)
+    rows = [row.split("|") for row in section.splitlines() if row.startswith("|")][2:]
+    told = {row[3].strip(" `"): {*re.findall(r"`(\w+)`", row[4])} for row in rows}
+    assert told == {name: own_options(kind) for name, kind in CONFIGS.items()}
+
+
+def own_options(kind: type[ArchitectureConfig]) -> set[str]:
+    shared = {*TranslationModelConfig.model_fields, *LanguageModelConfig.model_fields}
+    return {
+        name
+        for name, field in kind.model_fields.items()
+        if name not in shared and not SIZE.search(name) and len(get_args(field.annotation)) != 1
     }
 
 

@@ -1,0 +1,161 @@
+"""The README's page "Add your own architecture", followed to the letter: a toy is written down,
+entered in three tables, trained, exported and served, and nothing in serving/ has heard of it.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from export.exporting import BUILDERS
+from models.configs.registry import CONFIGS
+from models.registry import MODULES
+from serving.bundle.opening import open_bundle
+from serving.cli import main
+from serving.engine.config import EngineConfig
+from serving.engine.engine import Engine
+from serving.pipelines.jobs import TranslationJob
+from serving.pipelines.offline import opened
+from serving.request import GenerationRequest
+from tests import bag_of_words
+from tests.export.parity import examples_of, largest_error
+from tests.serving.engine.driving import run_all, run_alone
+
+ROOT = Path(__file__).parent.parent
+SOURCE_FILE = Path(bag_of_words.__file__)
+TABLES: dict[str, dict[str, Any]] = {"CONFIGS": CONFIGS, "MODULES": MODULES, "BUILDERS": BUILDERS}
+ENTRIES: dict[str, Any] = {
+    "CONFIGS": bag_of_words.BagOfWordsConfig,
+    "MODULES": bag_of_words.BagOfWords,
+    "BUILDERS": bag_of_words.build,
+}
+ENTRY_LINES = [
+    'CONFIGS["bag-of-words"] = BagOfWordsConfig  # in models/configs/registry.py',
+    'MODULES["bag-of-words"] = BagOfWords  # in models/registry.py',
+    'BUILDERS["bag-of-words"] = build  # in export/exporting.py',
+]
+PRECISIONS = ["fp32", "int8"]
+PAIRS = {
+    "a dog runs": "un chien court",
+    "a cat sleeps": "un chat dort",
+    "the dog sleeps": "le chien dort",
+    "the cat runs": "le chat court",
+    "a bird sings": "un oiseau chante",
+    "the bird sleeps": "l'oiseau dort",
+}
+RECIPE = """
+name = "toy"
+[model]
+architecture = "bag-of-words"
+vocab_size = 300
+dim = 32
+dropout = 0.0
+[data]
+train = ["pairs.tsv"]
+dev = "pairs.tsv"
+test = "pairs.tsv"
+[optimizer]
+learning_rate = 0.02
+warmup_steps = 4
+[run]
+tokens_per_batch = 128
+max_steps = 200
+validate_every = 100
+precision = "fp32"
+label_smoothing = 0.0
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Holds a trained checkpoint, and bundles of it in two precisions, compared with torch."""
+    folder = tmp_path_factory.mktemp("toy")
+    (folder / "toy.toml").write_text(RECIPE)
+    lines = [f"toy\t{source}\t{target}\n" for source, target in PAIRS.items()]
+    (folder / "pairs.tsv").write_text("".join(lines))
+    with pytest.MonkeyPatch.context() as patch:
+        for table, entry in ENTRIES.items():
+            patch.setitem(TABLES[table], "bag-of-words", entry)
+        patch.chdir(folder)
+        attendant("train toy.toml --data . -o run --threads 1")
+        for precision in PRECISIONS:
+            attendant(
+                f"export run/checkpoint -o {precision} --precision {precision} --test pairs.tsv"
+            )
+        yield folder
+
+
+def attendant(words: str) -> None:
+    result = CliRunner().invoke(main, words.split())
+    assert result.exit_code == 0, result.output
+
+
+def code_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def test_it_takes_less_than_80_lines() -> None:
+    assert len(code_lines(SOURCE_FILE.read_text()) + ENTRY_LINES) < 80
+
+
+def test_the_readme_quotes_it() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert f"```python\n{SOURCE_FILE.read_text()}```" in readme
+    assert "```python\n" + "\n".join(ENTRY_LINES) + "\n```" in readme
+
+
+def test_the_entries_are_what_the_readme_says() -> None:
+    for table, line in zip(TABLES, ENTRY_LINES, strict=True):
+        scope = {**TABLES, **vars(bag_of_words)}
+        written, _, entry = line.split("#")[0].partition(" = ")
+        assert written == f'{table}["bag-of-words"]'
+        assert eval(entry, scope) is ENTRIES[table]
+
+
+def test_serving_has_not_heard_of_it() -> None:
+    sources = [path.read_text() for path in (ROOT / "serving").rglob("*.py")]
+    assert not any(re.search("bag.of.words", source, re.IGNORECASE) for source in sources)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 2e-5), ("int8", 0.5)])
+def test_the_bundle_computes_what_torch_does(
+    folder: Path, precision: str, tolerance: float
+) -> None:
+    examples = examples_of("bahdanau")
+    assert largest_error(folder / precision, folder / "run/checkpoint", examples) < tolerance
+    assert "texts identical" in (folder / precision / "README.md").read_text()
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_rows_are_the_same_alone_and_in_company(folder: Path, precision: str) -> None:
+    bundle, random = open_bundle(folder / precision), np.random.default_rng(0)
+    engine = Engine(bundle, EngineConfig(slots=6, threads=1))
+    requests = [
+        GenerationRequest(
+            str(number),
+            tuple(random.integers(3, 259, random.integers(1, 60)).tolist()),
+            max_new_tokens=20,
+            wants_attention=number % 2 == 0,
+        )
+        for number in range(20)
+    ]
+    together = run_all(engine, requests)
+    for request in requests:
+        assert together[request.request_id].said == run_alone(engine, request).said
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+async def test_it_is_served(folder: Path, precision: str) -> None:
+    """All that it was shown it has learned, and where it looks can be told."""
+    async with opened(folder / precision, EngineConfig(threads=1)) as catalog:
+        translator = await catalog.translator("checkpoint", "en", "fr")
+        job = TranslationJob("job", tuple(PAIRS), "en", "fr", wants_alignments=True)
+        translation = await translator.translate(job)
+    assert translation.texts == tuple(PAIRS.values())
+    [best, *_] = translation.renderings[0]
+    assert best.alignment is not None
+    assert best.alignment.source_words == ("a", "dog", "runs")
