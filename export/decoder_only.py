@@ -3,11 +3,12 @@
 from itertools import chain
 
 from export.attention import Heads, self_attention
-from export.graph import GraphWriter, Value
+from export.graph import Value
+from export.language import language_model
 from export.layers import Layers
 from export.model import ExportedModel
 from models.configs.decoder_only import DecoderOnlyConfig
-from serving.bundle.manifest import Limits, StateKind, StateSpec, Tokens
+from serving.bundle.manifest import StateKind, StateSpec
 
 
 class DecoderOnlyStep:
@@ -45,7 +46,7 @@ class DecoderOnlyStep:
             x = graph.op.Add(x, self.feed_forward(self.norm(x, f"{name}_norm"), name))
         x = layers.last_position(x, past_lengths, total_lengths)
         layers.choose(self._logits(self.norm(x, "norm")), config.vocab_size)
-        return _language_model(config, graph, tuple(chain(*self.states)))
+        return language_model(config, graph, tuple(chain(*self.states)))
 
     def linear(self, x: Value, names: list[str], in_dim: int, out_dims: list[int]) -> Value:
         return self.layers.linear(x, names, in_dim, out_dims, bias=self.has_biases)
@@ -71,19 +72,3 @@ class DecoderOnlyStep:
         name = "embedding" if self.config.tied_embeddings else "output"
         shape = (self.config.vocab_size, self.config.d_model)
         return self.layers.project(x, name, self.layers.weights.take(f"{name}.weight", *shape))
-
-
-def _language_model(
-    config: DecoderOnlyConfig, graph: GraphWriter, states: tuple[StateSpec, ...]
-) -> ExportedModel:
-    tokens = Tokens(
-        pad=config.pad_id,
-        bos=config.bos_id,
-        eos=config.eos_id,
-        source_prefix=(),
-        source_suffix=(),
-        prompt_prefix=(config.bos_id,),
-        stop=(config.eos_id,),
-    )
-    limits = Limits(max_source_tokens=None, max_target_tokens=config.context_length)
-    return ExportedModel(graphs=(graph,), states=states, tokens=tokens, limits=limits)
