@@ -1,6 +1,8 @@
 """The application over scripted engines, and a client that talks to it without a network."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
@@ -22,8 +24,21 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 @pytest.fixture
 async def world(tokenizer: Tokenizer) -> AsyncIterator[World]:
+    async with made_world(tokenizer) as world:
+        yield world
+
+
+@pytest.fixture
+async def world_without_attention(tokenizer: Tokenizer) -> AsyncIterator[World]:
+    async with made_world(tokenizer, num_heads=0) as world:
+        yield world
+
+
+@asynccontextmanager
+async def made_world(tokenizer: Tokenizer, **options: Any) -> AsyncIterator[World]:
+    """options: of the translator's manifest."""
     limits = TextLimits(max_characters=1000, max_segments=20)
-    translator, translator_engine = shouting_translator(tokenizer, limits=limits)
+    translator, translator_engine = shouting_translator(tokenizer, limits=limits, **options)
     generator, generator_engine = scripted_generator(tokenizer)
     metrics = Metrics("r1")
 

@@ -49,6 +49,13 @@ async def test_attention_of_a_pair(world: World) -> None:
     assert world.translator_engine.requests[0].attention_heads == (2,)
 
 
+async def test_a_model_without_attention_has_none_to_tell(world_without_attention: World) -> None:
+    response = await score(world_without_attention, q="a", translations="b", return_attention=True)
+
+    assert response.status_code == 400
+    assert response.json()["error"].startswith("return_attention: model shout has no attention")
+
+
 @pytest.mark.parametrize(
     ("q", "translations", "num_pairs"),
     [(["a", "b"], ["x", "yz"], 2), ("a", ["x", "yz", ""], 3), ([], [], 0)],

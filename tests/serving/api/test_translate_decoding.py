@@ -167,6 +167,28 @@ async def test_attention(world: World) -> None:
         assert (request.wants_attention, request.attention_heads) == (True, (3,))
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("alignments", True),
+        ("return_attention", True),
+        ("placeholders", True),
+        ("placeholders", ["{n}"]),
+        ("replace_unknown", True),
+    ],
+)
+async def test_a_model_without_attention_says_so(
+    world_without_attention: World, field: str, value: Any
+) -> None:
+    plain = await translate(world_without_attention, glossary={"dog": "chien"})
+    refused = await translate(world_without_attention, **{field: value})
+
+    assert plain.status_code == 200
+    assert refused.status_code == 400
+    why = "model shout has no attention over its source: its architecture, fake, has none"
+    assert refused.json() == {"error": f"{field}: {why} (got True)"}
+
+
 async def test_a_form_may_ask_for_all_of_it(world: World) -> None:
     form = {
         "q": "a dog",

@@ -4,6 +4,7 @@ whoever is in the batch.
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from serving.engine.engine import Engine
 from serving.engine.runner import Graph
 from serving.engine.session import open_graphs
 from serving.errors import RequestError
+from serving.parameters import BeamParams
 from serving.request import GenerationRequest
 from tests.serving.engine.driving import Story, run_all, run_alone
 from tests.tiny import tiny_bundle
@@ -116,3 +118,24 @@ def test_a_language_model_has_no_source_to_attend_to(tmp_path: Path) -> None:
     request = GenerationRequest("a", prompt_ids=(5, 6), wants_attention=True)
     with pytest.raises(RequestError, match="attention"):
         Engine(bundle, CONFIG).submit(request)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "options"),
+    [
+        ("wants_attention", True, {"wants_attention": True}),
+        ("coverage_penalty", 0.2, {"beam": BeamParams(2, coverage_penalty=0.2)}),
+        ("attention_heads", 0, {"attention_heads": (0,)}),
+    ],
+)
+def test_without_attention_nothing_that_needs_it(
+    tmp_path: Path, field: str, value: Any, options: dict[str, Any]
+) -> None:
+    bundle = open_bundle(tiny_bundle("bahdanau", tmp_path, Precision.FP32))
+    graphs = {name: bundle.manifest.graphs[name] for name in ("encode", "step")}
+    manifest = dataclasses.replace(bundle.manifest, graphs=graphs, alignment_heads=())
+    engine = Engine(dataclasses.replace(bundle, manifest=manifest), CONFIG)
+    with pytest.raises(RequestError) as caught:
+        engine.submit(GenerationRequest("a", (5, 6), **options))
+    assert (caught.value.field, caught.value.value) == (field, value)
+    assert run_alone(engine, GenerationRequest("b", (5, 6), beam=BeamParams(2))).tokens
