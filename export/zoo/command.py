@@ -42,7 +42,12 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
     multiple=True,
     help="Only this stage; may be given again.  [default: all]",
 )
-@click.option("--threads", type=click.IntRange(1), show_default="all CPUs")
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    show_default="all CPUs",
+    help="CPU threads of training and of measuring.",
+)
 @click.option(
     "--again",
     is_flag=True,

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from export.translators import translator
+from export.zoo import stages
 from export.zoo.command import STAGE_NAMES, zoo
 from export.zoo.family import Family, Settings
 from export.zoo.recipes import find_recipes
 from export.zoo.results import read_results
 from export.zoo.stages import STAGES
 from export.zoo.table import block
+from models.evaluation import Translate
 
 PAIRS = Path(__file__).parent.parent.parent / "data" / "en-fr-200.tsv"
 BUDGET = """
@@ -140,6 +143,32 @@ def test_another_checkpoint_begins_another_file(done: Path, tmp_path: Path) -> N
     assert run(place, "--only", "train").exit_code == 0
     results = read_results(path)
     assert results and results.training and results.translation is None
+
+
+def test_a_stage_that_is_stopped_leaves_nothing_and_is_done_again(
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "copy"
+    shutil.copytree(done, place)
+    path = place / "recipes/results/small.json"
+    results = read_results(path)
+    assert results
+    results.model_copy(update={"translation": None}).save(path)
+    before = path.read_text()
+    with monkeypatch.context() as patched:
+        patched.setattr(stages, "translator", stop_at_beams)
+        result = run(place)
+    assert result.exit_code == 130 and "the same command goes on" in result.output
+    assert path.read_text() == before
+    assert run(place).exit_code == 0
+    after = read_results(path)
+    assert after and (after.translation, after.speed) == (results.translation, results.speed)
+
+
+def stop_at_beams(folder: Path, num_beams: int | None = None) -> Translate:
+    if num_beams:
+        raise KeyboardInterrupt
+    return translator(folder)
 
 
 def test_a_run_of_another_model_is_refused(done: Path, tmp_path: Path) -> None:
