@@ -14,6 +14,7 @@ from serving.commands.common import (
     beam_option,
     device_option,
     engine_config,
+    languages_of,
     model_option,
     source_option,
     target_option,
@@ -162,11 +163,8 @@ async def _align(
     from serving.pipelines.jobs import ScoreJob, TranslationJob
 
     text, translation, width = options["sentence"], options["translation"], options["beam"]
-    card, name = translator.card, f"heads {heads}"
-    languages = (
-        options["source"] or card.source_languages[0],
-        options["target"] or card.target_languages[0],
-    )
+    languages = languages_of(translator.card, options["source"], options["target"])
+    name = f"heads {heads}"
     asked: dict[str, Any] = {"tells_attention": True, "attention_heads": heads}
     if translation is not None:
         [score] = await translator.score(

@@ -13,6 +13,7 @@ from serving.parameters import MAX_BEAMS
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
+    from serving.pipelines.jobs import ModelCard
 
 _BAR_DELAY_SECONDS = 2.0
 
@@ -33,6 +34,11 @@ def engine_config(device: Any) -> "EngineConfig":
     from serving.engine.config import EngineConfig
 
     return EngineConfig(device=device, max_waiting=2**31)
+
+
+def languages_of(card: "ModelCard", source: str | None, target: str | None) -> tuple[str, str]:
+    """Those that were not named are the bundle's first."""
+    return source or card.source_languages[0], target or card.target_languages[0]
 
 
 def lines_of(file: BinaryIO) -> Iterator[str]:

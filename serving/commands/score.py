@@ -13,6 +13,7 @@ from serving.commands.common import (
     device_option,
     end_quietly_with_the_reader,
     engine_config,
+    languages_of,
     lines_of,
     model_option,
     progress_bar,
@@ -67,8 +68,7 @@ async def _score(
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
         translator = await catalog.translator(card.name, *languages)
-        source = languages[0] or card.source_languages[0]
-        target = languages[1] or card.target_languages[0]
+        source, target = languages_of(card, *languages)
 
         async def work(numbered: tuple[int, tuple[str, str]]) -> "PairScore":
             number, pair = numbered

@@ -13,6 +13,7 @@ from serving.commands.common import (
     device_option,
     end_quietly_with_the_reader,
     engine_config,
+    languages_of,
     lines_of,
     model_option,
     progress_bar,
@@ -22,7 +23,7 @@ from serving.commands.common import (
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
-    from serving.pipelines.jobs import ModelCard, Rendering, TranslationJob
+    from serving.pipelines.jobs import Rendering, TranslationJob
 
 # A line's number and its renderings, best first, as they are written out.
 Format = Callable[[int, "tuple[Rendering, ...]"], str]
@@ -124,7 +125,8 @@ async def _translate(
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
         translator = await catalog.translator(card.name, job.source, job.target)
-        of_card = _with_languages(job, card)
+        source, target = languages_of(card, job.source, job.target)
+        of_card = replace(job, source=source, target=target)
 
         async def work(numbered: tuple[int, str]) -> "tuple[int, tuple[Rendering, ...]]":
             number, line = numbered
@@ -141,11 +143,3 @@ async def _translate(
                     best = ranked[0].alignment
                     alignments.write((best.pharaoh if best else "") + "\n")
                 bar.update()
-
-
-def _with_languages(job: "TranslationJob", card: "ModelCard") -> "TranslationJob":
-    """Those that were not named are the bundle's first."""
-    from dataclasses import replace
-
-    source = job.source or card.source_languages[0]
-    return replace(job, source=source, target=job.target or card.target_languages[0])
