@@ -7,8 +7,11 @@ from typing import get_args
 
 import pytest
 
+from export.exporting import BUILDERS, build_model
 from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
 from models.configs.registry import CONFIGS
+from serving.bundle.manifest import Precision
+from tests.tiny import tiny_checkpoint
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 EXAMPLES = [block for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "curl" in block]
@@ -29,12 +32,26 @@ def test_there_is_an_example_for_each_endpoint() -> None:
     }
 
 
-def test_the_table_of_families_is_that_of_the_registry() -> None:
-    """Each option but the sizes, and no other."""
+def families() -> dict[str, list[str]]:
+    """The cells of each row, by architecture."""
     [section] = re.findall(r"## Families\n(.*?)\n## ", README, re.DOTALL)
     rows = [row.split("|") for row in section.splitlines() if row.startswith("|")][2:]
-    told = {row[3].strip(" `"): {*re.findall(r"`(\w+)`", row[4])} for row in rows}
+    return {row[3].strip(" `"): row for row in rows}
+
+
+def test_the_table_of_families_has_all_options() -> None:
+    """All but the sizes, and no others."""
+    told = {name: {*re.findall(r"`(\w+)`", row[4])} for name, row in families().items()}
     assert told == {name: own_options(kind) for name, kind in CONFIGS.items()}
+
+
+@pytest.mark.parametrize("architecture", sorted(BUILDERS))
+def test_the_table_of_families_has_all_kinds_of_state(architecture: str, tmp_path: Path) -> None:
+    checkpoint = tiny_checkpoint(architecture, tmp_path)
+    states = build_model(checkpoint, Precision.FP32).states
+    assert {state.kind.value for state in states} <= {
+        *re.findall(r"\w+", families()[architecture][5])
+    }
 
 
 def own_options(kind: type[ArchitectureConfig]) -> set[str]:
