@@ -45,7 +45,6 @@ NAMES = {
     "required": "glossary",
     "source_ids": "q",
     "text": "q",
-    "wants_attention": "alignments",
 }
 
 
