@@ -1,5 +1,8 @@
-"""The recurrent cells of `models.layers.cells`, one step of each as nodes of a graph."""
+"""The recurrent cells of `models.layers.cells` as steps in a graph, and layers of them that keep
+their states in the engine.
+"""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from export.graph import Array, Value
@@ -10,65 +13,59 @@ State = tuple[Value, ...]  # hidden [batch, hidden_dim]; LSTM: and memory cell, 
 
 
 class CellStep:
-    """One cell with its recurrent weight [num_recurrent * hidden_dim, hidden_dim] and bias.
+    """One cell: its recurrent weight [num_recurrent * hidden, hidden] and bias.
 
-    `num_direct`: how many blocks of that weight, the first ones, multiply the hidden state itself;
-    their product may be taken along with other projections of it, and given to `advance`.
+    num_gates: blocks of the input's weight. num_recurrent: blocks of the recurrent weight.
     """
 
     num_gates: ClassVar[int] = 3
     num_recurrent: ClassVar[int] = 3
-    num_direct: ClassVar[int] = 1
     num_states: ClassVar[int] = 1
 
     def __init__(self, layers: Layers, name: str, weight: Array, bias: Array) -> None:
-        self.layers, self.op, self.name = layers, layers.op, name
-        self.weight, self.bias, self.dim = weight, bias, weight.shape[1]
+        self.layers, self.name, self.weight, self.bias = layers, name, weight, bias
+        self.dim = weight.shape[1]
 
     def __call__(self, x: Value, state: State) -> State:
-        """x [batch, num_gates * hidden_dim], the projected input -> the next state."""
-        return self.advance(x, self.recur(state[0], 0, self.num_direct), state)
-
-    def advance(self, x: Value, direct: Value, state: State) -> State:
-        """As a call, with the direct blocks' product [batch, num_direct * hidden_dim]."""
+        """x [batch, num_gates * hidden], the projected input, and the state -> the next state."""
         raise NotImplementedError
 
-    def recur(self, x: Value, first: int, last: int) -> Value:
-        """Blocks first..last-1 of the recurrent weight and bias, of x [batch, hidden_dim]."""
+    def recur(self, hidden: Value, first: int, last: int) -> Value:
+        """The recurrent weight's blocks first..last-1 of `hidden`."""
         rows = slice(first * self.dim, last * self.dim)
-        name = f"{self.name}.{first}-{last}"
-        return self.layers.project(x, name, self.weight[rows], self.bias[rows])
+        name = f"{self.name}.{first}"
+        return self.layers.project(hidden, name, self.weight[rows], self.bias[rows])
 
     def split(self, x: Value, *blocks: int) -> list[Value]:
-        return self.layers.graph.split(x, [count * self.dim for count in blocks])
+        return self.layers.graph.split(x, [n * self.dim for n in blocks])
 
 
 class RnnStep(CellStep):
     num_gates = num_recurrent = 1
 
-    def advance(self, x: Value, direct: Value, state: State) -> State:
-        return (self.op.Tanh(self.op.Add(x, direct)),)
+    def __call__(self, x: Value, state: State) -> State:
+        op = self.layers.op
+        return (op.Tanh(op.Add(x, self.recur(state[0], 0, 1))),)
 
 
 class LstmStep(CellStep):
-    num_gates = num_recurrent = num_direct = 4
+    num_gates = num_recurrent = 4
     num_states = 2
 
-    def advance(self, x: Value, direct: Value, state: State) -> State:
-        op = self.op
-        admit, keep, new, emit = self.split(op.Add(x, direct), 1, 1, 1, 1)
+    def __call__(self, x: Value, state: State) -> State:
+        op = self.layers.op
+        gates = op.Add(x, self.recur(state[0], 0, 4))
+        admit, keep, new, emit = self.split(gates, 1, 1, 1, 1)
         fresh = op.Mul(op.Sigmoid(admit), op.Tanh(new))
         memory = op.Add(op.Mul(op.Sigmoid(keep), state[1]), fresh)
         return op.Mul(op.Sigmoid(emit), op.Tanh(memory)), memory
 
 
 class GruStep(CellStep):
-    num_direct = 3
-
-    def advance(self, x: Value, direct: Value, state: State) -> State:
-        op, (hidden,) = self.op, state
+    def __call__(self, x: Value, state: State) -> State:
+        op, (hidden,) = self.layers.op, state
         x_gates, x_new = self.split(x, 2, 1)
-        h_gates, h_new = self.split(direct, 2, 1)
+        h_gates, h_new = self.split(self.recur(hidden, 0, 3), 2, 1)
         reset, update = self.split(op.Sigmoid(op.Add(x_gates, h_gates)), 1, 1)
         new = op.Tanh(op.Add(x_new, op.Mul(reset, h_new)))
         return (op.Add(new, op.Mul(update, op.Sub(hidden, new))),)
@@ -77,30 +74,28 @@ class GruStep(CellStep):
 class Mut1Step(CellStep):
     num_recurrent = 2
 
-    def advance(self, x: Value, direct: Value, state: State) -> State:
-        op, (hidden,) = self.op, state
+    def __call__(self, x: Value, state: State) -> State:
+        op, (hidden,) = self.layers.op, state
         x_reset, x_update, x_new = self.split(x, 1, 1, 1)
-        reset = op.Sigmoid(op.Add(x_reset, direct))
+        reset = op.Sigmoid(op.Add(x_reset, self.recur(hidden, 0, 1)))
         new = op.Tanh(op.Add(self.recur(op.Mul(reset, hidden), 1, 2), op.Tanh(x_new)))
         return (op.Add(hidden, op.Mul(op.Sigmoid(x_update), op.Sub(new, hidden))),)
 
 
 class Mut2Step(CellStep):
-    num_direct = 2
-
-    def advance(self, x: Value, direct: Value, state: State) -> State:
-        op, (hidden,) = self.op, state
+    def __call__(self, x: Value, state: State) -> State:
+        op, (hidden,) = self.layers.op, state
         x_gates, x_new = self.split(x, 2, 1)
-        reset, update = self.split(op.Sigmoid(op.Add(x_gates, direct)), 1, 1)
+        reset, update = self.split(op.Sigmoid(op.Add(x_gates, self.recur(hidden, 0, 2))), 1, 1)
         new = op.Tanh(op.Add(self.recur(op.Mul(reset, hidden), 2, 3), x_new))
         return (op.Add(hidden, op.Mul(update, op.Sub(new, hidden))),)
 
 
 class Mut3Step(CellStep):
-    def advance(self, x: Value, direct: Value, state: State) -> State:
-        op, (hidden,) = self.op, state
+    def __call__(self, x: Value, state: State) -> State:
+        op, (hidden,) = self.layers.op, state
         x_reset, x_update, x_new = self.split(x, 1, 1, 1)
-        reset = op.Sigmoid(op.Add(x_reset, direct))
+        reset = op.Sigmoid(op.Add(x_reset, self.recur(hidden, 0, 1)))
         update = op.Sigmoid(op.Add(x_update, self.recur(op.Tanh(hidden), 1, 2)))
         new = op.Tanh(op.Add(self.recur(op.Mul(reset, hidden), 2, 3), x_new))
         return (op.Add(hidden, op.Mul(update, op.Sub(new, hidden))),)
@@ -116,16 +111,19 @@ STEPS: dict[str, type[CellStep]] = {
 }
 
 
-def cell_states(cell: str, hidden_dim: int, dtype: str, suffix: str = "") -> tuple[StateSpec, ...]:
-    """`hidden` and, of an LSTM, `cell`: the states of one cell."""
+def cell_states(cell: str, hidden_dim: int, dtype: str, num_layers: int) -> list[list[StateSpec]]:
+    """Of each layer: `hidden.0`, and of an LSTM `cell.0`."""
     names = ("hidden", "cell")[: STEPS[cell].num_states]
-    shape = (hidden_dim,)
-    return tuple(StateSpec(name + suffix, StateKind.REPLACE, shape, dtype) for name in names)
+    return [
+        [StateSpec(f"{name}.{n}", StateKind.REPLACE, (hidden_dim,), dtype) for name in names]
+        for n in range(num_layers)
+    ]
 
 
-def decoder_cell(layers: Layers, cell: str, name: str, hidden_dim: int) -> CellStep:
-    """A `models.layers.cells.RecurrentCell` called `name`, without its projections of the input."""
-    rows = STEPS[cell].num_recurrent * hidden_dim
-    weight = layers.weights.take(f"{name}.hidden.weight", rows, hidden_dim)
-    bias = layers.weights.take(f"{name}.hidden.bias", rows)
-    return STEPS[cell](layers, f"{name}.hidden", weight, bias)
+def advance(layers: Layers, step: CellStep, x: Value, states: Sequence[StateSpec]) -> Value:
+    """Read the states, write what follows: the cell's output [batch, hidden_dim]."""
+    graph = layers.graph
+    following = step(x, tuple(map(graph.state_input, states)))
+    for state, value in zip(states, following, strict=True):
+        graph.next_state(state, value)
+    return following[0]

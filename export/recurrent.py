@@ -1,0 +1,174 @@
+"""Whole layers of cells (`models.layers.recurrent`): a source read by the encode graph, and one
+token further in the step graph.
+
+Sources go through ONNX's own operators where it has the cell, in floats, else through a loop.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from export.attention import is_real
+from export.cells import STEPS, CellStep, State, advance, cell_states
+from export.graph import Array, Value
+from export.layers import Layers
+from serving.bundle.manifest import StateSpec
+
+OPERATORS = {"rnn": "RNN", "lstm": "LSTM", "gru": "GRU"}
+# Blocks in ONNX's order: LSTM input, output, forget, new; GRU update, reset, new.
+ORDERS = {"rnn": (0,), "lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}
+
+
+class RecurrentLayers:
+    """The module `name` of `num_layers` layers, whose weights are named as torch.nn.GRU's."""
+
+    def __init__(
+        self,
+        layers: Layers,
+        name: str,
+        cell: str,
+        input_dim: int,
+        hidden_dim: int,
+        num_layers: int = 1,
+        *,
+        bidirectional: bool = False,
+    ) -> None:
+        self._layers, self._graph = layers, layers.graph
+        self._name, self._cell, self._dim = name, cell, hidden_dim
+        self._ends = ("", "_reverse") if bidirectional else ("",)
+        above = hidden_dim * len(self._ends)
+        self._input_dims = [input_dim] + [above] * (num_layers - 1)
+
+    @property
+    def states(self) -> list[list[StateSpec]]:
+        """Of each layer, as the engine keeps them."""
+        return cell_states(self._cell, self._dim, self._layers.dtype, len(self._input_dims))
+
+    def step(self, x: Value) -> Value:
+        """One token further, x [batch, input_dim] -> the top layer's output [batch, hidden_dim]."""
+        for depth, states in enumerate(self.states):
+            step, gates = self._project(x, f"l{depth}", self._input_dims[depth])
+            x = advance(self._layers, step, gates, states)
+        return x
+
+    def encode(self, x: Value, lengths: Value) -> tuple[Value, list[State]]:
+        """x [batch, source, input_dim], lengths int32 [batch] -> the top layer's outputs [batch,
+        source, directions * hidden_dim] and each layer's and direction's state at its rows' ends.
+
+        Outputs beyond a row's end are those of its last position, or zeros.
+        """
+        op = self._graph.op
+        run = self._operator if self._cell in OPERATORS else self._loop
+        x = op.Transpose(x, perm=[1, 0, 2])
+        last: list[State] = []
+        for depth in range(len(self._input_dims)):
+            x, states = run(x, lengths, depth)
+            last += states
+        return op.Transpose(x, perm=[1, 0, 2]), last
+
+    def _operator(self, x: Value, lengths: Value, depth: int) -> tuple[Value, list[State]]:
+        """x [source, batch, features] -> outputs [source, batch, directions * hidden], states."""
+        op, graph = self._graph.op, self._graph
+        num_states = STEPS[self._cell].num_states
+        options = {"linear_before_reset": 1} if self._cell == "gru" else {}
+        outputs, *ends = getattr(op, OPERATORS[self._cell])(
+            x,
+            *self._operator_weights(depth),
+            lengths,
+            hidden_size=self._dim,
+            direction="bidirectional" if len(self._ends) == 2 else "forward",
+            **options,
+            _outputs=1 + num_states,
+        )
+        joined = op.Transpose(outputs, perm=[0, 2, 1, 3])  # [source, batch, direction, hidden]
+        directions = [graph.constant(i, "int64") for i in range(len(self._ends))]
+        states = [tuple(op.Gather(end, i, axis=0) for end in ends) for i in directions]
+        return op.Reshape(joined, graph.ints(0, 0, self._dim * len(self._ends))), states
+
+    def _operator_weights(self, depth: int) -> list[Value]:
+        """ONNX's W, R and B [direction, ...]."""
+        arrays = zip(*(self._ordered(f"l{depth}{end}", depth) for end in self._ends), strict=True)
+        name = f"{self._name}.l{depth}"
+        return [
+            self._layers.float_weight(f"{name}.{part}", np.stack(each))
+            for part, each in zip(("W", "R", "B"), arrays, strict=True)
+        ]
+
+    def _ordered(self, layer: str, depth: int) -> tuple[Array, Array, Array]:
+        """The weights of a direction, their blocks in ONNX's order."""
+        blocks = [np.arange(self._dim) + i * self._dim for i in ORDERS[self._cell]]
+        order = np.concatenate(blocks)
+        weight, bias, recurrent, recurrent_bias = (
+            array[order] for array in self._weights(layer, self._input_dims[depth])
+        )
+        return weight, recurrent, np.concatenate([bias, recurrent_bias])
+
+    def _loop(self, x: Value, lengths: Value, depth: int) -> tuple[Value, list[State]]:
+        """The same for cells that ONNX does not have."""
+        found = []
+        for end in self._ends:
+            mirrored = self._mirror(x, lengths) if end else x
+            outputs, state = self._run(mirrored, lengths, f"l{depth}{end}", depth)
+            found.append((self._mirror(outputs, lengths) if end else outputs, state))
+        outputs = [each for each, _ in found]
+        joined = outputs[0] if len(outputs) == 1 else self._graph.op.Concat(*outputs, axis=-1)
+        return joined, [state for _, state in found]
+
+    def _run(self, x: Value, lengths: Value, layer: str, depth: int) -> tuple[Value, State]:
+        """One direction from its first position on; a row that has ended stays what it is."""
+        graph, op = self._graph, self._graph.op
+        step, gates = self._project(x, layer, self._input_dims[depth])
+        any_feature = op.Transpose(
+            op.Gather(gates, graph.constant(0, "int64"), axis=2), perm=[1, 0]
+        )
+        is_on = op.Unsqueeze(
+            op.Transpose(is_real(graph, any_feature, lengths), perm=[1, 0]), graph.ints(2)
+        )
+
+        def turn(position: Value, hidden: Value) -> list[Value]:
+            op = graph.op
+            (following,) = step(op.Gather(gates, position, axis=0), (hidden,))
+            on = op.Gather(is_on, position, axis=0)
+            kept = op.Where(on, following, hidden)
+            return [kept, op.Identity(kept)]
+
+        first = op.Gather(gates, graph.constant(0, "int64"), axis=0)
+        zeros = op.Mul(
+            graph.split(first, self._block_sizes)[0], graph.constant(0, self._layers.dtype)
+        )
+        times = op.Squeeze(op.Shape(gates, start=0, end=1), graph.ints(0))
+        last, outputs = graph.loop(times, [zeros], self._layers.dtype, turn, num_collected=1)
+        return outputs, (last,)
+
+    @property
+    def _block_sizes(self) -> list[int]:
+        return [self._dim] * STEPS[self._cell].num_gates
+
+    def _mirror(self, x: Value, lengths: Value) -> Value:
+        """Every row of x [source, batch, features] backwards up to its own end."""
+        return reverse_rows(self._layers, x, lengths, batch_axis=1)
+
+    def _project(self, x: Value, layer: str, input_dim: int) -> tuple[CellStep, Value]:
+        """The cell of a layer, and its projected input."""
+        weight, bias, recurrent, recurrent_bias = self._weights(layer, input_dim)
+        name = f"{self._name}.{layer}"
+        step = STEPS[self._cell](self._layers, f"{name}.recurrent", recurrent, recurrent_bias)
+        return step, self._layers.project(x, f"{name}.input", weight, bias)
+
+    def _weights(self, layer: str, input_dim: int) -> list[Array]:
+        """Input weight and bias, recurrent weight and bias."""
+        kind, take = STEPS[self._cell], self._layers.weights.take
+        gates, recurrent = kind.num_gates * self._dim, kind.num_recurrent * self._dim
+        shapes: Sequence[tuple[str, tuple[int, ...]]] = (
+            ("weight_ih", (gates, input_dim)),
+            ("bias_ih", (gates,)),
+            ("weight_hh", (recurrent, self._dim)),
+            ("bias_hh", (recurrent,)),
+        )
+        return [take(f"{self._name}.{part}_{layer}", *shape) for part, shape in shapes]
+
+
+def reverse_rows(layers: Layers, x: Value, lengths: Value, batch_axis: int) -> Value:
+    """Each row of x, whose first two axes are batch and time, backwards up to its length."""
+    whole = layers.op.Cast(lengths, to=7)
+    return layers.op.ReverseSequence(x, whole, batch_axis=batch_axis, time_axis=1 - batch_axis)
