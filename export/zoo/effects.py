@@ -126,9 +126,9 @@ def _against(published: Published, by_name: dict[str, Results]) -> str | None:
     if ours is None:
         return None
     return (
-        f"**Published** ({published.source}): `{published.recipe}` has {published.bleu:g} BLEU of"
-        f" tokenised, lower-cased text there, {ours.lowercased_bleu:.1f} of detokenised,"
-        " lower-cased text here. The two are not the same measure."
+        f"**Published** ({published.source}): {published.bleu:g} BLEU of tokenised, lower-cased"
+        f" text; `{published.recipe}` has {ours.lowercased_bleu:.1f} lower-cased BLEU. The two are"
+        " not the same measure."
     )
 
 

@@ -118,15 +118,15 @@ def _on_quality(found: Sequence[Results]) -> str:
         f" BLEU {_each(f'`{part.bleu_signature}`' for part in parts)},"
         f" lower-cased {_each(f'`{part.lowercased_bleu_signature}`' for part in parts)},"
         f" chrF {_each(f'`{part.chrf_signature}`' for part in parts)}."
-        " Lower-cased BLEU stands nearer to the tokenised, lower-cased BLEU of papers on this test"
-        f" set; it is not the same measure. {_on_int8(parts)} Minutes are of one processor's work,"
-        " validations included."
+        " Lower-cased BLEU, elisions split (l' eau), stands nearer to the tokenised, lower-cased"
+        f" BLEU of papers on this test set; it is not the same measure. {_on_int8(parts)}"
+        " Minutes are of one processor's work, validations included."
     )
 
 
 def _on_int8(parts: Sequence[Translation]) -> str:
     changes = [
-        int8.bleu - fp32.bleu
+        round(int8.bleu - fp32.bleu, 1) + 0.0  # no -0.0
         for part in parts
         for fp32, int8 in (
             (part.fp32.greedy, part.int8.greedy),

@@ -54,7 +54,7 @@ def test_the_effect_of_an_option(changed: float, plain: float, said: str) -> Non
 
 def test_a_published_figure_is_said_to_be_another_measure() -> None:
     [line] = effects([results("transformer-tiny-long", 60.0)])
-    assert "has 62 BLEU" in line and "61.0" in line and "not the same measure" in line
+    assert ": 62 BLEU" in line and "61.0" in line and "not the same measure" in line
 
 
 def test_nothing_is_said_of_what_is_not_there() -> None:
