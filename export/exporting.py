@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from export import bahdanau, convs2s, gpt2, llama, lstmn, transformer, transformer_ssru
+from export import bahdanau, convs2s, gpt2, llama, lstmn, rctm, transformer, transformer_ssru
 from export.model import ExportedModel
 from export.parity import Parity
 from export.weights import Weights
@@ -19,6 +19,7 @@ BUILDERS: dict[str, Callable[[Any, Weights, Precision], ExportedModel]] = {
     "gpt2": gpt2.build,
     "llama": llama.build,
     "lstmn": lstmn.build,
+    "rctm": rctm.build,
     "transformer": transformer.build,
     "transformer-ssru": transformer_ssru.build,
 }

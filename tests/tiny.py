@@ -33,6 +33,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"context_length": 64},
     "lstmn": TRANSLATION
     | {"embedding_dim": 24, "hidden_dim": 32, "attention_dim": 40, "readout_dim": 24},
+    "rctm": TRANSLATION | {"embedding_dim": 20, "hidden_dim": 28, "readout_dim": 20},
 }
 
 

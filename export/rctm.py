@@ -1,0 +1,152 @@
+"""RCTM: encode makes one vector of the source, step reads it as a constant beside every token.
+
+There is no attention, so that there is no graph that tells of it.
+"""
+
+from itertools import accumulate
+
+import numpy as np
+
+from export.attention import is_real
+from export.cells import STEPS
+from export.graph import GraphWriter, Value
+from export.layers import Layers
+from export.model import ExportedModel
+from export.translation import source_inputs, translation_limits, translation_tokens
+from export.weights import Weights
+from models.configs.rctm import RctmConfig
+from serving.bundle.manifest import Precision, StateKind, StateSpec
+
+
+def build(config: RctmConfig, weights: Weights, precision: Precision) -> ExportedModel:
+    encode = _Encode(config, Layers(GraphWriter("encode"), weights, precision))
+    step = _Step(config, Layers(GraphWriter("step"), weights, precision))
+    encode.build()
+    step.build()
+    return ExportedModel(
+        graphs=(encode.graph, step.graph),
+        states=(step.context, *step.cells),
+        tokens=translation_tokens(config),
+        limits=translation_limits(config),
+    )
+
+
+class SentenceModel:
+    """One turn of a loop for each convolution that the longest row needs.
+
+    All is computed feature by feature: x is [batch, embedding_dim, columns], zeros behind.
+    """
+
+    def __init__(self, config: RctmConfig, layers: Layers) -> None:
+        self._graph, self._dtype, self._dim = layers.graph, layers.dtype, config.embedding_dim
+        sizes = config.kernel_sizes
+        kernels = [
+            layers.weights.take(f"sentence.kernels.{i}", self._dim, 1, size)
+            for i, size in enumerate(sizes)
+        ]
+        self._num_kernels = len(kernels)
+        self._kernels = layers.float_weight("sentence.kernels", np.concatenate(kernels, axis=2))
+        ends = [*accumulate(sizes)]
+        self._ends = self._graph.ints(*ends)
+        self._starts = self._graph.ints(0, *ends[:-1])
+        shrunk = [*accumulate((size - 1 for size in sizes), initial=0)]
+        self._shrunk = self._graph.constant(shrunk[:-1], "int32")  # columns lost before each turn
+
+    def encode(self, embedded: Value, lengths: Value) -> Value:
+        """embedded [batch, source, embedding_dim] -> [batch, embedding_dim]."""
+        graph, op = self._graph, self._graph.op
+        x = op.Transpose(embedded, perm=[0, 2, 1])
+        first = op.Slice(x, graph.ints(0), graph.ints(1), graph.ints(2))
+        x = op.Pad(x, graph.ints(0, 0, 0, 0, 0, self._num_kernels))  # room for the last kernel
+
+        def turn(index: Value, x: Value, vector: Value) -> tuple[Value, Value]:
+            left = op.Sub(lengths, op.Gather(self._shrunk, index))
+            convolved = self._convolve(x, left, index)
+            column = op.Slice(convolved, graph.ints(0), graph.ints(1), graph.ints(2))
+            goes_on = op.Greater(left, graph.constant(1, "int32"))
+            return convolved, op.Where(op.Unsqueeze(goes_on, graph.ints(1, 2)), column, vector)
+
+        _, vector = graph.loop(self._num_turns(lengths), [x, first], self._dtype, turn)
+        return op.Squeeze(vector, graph.ints(2))
+
+    def _num_turns(self, lengths: Value) -> Value:
+        """Until one column is left of the longest row."""
+        graph, op = self._graph, self._graph.op
+        longest = op.ReduceMax(lengths, graph.ints(0), keepdims=1)
+        goes_on = op.Greater(op.Sub(longest, self._shrunk), graph.constant(1, "int32"))
+        return op.ReduceSum(op.Cast(goes_on, to=7), graph.ints(0), keepdims=0)
+
+    def _convolve(self, x: Value, left: Value, index: Value) -> Value:
+        """tanh(K * x): every feature by its own kernel, over the row's columns that are left."""
+        graph, op = self._graph, self._graph.op
+        index = op.Unsqueeze(index, graph.ints(0))
+        span = op.Gather(self._starts, index), op.Gather(self._ends, index)
+        kernel = op.Slice(self._kernels, *span, graph.ints(2))
+        any_feature = op.Gather(x, graph.constant(0, "int64"), axis=1)  # for its shape
+        real = op.Unsqueeze(is_real(graph, any_feature, left), graph.ints(1))
+        x = op.Where(real, x, graph.constant(0, self._dtype))
+        return op.Tanh(op.Conv(x, kernel, group=self._dim))
+
+
+class _Part:
+    """What both graphs share: the states, and how tokens are embedded."""
+
+    def __init__(self, config: RctmConfig, layers: Layers) -> None:
+        self.config, self.layers, self.graph = config, layers, layers.graph
+        self.cell = STEPS[config.cell]
+        self.num_gates = self.cell.num_gates * config.hidden_dim
+        self.context = StateSpec("context", StateKind.CONSTANT, (self.num_gates,), layers.dtype)
+        self.cells = tuple(
+            StateSpec(name, StateKind.REPLACE, (config.hidden_dim,), layers.dtype)
+            for name in ("hidden", "cell")[: self.cell.num_states]
+        )
+
+    def embed(self, ids: Value, side: str) -> Value:
+        name = "embedding" if self.config.tied_embeddings else f"{side}_embedding"
+        return self.layers.embed(ids, name, self.config.vocab_size, self.config.embedding_dim)
+
+    def gates(self, x: Value, name: str, *, bias: bool) -> Value:
+        """[..., embedding_dim] -> a part of the cell's input [..., gates]."""
+        dim = self.config.embedding_dim
+        return self.layers.linear(x, [name], dim, [self.num_gates], bias=bias)
+
+
+class _Encode(_Part):
+    def build(self) -> None:
+        """S csm(e); the cell begins with zeros."""
+        ids, lengths = source_inputs(self.graph)
+        sentence = SentenceModel(self.config, self.layers).encode(
+            self.embed(ids, "source"), lengths
+        )
+        context = self.gates(sentence, "decoder.context", bias=False)
+        self.graph.state_output(self.context, context)
+
+
+class _Step(_Part):
+    def build(self) -> None:
+        graph, op, config = self.graph, self.graph.op, self.config
+        ids = graph.input("ids", "int64", (1,))
+        embedded = op.Squeeze(self.embed(ids, "target"), graph.ints(1))
+        word = self.gates(embedded, "decoder.input", bias=True)
+        inputs = op.Add(word, graph.state_input(self.context))
+        hidden = self._advance(inputs)
+        sizes = config.hidden_dim, [config.readout_dim]
+        readout = self.layers.linear(hidden, ["readout"], *sizes, bias=False)
+        self.layers.choose(self._logits(readout), config.vocab_size)
+
+    def _advance(self, inputs: Value) -> Value:
+        """The cell's next states, of which the first is its output [batch, hidden_dim]."""
+        dim, take = self.config.hidden_dim, self.layers.weights.take
+        weight = take("decoder.hidden.weight", self.cell.num_recurrent * dim, dim)
+        bias = take("decoder.hidden.bias", self.cell.num_recurrent * dim)
+        step = self.cell(self.layers, "decoder.hidden", weight, bias)
+        following = step(inputs, tuple(map(self.graph.state_input, self.cells)))
+        for state, value in zip(self.cells, following, strict=True):
+            self.graph.next_state(state, value)
+        return following[0]
+
+    def _logits(self, readout: Value) -> Value:
+        config, take = self.config, self.layers.weights.take
+        name = "embedding" if config.tied_embeddings else "output"
+        weight = take(f"{name}.weight", config.vocab_size, config.readout_dim)
+        return self.layers.project(readout, name, weight, take("output_bias", config.vocab_size))
