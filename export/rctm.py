@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 
 from export.attention import is_real
-from export.cells import STEPS
+from export.cells import STEPS, CellStep, advance, cell_states
 from export.graph import GraphWriter, Value
 from export.layers import Layers
 from export.model import ExportedModel
@@ -96,10 +96,7 @@ class _Part:
         self.cell = STEPS[config.cell]
         self.num_gates = self.cell.num_gates * config.hidden_dim
         self.context = StateSpec("context", StateKind.CONSTANT, (self.num_gates,), layers.dtype)
-        self.cells = tuple(
-            StateSpec(name, StateKind.REPLACE, (config.hidden_dim,), layers.dtype)
-            for name in ("hidden", "cell")[: self.cell.num_states]
-        )
+        (self.cells,) = cell_states(config.cell, config.hidden_dim, layers.dtype, num_layers=1)
 
     def embed(self, ids: Value, side: str) -> Value:
         name = "embedding" if self.config.tied_embeddings else f"{side}_embedding"
@@ -129,21 +126,16 @@ class _Step(_Part):
         embedded = op.Squeeze(self.embed(ids, "target"), graph.ints(1))
         word = self.gates(embedded, "decoder.input", bias=True)
         inputs = op.Add(word, graph.state_input(self.context))
-        hidden = self._advance(inputs)
+        hidden = advance(self.layers, self._cell_step(), inputs, self.cells)
         sizes = config.hidden_dim, [config.readout_dim]
         readout = self.layers.linear(hidden, ["readout"], *sizes, bias=False)
         self.layers.choose(self._logits(readout), config.vocab_size)
 
-    def _advance(self, inputs: Value) -> Value:
-        """The cell's next states, of which the first is its output [batch, hidden_dim]."""
+    def _cell_step(self) -> CellStep:
         dim, take = self.config.hidden_dim, self.layers.weights.take
         weight = take("decoder.hidden.weight", self.cell.num_recurrent * dim, dim)
         bias = take("decoder.hidden.bias", self.cell.num_recurrent * dim)
-        step = self.cell(self.layers, "decoder.hidden", weight, bias)
-        following = step(inputs, tuple(map(self.graph.state_input, self.cells)))
-        for state, value in zip(self.cells, following, strict=True):
-            self.graph.next_state(state, value)
-        return following[0]
+        return self.cell(self.layers, "decoder.hidden", weight, bias)
 
     def _logits(self, readout: Value) -> Value:
         config, take = self.config, self.layers.weights.take
