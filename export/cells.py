@@ -122,8 +122,15 @@ def cell_states(cell: str, hidden_dim: int, dtype: str, num_layers: int) -> list
 
 def advance(layers: Layers, step: CellStep, x: Value, states: Sequence[StateSpec]) -> Value:
     """Read the states, write what follows: the cell's output [batch, hidden_dim]."""
-    graph = layers.graph
-    following = step(x, tuple(map(graph.state_input, states)))
-    for state, value in zip(states, following, strict=True):
-        graph.next_state(state, value)
+    following = step(x, read_states(layers, states))
+    write_states(layers, states, following)
     return following[0]
+
+
+def read_states(layers: Layers, states: Sequence[StateSpec]) -> State:
+    return tuple(layers.graph.state_input(state) for state in states)
+
+
+def write_states(layers: Layers, states: Sequence[StateSpec], following: State) -> None:
+    for state, value in zip(states, following, strict=True):
+        layers.graph.next_state(state, value)

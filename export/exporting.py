@@ -4,7 +4,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from export import bahdanau, convs2s, gpt2, llama, lstmn, rctm, transformer, transformer_ssru
+from export import (
+    bahdanau,
+    cho,
+    convs2s,
+    gpt2,
+    key_value_lm,
+    llama,
+    lstmn,
+    ngram_lm,
+    rctm,
+    recurrent_lm,
+    sutskever,
+    transformer,
+    transformer_ssru,
+)
 from export.model import ExportedModel
 from export.parity import Parity
 from export.weights import Weights
@@ -15,11 +29,16 @@ from serving.bundle.opening import Bundle
 
 BUILDERS: dict[str, Callable[[Any, Weights, Precision], ExportedModel]] = {
     "bahdanau": bahdanau.build,
+    "cho": cho.build,
     "convs2s": convs2s.build,
     "gpt2": gpt2.build,
+    "key-value-lm": key_value_lm.build,
     "llama": llama.build,
     "lstmn": lstmn.build,
+    "ngram-lm": ngram_lm.build,
     "rctm": rctm.build,
+    "recurrent-lm": recurrent_lm.build,
+    "sutskever": sutskever.build,
     "transformer": transformer.build,
     "transformer-ssru": transformer_ssru.build,
 }

@@ -110,8 +110,7 @@ class RecurrentLayers:
             mirrored = self._mirror(x, lengths) if end else x
             outputs, state = self._run(mirrored, lengths, f"l{depth}{end}", depth)
             found.append((self._mirror(outputs, lengths) if end else outputs, state))
-        outputs = [each for each, _ in found]
-        joined = outputs[0] if len(outputs) == 1 else self._graph.op.Concat(*outputs, axis=-1)
+        joined = self._graph.op.Concat(*(outputs for outputs, _ in found), axis=-1)
         return joined, [state for _, state in found]
 
     def _run(self, x: Value, lengths: Value, layer: str, depth: int) -> tuple[Value, State]:

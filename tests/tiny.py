@@ -24,6 +24,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"d_model": 32, "num_heads": 4, "ffn_dim": 64, "encoder_layers": 2, "decoder_layers": 2},
     "transformer-ssru": TRANSLATION
     | {"d_model": 32, "num_heads": 4, "ffn_dim": 64, "encoder_layers": 2, "decoder_layers": 2},
+    "cho": TRANSLATION | {"embedding_dim": 24, "hidden_dim": 32, "readout_dim": 24},
+    "sutskever": TRANSLATION
+    | {"embedding_dim": 24, "hidden_dim": 32, "readout_dim": 24, "num_layers": 2}
+    | {"reversed_source": True},
     "bahdanau": TRANSLATION
     | {"embedding_dim": 24, "hidden_dim": 32, "attention_dim": 40, "readout_dim": 24},
     "convs2s": TRANSLATION
@@ -34,6 +38,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "lstmn": TRANSLATION
     | {"embedding_dim": 24, "hidden_dim": 32, "attention_dim": 40, "readout_dim": 24},
     "rctm": TRANSLATION | {"embedding_dim": 20, "hidden_dim": 28, "readout_dim": 20},
+    "key-value-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64, "window": 7},
+    "ngram-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64},
+    "recurrent-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64},
 }
 
 
