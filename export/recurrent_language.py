@@ -1,0 +1,38 @@
+"""The step of recurrent language models: one token of every row, also of prompts."""
+
+from itertools import chain
+from typing import Protocol
+
+from export.graph import Value
+from export.language import language_model
+from export.layers import Layers
+from export.model import ExportedModel
+from export.recurrent import RecurrentLayers
+from models.configs.recurrent_lm import RecurrentLanguageModelConfig
+from serving.bundle.manifest import StateSpec
+
+
+class Readout(Protocol):
+    """What tells the recurrent families apart, with the states it keeps."""
+
+    @property
+    def states(self) -> tuple[StateSpec, ...]: ...
+
+    def build(self, output: Value) -> Value:
+        """The cells' output [batch, hidden_dim] -> what predicts, [batch, embedding_dim]."""
+
+
+def recurrent_language_model(
+    config: RecurrentLanguageModelConfig, layers: Layers, readout: Readout
+) -> ExportedModel:
+    graph = layers.graph
+    ids = graph.input("ids", "int64", (1,))
+    embedded = layers.embed(ids, "embedding", config.vocab_size, config.embedding_dim)
+    sizes = config.embedding_dim, config.hidden_dim, config.num_layers
+    cells = RecurrentLayers(layers, "recurrent", config.cell, *sizes)
+    output = cells.step(graph.op.Squeeze(embedded, graph.ints(1)))
+    name = "embedding" if config.tied_embeddings else "output"
+    weight = layers.weights.take(f"{name}.weight", config.vocab_size, config.embedding_dim)
+    bias = layers.weights.take("output_bias", config.vocab_size)
+    layers.choose(layers.project(readout.build(output), name, weight, bias), config.vocab_size)
+    return language_model(config, graph, (*chain(*cells.states), *readout.states))

@@ -1,0 +1,37 @@
+"""The recurrent language model, with attention over a tape of its outputs or without."""
+
+from export.attentive import AttentiveReadout
+from export.graph import GraphWriter, Value
+from export.layers import Layers
+from export.model import ExportedModel
+from export.recurrent_language import Readout, recurrent_language_model
+from export.tape import Tape
+from export.weights import Weights
+from models.configs.recurrent_lm import RecurrentLMConfig
+from serving.bundle.manifest import Precision, StateSpec
+
+
+def build(config: RecurrentLMConfig, weights: Weights, precision: Precision) -> ExportedModel:
+    layers = Layers(GraphWriter("step"), weights, precision)
+    return recurrent_language_model(config, layers, _readout(config, layers))
+
+
+class PlainReadout:
+    """h* = tanh(W_x h_t)."""
+
+    states: tuple[StateSpec, ...] = ()
+
+    def __init__(self, config: RecurrentLMConfig, layers: Layers) -> None:
+        self._config, self._layers = config, layers
+
+    def build(self, output: Value) -> Value:
+        dims = self._config.hidden_dim, [self._config.embedding_dim]
+        combined = self._layers.linear(output, ["readout.combine"], *dims, bias=False)
+        return self._layers.op.Tanh(combined)
+
+
+def _readout(config: RecurrentLMConfig, layers: Layers) -> Readout:
+    if config.attention == "none":
+        return PlainReadout(config, layers)
+    tape = Tape(layers, "tape", config.attention_dim, config.hidden_dim)
+    return AttentiveReadout(config, layers, tape, num_parts=1, attention_dim=config.attention_dim)

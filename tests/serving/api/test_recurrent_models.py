@@ -1,0 +1,96 @@
+"""Completions of models that read a prompt token by token: served like those that take it whole."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+
+from models.batch import Batch
+from models.checkpoint import load_checkpoint
+from models.naive import greedy
+from models.registry import load_module
+from models.torch_loop import teacher_forced_log_probabilities
+from serving.api.app import create_app
+from serving.api.services import Services
+from serving.bundle.manifest import TOKENIZER_FILE, Precision
+from serving.config import TextLimits
+from serving.engine.config import EngineConfig
+from serving.metrics import Metrics
+from serving.pipelines.offline import opened
+from serving.text.tokenizer import Tokenizer
+from tests.tiny import tiny_bundle
+
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "attentive": ("recurrent-lm", {"attention": "additive"}),
+    "key-value-lm": ("key-value-lm", {}),
+    "ngram-lm": ("ngram-lm", {}),
+}
+PROMPT = list(range(70, 95))
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    architecture, changes = FAMILIES[request.param]
+    return tiny_bundle(architecture, tmp_path_factory.mktemp("m"), Precision.FP32, **changes)
+
+
+@pytest.fixture
+def module(bundle: Path) -> torch.nn.Module:
+    """What the bundle was made of, which lies beside it."""
+    return load_module(load_checkpoint(bundle.parent / bundle.name.removesuffix("-fp32")))
+
+
+@pytest.fixture(params=[0, 2**24], ids=["no caches", "caches"])
+async def client(request: pytest.FixtureRequest, bundle: Path) -> AsyncIterator[httpx.AsyncClient]:
+    sizes = {"prefix_cache_bytes": request.param, "encoder_cache_bytes": request.param}
+    async with opened(bundle, EngineConfig(slots=16, threads=1, **sizes)) as catalog:
+
+        async def exposition() -> bytes:
+            return b""
+
+        limits, metrics = TextLimits(max_characters=1000, max_segments=20), Metrics("r1")
+        app = create_app(Services(catalog, limits, metrics, exposition, lambda: True))
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://attendant") as client:
+            yield client
+
+
+async def complete(client: httpx.AsyncClient, **fields: Any) -> list[dict[str, Any]]:
+    [model] = (await client.get("/v1/models")).json()["data"]
+    body = {"model": model["id"], "prompt": PROMPT, **fields}
+    response = await client.post("/v1/completions", json=body)
+    assert response.status_code == 200, response.text
+    choices: list[dict[str, Any]] = response.json()["choices"]
+    return choices
+
+
+async def test_a_prompt_is_continued_as_torch_continues_it(
+    client: httpx.AsyncClient, module: torch.nn.Module, bundle: Path
+) -> None:
+    expected = Tokenizer(bundle / TOKENIZER_FILE).decode(greedy(module, None, PROMPT, 20))
+    for _ in range(2):  # the second time there may be states to find
+        [choice] = await complete(client, max_tokens=20, temperature=0)
+        assert choice["text"] == expected != ""
+
+
+async def test_a_prompt_is_scored_as_torch_scores_it(
+    client: httpx.AsyncClient, module: torch.nn.Module
+) -> None:
+    ids = torch.tensor([[1, *PROMPT]])
+    logp = teacher_forced_log_probabilities(module, Batch(None, None, ids, ids))[0].numpy()
+    expected = logp[np.arange(len(PROMPT)), PROMPT]
+    [choice] = await complete(client, max_tokens=0, echo=True, logprobs=0)
+    np.testing.assert_allclose(choice["logprobs"]["token_logprobs"], expected, atol=1e-4)
+
+
+async def test_samples_and_beams_of_one_prompt(client: httpx.AsyncClient) -> None:
+    samples = await complete(client, n=3, max_tokens=12, seed=5)
+    again = await complete(client, n=3, max_tokens=12, seed=5)
+    beams = await complete(client, n=3, max_tokens=12, use_beam_search=True)
+    assert samples == again
+    assert len({choice["text"] for choice in samples}) == 3
+    assert [choice["index"] for choice in beams] == [0, 1, 2]
