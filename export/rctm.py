@@ -13,6 +13,7 @@ from export.graph import GraphWriter, Value
 from export.layers import Layers
 from export.model import ExportedModel
 from export.translation import source_inputs, translation_limits, translation_tokens
+from export.vocabulary import Vocabulary
 from export.weights import Weights
 from models.configs.rctm import RctmConfig
 from serving.bundle.manifest import Precision, StateKind, StateSpec
@@ -89,21 +90,18 @@ class SentenceModel:
 
 
 class _Part:
-    """What both graphs share: the states, and how tokens are embedded."""
+    """What both graphs share: the states, words, and what the cell reads."""
 
     def __init__(self, config: RctmConfig, layers: Layers) -> None:
         self.config, self.layers, self.graph = config, layers, layers.graph
+        self.vocabulary = Vocabulary(config, layers)
         self.cell = STEPS[config.cell]
         self.num_gates = self.cell.num_gates * config.hidden_dim
         self.context = StateSpec("context", StateKind.CONSTANT, (self.num_gates,), layers.dtype)
         (self.cells,) = cell_states(config.cell, config.hidden_dim, layers.dtype, num_layers=1)
 
-    def embed(self, ids: Value, side: str) -> Value:
-        name = "embedding" if self.config.tied_embeddings else f"{side}_embedding"
-        return self.layers.embed(ids, name, self.config.vocab_size, self.config.embedding_dim)
-
     def gates(self, x: Value, name: str, *, bias: bool) -> Value:
-        """[..., embedding_dim] -> a part of the cell's input [..., gates]."""
+        """[..., embedding_dim] -> a part of the cell's input [..., num_gates]."""
         dim = self.config.embedding_dim
         return self.layers.linear(x, [name], dim, [self.num_gates], bias=bias)
 
@@ -112,33 +110,23 @@ class _Encode(_Part):
     def build(self) -> None:
         """S csm(e); the cell begins with zeros."""
         ids, lengths = source_inputs(self.graph)
-        sentence = SentenceModel(self.config, self.layers).encode(
-            self.embed(ids, "source"), lengths
-        )
+        embedded = self.vocabulary.embed_source(ids)
+        sentence = SentenceModel(self.config, self.layers).encode(embedded, lengths)
         context = self.gates(sentence, "decoder.context", bias=False)
         self.graph.state_output(self.context, context)
 
 
 class _Step(_Part):
     def build(self) -> None:
-        graph, op, config = self.graph, self.graph.op, self.config
-        ids = graph.input("ids", "int64", (1,))
-        embedded = op.Squeeze(self.embed(ids, "target"), graph.ints(1))
+        graph, sizes = self.graph, (self.config.hidden_dim, [self.config.readout_dim])
+        embedded = self.vocabulary.embed_token(graph.input("ids", "int64", (1,)))
         word = self.gates(embedded, "decoder.input", bias=True)
-        inputs = op.Add(word, graph.state_input(self.context))
+        inputs = graph.op.Add(word, graph.state_input(self.context))
         hidden = advance(self.layers, self._cell_step(), inputs, self.cells)
-        sizes = config.hidden_dim, [config.readout_dim]
-        readout = self.layers.linear(hidden, ["readout"], *sizes, bias=False)
-        self.layers.choose(self._logits(readout), config.vocab_size)
+        self.vocabulary.choose(self.layers.linear(hidden, ["readout"], *sizes, bias=False))
 
     def _cell_step(self) -> CellStep:
         dim, take = self.config.hidden_dim, self.layers.weights.take
         weight = take("decoder.hidden.weight", self.cell.num_recurrent * dim, dim)
         bias = take("decoder.hidden.bias", self.cell.num_recurrent * dim)
         return self.cell(self.layers, "decoder.hidden", weight, bias)
-
-    def _logits(self, readout: Value) -> Value:
-        config, take = self.config, self.layers.weights.take
-        name = "embedding" if config.tied_embeddings else "output"
-        weight = take(f"{name}.weight", config.vocab_size, config.readout_dim)
-        return self.layers.project(readout, name, weight, take("output_bias", config.vocab_size))
