@@ -17,6 +17,7 @@ from export.layers import Layers
 from export.model import ExportedModel
 from export.tape import Tape
 from export.translation import source_inputs, translation_limits, translation_tokens
+from export.vocabulary import Vocabulary
 from export.weights import Weights
 from models.configs.lstmn import LstmnConfig
 from serving.bundle.manifest import SOURCE, Precision, StateKind, StateSpec
@@ -46,15 +47,11 @@ class _Part:
     def __init__(self, config: LstmnConfig, layers: Layers) -> None:
         self.config, self.layers, self.graph = config, layers, layers.graph
         self.dim, self.query_dim = config.hidden_dim, config.attention_dim
-        self.is_deep = config.fusion == "deep"
+        self.words, self.is_deep = Vocabulary(config, layers), config.fusion == "deep"
         constant, dtype = StateKind.CONSTANT, layers.dtype
         value_dim = 2 * self.dim if self.is_deep else self.dim
         self.source_keys = StateSpec("source_keys", constant, (SOURCE, self.query_dim), dtype)
         self.source_values = StateSpec("source_values", constant, (SOURCE, value_dim), dtype)
-
-    def embed(self, ids: Value, side: str) -> Value:
-        name = "embedding" if self.config.tied_embeddings else f"{side}_embedding"
-        return self.layers.embed(ids, name, self.config.vocab_size, self.config.embedding_dim)
 
     def linear(self, x: Value, names: Sequence[str], in_dim: int, out_dims: Sequence[int]) -> Value:
         return self.layers.linear(x, names, in_dim, out_dims, bias=False)
@@ -84,7 +81,7 @@ class _Encode(_Part):
         """No position reads those after it, so none reads padding."""
         graph, op = self.graph, self.graph.op
         ids, _ = source_inputs(graph)
-        values = self._write(self.embed(ids, "source"))
+        values = self._write(self.words.embed_source(ids))
         hidden_tape, _ = graph.split(values, [self.dim] * 2)
         keys = self.linear(hidden_tape, ["fusion.attention.key"], self.dim, [self.query_dim])
         graph.state_output(self.source_keys, keys)
@@ -153,8 +150,7 @@ class _Step(_Part):
         graph, op = self.graph, self.graph.op
         ids = graph.input("ids", "int64", (1,))
         self.tape.open(graph.input("past_lengths", "int32", ()))
-        embedded = op.Squeeze(self.embed(ids, "target"), graph.ints(1))
-        query, gates, *source_inputs = self._project_token(embedded)
+        query, gates, *source_inputs = self._project_token(self.words.embed_token(ids))
         gates, added, readout = self._fuse(gates, source_inputs)
         query = op.Add(query, graph.state_input(self.query))
         mixed, _ = self.tape.read(query, "decoder.attention.score")
@@ -164,8 +160,7 @@ class _Step(_Part):
         key, more_readout = self._project_hidden(hidden)
         self.tape.append(key, op.Concat(hidden, memory, axis=1))
         graph.next_state(self.query, next_query)
-        logits = self._logits(op.Tanh(op.Add(readout, more_readout)))
-        self.layers.choose(logits, self.config.vocab_size)
+        self.words.choose(op.Tanh(op.Add(readout, more_readout)))
         if with_attention:
             one_head = op.Unsqueeze(self.weights, graph.ints(1))
             graph.output("attention", one_head, "float32", (1, SOURCE))
@@ -218,13 +213,6 @@ class _Step(_Part):
     def _readout_weight(self) -> Array:
         """Of [gamma~_t; h_t]."""
         return self.layers.weights.take("readout.weight", self.config.readout_dim, 2 * self.dim)
-
-    def _logits(self, readout: Value) -> Value:
-        config, take = self.config, self.layers.weights.take
-        name = "embedding" if config.tied_embeddings else "output"
-        weight = take(f"{name}.weight", config.vocab_size, config.readout_dim)
-        bias = take("output_bias", config.vocab_size)
-        return self.layers.project(readout, name, weight, bias)
 
 
 class _ShallowStep(_Step):

@@ -40,7 +40,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "rctm": TRANSLATION | {"embedding_dim": 20, "hidden_dim": 28, "readout_dim": 20},
     "key-value-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64, "window": 7},
     "ngram-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64},
-    "recurrent-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64},
+    "recurrent-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64}
+    | {"attention": "additive", "attention_dim": 20},
+    "luong": TRANSLATION
+    | {"embedding_dim": 24, "hidden_dim": 32, "readout_dim": 24}
+    | {"attention": "local-p", "window": 9},
 }
 
 
