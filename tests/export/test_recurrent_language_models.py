@@ -18,10 +18,10 @@ NUM_STEPS = 30  # beyond every window here
 @pytest.mark.parametrize(
     ("architecture", "changes"),
     [
-        ("recurrent-lm", {"num_layers": 2, "cell": "lstm"}),
-        ("recurrent-lm", {"tied_embeddings": False, "cell": "mut2"}),
-        ("recurrent-lm", {"attention": "additive", "attention_dim": 9}),
-        ("recurrent-lm", {"attention": "additive", "num_layers": 2, "cell": "rnn"}),
+        ("recurrent-lm", {"attention": "none", "num_layers": 2, "cell": "lstm"}),
+        ("recurrent-lm", {"attention": "none", "tied_embeddings": False, "cell": "mut2"}),
+        ("recurrent-lm", {"attention_dim": 9, "tied_embeddings": False}),
+        ("recurrent-lm", {"num_layers": 2, "cell": "rnn"}),
         ("key-value-lm", {"parts": "attention", "window": 3}),
         ("key-value-lm", {"parts": "key-value", "window": 1, "num_layers": 2}),
         ("key-value-lm", {"parts": "key-value-predict", "window": 20, "cell": "lstm"}),
@@ -41,8 +41,8 @@ def test_log_probabilities_are_those_of_torch(
 @pytest.mark.parametrize(
     ("architecture", "changes", "expected"),
     [
-        ("recurrent-lm", {}, {}),
-        ("recurrent-lm", {"attention": "additive"}, {"tape_keys": 64, "tape_values": 36}),
+        ("recurrent-lm", {"attention": "none"}, {}),
+        ("recurrent-lm", {}, {"tape_keys": 20, "tape_values": 36}),
         ("key-value-lm", {"window": 5}, {"window_keys": 5 * 12, "window_values": 5 * 12}),
         (
             "key-value-lm",

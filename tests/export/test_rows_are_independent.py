@@ -19,7 +19,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {"activation": "gelu", "ffn_dim": 50}),
     ("llama", {"window": 5}),
     ("gpt2", {"window": 3, "ffn_dim": 50}),
-    ("recurrent-lm", {"attention": "additive", "num_layers": 2, "cell": "lstm"}),
+    ("recurrent-lm", {"attention": "none", "num_layers": 2, "cell": "lstm"}),
 ]
 LENGTHS = (17, 1, 40, 6, 16, 15, 31, 60, 3)
 

@@ -12,7 +12,7 @@ from models.registry import load_module
 from tests.hugging_face import HuggingFaceModel, generate
 from tests.reference_models import EOS_ID, ending_checkpoint, examples
 
-FAMILIES = ["transformer", "bahdanau", "llama"]
+FAMILIES = ["transformer", "bahdanau", "llama", "recurrent-lm"]
 WIDTHS = [1, 2, 4, 8]
 LENGTH_PENALTIES = [0.0, 1.0, 2.0, -0.5]
 STOPS: list[bool | Literal["never"]] = [False, True, "never"]

@@ -24,18 +24,13 @@ from serving.pipelines.offline import opened
 from serving.text.tokenizer import Tokenizer
 from tests.tiny import tiny_bundle
 
-FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "attentive": ("recurrent-lm", {"attention": "additive"}),
-    "key-value-lm": ("key-value-lm", {}),
-    "ngram-lm": ("ngram-lm", {}),
-}
+FAMILIES = ["key-value-lm", "ngram-lm", "recurrent-lm"]
 PROMPT = list(range(70, 95))
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    architecture, changes = FAMILIES[request.param]
-    return tiny_bundle(architecture, tmp_path_factory.mktemp("m"), Precision.FP32, **changes)
+    return tiny_bundle(request.param, tmp_path_factory.mktemp("bundle"), Precision.FP32)
 
 
 @pytest.fixture

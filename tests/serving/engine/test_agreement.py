@@ -25,7 +25,7 @@ from tests.hugging_face import generate
 from tests.reference_models import EOS_ID, ending_checkpoint, examples
 from tests.serving.engine.driving import Story, run_all
 
-FAMILIES = ["transformer", "bahdanau", "llama"]
+FAMILIES = ["transformer", "bahdanau", "llama", "recurrent-lm"]
 NEW_TOKENS = 12
 HF_BEAM = {"num_beams": 4, "num_return_sequences": 3, "length_penalty": 0.6}
 SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

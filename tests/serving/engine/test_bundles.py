@@ -23,7 +23,7 @@ from tests.reference_models import is_language_model
 from tests.serving.engine.driving import Story, run_all, run_alone, tell
 from tests.tiny import tiny_bundle
 
-FAMILIES = ["transformer", "bahdanau", "llama"]
+FAMILIES = ["transformer", "bahdanau", "llama", "key-value-lm", "recurrent-lm"]
 PRECISIONS = [Precision.FP32, Precision.INT8]
 NewBundle = Callable[[str, Precision], Bundle]
 

@@ -45,7 +45,7 @@ OF_A_SOURCE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["transformer", "bahdanau", "llama"])
+@pytest.fixture(scope="module", params=["transformer", "bahdanau", "llama", "recurrent-lm"])
 def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
