@@ -98,19 +98,20 @@ class _Encode(_Part):
         ids, lengths = source_inputs(graph)
         positions = self.positions("encoder", self.config.max_source_tokens)
         embedded = positions.add_source(self.embed(ids, "source"), ids)
-        memory = self._encode(embedded, op.Unsqueeze(is_real(graph, ids, lengths), graph.ints(2)))
+        within = op.Unsqueeze(is_real(graph, ids, lengths), graph.ints(2))
+        memory = self._encode(embedded, within)
         keys = op.Mul(memory, self._number(math.sqrt(self.config.embedding_dim)))
         root = op.Cast(op.Sqrt(op.Cast(lengths, to=1)), to=self._onnx_type)  # m sqrt(1/m) (3.4)
         values = op.Mul(op.Add(memory, embedded), op.Unsqueeze(root, graph.ints(1, 2)))
         graph.state_output(self.keys, op.Unsqueeze(keys, graph.ints(1)))
         graph.state_output(self.values, op.Unsqueeze(values, graph.ints(1)))
 
-    def _encode(self, embedded: Value, is_real: Value) -> Value:
+    def _encode(self, embedded: Value, within: Value) -> Value:
         """Beyond a row's end every block reads zeros, as it does before the beginning."""
         kernel_size = self.config.encoder_kernel_size
         x = self.widen(embedded, "encoder.input")
         for layer in range(self.config.encoder_layers):
-            real = self.graph.op.Where(is_real, x, self._number(0))
+            real = self.graph.op.Where(within, x, self._number(0))
             windows = self._windows(real, kernel_size)
             x = self.add(x, self.convolve(windows, f"encoder.blocks.{layer}", kernel_size))
         return self.narrow(x, "encoder.output")
