@@ -1,8 +1,8 @@
 """Language model with attention over its last outputs (Daniluk et al. 2017).
 
-"Frustratingly Short Attention Spans in Neural Language Modeling", sections 2.1 (attention), 2.2
-(key-value) and 2.3 (key-value-predict). The readout has the embedding's size, so that both can
-share a table; in the paper it has that of a part.
+"Frustratingly Short Attention Spans in Neural Language Modeling": attention, key-value attention
+and key-value-predict attention; `models.layers.attentive` has the equations. The readout has the
+embedding's size, so that both can share a table; in the paper it has that of a part.
 """
 
 from models.configs.key_value_lm import KeyValueLMConfig

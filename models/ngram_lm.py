@@ -1,4 +1,4 @@
-"""N-gram RNN (Daniluk et al. 2017, section 2.4): parts of the last outputs predict, no attention.
+"""N-gram RNN (Daniluk et al. 2017): parts of the last outputs predict, without attention.
 
 The readout has the embedding's size, so that both can share a table; in the paper it has that of a
 part.

@@ -1,7 +1,6 @@
 """Recurrent language model (Mikolov et al. 2010), without attention or with it over all its past.
 
-The readout is tanh(W_x h_t); with attention, that of Daniluk et al. 2017, section 2.1, there over a
-window.
+The readout is tanh(W_x h_t); with attention, that of Daniluk et al. 2017, who attend to a window.
 """
 
 import torch

@@ -15,9 +15,10 @@ class AttentiveReadout(Readout):
         M = tanh(W_Y Y + (W_h k_t) 1^T)    weights a = softmax(w^T M)
         r = V a^T                          readout h* = tanh(W_r r + W_x p_t)
 
-    (section 2.1, equations 1 to 4; in two parts 2.2, in three 2.3). Where the paper keeps L
-    earlier positions, `window` None keeps all. At the first position there is nothing to attend
-    to and r is 0; up to the L-th, attention is over what there is.
+    In one part it is the paper's "attention for neural language modeling", in two "key-value
+    attention", in three "key-value-predict attention". Where the paper keeps L earlier positions,
+    `window` None keeps all. At the first position there is nothing to attend to and r is 0; up to
+    the L-th, attention is over what there is.
     """
 
     def __init__(

@@ -77,7 +77,7 @@ def key_value_readouts(config: Any, outputs: Array, weights: dict[str, Array]) -
 def attended(
     keys: Array, values: Array, predictions: Array, weights: dict[str, Array], window: int
 ) -> list[Array]:
-    """Daniluk et al. 2017, 2.1 to 2.3, position by position."""
+    """Daniluk et al. 2017, the three kinds of attention, position by position."""
     w_y, w_h, w = (weights[f"{name}.weight"] for name in ("key", "query", "score"))
     w_r, w_x = np.split(weights["combine.weight"], 2, axis=1)
     found = []
@@ -93,7 +93,7 @@ def attended(
 
 
 def ngram_readouts(config: Any, outputs: Array, weights: dict[str, Array]) -> list[Array]:
-    """Daniluk et al. 2017, 2.4, position by position."""
+    """Daniluk et al. 2017, the N-gram RNN, position by position."""
     k = config.hidden_dim // (config.order - 1)
     found = []
     for t in range(len(outputs)):
