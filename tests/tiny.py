@@ -42,9 +42,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "ngram-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64},
     "recurrent-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64}
     | {"attention": "additive", "attention_dim": 20},
-    "luong": TRANSLATION
-    | {"embedding_dim": 24, "hidden_dim": 32, "readout_dim": 24}
-    | {"attention": "local-p", "window": 9},
+    "luong": TRANSLATION | {"embedding_dim": 24, "hidden_dim": 32, "readout_dim": 24},
 }
 
 

@@ -15,11 +15,10 @@ from serving.bundle.opening import open_bundle
 from tests.export.parity import examples_of, largest_error
 from tests.tiny import tiny_bundle
 
-GLOBAL: dict[str, Any] = {"attention": "global", "window": None}
 KINDS: list[dict[str, Any]] = [
-    GLOBAL | {"score": "dot", "cell": "gru"},
-    GLOBAL | {"score": "general", "num_layers": 3},
-    GLOBAL | {"score": "concat", "input_feeding": False},
+    {"score": "dot", "cell": "gru"},
+    {"score": "general", "num_layers": 3},
+    {"score": "concat", "input_feeding": False},
     {"attention": "local-m", "window": 3, "score": "dot", "input_feeding": False},
     {"attention": "local-m", "window": 2, "score": "concat", "cell": "mut2"},
     {"attention": "local-p", "window": 3, "score": "general", "num_layers": 1},

@@ -19,6 +19,9 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {"activation": "gelu", "ffn_dim": 50}),
     ("llama", {"window": 5}),
     ("gpt2", {"window": 3, "ffn_dim": 50}),
+    ("luong", {"attention": "local-p", "window": 9, "score": "concat"}),
+    ("luong", {"attention": "local-m", "window": 2, "score": "dot", "input_feeding": False}),
+    ("lstmn", {"fusion": "shallow", "hidden_dim": 17}),
     ("recurrent-lm", {"attention": "none", "num_layers": 2, "cell": "lstm"}),
 ]
 LENGTHS = (17, 1, 40, 6, 16, 15, 31, 60, 3)
