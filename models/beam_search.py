@@ -98,7 +98,7 @@ def beam_search(
         live = [beam for beam in candidates if not has_ended(beam)][: rules.num_beams]
         if not live or pool.is_final(live[0]):
             return pool.hypotheses
-        state = _select(state, torch.tensor([beam.row for beam in live]))
+        state = select_rows(state, torch.tensor([beam.row for beam in live]))
         logp, state = _step(module, [beam.token_ids[-1] for beam in live], state)
 
 
@@ -139,12 +139,12 @@ def _log_probabilities(module: nn.Module, hidden: Tensor) -> Tensor:
     return module.project(hidden).float().log_softmax(-1)
 
 
-def _select(state: Any, rows: Tensor) -> Any:
+def select_rows(state: Any, rows: Tensor) -> Any:
     """These rows of every tensor of a state, in this order; a row may come more than once."""
     if isinstance(state, Tensor):
         return state[rows]
     if isinstance(state, dict):
-        return {name: _select(part, rows) for name, part in state.items()}
+        return {name: select_rows(part, rows) for name, part in state.items()}
     if isinstance(state, list | tuple):
-        return type(state)(_select(part, rows) for part in state)
+        return type(state)(select_rows(part, rows) for part in state)
     return state

@@ -1,6 +1,7 @@
 """Tiny random models whose outputs end by </s> now and then, for comparing searches."""
 
 from pathlib import Path
+from typing import Any
 
 from models.checkpoint import Checkpoint
 from models.configs.base import LanguageModelConfig
@@ -16,9 +17,9 @@ def is_language_model(family: str) -> bool:
     return issubclass(CONFIGS[family], LanguageModelConfig)
 
 
-def ending_checkpoint(family: str, folder: Path) -> Checkpoint:
+def ending_checkpoint(family: str, folder: Path, **changes: Any) -> Checkpoint:
     """Its logits of </s> are three times as large as drawn: often the best, often the worst."""
-    checkpoint = tiny_checkpoint(family, folder)
+    checkpoint = tiny_checkpoint(family, folder, **changes)
     checkpoint.weights["embedding.weight"][EOS_ID] *= 3
     return checkpoint
 

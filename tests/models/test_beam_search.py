@@ -1,16 +1,19 @@
 """The reference beam search against Hugging Face's, and against looking at everything."""
 
 from itertools import product
+from pathlib import Path
 from typing import Literal
 
 import pytest
 import torch
 from torch import nn
 
-from models.beam_search import BeamRules, Hypothesis, beam_search
-from models.registry import load_module
+from models.batch import Batch
+from models.beam_search import BeamRules, Hypothesis, beam_search, select_rows
+from models.registry import MODULES, load_module
 from tests.hugging_face import HuggingFaceModel, generate
-from tests.reference_models import EOS_ID, ending_checkpoint, examples
+from tests.reference_models import EOS_ID, ending_checkpoint, examples, is_language_model
+from tests.tiny import tiny_checkpoint
 
 FAMILIES = ["transformer", "bahdanau", "llama", "recurrent-lm"]
 WIDTHS = [1, 2, 4, 8]
@@ -104,3 +107,25 @@ def test_patience_waits_for_so_many(
         assert min(num_enough, rules.num_beams) <= len(found) <= num_enough
         patient = BeamRules(4, NEW_TOKENS, early_stopping=True, patience=patience + 0.5)
         assert beam_search(module, source, prompt, patient)[0].score >= found[0].score
+
+
+@pytest.mark.parametrize("family", sorted(MODULES))
+@torch.inference_mode()
+def test_rows_of_every_state_can_be_taken_in_any_order(family: str, tmp_path: Path) -> None:
+    """Some of the rows, one of them twice: each goes on as if nothing had happened."""
+    module = load_module(tiny_checkpoint(family, tmp_path))
+    ids, rows = torch.randint(3, 250, (3, 6)), torch.tensor([2, 0, 2])
+    if is_language_model(family):
+        _, state = module.start(ids[:, :2])
+        source, lengths = None, None
+    else:
+        source, lengths = torch.randint(3, 250, (3, 9)), torch.tensor([4, 9, 6])
+        state = module.start(source, lengths)
+        for position in range(2):
+            _, state = module.step(ids[:, position], state)
+        source, lengths = source[rows], lengths[rows]
+    state, ids = select_rows(state, rows), ids[rows]
+    expected = module(Batch(source, lengths, ids, ids))
+    for position in range(2, 6):
+        hidden, state = module.step(ids[:, position], state)
+        torch.testing.assert_close(hidden, expected[:, position], rtol=1e-4, atol=1e-5)
