@@ -1,7 +1,7 @@
 """Whole layers of cells (`models.layers.recurrent`): a source read by the encode graph, and one
 token further in the step graph.
 
-Sources go through ONNX's own operators where it has the cell, in floats, else through a loop.
+Sources go through ONNX's own GRU or LSTM, in floats, and with other cells through a loop.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from export.graph import Array, Value
 from export.layers import Layers
 from serving.bundle.manifest import StateSpec
 
-OPERATORS = {"rnn": "RNN", "lstm": "LSTM", "gru": "GRU"}
-# Blocks in ONNX's order: LSTM input, output, forget, new; GRU update, reset, new.
-ORDERS = {"rnn": (0,), "lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}
+# Blocks in ONNX's order: LSTM input, output, forget, new; GRU update, reset, new. Not RNN: what it
+# gives a row depends on how many there are.
+ORDERS = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}
 
 
 class RecurrentLayers:
@@ -55,24 +55,22 @@ class RecurrentLayers:
         """x [batch, source, input_dim], lengths int32 [batch] -> the top layer's outputs [batch,
         source, directions * hidden_dim] and each layer's and direction's state at its rows' ends.
 
-        Outputs beyond a row's end are those of its last position, or zeros.
+        Outputs beyond a row's end are zeros.
         """
-        op = self._graph.op
-        run = self._operator if self._cell in OPERATORS else self._loop
-        x = op.Transpose(x, perm=[1, 0, 2])
+        run = self._operator if self._cell in ORDERS else self._loop
         last: list[State] = []
         for depth in range(len(self._input_dims)):
             x, states = run(x, lengths, depth)
             last += states
-        return op.Transpose(x, perm=[1, 0, 2]), last
+        return x, last
 
     def _operator(self, x: Value, lengths: Value, depth: int) -> tuple[Value, list[State]]:
-        """x [source, batch, features] -> outputs [source, batch, directions * hidden], states."""
+        """x [batch, source, features] -> outputs [batch, source, directions * hidden], states."""
         op, graph = self._graph.op, self._graph
         num_states = STEPS[self._cell].num_states
         options = {"linear_before_reset": 1} if self._cell == "gru" else {}
-        outputs, *ends = getattr(op, OPERATORS[self._cell])(
-            x,
+        outputs, *ends = getattr(op, self._cell.upper())(
+            op.Transpose(x, perm=[1, 0, 2]),
             *self._operator_weights(depth),
             lengths,
             hidden_size=self._dim,
@@ -80,7 +78,7 @@ class RecurrentLayers:
             **options,
             _outputs=1 + num_states,
         )
-        joined = op.Transpose(outputs, perm=[0, 2, 1, 3])  # [source, batch, direction, hidden]
+        joined = op.Transpose(outputs, perm=[2, 0, 1, 3])  # [batch, source, direction, hidden]
         directions = [graph.constant(i, "int64") for i in range(len(self._ends))]
         states = [tuple(op.Gather(end, i, axis=0) for end in ends) for i in directions]
         return op.Reshape(joined, graph.ints(0, 0, self._dim * len(self._ends))), states
@@ -104,48 +102,45 @@ class RecurrentLayers:
         return weight, recurrent, np.concatenate([bias, recurrent_bias])
 
     def _loop(self, x: Value, lengths: Value, depth: int) -> tuple[Value, list[State]]:
-        """The same for cells that ONNX does not have."""
-        found = []
-        for end in self._ends:
-            mirrored = self._mirror(x, lengths) if end else x
-            outputs, state = self._run(mirrored, lengths, f"l{depth}{end}", depth)
-            found.append((self._mirror(outputs, lengths) if end else outputs, state))
-        joined = self._graph.op.Concat(*(outputs for outputs, _ in found), axis=-1)
-        return joined, [state for _, state in found]
+        """The same, one position after the other."""
+        runs = [self._run(x, lengths, f"l{depth}{end}", depth) for end in self._ends]
+        outputs = [each for each, _ in runs]
+        joined = outputs[0] if len(outputs) == 1 else self._graph.op.Concat(*outputs, axis=-1)
+        return joined, [state for _, state in runs]
 
     def _run(self, x: Value, lengths: Value, layer: str, depth: int) -> tuple[Value, State]:
-        """One direction from its first position on; a row that has ended stays what it is."""
+        """One direction; a row that has ended stays what it is."""
         graph, op = self._graph, self._graph.op
-        step, gates = self._project(x, layer, self._input_dims[depth])
-        any_feature = op.Transpose(
-            op.Gather(gates, graph.constant(0, "int64"), axis=2), perm=[1, 0]
-        )
-        is_on = op.Unsqueeze(
-            op.Transpose(is_real(graph, any_feature, lengths), perm=[1, 0]), graph.ints(2)
-        )
+        directed = self._directed(x, lengths, layer)
+        step, gates = self._project(directed, layer, self._input_dims[depth])
+        any_gate = op.Gather(gates, graph.constant(0, "int64"), axis=2)
+        is_on = op.Unsqueeze(is_real(graph, any_gate, lengths), graph.ints(2))
+        gates_in_time, is_on_in_time = (op.Transpose(v, perm=[1, 0, 2]) for v in (gates, is_on))
 
         def turn(position: Value, hidden: Value) -> list[Value]:
-            op = graph.op
-            (following,) = step(op.Gather(gates, position, axis=0), (hidden,))
-            on = op.Gather(is_on, position, axis=0)
-            kept = op.Where(on, following, hidden)
+            (following,) = step(op.Gather(gates_in_time, position, axis=0), (hidden,))
+            kept = op.Where(op.Gather(is_on_in_time, position, axis=0), following, hidden)
             return [kept, op.Identity(kept)]
 
-        first = op.Gather(gates, graph.constant(0, "int64"), axis=0)
-        zeros = op.Mul(
-            graph.split(first, self._block_sizes)[0], graph.constant(0, self._layers.dtype)
-        )
-        times = op.Squeeze(op.Shape(gates, start=0, end=1), graph.ints(0))
-        last, outputs = graph.loop(times, [zeros], self._layers.dtype, turn, num_collected=1)
-        return outputs, (last,)
+        times = op.Squeeze(op.Shape(x, start=1, end=2), graph.ints(0))
+        begin = [self._zeros(gates)]
+        last, outputs = graph.loop(times, begin, self._layers.dtype, turn, num_collected=1)
+        outputs = op.Transpose(outputs, perm=[1, 0, 2])
+        # Between a Transpose and a MatMul something must stand: in fp16, ONNX Runtime fuses the two
+        # and then crashes on the loop.
+        outputs = op.Where(is_on, outputs, graph.constant(0, self._layers.dtype))
+        return self._directed(outputs, lengths, layer), (last,)
 
-    @property
-    def _block_sizes(self) -> list[int]:
-        return [self._dim] * STEPS[self._cell].num_gates
+    def _zeros(self, gates: Value) -> Value:
+        """[batch, hidden], as many rows as gates [batch, source, gates * hidden] have."""
+        op, graph = self._graph.op, self._graph
+        first = op.Gather(gates, graph.constant(0, "int64"), axis=1)
+        some = op.Slice(first, graph.ints(0), graph.ints(self._dim), graph.ints(1))
+        return op.Sub(some, some)
 
-    def _mirror(self, x: Value, lengths: Value) -> Value:
-        """Every row of x [source, batch, features] backwards up to its own end."""
-        return reverse_rows(self._layers, x, lengths, batch_axis=1)
+    def _directed(self, x: Value, lengths: Value, layer: str) -> Value:
+        """Rows of x [batch, source, features] as this direction reads them."""
+        return reverse_rows(self._layers, x, lengths) if layer.endswith("_reverse") else x
 
     def _project(self, x: Value, layer: str, input_dim: int) -> tuple[CellStep, Value]:
         """The cell of a layer, and its projected input."""
@@ -167,7 +162,7 @@ class RecurrentLayers:
         return [take(f"{self._name}.{part}_{layer}", *shape) for part, shape in shapes]
 
 
-def reverse_rows(layers: Layers, x: Value, lengths: Value, batch_axis: int) -> Value:
-    """Each row of x, whose first two axes are batch and time, backwards up to its length."""
+def reverse_rows(layers: Layers, x: Value, lengths: Value) -> Value:
+    """Each row of x [batch, source, ...] backwards, up to its own length."""
     whole = layers.op.Cast(lengths, to=7)
-    return layers.op.ReverseSequence(x, whole, batch_axis=batch_axis, time_axis=1 - batch_axis)
+    return layers.op.ReverseSequence(x, whole, batch_axis=0, time_axis=1)

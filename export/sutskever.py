@@ -29,7 +29,7 @@ def build(config: SutskeverConfig, weights: Weights, precision: Precision) -> Ex
 def _encode(config: SutskeverConfig, layers: Layers) -> None:
     ids, lengths = source_inputs(layers.graph)
     if config.reversed_source:
-        ids = reverse_rows(layers, ids, lengths, batch_axis=0)
+        ids = reverse_rows(layers, ids, lengths)
     encoder = _stack(config, layers, "encoder")
     _, last = encoder.encode(Vocabulary(config, layers).embed_source(ids), lengths)
     for spec, value in zip(chain(*encoder.states), chain(*last), strict=True):
