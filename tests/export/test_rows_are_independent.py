@@ -23,6 +23,9 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("luong", {"attention": "local-m", "window": 2, "score": "dot", "input_feeding": False}),
     ("lstmn", {"fusion": "shallow", "hidden_dim": 17}),
     ("recurrent-lm", {"attention": "none", "num_layers": 2, "cell": "lstm"}),
+    ("bahdanau", {"cell": "lstm"}),
+    ("bahdanau", {"cell": "rnn", "readout": "tanh"}),
+    ("sutskever", {"cell": "mut3"}),
 ]
 LENGTHS = (17, 1, 40, 6, 16, 15, 31, 60, 3)
 
