@@ -10,7 +10,7 @@ def additive_scores(layers: Layers, query: Value, keys: Value, name: str, dim: i
     score = layers.weights.take(f"{name}.weight", 1, dim)
     weight = layers.float_weight(f"{name}.weight", score[0])
     hidden = op.Tanh(op.Add(op.Unsqueeze(query, graph.ints(1)), keys))
-    scores = op.ReduceSum(op.Mul(hidden, weight), graph.ints(-1), keepdims=0)
+    scores = layers.sum_features(op.Mul(hidden, weight), dim)
     return scores if layers.dtype == "float32" else op.Cast(scores, to=1)
 
 

@@ -14,6 +14,7 @@ from export.weights import Weights
 from serving.bundle.manifest import Precision
 
 DTYPES = {Precision.FP32: "float32", Precision.FP16: "float16", Precision.INT8: "float32"}
+ALIGNED = 4  # numbers from one aligned address to the next
 WINDOW = 20  # the best tokens that the step graph returns: what OpenAI's top_logprobs may ask
 
 
@@ -69,6 +70,15 @@ class Layers:
         return self.op.SimplifiedLayerNormalization(
             x, scale, axis=-1, epsilon=epsilon, stash_type=1
         )
+
+    def sum_features(self, x: Value, dim: int) -> Value:
+        """x [..., dim] -> [...]. ONNX Runtime adds up by fours from an aligned address on: zeros
+        fill the rows up, so that each begins at one wherever it lies.
+        """
+        if missing := -dim % ALIGNED:
+            zero = self.graph.constant(0, self.dtype)
+            x = self.op.Pad(x, self.graph.ints(0, missing), zero, self.graph.ints(-1))
+        return self.op.ReduceSum(x, self.graph.ints(-1), keepdims=0)
 
     def last_position(self, x: Value, past_lengths: Value, total_lengths: Value) -> Value:
         """Each row's last real position: x [batch, tokens, dim] -> [batch, dim]."""

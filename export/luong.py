@@ -76,7 +76,7 @@ class _Attention:
             query, name = parts["attention.score.query"], "attention.score.score"
             return additive_scores(self.layers, query, keys, name, dim)
         products = op.Mul(op.Unsqueeze(hidden, graph.ints(1)), keys)
-        return self._in_float(op.ReduceSum(products, graph.ints(-1), keepdims=0))
+        return self._in_float(self.layers.sum_features(products, dim))
 
     def _distances(self, scores: Value, lengths: Value, parts: dict[str, Value]) -> Value:
         """s - p_t f32 [batch, source]; s counts from 1."""
@@ -95,7 +95,7 @@ class _Attention:
         name, dim = "attention.center.weight", self.config.hidden_dim
         vector = self.layers.float_weight(name, self.layers.weights.take(name, 1, dim)[0])
         product = self.graph.op.Mul(inner, vector)
-        return self._in_float(self.graph.op.ReduceSum(product, self.graph.ints(-1), keepdims=0))
+        return self._in_float(self.layers.sum_features(product, dim))
 
     def _favour(self, weights: Value, distances: Value) -> Value:
         """Times a Gaussian of deviation window / 2 (10)."""
