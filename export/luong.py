@@ -68,7 +68,7 @@ class _Attention:
         return weights if self.config.attention == "local-m" else self._favour(weights, distances)
 
     def _scores(self, hidden: Value, keys: Value, parts: dict[str, Value]) -> Value:
-        """(8); products are summed position by position, as a matrix product's order may depend on
+        """3.1; products are summed position by position, as a matrix product's order may depend on
         how many there are.
         """
         op, graph, dim = self.graph.op, self.graph, self.config.hidden_dim

@@ -1,7 +1,8 @@
 """RNNsearch (Bahdanau, Cho and Bengio 2015): RNN encoder-decoder with additive attention.
 
-Equations are those of the paper's appendix A. One deviation: the GRU applies the reset gate after
-the recurrent product (the form of cuDNN and ONNX), n = tanh(W x + b + r * (U h + c)).
+Equations are those of the paper's appendix A. Deviations: the GRU applies the reset gate after the
+recurrent product (the form of cuDNN and ONNX), n = tanh(W x + b + r * (U h + c)); the readout sees
+s_i, as in equation 4, where A.2.2 has s_{i-1}; the cell and the readout's activation can be chosen.
 """
 
 import torch

@@ -15,7 +15,7 @@ from models.layers.vocabulary import VocabularyModule
 
 
 class Dot(nn.Module):
-    """score(h_t, h_s) = h_t . h_s (8)."""
+    """score(h_t, h_s) = h_t . h_s (3.1)."""
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Dot(nn.Module):
 
 
 class General(Dot):
-    """h_t . W_a h_s (8)."""
+    """h_t . W_a h_s (3.1)."""
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__(config)
@@ -41,7 +41,7 @@ class General(Dot):
 
 
 class Concat(General):
-    """v_a . tanh(W_a [h_t; h_s]) (8); W_a's two halves are `query` and `key`."""
+    """v_a . tanh(W_a [h_t; h_s]) (3.1); W_a's two halves are `query` and `key`."""
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__(config)

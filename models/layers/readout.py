@@ -1,6 +1,7 @@
 """What a decoder makes of its hidden state, the word it read and its context, before the output.
 
-t~ = U s_i + V E y_{i-1} + C c_i (Bahdanau et al. 2015, A.2.2; Cho et al. 2014, A.1.2).
+t~ = U s_i + V E y_{i-1} + C c_i (Cho et al. 2014, A.1.2; Bahdanau et al. 2015, A.2.2, where it is
+s_{i-1}; here s_i as in their equation 4).
 """
 
 from typing import ClassVar
