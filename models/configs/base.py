@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Size = Annotated[int, Field(gt=0, lt=2**31)]
+Length = Annotated[int, Field(ge=2, lt=2**31)]  # of tokens: <s> or </s>, and one more
 TokenId = Annotated[int, Field(ge=0)]
 Languages = Annotated[tuple[str, ...], Field(min_length=1, strict=False)]  # in files a list
 
@@ -77,8 +78,8 @@ class TranslationModelConfig(ArchitectureConfig):
     task: Literal["translate"] = "translate"
     source_languages: Languages = ("en",)
     target_languages: Languages = ("fr",)
-    max_source_tokens: Size = 256
-    max_target_tokens: Size = 256
+    max_source_tokens: Length = 256
+    max_target_tokens: Length = 256
     dropout: Fraction = 0.1
 
 
@@ -87,4 +88,4 @@ class LanguageModelConfig(ArchitectureConfig):
 
     task: Literal["generate"] = "generate"
     languages: Languages = ("en",)
-    context_length: Size = 512
+    context_length: Length = 512

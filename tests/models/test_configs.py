@@ -47,6 +47,8 @@ def test_everything_wrong_with_a_checkpoint_is_listed(tmp_path) -> None:
         (lambda: TransformerConfig(vocab_size=9, d_model=30, num_heads=4), "multiple of num_heads"),
         (lambda: LlamaConfig(vocab_size=9, num_heads=4, num_kv_heads=3), "num_kv_heads 3"),
         (lambda: BahdanauConfig(vocab_size=9, readout_dim=7), "readout_dim 7"),
+        (lambda: BahdanauConfig(vocab_size=9, max_target_tokens=1), "max_target_tokens"),
+        (lambda: LlamaConfig(vocab_size=9, context_length=1), "context_length"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(make, message: str) -> None:
