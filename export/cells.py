@@ -111,6 +111,14 @@ STEPS: dict[str, type[CellStep]] = {
 }
 
 
+def cell_step(layers: Layers, cell: str, name: str, hidden_dim: int) -> CellStep:
+    """The cell whose recurrent weight and bias are those of the linear layer `name`."""
+    take, rows = layers.weights.take, STEPS[cell].num_recurrent * hidden_dim
+    return STEPS[cell](
+        layers, name, take(f"{name}.weight", rows, hidden_dim), take(f"{name}.bias", rows)
+    )
+
+
 def cell_states(cell: str, hidden_dim: int, dtype: str, num_layers: int) -> list[list[StateSpec]]:
     """Of each layer: `hidden.0`, and of an LSTM `cell.0`."""
     names = ("hidden", "cell")[: STEPS[cell].num_states]

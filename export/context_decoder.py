@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from export.cells import STEPS, CellStep, State, cell_states, read_states, write_states
+from export.cells import STEPS, State, cell_states, cell_step, read_states, write_states
 from export.graph import Array, Value
 from export.layers import Layers
 from models.configs.recurrent import RecurrentConfig
@@ -53,15 +53,11 @@ class ContextDecoder:
         """What word and context feed [batch, feed_dim] -> the readout [batch, readout_dim]."""
         op = self._layers.op
         gates, readout = self._layers.graph.split(feed, [self._gates, self._readout_dim])
-        following = self._cell()(gates, state)
+        config = self._config
+        cell = cell_step(self._layers, config.cell, "decoder.hidden", config.hidden_dim)
+        following = cell(gates, state)
         write_states(self._layers, self.states, following)
         return self._activate(op.Add(self._project_state(following[0]), readout))
-
-    def _cell(self) -> CellStep:
-        config, take, kind = self._config, self._layers.weights.take, STEPS[self._config.cell]
-        rows = kind.num_recurrent * config.hidden_dim
-        weight = take("decoder.hidden.weight", rows, config.hidden_dim)
-        return kind(self._layers, "decoder.hidden", weight, take("decoder.hidden.bias", rows))
 
     def _project_state(self, hidden: Value) -> Value:
         bias = self._layers.weights.take("readout.state.bias", self._readout_dim)

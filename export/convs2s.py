@@ -12,6 +12,7 @@ from export.model import ExportedModel
 from export.positions import AddedPositions
 from export.transformer import CrossAttention, ReportedCrossAttention
 from export.translation import source_inputs, translation_limits, translation_tokens
+from export.vocabulary import choose
 from export.weights import Weights
 from models.configs.convs2s import ConvS2SConfig
 from serving.bundle.manifest import SOURCE, Precision, StateKind, StateSpec
@@ -162,7 +163,7 @@ class _Step(_Part):
         for layer in range(config.decoder_layers):
             x = self._layer(x, layer, embedded, memory)
         readout = graph.op.Squeeze(self.narrow(x, "decoder.output"), graph.ints(1))
-        self.layers.choose(self._logits(readout), config.vocab_size)
+        choose(self.layers, config, readout, config.embedding_dim)
         self._attention.finish()
 
     def _layer(self, x: Value, layer: int, embedded: Value, memory: KeyValue) -> Value:
@@ -185,9 +186,3 @@ class _Step(_Part):
         following = graph.ints(self.config.hidden_dim), graph.ints(sys.maxsize), graph.ints(2)
         graph.next_state(window, op.Slice(inputs, *following))
         return inputs
-
-    def _logits(self, readout: Value) -> Value:
-        config, take = self.config, self.layers.weights.take
-        name = "embedding" if config.tied_embeddings else "output"
-        weight = take(f"{name}.weight", config.vocab_size, config.embedding_dim)
-        return self.layers.project(readout, name, weight, take("output_bias", config.vocab_size))

@@ -9,7 +9,7 @@ import numpy as np
 
 from export.additive import additive_scores, mix
 from export.attention import count, is_real, ragged_softmax
-from export.cells import STEPS, CellStep, advance, cell_states
+from export.cells import STEPS, advance, cell_states, cell_step
 from export.graph import Array, GraphWriter, Value
 from export.layers import Layers
 from export.model import ExportedModel
@@ -172,19 +172,14 @@ class _Step(_Part):
                 fed, fed_dim = self.graph.state_input(self.fed), self.config.readout_dim
                 more = self._gates(fed, f"{name}.context", fed_dim, bias=False)
                 gates = self.graph.op.Add(gates, more)
-            x = advance(self.layers, self._cell(f"{name}.hidden"), gates, states)
+            step = cell_step(self.layers, self.config.cell, f"{name}.hidden", self.dim)
+            x = advance(self.layers, step, gates, states)
             in_dim = self.dim
         return x
 
     def _gates(self, x: Value, name: str, in_dim: int, *, bias: bool) -> Value:
         out_dims = [STEPS[self.config.cell].num_gates * self.dim]
         return self.layers.linear(x, [name], in_dim, out_dims, bias=bias)
-
-    def _cell(self, name: str) -> CellStep:
-        kind, take = STEPS[self.config.cell], self.layers.weights.take
-        rows = kind.num_recurrent * self.dim
-        weight, bias = take(f"{name}.weight", rows, self.dim), take(f"{name}.bias", rows)
-        return kind(self.layers, name, weight, bias)
 
     def _project_hidden(self, hidden: Value, names: list[str]) -> tuple[Value, dict[str, Value]]:
         """h_t's half of W_c, and the layers `names` of it."""

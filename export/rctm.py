@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 
 from export.attention import is_real
-from export.cells import STEPS, CellStep, advance, cell_states
+from export.cells import STEPS, advance, cell_states, cell_step
 from export.graph import GraphWriter, Value
 from export.layers import Layers
 from export.model import ExportedModel
@@ -95,8 +95,7 @@ class _Part:
     def __init__(self, config: RctmConfig, layers: Layers) -> None:
         self.config, self.layers, self.graph = config, layers, layers.graph
         self.vocabulary = Vocabulary(config, layers)
-        self.cell = STEPS[config.cell]
-        self.num_gates = self.cell.num_gates * config.hidden_dim
+        self.num_gates = STEPS[config.cell].num_gates * config.hidden_dim
         self.context = StateSpec("context", StateKind.CONSTANT, (self.num_gates,), layers.dtype)
         (self.cells,) = cell_states(config.cell, config.hidden_dim, layers.dtype, num_layers=1)
 
@@ -122,11 +121,6 @@ class _Step(_Part):
         embedded = self.vocabulary.embed_token(graph.input("ids", "int64", (1,)))
         word = self.gates(embedded, "decoder.input", bias=True)
         inputs = graph.op.Add(word, graph.state_input(self.context))
-        hidden = advance(self.layers, self._cell_step(), inputs, self.cells)
+        cell = cell_step(self.layers, self.config.cell, "decoder.hidden", self.config.hidden_dim)
+        hidden = advance(self.layers, cell, inputs, self.cells)
         self.vocabulary.choose(self.layers.linear(hidden, ["readout"], *sizes, bias=False))
-
-    def _cell_step(self) -> CellStep:
-        dim, take = self.config.hidden_dim, self.layers.weights.take
-        weight = take("decoder.hidden.weight", self.cell.num_recurrent * dim, dim)
-        bias = take("decoder.hidden.bias", self.cell.num_recurrent * dim)
-        return self.cell(self.layers, "decoder.hidden", weight, bias)

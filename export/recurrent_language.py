@@ -8,6 +8,7 @@ from export.language import language_model
 from export.layers import Layers
 from export.model import ExportedModel
 from export.recurrent import RecurrentLayers
+from export.vocabulary import choose
 from models.configs.recurrent_lm import RecurrentLanguageModelConfig
 from serving.bundle.manifest import StateSpec
 
@@ -31,8 +32,5 @@ def recurrent_language_model(
     sizes = config.embedding_dim, config.hidden_dim, config.num_layers
     cells = RecurrentLayers(layers, "recurrent", config.cell, *sizes)
     output = cells.step(graph.op.Squeeze(embedded, graph.ints(1)))
-    name = "embedding" if config.tied_embeddings else "output"
-    weight = layers.weights.take(f"{name}.weight", config.vocab_size, config.embedding_dim)
-    bias = layers.weights.take("output_bias", config.vocab_size)
-    layers.choose(layers.project(readout.build(output), name, weight, bias), config.vocab_size)
+    choose(layers, config, readout.build(output), config.embedding_dim)
     return language_model(config, graph, (*chain(*cells.states), *readout.states))

@@ -1,8 +1,12 @@
-"""Words in and words out of the recurrent families (`models.layers.vocabulary`)."""
+"""Words in and words out of families whose output has a bias (`models.layers.vocabulary`)."""
 
 from export.graph import Value
 from export.layers import Layers
+from models.configs.convs2s import ConvS2SConfig
 from models.configs.recurrent import RecurrentConfig
+from models.configs.recurrent_lm import RecurrentLanguageModelConfig
+
+Config = RecurrentConfig | ConvS2SConfig | RecurrentLanguageModelConfig
 
 
 class Vocabulary:
@@ -22,12 +26,16 @@ class Vocabulary:
 
     def choose(self, readout: Value) -> None:
         """The step graph's outputs, from readouts [batch, readout_dim]."""
-        config, take = self._config, self._layers.weights.take
-        name = "embedding" if config.tied_embeddings else "output"
-        weight = take(f"{name}.weight", config.vocab_size, config.readout_dim)
-        bias = take("output_bias", config.vocab_size)
-        self._layers.choose(self._layers.project(readout, name, weight, bias), config.vocab_size)
+        choose(self._layers, self._config, readout, self._config.readout_dim)
 
     def _embed(self, ids: Value, untied: str) -> Value:
         name = "embedding" if self._config.tied_embeddings else untied
         return self._layers.embed(ids, name, self._config.vocab_size, self._config.embedding_dim)
+
+
+def choose(layers: Layers, config: Config, readout: Value, dim: int) -> None:
+    """The step graph's outputs, from readouts [batch, dim]."""
+    name = "embedding" if config.tied_embeddings else "output"
+    weight = layers.weights.take(f"{name}.weight", config.vocab_size, dim)
+    bias = layers.weights.take("output_bias", config.vocab_size)
+    layers.choose(layers.project(readout, name, weight, bias), config.vocab_size)
