@@ -31,7 +31,7 @@ class PlainReadout:
 
 
 def _readout(config: RecurrentLMConfig, layers: Layers) -> Readout:
-    if config.attention == "none":
+    if config.attention_dim is None:
         return PlainReadout(config, layers)
     tape = Tape(layers, "tape", config.attention_dim, config.hidden_dim)
     return AttentiveReadout(config, layers, tape, num_parts=1, attention_dim=config.attention_dim)

@@ -30,7 +30,7 @@ class RecurrentLM(RecurrentLanguageModel):
 
 
 def _readout(config: RecurrentLMConfig) -> Readout:
-    if config.attention == "none":
+    if config.attention_dim is None:
         return PlainReadout(config)
     return AttentiveReadout(
         config.hidden_dim,

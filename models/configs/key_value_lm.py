@@ -24,6 +24,9 @@ class KeyValueLMConfig(RecurrentLanguageModelConfig):
                 f"the parts of {self.parts}"
             )
             yield Misfit(("hidden_dim", "parts"), message)
+        if self.window > self.context_length:
+            message = f"window {self.window} is longer than context_length {self.context_length}"
+            yield Misfit(("window", "context_length"), message)
 
     @property
     def num_parts(self) -> int:

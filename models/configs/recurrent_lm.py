@@ -1,8 +1,9 @@
 """Options of the recurrent language model, and what all recurrent language models share."""
 
+from collections.abc import Iterator
 from typing import Literal
 
-from models.configs.base import LanguageModelConfig, Size
+from models.configs.base import LanguageModelConfig, Misfit, Size
 from models.configs.recurrent import Cell
 
 
@@ -21,4 +22,11 @@ class RecurrentLMConfig(RecurrentLanguageModelConfig):
 
     architecture: Literal["recurrent-lm"] = "recurrent-lm"
     attention: Literal["none", "additive"] = "none"
-    attention_dim: Size = 64
+    attention_dim: Size | None = None
+
+    def misfits(self) -> Iterator[Misfit]:
+        fields, size = ("attention", "attention_dim"), self.attention_dim
+        if self.attention == "none" and size is not None:
+            yield Misfit(fields, f"attention_dim {size} is for additive attention, not for none")
+        if self.attention != "none" and size is None:
+            yield Misfit(fields, f"attention {self.attention} needs an attention_dim")

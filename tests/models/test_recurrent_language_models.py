@@ -158,7 +158,10 @@ def test_what_is_kept_of_the_past_is_what_can_still_be_read() -> None:
         ("4-gram", {"hidden_dim": 10}, "hidden_dim 10 must be a multiple of 3"),
         ("4-gram", {"order": 1}, "order"),
         ("attention", {"window": 0}, "window"),
+        ("attention", {"window": 999}, "window 999 is longer than context_length"),
         ("plain", {"attention": "dot"}, "attention"),
+        ("plain", {"attention": "additive"}, "attention additive needs an attention_dim"),
+        ("plain", {"attention_dim": 4}, "attention_dim 4 is for additive attention"),
         ("plain", {"window": 3}, "window: recurrent-lm has no such option"),
     ],
 )
