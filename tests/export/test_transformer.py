@@ -9,7 +9,7 @@ from serving.bundle.manifest import Precision
 from tests.export.parity import examples_of, largest_error
 from tests.tiny import tiny_bundle
 
-RELATIVE = {"positions": "relative"}
+RELATIVE: dict[str, Any] = {"positions": "relative"}
 
 
 @pytest.mark.parametrize(

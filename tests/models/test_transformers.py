@@ -21,6 +21,7 @@ from tests.models.plain_transformer import PlainLanguageModel, PlainTranslator
 
 TRANSLATION: dict[str, Any] = {"vocab_size": 40, "d_model": 32, "num_heads": 4, "ffn_dim": 12}
 TRANSLATION |= {"encoder_layers": 2, "max_source_tokens": 64, "max_target_tokens": 64}
+EAGER: dict[str, Any] = {"attn_implementation": "eager"}  # the one that takes any window
 LANGUAGE: dict[str, Any] = {"vocab_size": 40, "d_model": 64, "num_heads": 4, "ffn_dim": 24}
 LANGUAGE |= {"num_layers": 2, "context_length": 32}
 
@@ -137,7 +138,7 @@ def test_llama_is_that_of_hugging_face(window: int | None) -> None:
             rms_norm_eps=config.norm_epsilon,
             rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
             sliding_window=window,
-            attn_implementation="eager",
+            **EAGER,
         )
     )
     theirs.load_state_dict(hugging_face_llama(module.state_dict()))
