@@ -21,7 +21,7 @@ from tests.models.plain_transformer import PlainLanguageModel, PlainTranslator
 
 TRANSLATION: dict[str, Any] = {"vocab_size": 40, "d_model": 32, "num_heads": 4, "ffn_dim": 12}
 TRANSLATION |= {"encoder_layers": 2, "max_source_tokens": 64, "max_target_tokens": 64}
-EAGER: dict[str, Any] = {"attn_implementation": "eager"}  # the one that takes any window
+EAGER: dict[str, Any] = {"attn_implementation": "eager"}
 LANGUAGE: dict[str, Any] = {"vocab_size": 40, "d_model": 64, "num_heads": 4, "ffn_dim": 24}
 LANGUAGE |= {"num_layers": 2, "context_length": 32}
 
