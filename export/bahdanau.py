@@ -7,7 +7,7 @@ from export.graph import GraphWriter, Value
 from export.layers import Layers
 from export.model import ExportedModel
 from export.recurrent import RecurrentLayers
-from export.translation import source_inputs, translation_limits, translation_tokens
+from export.translation import source_inputs, translation_model
 from export.vocabulary import Vocabulary
 from export.weights import Weights
 from models.configs.bahdanau import BahdanauConfig
@@ -21,11 +21,10 @@ def build(config: BahdanauConfig, weights: Weights, precision: Precision) -> Exp
     encode.encode()
     step.step()
     step_attention.step(with_attention=True)
-    return ExportedModel(
+    return translation_model(
+        config,
         graphs=(encode.graph, step.graph, step_attention.graph),
         states=(step.memory, step.keys, *step.decoder.states),
-        tokens=translation_tokens(config),
-        limits=translation_limits(config),
         alignment_heads=(0,),
     )
 

@@ -5,7 +5,7 @@ from export.graph import GraphWriter
 from export.layers import Layers
 from export.model import ExportedModel
 from export.recurrent import RecurrentLayers
-from export.translation import source_inputs, translation_limits, translation_tokens
+from export.translation import source_inputs, translation_model
 from export.vocabulary import Vocabulary
 from export.weights import Weights
 from models.configs.cho import ChoConfig
@@ -17,11 +17,10 @@ def build(config: ChoConfig, weights: Weights, precision: Precision) -> Exported
     step = _Part(config, Layers(GraphWriter("step"), weights, precision))
     encode.encode()
     step.step()
-    return ExportedModel(
+    return translation_model(
+        config,
         graphs=(encode.graph, step.graph),
         states=(step.context, *step.decoder.states),
-        tokens=translation_tokens(config),
-        limits=translation_limits(config),
     )
 
 

@@ -11,7 +11,7 @@ from export.layers import Layers
 from export.model import ExportedModel
 from export.positions import AddedPositions
 from export.transformer import CrossAttention, ReportedCrossAttention
-from export.translation import source_inputs, translation_limits, translation_tokens
+from export.translation import source_inputs, translation_model
 from export.vocabulary import choose
 from export.weights import Weights
 from models.configs.convs2s import ConvS2SConfig
@@ -28,11 +28,10 @@ def build(config: ConvS2SConfig, weights: Weights, precision: Precision) -> Expo
     encode.build()
     step.build()
     step_attention.build()
-    return ExportedModel(
+    return translation_model(
+        config,
         graphs=(encode.graph, step.graph, step_attention.graph),
         states=(step.keys, step.values, *step.windows),
-        tokens=translation_tokens(config),
-        limits=translation_limits(config),
         alignment_heads=_alignment_heads(config),
     )
 

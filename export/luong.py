@@ -14,7 +14,7 @@ from export.graph import Array, GraphWriter, Value
 from export.layers import Layers
 from export.model import ExportedModel
 from export.recurrent import RecurrentLayers
-from export.translation import source_inputs, translation_limits, translation_tokens
+from export.translation import source_inputs, translation_model
 from export.vocabulary import Vocabulary
 from export.weights import Weights
 from models.configs.luong import LuongConfig
@@ -28,11 +28,10 @@ def build(config: LuongConfig, weights: Weights, precision: Precision) -> Export
     encode.build()
     step.build()
     step_attention.build(with_attention=True)
-    return ExportedModel(
+    return translation_model(
+        config,
         graphs=(encode.graph, step.graph, step_attention.graph),
         states=step.states,
-        tokens=translation_tokens(config),
-        limits=translation_limits(config),
         alignment_heads=(0,),
     )
 

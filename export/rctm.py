@@ -12,7 +12,7 @@ from export.cells import STEPS, advance, cell_states, cell_step
 from export.graph import GraphWriter, Value
 from export.layers import Layers
 from export.model import ExportedModel
-from export.translation import source_inputs, translation_limits, translation_tokens
+from export.translation import source_inputs, translation_model
 from export.vocabulary import Vocabulary
 from export.weights import Weights
 from models.configs.rctm import RctmConfig
@@ -24,11 +24,10 @@ def build(config: RctmConfig, weights: Weights, precision: Precision) -> Exporte
     step = _Step(config, Layers(GraphWriter("step"), weights, precision))
     encode.build()
     step.build()
-    return ExportedModel(
+    return translation_model(
+        config,
         graphs=(encode.graph, step.graph),
         states=(step.context, *step.cells),
-        tokens=translation_tokens(config),
-        limits=translation_limits(config),
     )
 
 

@@ -6,7 +6,7 @@ from export.graph import GraphWriter
 from export.layers import Layers
 from export.model import ExportedModel
 from export.recurrent import RecurrentLayers, reverse_rows
-from export.translation import source_inputs, translation_limits, translation_tokens
+from export.translation import source_inputs, translation_model
 from export.vocabulary import Vocabulary
 from export.weights import Weights
 from models.configs.sutskever import SutskeverConfig
@@ -18,11 +18,10 @@ def build(config: SutskeverConfig, weights: Weights, precision: Precision) -> Ex
     step = Layers(GraphWriter("step"), weights, precision)
     _encode(config, encode)
     _step(config, step)
-    return ExportedModel(
+    return translation_model(
+        config,
         graphs=(encode.graph, step.graph),
         states=tuple(chain(*_stack(config, step, "decoder").states)),
-        tokens=translation_tokens(config),
-        limits=translation_limits(config),
     )
 
 

@@ -18,7 +18,7 @@ from export.graph import GraphWriter, Value
 from export.layers import Layers
 from export.model import ExportedModel
 from export.positions import positions_of
-from export.translation import source_inputs, translation_limits, translation_tokens
+from export.translation import source_inputs, translation_model
 from export.weights import Weights
 from models.configs.transformer import TransformerConfig, TransformerSizes
 from serving.bundle.manifest import SOURCE, Precision, StateKind, StateSpec
@@ -42,11 +42,10 @@ def build_with(
     encode.build(step.cross_states)
     step.build()
     step_attention.build()
-    return ExportedModel(
+    return translation_model(
+        config,
         graphs=(encode.graph, step.graph, step_attention.graph),
         states=tuple(chain(*step.past_states, *step.cross_states)),
-        tokens=translation_tokens(config),
-        limits=translation_limits(config),
         alignment_heads=_alignment_heads(config),
     )
 

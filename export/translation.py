@@ -1,8 +1,9 @@
 """What the sequence-to-sequence families share: the source's inputs, special tokens and limits."""
 
 from export.graph import GraphWriter, Value
+from export.model import ExportedModel
 from models.configs.base import TranslationModelConfig
-from serving.bundle.manifest import SOURCE, Limits, Tokens
+from serving.bundle.manifest import SOURCE, Limits, StateSpec, Tokens
 
 
 def source_inputs(graph: GraphWriter) -> tuple[Value, Value]:
@@ -11,8 +12,14 @@ def source_inputs(graph: GraphWriter) -> tuple[Value, Value]:
     return ids, graph.input("source_lengths", "int32", ())
 
 
-def translation_tokens(config: TranslationModelConfig) -> Tokens:
-    return Tokens(
+def translation_model(
+    config: TranslationModelConfig,
+    graphs: tuple[GraphWriter, ...],
+    states: tuple[StateSpec, ...],
+    alignment_heads: tuple[int, ...] = (),
+) -> ExportedModel:
+    """Of a graph `encode`, a graph `step` and, where there is attention, `step_attention`."""
+    tokens = Tokens(
         pad=config.pad_id,
         bos=config.bos_id,
         eos=config.eos_id,
@@ -21,7 +28,5 @@ def translation_tokens(config: TranslationModelConfig) -> Tokens:
         prompt_prefix=(config.bos_id,),
         stop=(config.eos_id,),
     )
-
-
-def translation_limits(config: TranslationModelConfig) -> Limits:
-    return Limits(config.max_source_tokens, config.max_target_tokens)
+    limits = Limits(config.max_source_tokens, config.max_target_tokens)
+    return ExportedModel(graphs, states, tokens, limits, alignment_heads)

@@ -9,7 +9,7 @@ from export.attention import is_real, ragged_softmax
 from export.graph import GraphWriter
 from export.layers import Layers
 from export.model import ExportedModel
-from export.translation import source_inputs, translation_limits, translation_tokens
+from export.translation import source_inputs, translation_model
 from export.weights import Weights
 from models.batch import Batch, length_mask
 from models.configs.base import Size, TranslationModelConfig
@@ -85,5 +85,4 @@ def build(config: BagOfWordsConfig, weights: Weights, precision: Precision) -> E
         return graph
 
     graphs = (encode.graph, step("step"), step("step_attention"))
-    tokens, limits = translation_tokens(config), translation_limits(config)
-    return ExportedModel(graphs, (words, hidden), tokens, limits, alignment_heads=(0,))
+    return translation_model(config, graphs, (words, hidden), alignment_heads=(0,))
