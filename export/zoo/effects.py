@@ -107,7 +107,8 @@ def _of_length(found: Sequence[Results]) -> Iterator[str]:
 
 
 def _of(change: Change, by_name: dict[str, Results]) -> str | None:
-    changed, plain = (_beam(by_name.get(name)) for name in (change.changed, change.plain))
+    both = by_name.get(change.changed), by_name.get(change.plain)
+    changed, plain = map(_beam, both)
     if changed is None or plain is None:
         return None
     gain, interval = changed.bleu - plain.bleu, max(changed.bleu_interval, plain.bleu_interval)
@@ -117,8 +118,16 @@ def _of(change: Change, by_name: dict[str, Results]) -> str | None:
     size = "no more than chance" if abs(gain) <= interval else "more than chance"
     return (
         f"**{change.says}** does not show: {gain:+.1f} BLEU ({figures}) are {size} among these"
-        f" sentences (±{interval:.1f}); {change.otherwise}."
+        f" sentences (±{interval:.1f}); {change.otherwise}{_epochs(*both)}."
     )
+
+
+def _epochs(changed: Results | None, plain: Results | None) -> str:
+    """The budget is time: what costs time is trained for fewer epochs."""
+    if not (changed and plain and changed.training and plain.training):
+        return ""
+    seen = f"{changed.training.epochs:.1f} epochs with, {plain.training.epochs:.1f} without"
+    return f"; the budget was enough for {seen}"
 
 
 def _against(published: Published, by_name: dict[str, Results]) -> str | None:

@@ -52,6 +52,15 @@ def test_the_effect_of_an_option(changed: float, plain: float, said: str) -> Non
     assert line.startswith("**Input feeding") and said in line
 
 
+def test_what_does_not_help_may_have_been_trained_for_less() -> None:
+    found = [results("luong", 48.0), results("luong-no-feeding", 50.0)]
+    found[1] = found[1].model_copy(
+        update={"training": found[1].training.model_copy(update={"epochs": 12.0})}
+    )
+    [line] = effects(found)
+    assert line.endswith("; the budget was enough for 9.0 epochs with, 12.0 without.")
+
+
 def test_a_published_figure_is_said_to_be_another_measure() -> None:
     [line] = effects([results("transformer-tiny-long", 60.0)])
     assert ": 62 BLEU" in line and "61.0" in line and "not the same measure" in line
