@@ -23,6 +23,7 @@ def results(
     languages: str = "en-fr",
     minutes: float = 10.0,
     year: int = 2015,
+    epochs: float = 9.0,
 ) -> Results:
     """`by_length`: BLEU of sentences of 5, 10, 15, ... words; the interval of BLEU is 1."""
     return Results(
@@ -32,7 +33,7 @@ def results(
         languages=languages,
         parameters=2_600_000,
         checkpoint="0" * 64,
-        training=_training(minutes),
+        training=_training(minutes, epochs),
         bundle=Bundle(
             has_attention=has_attention,
             fixed_bytes=2048,
@@ -44,7 +45,7 @@ def results(
     )
 
 
-def _training(minutes: float) -> Training:
+def _training(minutes: float, epochs: float) -> Training:
     return Training(
         command="",
         clock="processor",
@@ -52,7 +53,7 @@ def _training(minutes: float) -> Training:
         minutes=minutes,
         tokens_per_batch=2048,
         steps=9,
-        epochs=9.0,
+        epochs=epochs,
         dev_loss=2.0,
     )
 

@@ -53,10 +53,7 @@ def test_the_effect_of_an_option(changed: float, plain: float, said: str) -> Non
 
 
 def test_what_does_not_help_may_have_been_trained_for_less() -> None:
-    found = [results("luong", 48.0), results("luong-no-feeding", 50.0)]
-    found[1] = found[1].model_copy(
-        update={"training": found[1].training.model_copy(update={"epochs": 12.0})}
-    )
+    found = [results("luong", 48.0), results("luong-no-feeding", 50.0, epochs=12.0)]
     [line] = effects(found)
     assert line.endswith("; the budget was enough for 9.0 epochs with, 12.0 without.")
 
