@@ -18,8 +18,14 @@ NUM_STEPS = 30  # beyond every window here
 @pytest.mark.parametrize(
     ("architecture", "changes"),
     [
-        ("recurrent-lm", {"attention": "none", "num_layers": 2, "cell": "lstm"}),
-        ("recurrent-lm", {"attention": "none", "tied_embeddings": False, "cell": "mut2"}),
+        (
+            "recurrent-lm",
+            {"attention": "none", "attention_dim": None, "num_layers": 2, "cell": "lstm"},
+        ),
+        (
+            "recurrent-lm",
+            {"attention": "none", "attention_dim": None, "tied_embeddings": False, "cell": "mut2"},
+        ),
         ("recurrent-lm", {"attention_dim": 9, "tied_embeddings": False}),
         ("recurrent-lm", {"num_layers": 2, "cell": "rnn"}),
         ("key-value-lm", {"parts": "attention", "window": 3}),
@@ -41,7 +47,7 @@ def test_log_probabilities_are_those_of_torch(
 @pytest.mark.parametrize(
     ("architecture", "changes", "expected"),
     [
-        ("recurrent-lm", {"attention": "none"}, {}),
+        ("recurrent-lm", {"attention": "none", "attention_dim": None}, {}),
         ("recurrent-lm", {}, {"tape_keys": 20, "tape_values": 36}),
         ("key-value-lm", {"window": 5}, {"window_keys": 5 * 12, "window_values": 5 * 12}),
         (

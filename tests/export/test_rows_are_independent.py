@@ -23,7 +23,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("luong", {"attention": "local-m", "window": 2, "score": "dot", "input_feeding": False}),
     ("lstmn", {"fusion": "shallow", "hidden_dim": 17, "attention_dim": 11}),
     ("key-value-lm", {"hidden_dim": 33, "window": 5}),
-    ("recurrent-lm", {"attention": "none", "num_layers": 2, "cell": "lstm"}),
+    ("recurrent-lm", {"attention": "none", "attention_dim": None, "num_layers": 2, "cell": "lstm"}),
     ("bahdanau", {"cell": "lstm"}),
     ("bahdanau", {"cell": "rnn", "readout": "tanh"}),
     ("sutskever", {"cell": "mut3"}),
