@@ -2,6 +2,7 @@
 their states in the engine.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ from serving.bundle.manifest import StateKind, StateSpec
 State = tuple[Value, ...]  # hidden [batch, hidden_dim]; LSTM: and memory cell, as large
 
 
-class CellStep:
+class CellStep(ABC):
     """One cell: its recurrent weight [num_recurrent * hidden, hidden] and bias.
 
     num_gates: blocks of the input's weight. num_recurrent: blocks of the recurrent weight.
@@ -26,9 +27,9 @@ class CellStep:
         self.layers, self.name, self.weight, self.bias = layers, name, weight, bias
         self.dim = weight.shape[1]
 
+    @abstractmethod
     def __call__(self, x: Value, state: State) -> State:
         """x [batch, num_gates * hidden], the projected input, and the state -> the next state."""
-        raise NotImplementedError
 
     def recur(self, hidden: Value, first: int, last: int) -> Value:
         """The recurrent weight's blocks first..last-1 of `hidden`."""

@@ -1,5 +1,6 @@
 """Decoder-only language models: one step graph, for prompts and single tokens."""
 
+from abc import ABC, abstractmethod
 from itertools import chain
 
 from export.attention import Heads, self_attention
@@ -11,7 +12,7 @@ from models.configs.decoder_only import DecoderOnlyConfig
 from serving.bundle.manifest import StateKind, StateSpec
 
 
-class DecoderOnlyStep:
+class DecoderOnlyStep(ABC):
     """What GPT-2 and Llama have in common; each says how positions enter and what it normalises
     and feeds forward by.
     """
@@ -28,11 +29,13 @@ class DecoderOnlyStep:
         """ids [batch, tokens] after ``past_lengths`` positions -> the first layer's input."""
         return self.layers.embed(ids, "embedding", self.config.vocab_size, self.config.d_model)
 
+    @abstractmethod
     def feed_forward(self, x: Value, name: str) -> Value:
-        raise NotImplementedError
+        """The layer's second half, of x normalised [batch, tokens, d_model], without the sum."""
 
+    @abstractmethod
     def norm(self, x: Value, name: str) -> Value:
-        raise NotImplementedError
+        """x [batch, tokens or none, d_model] normalised by the weights ``name``."""
 
     def build(self) -> ExportedModel:
         config, graph, layers = self.config, self.graph, self.layers

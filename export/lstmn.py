@@ -6,6 +6,7 @@ of h~_t, gamma~_t or h_t for the next step's queries goes along in the same matr
 states hold queries.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -129,7 +130,7 @@ class _Encode(_Part):
         return [*(op.Unsqueeze(each, graph.ints(1)) for each in new), recalled_query]
 
 
-class _Step(_Part):
+class _Step(_Part, ABC):
     """Subclasses say how the source gets in."""
 
     token_parts: tuple[str, ...] = ()  # what else the token feeds: of attention_dim, hidden_dim
@@ -164,9 +165,9 @@ class _Step(_Part):
             one_head = op.Unsqueeze(self.weights, graph.ints(1))
             graph.output("attention", one_head, "float32", (1, SOURCE))
 
+    @abstractmethod
     def _fuse(self, gates: Value, source_inputs: list[Value]) -> tuple[Value, Value | None, Value]:
         """The gates, what enters the memory, and the context's part of the readout."""
-        raise NotImplementedError
 
     def _attend(self, query: Value) -> Value:
         """What the source's tape holds, mixed: [batch, value_dim]."""

@@ -1,6 +1,7 @@
 """The encoder-decoder Transformer: encode gives cross keys and values, step appends to its own."""
 
 import math
+from abc import ABC, abstractmethod
 from itertools import chain
 
 from export.attention import (
@@ -155,7 +156,7 @@ class _Encode(_Stack):
         return self.feed_forward(self.leave(x, update, f"{name}_norm"), layer)
 
 
-class Step(_Stack):
+class Step(_Stack, ABC):
     """A decoder; how it reads the target so far is for each kind to say."""
 
     past_states: list[list[StateSpec]]  # of every layer
@@ -182,8 +183,9 @@ class Step(_Stack):
         x = self.graph.op.Squeeze(self.finish(x, "decoder"), self.graph.ints(1))
         self.layers.choose(self._logits(x), self.config.vocab_size)
 
+    @abstractmethod
     def read_target(self, x: Value, layer: int) -> Value:
-        raise NotImplementedError
+        """x [batch, 1, d_model] with what the layer finds in the target so far."""
 
     def read_source(self, x: Value, layer: int) -> Value:
         key_state, value_state = self.cross_states[layer]

@@ -5,6 +5,7 @@ written so far by attention. Equations are the paper's. How words are predicted 
 from tanh(W_c [gamma~_t; h_t]), as in Luong et al. 2015 (equation 5).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -70,7 +71,7 @@ class Reader(nn.Module):
         return hidden, tape, recalled
 
 
-class Fusion(nn.Module):
+class Fusion(nn.Module, ABC):
     """How the source gets into the decoder's step, by attention to its tape."""
 
     def __init__(self, config: LstmnConfig) -> None:
@@ -81,13 +82,13 @@ class Fusion(nn.Module):
         """What of it the tokens alone feed, for any number of them at once."""
         return ()
 
+    @abstractmethod
     def forward(
         self, inputs: Inputs, state: dict
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
         """Returns gamma~_t [batch, hidden_dim], what it adds to the gates and to the memory, and
         the weights [batch, source].
         """
-        raise NotImplementedError
 
 
 class ShallowFusion(Fusion):

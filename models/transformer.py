@@ -4,6 +4,7 @@ Embeddings are scaled by sqrt(d_model) (3.4) and, when tied, shared by source, t
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,7 +58,7 @@ class EncoderLayer(Layer):
         return self.feed(self.leave(x, update, self.self_attention_norm))
 
 
-class DecoderLayer(Layer):
+class DecoderLayer(Layer, ABC):
     """Reads the target so far, each kind of layer in its own way, then the source."""
 
     def __init__(self, config: TransformerSizes) -> None:
@@ -74,8 +75,9 @@ class DecoderLayer(Layer):
         update = self.cross_attention.attend(self.cross_attention.queries(y), memory, memory_mask)
         return self.feed(self.leave(x, update, self.cross_attention_norm)), past
 
+    @abstractmethod
     def read_target(self, x: Tensor, past: Any, mask: Tensor) -> tuple[Tensor, Any]:
-        raise NotImplementedError
+        """x [batch, new, d_model] after `past`, where `mask` lets it look; and the past with it."""
 
 
 class SelfAttentionDecoderLayer(DecoderLayer):

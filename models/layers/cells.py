@@ -13,6 +13,7 @@ for LSTM and GRU in torch's order.
   each have a bias. Their update gate lets the new value in; GRU's keeps the old one.
 """
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
@@ -22,7 +23,7 @@ from torch.nn.functional import linear
 State = tuple[Tensor, ...]  # hidden [batch, hidden_dim]; LSTM: and memory cell, as large
 
 
-class Cell:
+class Cell(ABC):
     """num_gates: blocks of the input's weight. num_recurrent: blocks of the recurrent weight."""
 
     num_gates: ClassVar[int] = 3
@@ -31,11 +32,11 @@ class Cell:
     forget_gate: ClassVar[int | None] = None  # the block whose bias begins at 1
 
     @staticmethod
+    @abstractmethod
     def step(x: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
         """x [batch, num_gates * hidden], the projected input; weight and bias, the recurrent ones
         [num_recurrent * hidden, hidden] and [num_recurrent * hidden]. Returns the next state.
         """
-        raise NotImplementedError
 
 
 class Rnn(Cell):

@@ -5,6 +5,8 @@ apart, and nothing of that comes back into the cells. So the cells run over a wh
 all of its positions are read out at once.
 """
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
@@ -14,16 +16,16 @@ from models.configs.recurrent_lm import RecurrentLanguageModelConfig
 from models.layers.recurrent import Recurrent, initialise
 
 
-class Readout(nn.Module):
+class Readout(nn.Module, ABC):
     """reach: how many outputs before a position's own it reads; None: all of them."""
 
     reach: int | None = 0
 
+    @abstractmethod
     def forward(self, outputs: Tensor, num_new: int) -> Tensor:
         """outputs [batch, seen, hidden_dim] of the cells, from the first position that is in reach
         of the `num_new` last ones -> what these predict from, [batch, num_new, embedding_dim].
         """
-        raise NotImplementedError
 
 
 class RecurrentLanguageModel(nn.Module):

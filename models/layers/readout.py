@@ -4,13 +4,14 @@ t~ = U s_i + V E y_{i-1} + C c_i (Cho et al. 2014, A.1.2; Bahdanau et al. 2015, 
 s_{i-1}; here s_i as in their equation 4).
 """
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 
-class Readout(nn.Module):
+class Readout(nn.Module, ABC):
     """The sum t~; `width` numbers of it make one of the readout."""
 
     width: ClassVar[int]
@@ -28,8 +29,9 @@ class Readout(nn.Module):
         total = self.state(hidden) + self.embedding(embedded) + self.context(context)
         return self.activate(total)
 
+    @abstractmethod
     def activate(self, total: Tensor) -> Tensor:
-        raise NotImplementedError
+        """t~ [..., width * readout_dim] -> the readout [..., readout_dim]."""
 
 
 class MaxoutReadout(Readout):

@@ -1,5 +1,6 @@
 """The way from the queue to the rows: what the intakes of prompts and of sources have in common."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,7 +25,7 @@ class Surroundings:
     fail: Fail
 
 
-class Intake:
+class Intake(ABC):
     """Takes generations from the queue and, at once or some steps later, adds them to the rows."""
 
     def __init__(self, around: Surroundings) -> None:
@@ -40,6 +41,6 @@ class Intake:
         """Whether it was underway."""
         return False
 
+    @abstractmethod
     def admit(self, report: StepReport) -> None:
         """Bring in those whose turn it is, before the next decoding run."""
-        raise NotImplementedError
