@@ -13,7 +13,7 @@ from serving.bundle.manifest import Precision
 def build(config: GPT2Config, weights: Weights, precision: Precision) -> ExportedModel:
     layers = Layers(GraphWriter("step"), weights, precision)
     num_heads = config.num_heads
-    heads = Heads(num_heads, num_heads, config.head_dim, layers.dtype, window=config.window)
+    heads = Heads(num_heads, num_heads, config.head_size, layers.dtype, window=config.window)
     return _Step(config, layers, heads).build()
 
 

@@ -34,13 +34,13 @@ class _Step(DecoderOnlyStep):
 
 
 def _heads(config: LlamaConfig, layers: Layers) -> Heads:
-    tables = rotary_tables(config.context_length, config.head_dim, config.rope_theta)
+    tables = rotary_tables(config.context_length, config.head_size, config.rope_theta)
     names = ("rotary.cos", "rotary.sin")
     cos, sin = (layers.float_weight(n, t) for n, t in zip(names, tables, strict=True))
     return Heads(
         config.num_heads,
         config.num_kv_heads,
-        config.head_dim,
+        config.head_size,
         layers.dtype,
         rotary=(cos, sin),
         window=config.window,

@@ -29,7 +29,7 @@ class SwiGLU(nn.Module):
 class Llama(DecoderOnly):
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(config, (_block(config) for _ in range(config.num_layers)), _norm(config))
-        cos, sin = rotary_tables(config.context_length, config.head_dim, config.rope_theta)
+        cos, sin = rotary_tables(config.context_length, config.head_size, config.rope_theta)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
         self.apply(initialise)

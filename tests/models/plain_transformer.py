@@ -42,7 +42,7 @@ class Plain:
         place: Callable[[Array, int], Array] = lambda x, position: x,
     ) -> Array:
         """x [queries, d_model] attends to memory [keys, d_model]; -inf is added to forbid."""
-        num_heads, dim = self.config.num_heads, self.config.head_dim
+        num_heads, dim = self.config.num_heads, self.config.head_size
         queries, keys, values = (
             self.linear(source, f"{name}.{part}").reshape(len(source), -1, dim)
             for source, part in ((x, "query"), (memory, "key"), (memory, "value"))
