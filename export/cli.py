@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--precision",
-    type=click.Choice(["fp32", "fp16", "int8"]),
+    type=click.Choice(["fp32", "fp16", "int8", "int4"]),
     default="fp32",
     show_default=True,
-    help="int8 is the fastest on CPU, fp16 is for CUDA.",
+    help="int8 is the fastest on CPU, fp16 is for CUDA, int4 is the smallest.",
 )
 @click.option("--name", help="Name of the model.  [default: SOURCE's name]")
 @click.option(
@@ -54,23 +54,31 @@ def export(
     test_file: Path | None,
     texts: int,
 ) -> None:
-    """Turn the checkpoint folder SOURCE into an ONNX bundle that can be served.
+    """Turn the trained model SOURCE into an ONNX bundle that can be served.
+
+    SOURCE is a checkpoint folder of `attendant train`, a folder of Hugging Face (config.json,
+    safetensors, tokenizer), a GGUF file, a folder of Marian or Bergamot (model.npz or
+    *.intgemm.alphas.bin, vocabularies, shortlist), or a checkpoint of OpenNMT-py or fairseq.
+    Nothing in it is executed.
 
     The bundle appears whole or not at all. Its model card says how far it is from the torch model.
 
     \b
-    Example:
+    Examples:
       attendant export models/checkpoints/transformer-en-fr -o build/bundles/mine --precision int8
+      attendant export ~/models/SmolLM2-135M-Instruct -o build/bundles/smollm2 --precision int8
+      attendant export SmolLM2-135M-Instruct.Q4_1.gguf -o build/bundles/smollm2-q4 --precision int4
     """
     from export.exporting import export_checkpoint
-    from models.checkpoint import CheckpointError, load_checkpoint
+    from models.checkpoint import CheckpointError
+    from models.pretrained.reading import read_model
     from serving.bundle.manifest import Precision
     from serving.errors import BundleError
 
     comparison = _comparison(verify, test_file, texts)
     try:
         click.echo(f"exporting {source} in {precision}", err=True)
-        checkpoint = load_checkpoint(source)
+        checkpoint = read_model(source)
         parity = export_checkpoint(checkpoint, output, Precision(precision), name, comparison)
     except (CheckpointError, BundleError) as error:
         _fail(f"{source} cannot be exported:", *(f"  {problem}" for problem in error.problems))

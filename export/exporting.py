@@ -68,7 +68,7 @@ def export_checkpoint(
     ``verify`` compares the written bundle with the checkpoint; what it finds goes into the card.
     """
     model = build_model(checkpoint, precision)
-    writer = BundleWriter(checkpoint, model, precision, name or checkpoint.folder.resolve().name)
+    writer = BundleWriter(checkpoint, model, precision, name or checkpoint.name)
     with atomic_folder(folder) as temporary:
         bundle = writer.write(temporary)
         parity = verify(checkpoint, bundle) if verify else None

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 
 from export.graph import GraphWriter
-from serving.bundle.manifest import Limits, StateSpec, Tokens
+from serving.bundle.manifest import Limits, StateSpec
 
 
 @dataclass(frozen=True)
 class ExportedModel:
     graphs: tuple[GraphWriter, ...]  # step, and where there is a source encode, step_attention
     states: tuple[StateSpec, ...]
-    tokens: Tokens
     limits: Limits
     alignment_heads: tuple[int, ...] = ()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from export.decoding import decode
 from models.checkpoint import load_checkpoint
-from models.data.tokenizer import encode_all, load_tokenizer
+from models.data.tokenizer import encode_all, load_tokenizer, read_tokenizer
 from serving.bundle.opening import Bundle, open_bundle
 from serving.parameters import BeamParams
 from serving.request import GenerationRequest
@@ -32,7 +32,7 @@ def _of_checkpoint(folder: Path, num_beams: int | None) -> "Translate":
 
     checkpoint = load_checkpoint(folder)
     _must_translate(checkpoint.config.task)
-    module, tokenizer = load_module(checkpoint), load_tokenizer(checkpoint.tokenizer_path)
+    module, tokenizer = load_module(checkpoint), read_tokenizer(checkpoint.tokenizer)
     if num_beams is None:
         return lambda texts: translate(module, tokenizer, texts)
     return lambda texts: translate_by_beams(module, tokenizer, texts, num_beams)

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 
 from export.decoding import decode
 from export.graph import Array
@@ -19,6 +18,9 @@ from export.parity import Agreement, LogpError, Parity, Quality
 from export.rows import Rows
 from models.batch import Batch
 from models.checkpoint import Checkpoint
+from models.configs.base import TranslationModelConfig
+from models.conventions import Conventions
+from models.data.tokenizer import encode_all, read_tokenizer
 from models.registry import load_module
 from models.torch_loop import continue_batch, teacher_forced_log_probabilities, translate_all
 from serving.bundle.manifest import Task
@@ -68,8 +70,9 @@ class Verifier:
         self._config, self._bundle = checkpoint.config, bundle
         self._limits = bundle.manifest.limits
         self._module = load_module(checkpoint)
-        self._tokenizer = Tokenizer.from_file(str(checkpoint.tokenizer_path))
-        self._tokenizer.encode_special_tokens = True
+        self._around = _conventions(checkpoint)
+        self._source_tokenizer = read_tokenizer(checkpoint.tokenizer)
+        self._target_tokenizer = read_tokenizer(checkpoint.target_tokenizer)
 
     def compare(self, test_file: Path | None, num_texts: int) -> Parity:
         """On random ids, and on texts evenly spread over ``test_file`` if there is one: sentence
@@ -99,19 +102,25 @@ class Verifier:
 
         pairs = _spread(read_pairs(path), num_texts, path)
         sources, targets = ([p.source for p in pairs], [p.target for p in pairs])
-        source_ids = self._encode(sources)
+        source_ids = encode_all(self._source_tokenizer, sources)
+        target_ids = encode_all(self._target_tokenizer, targets)
         differences = self._force(
             [self._source(ids) for ids in _spread(source_ids, FORCED_TEXTS, path)],
-            [self._target(ids) for ids in _spread(self._encode(targets), FORCED_TEXTS, path)],
+            [self._target(ids) for ids in _spread(target_ids, FORCED_TEXTS, path)],
         )
-        num_new = self._limits.max_target_tokens - 1
-        before = translate_all(self._module, source_ids, num_new, batch_size=2 * ROWS)
+        prefix = self._around.prompt_prefix
+        num_new = self._limits.max_target_tokens - len(prefix)
+        before = translate_all(self._module, source_ids, num_new, 2 * ROWS, self._around)
+        language_prefix = prefix[len(self._bundle.manifest.tokens.prompt_prefix) :]
         requests = [
-            GenerationRequest(str(i), tuple(self._source(ids)), max_new_tokens=num_new)
+            GenerationRequest(
+                str(i), tuple(self._source(ids)), language_prefix, max_new_tokens=num_new
+            )
             for i, ids in enumerate(source_ids)
         ]
         after = decode(self._bundle, requests)
-        old, new = (score(pairs, self._tokenizer.decode_batch(rows)) for rows in (before, after))
+        decode_batch = self._target_tokenizer.decode_batch
+        old, new = (score(pairs, decode_batch(rows)) for rows in (before, after))
         bleu = tuple(
             Quality(f"BLEU {a.origin}", a.bleu, b.bleu)
             for a, b in zip(old.scores, new.scores, strict=True)
@@ -122,7 +131,8 @@ class Verifier:
     def _on_prose(self, path: Path, num_texts: int, random_ids: LogpError) -> Parity:
         from models.data.corpus import read_documents
 
-        stream = [i for ids in self._encode(read_documents(path)) for i in ids]
+        documents = encode_all(self._source_tokenizer, read_documents(path))
+        stream = [i for ids in documents for i in ids]
         length = min(PROMPT_LENGTH + NEW_TOKENS, self._limits.max_target_tokens - 1)
         starts = range(0, len(stream) - length + 1, length)
         windows = _spread([stream[start : start + length] for start in starts], num_texts, path)
@@ -131,7 +141,9 @@ class Verifier:
         prompts = [ids[:PROMPT_LENGTH] for ids in windows]
         num_new = length - PROMPT_LENGTH
         before = [
-            row for some in _parts(prompts) for row in continue_batch(self._module, some, num_new)
+            row
+            for some in _parts(prompts)
+            for row in continue_batch(self._module, some, num_new, self._around)
         ]
         requests = [
             GenerationRequest(str(i), prompt_ids=tuple(prompt), max_new_tokens=num_new)
@@ -166,16 +178,23 @@ class Verifier:
         padded = [[*ids, *[self._config.pad_id] * (longest - len(ids))] for ids in targets]
         return Rows(self._bundle, sources).score(padded)
 
-    def _encode(self, texts: list[str]) -> Ids:
-        return [e.ids for e in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
-
     def _source(self, ids: list[int]) -> list[int]:
         """The encoder's input; a language model has none."""
+        prefix, suffix = self._around.source_prefix, self._around.source_suffix
         limit = self._limits.max_source_tokens
-        return [*ids[: limit - 1], self._config.eos_id] if limit else []
+        return [*prefix, *ids[: limit - len(prefix + suffix)], *suffix] if limit else []
 
     def _target(self, ids: list[int]) -> list[int]:
-        return [self._config.bos_id, *ids[: self._limits.max_target_tokens - 1]]
+        prefix = self._around.prompt_prefix
+        return [*prefix, *ids[: self._limits.max_target_tokens - len(prefix)]]
+
+
+def _conventions(checkpoint: Checkpoint) -> Conventions:
+    """Of a model of many languages, between the first it reads and the first it writes."""
+    config = checkpoint.config
+    if not isinstance(config, TranslationModelConfig):
+        return checkpoint.conventions
+    return checkpoint.conventions.between(config.source_languages[0], config.target_languages[0])
 
 
 def _agreement(before: Ids, after: Ids) -> Agreement:

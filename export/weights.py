@@ -4,6 +4,7 @@ Builders take weights by name and expected shape and never stop at the first pro
 weight is replaced by zeros, and ``finish`` raises with all problems together.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from models.checkpoint import CheckpointError
 class Weights:
     """Checked access to fp32 arrays by state-dict name."""
 
-    def __init__(self, arrays: dict[str, Array]) -> None:
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
         self._arrays = arrays
         self._taken: set[str] = set()
         self._problems: dict[str, str] = {}

@@ -16,16 +16,16 @@ from typing import Any
 
 import onnx_ir as ir
 
-from export.card import CARD_FILE, bundle_card
+from export.card import bundle_card
+from export.conventions import tokens_of
 from export.model import ExportedModel
 from export.parity import Parity
-from models.checkpoint import Checkpoint, CheckpointError
+from models.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
 from models.configs.base import LanguageModelConfig
 from models.configs.registry import AnyConfig
 from serving.bundle.manifest import (
     FORMAT_VERSION,
     MANIFEST_FILE,
-    TOKENIZER_FILE,
     Manifest,
     Precision,
     Task,
@@ -34,8 +34,6 @@ from serving.bundle.opening import Bundle, open_bundle
 from serving.bundle.writing import seal
 
 WEIGHTS_FILE = "weights.bin"
-QUALITY_FILE = "quality.json"
-COPIED_FILES = (TOKENIZER_FILE, "curve.png")
 SMALL_BYTES = 1024  # tensors up to this size stay in the graph's own file
 ALIGNMENT = 4096  # of large tensors, so that ONNX Runtime can map them
 
@@ -84,7 +82,7 @@ class BundleWriter:
     ) -> None:
         self._checkpoint, self._model = checkpoint, model
         self._precision, self._name = precision, name
-        self._quality = read_quality(checkpoint.folder)
+        self._quality = _quality(checkpoint)
 
     def write(self, folder: Path) -> Bundle:
         """Fill ``folder`` with everything but the model card."""
@@ -93,20 +91,22 @@ class BundleWriter:
                 model = graph.model
                 weights.externalise(model)
                 ir.save(model, folder / f"{graph.name}.onnx")
-        for name in COPIED_FILES:
-            if (self._checkpoint.folder / name).is_file():
-                shutil.copyfile(self._checkpoint.folder / name, folder / name)
+        for name, content in self._checkpoint.files.items():
+            if name != QUALITY_FILE:  # the manifest tells of it
+                (folder / name).write_bytes(content)
         return self._seal(folder, self._quality)
 
     def write_card(self, folder: Path, parity: Parity | None) -> Bundle:
         """Add the model card and, where it was verified, the figures of the verification."""
-        card = bundle_card(self._checkpoint.folder, self._name, self._precision, parity)
+        own = self._checkpoint.files.get(CARD_FILE, b"").decode()
+        card = bundle_card(own, self._name, self._precision, parity)
         (folder / CARD_FILE).write_text(card, encoding="utf-8")
         found = {"parity": parity.as_json()} if parity else {}
         return self._seal(folder, self._quality | found)
 
     def _seal(self, folder: Path, quality: dict[str, Any]) -> Bundle:
         config, model = self._checkpoint.config, self._model
+        conventions = self._checkpoint.conventions
         source_languages, target_languages = _languages(config)
         manifest = Manifest(
             format_version=FORMAT_VERSION,
@@ -116,12 +116,15 @@ class BundleWriter:
             precision=self._precision,
             source_languages=source_languages,
             target_languages=target_languages,
-            tokens=model.tokens,
+            tokens=tokens_of(config, conventions),
             limits=model.limits,
             graphs={graph.name: graph.spec(f"{graph.name}.onnx") for graph in model.graphs},
             states=model.states,
+            vocab_size=config.vocab_size,
             window=model.window,
             files={},
+            chat_template=conventions.chat_template,
+            generation=dict(conventions.generation),
             alignment_heads=model.alignment_heads,
             quality=quality,
         )
@@ -136,17 +139,14 @@ def _languages(config: AnyConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return config.source_languages, config.target_languages
 
 
-def read_quality(folder: Path) -> dict[str, Any]:
-    """What training measured: the checkpoint's ``quality.json``, if it has one."""
-    path = folder / QUALITY_FILE
-    if not path.is_file():
-        return {}
+def _quality(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What training measured, if the checkpoint says."""
     try:
-        quality = json.loads(path.read_text(encoding="utf-8"))
+        quality = json.loads(checkpoint.files.get(QUALITY_FILE, b"{}"))
     except ValueError as error:
-        raise CheckpointError(folder, [f"{QUALITY_FILE} is not JSON: {error}"]) from None
+        raise CheckpointError(checkpoint.folder, [f"{QUALITY_FILE} is not JSON: {error}"]) from None
     if not isinstance(quality, dict):
-        raise CheckpointError(folder, [f"{QUALITY_FILE} is not an object"])
+        raise CheckpointError(checkpoint.folder, [f"{QUALITY_FILE} is not an object"])
     return quality
 
 

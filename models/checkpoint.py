@@ -4,22 +4,29 @@ Nothing here is ever unpickled. Weights are stored in fp16 or fp32 and read as f
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from models.arrays import Array
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
+from models.conventions import Conventions, own_conventions
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 TOKENIZER_FILE = "tokenizer.json"
+TARGET_TOKENIZER_FILE = "target_tokenizer.json"
+CARD_FILE = "README.md"
+QUALITY_FILE = "quality.json"
+OTHER_FILES = (TOKENIZER_FILE, CARD_FILE, QUALITY_FILE, "curve.png")
 
 
 class CheckpointError(Exception):
-    """A folder that is no usable checkpoint; `problems` lists everything found wrong."""
+    """Something that is no usable checkpoint; `problems` lists everything found wrong."""
 
     def __init__(self, folder: Path, problems: list[str]) -> None:
         super().__init__(f"{folder}: " + "; ".join(problems))
@@ -29,15 +36,43 @@ class CheckpointError(Exception):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A trained model as read from disk; `weights` are fp32 arrays by state-dict name."""
+    """A trained model as read from disk.
+
+    folder: the folder or file it was read from.
+    weights: fp32 arrays by state-dict name.
+    files: what a bundle takes over as it is, by name: `tokenizer.json`, where the target has
+        another one `target_tokenizer.json`, the lexical shortlist, the model card, figures.
+    """
 
     folder: Path
     config: AnyConfig
-    weights: dict[str, np.ndarray]
+    weights: Mapping[str, Array]
+    conventions: Conventions
+    files: Mapping[str, bytes] = field(repr=False)
 
     @property
-    def tokenizer_path(self) -> Path:
-        return self.folder / TOKENIZER_FILE
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    @property
+    def tokenizer(self) -> str:
+        """The tokenizer of both sides, or of the source's, as JSON."""
+        return self.files[TOKENIZER_FILE].decode()
+
+    @property
+    def target_tokenizer(self) -> str:
+        return self.files.get(TARGET_TOKENIZER_FILE, self.files[TOKENIZER_FILE]).decode()
+
+
+def looks_like(folder: Path) -> bool:
+    """Whether a folder holds a checkpoint of ours, right or wrong: others name their
+    architectures in other ways.
+    """
+    try:
+        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(config, dict) and "architecture" in config
 
 
 def load_checkpoint(folder: str | Path) -> Checkpoint:
@@ -48,11 +83,13 @@ def load_checkpoint(folder: str | Path) -> Checkpoint:
     problems: list[str] = []
     config = _read_config(folder / CONFIG_FILE, problems)
     weights = _read_weights(folder / WEIGHTS_FILE, problems)
-    if not (folder / TOKENIZER_FILE).is_file():
+    paths = [folder / name for name in OTHER_FILES]
+    files = {path.name: path.read_bytes() for path in paths if path.is_file()}
+    if TOKENIZER_FILE not in files:
         problems.append(f"{TOKENIZER_FILE} is missing")
     if problems or config is None:
         raise CheckpointError(folder, problems)
-    return Checkpoint(folder, config, weights)
+    return Checkpoint(folder, config, weights, own_conventions(config), files)
 
 
 def save_checkpoint(

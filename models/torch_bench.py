@@ -6,7 +6,7 @@ from itertools import cycle, islice
 
 from models.checkpoint import Checkpoint
 from models.configs.base import LanguageModelConfig
-from models.data.tokenizer import encode_all, load_tokenizer
+from models.data.tokenizer import encode_all, read_tokenizer
 from models.registry import load_module
 from models.torch_loop import continue_batch, translate_all, translate_batch
 
@@ -34,7 +34,7 @@ def measure(
     suits a static batch best.
     """
     module = load_module(checkpoint)
-    ids = encode_all(load_tokenizer(checkpoint.tokenizer_path), lines)
+    ids = encode_all(read_tokenizer(checkpoint.tokenizer), lines)
     work = list(islice(cycle(ids), sentences))
 
     def chunks(rows: list[list[int]]) -> list[list[list[int]]]:

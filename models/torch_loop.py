@@ -9,46 +9,66 @@ import torch
 from torch import nn
 
 from models.batch import Batch
+from models.conventions import Conventions, own_conventions
 from models.data.batching import pad_rows
 
 
 @torch.inference_mode()
 def translate_batch(
-    module: nn.Module, sources: list[list[int]], max_new_tokens: int
+    module: nn.Module,
+    sources: list[list[int]],
+    max_new_tokens: int,
+    conventions: Conventions | None = None,
 ) -> list[list[int]]:
-    """Greedy translations of source ids (without </s>), each without its </s>."""
+    """Greedy translations of texts' ids, both without what the conventions put around them."""
     config = module.config
-    rows = [[*s, config.eos_id] for s in sources]
+    around = conventions or own_conventions(config)
+    rows = [[*around.source_prefix, *ids, *around.source_suffix] for ids in sources]
     state = module.start(pad_rows(rows, config.pad_id), torch.tensor([len(r) for r in rows]))
-    ids = torch.full((len(rows),), config.bos_id)
-    return _greedy(module, ids, state, max_new_tokens)
+    *given, last = around.prompt_prefix
+    for token in given:
+        _, state = module.step(torch.full((len(rows),), token), state)
+    ids = torch.full((len(rows),), last)
+    return _greedy(module, ids, state, max_new_tokens, around.stop, ids != ids)
 
 
 @torch.inference_mode()
 def continue_batch(
-    module: nn.Module, prompts: list[list[int]], max_new_tokens: int
+    module: nn.Module,
+    prompts: list[list[int]],
+    max_new_tokens: int,
+    conventions: Conventions | None = None,
 ) -> list[list[int]]:
-    """Greedy continuations of prompts of one length (without <s>)."""
-    config = module.config
-    prompt = torch.tensor([[config.bos_id, *p] for p in prompts])
+    """Greedy continuations of prompts of one length (without what comes before them)."""
+    around = conventions or own_conventions(module.config)
+    prompt = torch.tensor([[*around.prompt_prefix, *p] for p in prompts])
     hidden, state = module.start(prompt)
     first = module.project(hidden).argmax(-1)
-    rest = _greedy(module, first, state, max_new_tokens - 1)
+    ended = torch.isin(first, torch.tensor(around.stop))
+    rest = _greedy(module, first, state, max_new_tokens - 1, around.stop, ended)
     return [
-        [] if token == config.eos_id else [token, *row]
+        [] if token in around.stop else [token, *row]
         for token, row in zip(first.tolist(), rest, strict=True)
     ]
 
 
 def translate_all(
-    module: nn.Module, sources: list[list[int]], max_new_tokens: int, batch_size: int
+    module: nn.Module,
+    sources: list[list[int]],
+    max_new_tokens: int,
+    batch_size: int,
+    conventions: Conventions | None = None,
 ) -> list[list[int]]:
     """Greedy translations of any number of sources, batched by length, in their order."""
+    around = conventions or own_conventions(module.config)
+    limit = module.config.max_source_tokens - len(around.source_prefix + around.source_suffix)
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     out: list[list[int]] = [[] for _ in sources]
     for chunk in _chunks(order, batch_size):
-        rows = [sources[i][: module.config.max_source_tokens - 1] for i in chunk]
-        for i, row in zip(chunk, translate_batch(module, rows, max_new_tokens), strict=True):
+        rows = [sources[i][:limit] for i in chunk]
+        for i, row in zip(
+            chunk, translate_batch(module, rows, max_new_tokens, around), strict=True
+        ):
             out[i] = row
     return out
 
@@ -60,19 +80,30 @@ def teacher_forced_log_probabilities(module: nn.Module, batch: Batch) -> torch.T
 
 
 def _greedy(
-    module: nn.Module, ids: torch.Tensor, state: dict, max_new_tokens: int
+    module: nn.Module,
+    ids: torch.Tensor,
+    state: dict,
+    max_new_tokens: int,
+    stop: tuple[int, ...],
+    ended: torch.Tensor,
 ) -> list[list[int]]:
-    eos_id = module.config.eos_id
-    tokens, ended = [], ids == eos_id
+    """Rows that have `ended` [batch] before are only carried along."""
+    stops, tokens = torch.tensor(stop), []
     for _ in range(max_new_tokens):
         hidden, state = module.step(ids, state)
         ids = module.project(hidden).argmax(-1)
-        ended |= ids == eos_id
+        ended = ended | torch.isin(ids, stops)
         tokens.append(ids)
         if ended.all():
             break
     columns = torch.stack(tokens, 1).tolist() if tokens else [[] for _ in ids]
-    return [row[: row.index(eos_id)] if eos_id in row else row for row in columns]
+    return [_before(row, stop) for row in columns]
+
+
+def _before(row: list[int], stop: tuple[int, ...]) -> list[int]:
+    """The tokens before the first that ends a text."""
+    end = next((i for i, token in enumerate(row) if token in stop), len(row))
+    return row[:end]
 
 
 def _chunks(items: list[int], size: int) -> Iterator[list[int]]:

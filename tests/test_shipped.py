@@ -12,7 +12,7 @@ from export.exporting import export_checkpoint
 from models.beam_search import BeamRules, beam_search
 from models.checkpoint import Checkpoint, load_checkpoint
 from models.data.corpus import read_pairs
-from models.data.tokenizer import encode_all, load_tokenizer
+from models.data.tokenizer import encode_all, read_tokenizer
 from models.registry import load_module
 from models.torch_loop import continue_batch, translate_all
 from serving.bundle.manifest import Precision
@@ -46,7 +46,7 @@ def new_bundle(tmp_path_factory: pytest.TempPathFactory) -> NewBundle:
 
 
 def source_ids(checkpoint: Checkpoint) -> list[list[int]]:
-    return encode_all(load_tokenizer(checkpoint.tokenizer_path), [p.source for p in PAIRS])
+    return encode_all(read_tokenizer(checkpoint.tokenizer), [p.source for p in PAIRS])
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)

@@ -33,6 +33,11 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     return as_plain_text(Tokenizer.from_file(str(path)))
 
 
+def read_tokenizer(text: str) -> Tokenizer:
+    """What a `tokenizer.json` holds."""
+    return as_plain_text(Tokenizer.from_str(text))
+
+
 def as_plain_text(tokenizer: Tokenizer) -> Tokenizer:
     """Make a literal "</s>" in a text stay text; special ids are added by number, never parsed."""
     tokenizer.encode_special_tokens = True

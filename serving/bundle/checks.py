@@ -8,8 +8,11 @@ from pathlib import PurePath
 
 from serving.bundle.manifest import (
     BATCH,
+    CANDIDATES,
     FORMAT_VERSION,
+    SHORTLIST_FILE,
     TOKENIZER_FILE,
+    UNION,
     GraphSpec,
     Manifest,
     Shape,
@@ -21,6 +24,11 @@ from serving.bundle.manifest import (
 
 ENCODE_INPUTS = ("source_ids", "source_lengths")
 STEP_INPUTS = ("ids", "past_lengths", "total_lengths", "source_lengths")
+SHORTLIST_INPUTS = {
+    "candidates": TensorSpec("candidates", "int64", (UNION,)),
+    "shortlist": TensorSpec("shortlist", "int64", (BATCH, CANDIDATES)),
+    "shortlist_lengths": TensorSpec("shortlist_lengths", "int32", (BATCH,)),
+}
 STEP_OUTPUTS = ("logp", "top_logp", "top_ids", "log_normaliser")
 
 
@@ -47,6 +55,7 @@ def _general_problems(manifest: Manifest) -> Iterator[str]:
     for path, value in (
         ("limits.max_target_tokens", manifest.limits.max_target_tokens),
         ("limits.max_source_tokens", manifest.limits.max_source_tokens),
+        ("vocab_size", manifest.vocab_size),
         ("window", manifest.window),
     ):
         if value is not None and value < 1:
@@ -102,7 +111,8 @@ def _tensor_problems(
 def _output_problems(manifest: Manifest) -> Iterator[str]:
     """The engine's own inputs and outputs: nothing it cannot feed, everything it must read."""
     states = {state.name for state in manifest.states}
-    for name, known in (("encode", ENCODE_INPUTS), ("step", STEP_INPUTS)):
+    step_inputs = (*STEP_INPUTS, *SHORTLIST_INPUTS)
+    for name, known in (("encode", ENCODE_INPUTS), ("step", step_inputs)):
         graph = manifest.graphs.get(name)
         for tensor in graph.inputs if graph else ():
             if tensor.name not in known and tensor.name not in states:
@@ -112,8 +122,23 @@ def _output_problems(manifest: Manifest) -> Iterator[str]:
     for name in STEP_OUTPUTS if step else ():
         if name not in outputs:
             yield f"graphs.step.outputs: {name} is missing"
+    if step is not None and manifest.has_shortlist:
+        yield from _shortlist_problems(manifest, step)
     if "logp" in outputs:
-        yield from _vocabulary_problems(manifest, outputs["logp"].shape)
+        width = CANDIDATES if manifest.has_shortlist else manifest.vocab_size
+        if outputs["logp"].shape != (BATCH, width):
+            shape = list(outputs["logp"].shape)
+            yield f"graphs.step.outputs: logp has shape {shape}, expected [batch, {width}]"
+    yield from _vocabulary_problems(manifest)
+
+
+def _shortlist_problems(manifest: Manifest, step: GraphSpec) -> Iterator[str]:
+    for name, expected in SHORTLIST_INPUTS.items():
+        if expected not in step.inputs:
+            shape = list(expected.shape)
+            yield f"graphs.step.inputs: {name} is missing or not {expected.dtype} {shape}"
+    if SHORTLIST_FILE not in manifest.files:
+        yield f"files: no checksum for {SHORTLIST_FILE}"
 
 
 def _attention_problems(manifest: Manifest) -> Iterator[str]:
@@ -149,14 +174,12 @@ def _head_problems(manifest: Manifest, attention: TensorSpec) -> Iterator[str]:
             )
 
 
-def _vocabulary_problems(manifest: Manifest, shape: Shape) -> Iterator[str]:
-    vocab_size = shape[-1] if shape else None
-    if not isinstance(vocab_size, int):
-        yield f"graphs.step.outputs: logp has shape {list(shape)}, expected [batch, vocab_size]"
-        return
-    tokens = manifest.tokens
+def _vocabulary_problems(manifest: Manifest) -> Iterator[str]:
+    tokens, vocab_size = manifest.tokens, manifest.vocab_size
     ids = {tokens.pad, tokens.bos, tokens.eos, *tokens.source_prefix, *tokens.source_suffix}
     ids.update(tokens.prompt_prefix, tokens.stop)
+    for language in (*tokens.sources.values(), *tokens.targets.values()):
+        ids.update(language.source_prefix, language.source_suffix, language.prompt_prefix)
     if tokens.unk is not None:
         ids.add(tokens.unk)
     for token_id in sorted(ids):

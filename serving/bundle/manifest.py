@@ -7,12 +7,16 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MANIFEST_FILE = "bundle.json"
 TOKENIZER_FILE = "tokenizer.json"
+TARGET_TOKENIZER_FILE = "target_tokenizer.json"  # where the target has another than the source
+SHORTLIST_FILE = "shortlist.safetensors"
 BATCH = "batch"  # leading axis of every tensor of a graph
 SOURCE = "source"  # axis of a constant state: source positions, padded to the engine's span
 LENGTH = "length"  # axis of an append state: the capacity, limits.max_target_tokens
+CANDIDATES = "candidates"  # axis of rows' lexical shortlists, padded to the longest of the batch
+UNION = "union"  # axis of what any row has on its shortlist
 
 Shape = tuple[int | str, ...]
 
@@ -26,6 +30,7 @@ class Precision(enum.StrEnum):
     FP32 = "fp32"
     FP16 = "fp16"
     INT8 = "int8"
+    INT4 = "int4"
 
 
 class StateKind(enum.StrEnum):
@@ -63,9 +68,23 @@ class StateSpec:
 
 
 @dataclass(frozen=True)
+class LanguageIds:
+    """What one language adds around a text."""
+
+    source_prefix: tuple[int, ...] = ()
+    source_suffix: tuple[int, ...] = ()
+    prompt_prefix: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Tokens:
     """Special ids. A source is ``source_prefix + text + source_suffix``, a target starts with
-    ``prompt_prefix`` and ends before one of ``stop``."""
+    ``prompt_prefix`` and ends before one of ``stop``.
+
+    ``sources`` and ``targets`` say what languages add, by their codes: in front of the source that
+    of the target language, then that of its own; at its end that of its own; to the target's
+    beginning that of the target language.
+    """
 
     pad: int
     bos: int
@@ -75,6 +94,8 @@ class Tokens:
     prompt_prefix: tuple[int, ...]
     stop: tuple[int, ...]
     unk: int | None = None  # stands for what the vocabulary cannot say, if anything does
+    sources: dict[str, LanguageIds] = field(default_factory=dict)
+    targets: dict[str, LanguageIds] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -98,9 +119,11 @@ class Manifest:
     limits: Limits
     graphs: dict[str, GraphSpec]
     states: tuple[StateSpec, ...]
+    vocab_size: int
     window: int  # how many of the best tokens the step graph returns per row
     files: dict[str, str]  # file name to SHA-256, of every file but bundle.json itself
-    chat_template: str | None = None
+    chat_template: str | None = None  # in Jinja, as Hugging Face's tokenizers have them
+    generation: dict[str, Any] = field(default_factory=dict)  # what requests do not say
     quality: dict[str, Any] = field(default_factory=dict)
     alignment_heads: tuple[int, ...] = ()  # the heads of step_attention that align best
 
@@ -113,7 +136,6 @@ class Manifest:
         return next(int(spec.shape[1]) for spec in outputs if spec.name == "attention")
 
     @property
-    def vocab_size(self) -> int:
-        """Width of the step graph's ``logp`` output; opening has checked that it is there."""
-        logp = next(spec for spec in self.graphs["step"].outputs if spec.name == "logp")
-        return int(logp.shape[-1])
+    def has_shortlist(self) -> bool:
+        """Whether the step graph scores each row's own candidates only."""
+        return any(spec.name == "shortlist" for spec in self.graphs["step"].inputs)

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from serving.bundle.checks import manifest_problems
-from serving.bundle.manifest import MANIFEST_FILE, TOKENIZER_FILE, Manifest
+from serving.bundle.manifest import (
+    MANIFEST_FILE,
+    SHORTLIST_FILE,
+    TARGET_TOKENIZER_FILE,
+    TOKENIZER_FILE,
+    Manifest,
+)
 from serving.bundle.reading import read_dataclass
 from serving.errors import BundleError
 
@@ -26,7 +32,18 @@ class Bundle:
 
     @property
     def tokenizer_path(self) -> Path:
+        """Of both sides, or of the source's."""
         return self.folder / TOKENIZER_FILE
+
+    @property
+    def target_tokenizer_path(self) -> Path:
+        has_own = TARGET_TOKENIZER_FILE in self.manifest.files
+        return self.folder / TARGET_TOKENIZER_FILE if has_own else self.tokenizer_path
+
+    @property
+    def shortlist_path(self) -> Path:
+        """Only there where the manifest has a shortlist."""
+        return self.folder / SHORTLIST_FILE
 
 
 def open_bundle(folder: Path | str) -> Bundle:

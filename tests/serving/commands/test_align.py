@@ -43,7 +43,7 @@ def without_attention(folder: Path) -> str:
     def plain(*args: Any) -> ExportedModel:
         model = build(*args)
         graphs = tuple(graph for graph in model.graphs if graph.name != "step_attention")
-        return ExportedModel(graphs, model.states, model.tokens, model.limits)
+        return ExportedModel(graphs, model.states, model.limits)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(exporting.BUILDERS, "bahdanau", plain)

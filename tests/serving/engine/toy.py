@@ -53,6 +53,7 @@ def toy_bundle(has_encoder: bool = True, prompt_prefix: tuple[int, ...] = (BOS,)
         limits=Limits(MAX_SOURCE if has_encoder else None, CAPACITY),
         graphs=graphs,
         states=states,
+        vocab_size=VOCAB_SIZE,
         window=WINDOW,
         files={},
     )

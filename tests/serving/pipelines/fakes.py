@@ -166,6 +166,7 @@ def manifest(
         limits=Limits(64 if translates else None, max_target_tokens),
         graphs=graphs,
         states=(),
+        vocab_size=VOCAB_SIZE,
         window=32,
         files={},
     )

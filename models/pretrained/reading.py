@@ -1,0 +1,32 @@
+"""From whatever a user has to a checkpoint: the format is told by the files themselves."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from models import checkpoint
+from models.checkpoint import Checkpoint, CheckpointError
+
+
+class Format(NamedTuple):
+    """looks_like: cheap, and never raises. read: raises CheckpointError with every problem."""
+
+    name: str
+    looks_like: Callable[[Path], bool]
+    read: Callable[[Path], Checkpoint]
+
+
+FORMATS = (
+    Format("a checkpoint folder of our own", checkpoint.looks_like, checkpoint.load_checkpoint),
+)
+
+
+def read_model(source: Path) -> Checkpoint:
+    """The model in a file or folder. Raises CheckpointError with every problem found."""
+    if not source.exists():
+        raise CheckpointError(source, ["there is no such file or folder"])
+    for known in FORMATS:
+        if known.looks_like(source):
+            return known.read(source)
+    names = ", ".join(known.name for known in FORMATS)
+    raise CheckpointError(source, [f"is none of the known formats: {names}"])
