@@ -60,10 +60,10 @@ class Layers:
     def lookup(self, ids: Value, name: str, table: Array) -> Value:
         return self.op.Gather(self.float_weight(name, table), ids)
 
-    def layer_norm(self, x: Value, name: str, dim: int) -> Value:
+    def layer_norm(self, x: Value, name: str, dim: int, epsilon: float = 1e-5) -> Value:
         scale = self.float_weight(f"{name}.weight", self.weights.take(f"{name}.weight", dim))
         bias = self.float_weight(f"{name}.bias", self.weights.take(f"{name}.bias", dim))
-        return self.op.LayerNormalization(x, scale, bias, axis=-1, epsilon=1e-5)
+        return self.op.LayerNormalization(x, scale, bias, axis=-1, epsilon=epsilon)
 
     def rms_norm(self, x: Value, name: str, dim: int, epsilon: float) -> Value:
         scale = self.float_weight(f"{name}.weight", self.weights.take(f"{name}.weight", dim))

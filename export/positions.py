@@ -8,7 +8,7 @@ from export.attention import count
 from export.graph import Array, Value
 from export.layers import Layers
 from models.configs.transformer import TransformerSizes
-from models.layers.buckets import FARTHEST, NUM_BUCKETS, relative_buckets
+from models.layers.buckets import relative_buckets
 
 
 class Positions:
@@ -53,11 +53,14 @@ class AddedPositions(Positions):
 
 
 class RelativePositions(Positions):
-    """A scalar per head and offset, in a table [heads, offsets] of -FARTHEST..FARTHEST."""
+    """A scalar per head and offset, in a table [heads, offsets] of -farthest..farthest; what is
+    farther off is as far as that.
+    """
 
     def __init__(self, layers: Layers, name: str, table: Array, capacity: int) -> None:
         self._graph = layers.graph
         self._capacity = capacity
+        self._farthest = table.shape[1] // 2
         self._table = layers.float_weight(name, table)
 
     def source_bias(self, ids: Value) -> Value:
@@ -75,8 +78,8 @@ class RelativePositions(Positions):
     def _bias(self, queries: Value, keys: Value) -> Value:
         """Positions [queries, 1] and [keys] -> [heads, queries, keys]."""
         op, graph = self._graph.op, self._graph
-        offset = op.Add(op.Sub(keys, queries), graph.constant(FARTHEST, "int32"))
-        limits = graph.constant(0, "int32"), graph.constant(2 * FARTHEST, "int32")
+        offset = op.Add(op.Sub(keys, queries), graph.constant(self._farthest, "int32"))
+        limits = graph.constant(0, "int32"), graph.constant(2 * self._farthest, "int32")
         return op.Gather(self._table, op.Clip(offset, *limits), axis=1)
 
 
@@ -84,8 +87,10 @@ def positions_of(layers: Layers, config: TransformerSizes, stack: str, capacity:
     """Those of ``stack``, the encoder or the decoder, for sequences of up to ``capacity``."""
     name = f"{stack}.positions.weight"
     if config.positions == "relative":
-        weight = layers.weights.take(name, NUM_BUCKETS, config.num_heads)
-        buckets = relative_buckets(bidirectional=stack == "encoder")
+        weight = layers.weights.take(name, config.num_buckets, config.num_heads)
+        buckets = relative_buckets(
+            config.num_buckets, config.max_distance, bidirectional=stack == "encoder"
+        )
         return RelativePositions(layers, name, weight[buckets].T, capacity)
     if config.positions == "learned":
         return AddedPositions(layers, name, layers.weights.take(name, capacity, config.d_model))

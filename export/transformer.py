@@ -1,6 +1,5 @@
 """The encoder-decoder Transformer: encode gives cross keys and values, step appends to its own."""
 
-import math
 from abc import ABC, abstractmethod
 from itertools import chain
 
@@ -15,6 +14,7 @@ from export.attention import (
     self_attention,
     split_heads,
 )
+from export.feed_forward import feed_forward
 from export.graph import GraphWriter, Value
 from export.layers import Layers
 from export.model import ExportedModel
@@ -93,12 +93,19 @@ class _Stack:
         self.config = config
         self.layers = layers
         self.graph = layers.graph
-        self.heads = Heads(config.num_heads, config.kv_heads, config.head_dim, layers.dtype)
+        self.heads = Heads(config.num_heads, config.kv_heads, config.head_size, layers.dtype)
 
     def embed(self, ids: Value, side: str) -> Value:
-        name = "embedding" if self.config.tied_embeddings else f"{side}_embedding"
-        dim = self.config.d_model
-        return self.layers.embed(ids, name, self.config.vocab_size, dim, math.sqrt(dim))
+        """Vectors of ids [batch, length], scaled; their positions are not in them yet."""
+        config = self.config
+        name = "embedding" if config.tied_embeddings else f"{side}_embedding"
+        num_rows = config.source_vocabulary if side == "source" else config.vocab_size
+        scale = config.scale_of_embeddings
+        return self.layers.embed(ids, name, num_rows, config.d_model, scale)
+
+    def begin(self, x: Value, stack: str) -> Value:
+        """Embedded tokens with their positions -> what the first layer reads."""
+        return self._norm(x, f"{stack}.embedding_norm") if self.config.embedding_norm else x
 
     def enter(self, x: Value, norm: str) -> Value:
         return self._norm(x, norm) if self.config.norm == "pre" else x
@@ -108,25 +115,40 @@ class _Stack:
         return x if self.config.norm == "pre" else self._norm(x, norm)
 
     def finish(self, x: Value, stack: str) -> Value:
-        return self._norm(x, f"{stack}.norm") if self.config.norm == "pre" else x
+        return self._norm(x, f"{stack}.norm") if self.config.has_final_norm else x
 
     def queries_keys_values(self, x: Value, name: str) -> Value:
         names = [f"{name}.{part}" for part in ("query", "key", "value")]
         sizes = [self.heads.query_dim, self.heads.kv_dim, self.heads.kv_dim]
-        return self.layers.linear(x, names, self.config.d_model, sizes, bias=True)
+        return self.layers.linear(x, names, self.config.d_model, sizes, bias=self.config.biases)
 
-    def linear(self, x: Value, name: str, out_dim: int) -> Value:
-        return self.layers.linear(x, [name], self.config.d_model, [out_dim], bias=True)
+    def project(self, x: Value, name: str, out_dim: int) -> Value:
+        """x [batch, length, d_model] -> [batch, length, out_dim]: queries, keys or values."""
+        dim, bias = self.config.d_model, self.config.biases
+        return self.layers.linear(x, [name], dim, [out_dim], bias=bias)
+
+    def mix_heads(self, x: Value, name: str) -> Value:
+        """What the heads found [batch, length, query_dim] -> [batch, length, d_model]."""
+        dim, bias = self.config.d_model, self.config.biases
+        return self.layers.linear(x, [f"{name}.output"], self.heads.query_dim, [dim], bias=bias)
 
     def feed_forward(self, x: Value, layer: str) -> Value:
         config, name = self.config, f"{layer}.feed_forward"
-        y = self.linear(self.enter(x, f"{name}_norm"), f"{name}.up", config.ffn_dim)
-        y = self.graph.op.Relu(y) if config.activation == "relu" else self.graph.op.Gelu(y)
-        y = self.layers.linear(y, [f"{name}.down"], config.ffn_dim, [config.d_model], bias=True)
-        return self.leave(x, y, f"{name}_norm")
+        update = feed_forward(
+            self.layers,
+            self.enter(x, f"{name}_norm"),
+            name,
+            (config.d_model, config.ffn_dim),
+            config.activation,
+            is_gated=config.gated_ffn,
+            bias=config.biases,
+        )
+        return self.leave(x, update, f"{name}_norm")
 
     def _norm(self, x: Value, name: str) -> Value:
-        return self.layers.layer_norm(x, name, self.config.d_model)
+        config, layers = self.config, self.layers
+        norm = layers.rms_norm if config.norm_type == "rms" else layers.layer_norm
+        return norm(x, name, config.d_model, config.norm_epsilon)
 
 
 class _Encode(_Stack):
@@ -136,13 +158,13 @@ class _Encode(_Stack):
         for layer, states in enumerate(cross_states):
             for state, part in zip(states, ("key", "value"), strict=True):
                 name = f"decoder.layers.{layer}.cross_attention.{part}"
-                projected = self.linear(memory, name, self.heads.kv_dim)
+                projected = self.project(memory, name, self.heads.kv_dim)
                 self.graph.state_output(state, split_heads(self.graph, projected, self.heads))
 
     def _encode(self, ids: Value, lengths: Value) -> Value:
         limit = self.config.max_source_tokens
         positions = positions_of(self.layers, self.config, "encoder", limit)
-        x = positions.add_source(self.embed(ids, "source"), ids)
+        x = self.begin(positions.add_source(self.embed(ids, "source"), ids), "encoder")
         bias = positions.source_bias(ids)
         for layer in range(self.config.encoder_layers):
             x = self._layer(x, lengths, bias, f"encoder.layers.{layer}")
@@ -152,7 +174,7 @@ class _Encode(_Stack):
         name = f"{layer}.self_attention"
         qkv = self.queries_keys_values(self.enter(x, f"{name}_norm"), name)
         mixed = encoder_attention(self.graph, qkv, lengths, self.heads, bias)
-        update = self.linear(mixed, f"{name}.output", self.config.d_model)
+        update = self.mix_heads(mixed, name)
         return self.feed_forward(self.leave(x, update, f"{name}_norm"), layer)
 
 
@@ -176,12 +198,12 @@ class Step(_Stack, ABC):
         ]
 
     def build(self) -> None:
-        x = self.positions.add_target(self.embed(self.ids, "target"), self.past_lengths)
+        embedded = self.embed(self.ids, "target")
+        x = self.begin(self.positions.add_target(embedded, self.past_lengths), "decoder")
         for layer in range(self.config.decoder_layers):
             x = self.read_source(self.read_target(x, layer), layer)
         self.cross.finish()
-        x = self.graph.op.Squeeze(self.finish(x, "decoder"), self.graph.ints(1))
-        self.layers.choose(self._logits(x), self.config.vocab_size)
+        self.choose(self.graph.op.Squeeze(self.finish(x, "decoder"), self.graph.ints(1)))
 
     @abstractmethod
     def read_target(self, x: Value, layer: int) -> Value:
@@ -191,17 +213,19 @@ class Step(_Stack, ABC):
         key_state, value_state = self.cross_states[layer]
         memory = (self.graph.state_input(key_state), self.graph.state_input(value_state))
         name = f"decoder.layers.{layer}.cross_attention"
-        query = self.linear(self.enter(x, f"{name}_norm"), f"{name}.query", self.config.d_model)
+        entered = self.enter(x, f"{name}_norm")
+        query = self.project(entered, f"{name}.query", self.heads.query_dim)
         mixed = self.cross.attend(query, memory)
-        update = self.linear(mixed, f"{name}.output", self.config.d_model)
+        update = self.mix_heads(mixed, name)
         return self.feed_forward(self.leave(x, update, f"{name}_norm"), f"decoder.layers.{layer}")
 
-    def _logits(self, x: Value) -> Value:
-        name = "embedding" if self.config.tied_embeddings else "output"
-        weight = self.layers.weights.take(
-            f"{name}.weight", self.config.vocab_size, self.config.d_model
-        )
-        return self.layers.project(x, name, weight)
+    def choose(self, x: Value) -> None:
+        """From the decoder's last vectors [batch, d_model] to the graph's scores of tokens."""
+        config, take = self.config, self.layers.weights.take
+        name = "embedding" if config.tied_embeddings else "output"
+        weight = take(f"{name}.weight", config.vocab_size, config.d_model)
+        bias = take("output_bias", config.vocab_size) if config.output_bias else None
+        self.layers.choose(self.layers.project(x, name, weight, bias), config.vocab_size)
 
 
 class SelfAttentionStep(Step):
@@ -229,7 +253,7 @@ class SelfAttentionStep(Step):
         )
         graph.next_state(key_state, keys)
         graph.next_state(value_state, values)
-        update = self.linear(mixed, f"{name}.output", self.config.d_model)
+        update = self.mix_heads(mixed, name)
         return self.leave(x, update, f"{name}_norm")
 
 

@@ -1,13 +1,14 @@
 """Encoder-decoder Transformer (Vaswani et al. 2017), pre- or post-norm.
 
-Embeddings are scaled by sqrt(d_model) (3.4) and, when tied, shared by source, target and output.
+Embeddings are scaled, by sqrt(d_model) if nothing else is said (3.4), and, when tied, shared by
+source, target and output.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
@@ -30,13 +31,19 @@ class Layer(nn.Module):
         super().__init__()
         self.is_pre_norm = config.norm == "pre"
         self.dropout = nn.Dropout(config.dropout)
-        self.feed_forward = FeedForward(config.d_model, config.ffn_dim, config.activation)
-        self.feed_forward_norm = nn.LayerNorm(config.d_model)
+        self.feed_forward = FeedForward(
+            config.d_model,
+            config.ffn_dim,
+            config.activation,
+            is_gated=config.gated_ffn,
+            bias=config.biases,
+        )
+        self.feed_forward_norm = norm_of(config)
 
-    def enter(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    def enter(self, x: Tensor, norm: nn.Module) -> Tensor:
         return norm(x) if self.is_pre_norm else x
 
-    def leave(self, x: Tensor, update: Tensor, norm: nn.LayerNorm) -> Tensor:
+    def leave(self, x: Tensor, update: Tensor, norm: nn.Module) -> Tensor:
         x = x + self.dropout(update)
         return x if self.is_pre_norm else norm(x)
 
@@ -49,7 +56,7 @@ class EncoderLayer(Layer):
     def __init__(self, config: TransformerSizes) -> None:
         super().__init__(config)
         self.self_attention = _attention(config)
-        self.self_attention_norm = nn.LayerNorm(config.d_model)
+        self.self_attention_norm = norm_of(config)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         y = self.enter(x, self.self_attention_norm)
@@ -64,7 +71,7 @@ class DecoderLayer(Layer, ABC):
     def __init__(self, config: TransformerSizes) -> None:
         super().__init__(config)
         self.cross_attention = _attention(config)
-        self.cross_attention_norm = nn.LayerNorm(config.d_model)
+        self.cross_attention_norm = norm_of(config)
 
     def forward(
         self, x: Tensor, past: Any, mask: Tensor, memory: KeyValue, memory_mask: Tensor
@@ -86,7 +93,7 @@ class SelfAttentionDecoderLayer(DecoderLayer):
     def __init__(self, config: TransformerSizes) -> None:
         super().__init__(config)
         self.self_attention = _attention(config)
-        self.self_attention_norm = nn.LayerNorm(config.d_model)
+        self.self_attention_norm = norm_of(config)
 
     def read_target(
         self, x: Tensor, past: KeyValue | None, mask: Tensor
@@ -98,7 +105,7 @@ class SelfAttentionDecoderLayer(DecoderLayer):
 
 
 class Stack(nn.Module):
-    """The encoder's or the decoder's positions, layers and (pre-norm only) final norm."""
+    """The encoder's or the decoder's positions and layers, and the norms before and after them."""
 
     def __init__(
         self, config: TransformerSizes, layers: Sequence[Layer], positions: Positions
@@ -106,7 +113,12 @@ class Stack(nn.Module):
         super().__init__()
         self.positions = positions
         self.layers = nn.ModuleList(layers)
-        self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+        self.embedding_norm = norm_of(config) if config.embedding_norm else nn.Identity()
+        self.norm = norm_of(config) if config.has_final_norm else nn.Identity()
+
+    def enter(self, embedded: Tensor, start: int = 0) -> Tensor:
+        """Embedded tokens of positions `start`.. -> what the first layer reads."""
+        return self.embedding_norm(self.positions(embedded, start))
 
 
 class Transformer(nn.Module):
@@ -121,9 +133,12 @@ class Transformer(nn.Module):
         if config.tied_embeddings:
             self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         else:
-            self.source_embedding = nn.Embedding(config.vocab_size, config.d_model)
+            self.source_embedding = nn.Embedding(config.source_vocabulary, config.d_model)
             self.target_embedding = nn.Embedding(config.vocab_size, config.d_model)
             self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.output_bias = (
+            nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
+        )
         encoder = [EncoderLayer(config) for _ in range(config.encoder_layers)]
         decoder = [self.decoder_layer(config) for _ in range(config.decoder_layers)]
         self.encoder = Stack(
@@ -142,17 +157,15 @@ class Transformer(nn.Module):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden states -> logits over the vocabulary."""
-        if self.config.tied_embeddings:
-            return linear(hidden, self.embedding.weight)
-        return self.output(hidden)
+        output = self.embedding if self.config.tied_embeddings else self.output
+        return linear(hidden, output.weight, self.output_bias)
 
     def start(self, source_ids: Tensor, source_lengths: Tensor) -> dict:
         """Encode [batch, source] ids; the state that `step` carries from token to token."""
         length = source_ids.shape[1]
         is_real = length_mask(source_lengths, length)[:, None, None]
         mask = self.encoder.positions.weigh(is_real, 0, length)
-        x = self.encoder.positions(self._embed(source_ids, "source"))
-        x = self.dropout(x)
+        x = self.dropout(self.encoder.enter(self._embed(source_ids, "source")))
         for layer in self.encoder.layers:
             x = layer(x, mask)
         memory = self.encoder.norm(x)
@@ -167,8 +180,7 @@ class Transformer(nn.Module):
     def _decode(self, ids: Tensor, state: dict) -> tuple[Tensor, dict]:
         start, end = state["position"], state["position"] + ids.shape[1]
         mask = self.decoder.positions.weigh(causal_mask(start, end, None, ids.device), start, end)
-        x = self.decoder.positions(self._embed(ids, "target"), start)
-        x = self.dropout(x)
+        x = self.dropout(self.decoder.enter(self._embed(ids, "target"), start))
         pasts = []
         for layer, past, memory in zip(
             self.decoder.layers, state["past"], state["cross"], strict=True
@@ -180,18 +192,31 @@ class Transformer(nn.Module):
     def _embed(self, ids: Tensor, side: str) -> Tensor:
         tied = self.config.tied_embeddings
         embedding = self.embedding if tied else getattr(self, f"{side}_embedding")
-        return embedding(ids) * math.sqrt(self.config.d_model)
+        return embedding(ids) * self.config.scale_of_embeddings
 
 
 def _positions(config: TransformerSizes, num_positions: int, *, bidirectional: bool) -> Positions:
     if config.positions == "relative":
-        return RelativePositions(config.num_heads, bidirectional=bidirectional)
+        return RelativePositions(
+            config.num_heads, config.num_buckets, config.max_distance, bidirectional=bidirectional
+        )
     kind = LearnedPositions if config.positions == "learned" else SinusoidalPositions
     return kind(num_positions, config.d_model)
 
 
 def _attention(config: TransformerSizes) -> Attention:
-    return Attention(config.d_model, config.num_heads, config.kv_heads, bias=True)
+    return Attention(
+        config.d_model,
+        config.num_heads,
+        config.kv_heads,
+        bias=config.biases,
+        head_dim=config.head_dim,
+    )
+
+
+def norm_of(config: TransformerSizes) -> nn.Module:
+    kind = nn.RMSNorm if config.norm_type == "rms" else nn.LayerNorm
+    return kind(config.d_model, eps=config.norm_epsilon)
 
 
 def _initialise(module: nn.Module) -> None:

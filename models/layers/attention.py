@@ -12,12 +12,23 @@ KeyValue = tuple[Tensor, Tensor]  # each [batch, kv_heads, length, head_dim]
 
 
 class Attention(nn.Module):
-    """softmax(Q K^T / sqrt(head_dim)) V over heads; `num_kv_heads` < `num_heads` is GQA, 1 MQA."""
+    """softmax(Q K^T / sqrt(head_dim)) V over heads; `num_kv_heads` < `num_heads` is GQA, 1 MQA.
 
-    def __init__(self, d_model: int, num_heads: int, num_kv_heads: int, *, bias: bool) -> None:
+    head_dim: None for d_model / num_heads.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        num_kv_heads: int,
+        *,
+        bias: bool,
+        head_dim: int | None = None,
+    ) -> None:
         super().__init__()
         self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
-        self.head_dim = d_model // num_heads
+        self.head_dim = head_dim or d_model // num_heads
         self.query = nn.Linear(d_model, num_heads * self.head_dim, bias=bias)
         self.key = nn.Linear(d_model, num_kv_heads * self.head_dim, bias=bias)
         self.value = nn.Linear(d_model, num_kv_heads * self.head_dim, bias=bias)

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from models.layers.buckets import FARTHEST, NUM_BUCKETS, relative_buckets
+from models.layers.buckets import relative_buckets
 
 
 class Positions(nn.Module):
@@ -50,16 +50,20 @@ class LearnedPositions(Positions):
 class RelativePositions(Positions):
     """Adds a scalar to every head's scores, learned per bucket of distances, for all layers."""
 
-    def __init__(self, num_heads: int, *, bidirectional: bool) -> None:
+    def __init__(
+        self, num_heads: int, num_buckets: int, max_distance: int, *, bidirectional: bool
+    ) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(NUM_BUCKETS, num_heads) * 0.02)
-        buckets = torch.tensor(relative_buckets(bidirectional=bidirectional))
-        self.register_buffer("buckets", buckets, persistent=False)
+        self.max_distance = max_distance
+        self.weight = nn.Parameter(torch.randn(num_buckets, num_heads) * 0.02)
+        buckets = relative_buckets(num_buckets, max_distance, bidirectional=bidirectional)
+        self.register_buffer("buckets", torch.tensor(buckets), persistent=False)
 
     def weigh(self, mask: Tensor, start: int, end: int) -> Tensor:
         key = torch.arange(end, device=mask.device)
-        offset = (key - key[start:, None]).clamp(-FARTHEST, FARTHEST)
-        bias = self.weight[self.buckets[offset + FARTHEST]].permute(2, 0, 1)  # [heads, query, key]
+        offset = (key - key[start:, None]).clamp(-self.max_distance, self.max_distance)
+        buckets = self.buckets[offset + self.max_distance]
+        bias = self.weight[buckets].permute(2, 0, 1)  # [heads, query, key]
         return bias.masked_fill(~mask, float("-inf"))
 
 

@@ -13,10 +13,14 @@ from serving.bundle.opening import Bundle, open_bundle
 from tests.export.parity import Examples, examples_of
 from tests.tiny import tiny_bundle
 
+T5 = {"positions": "relative", "norm_type": "rms", "biases": False, "gated_ffn": True}
+T5 |= {"activation": "gelu_tanh", "head_dim": 24, "ffn_dim": 50}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {"positions": "relative", "num_kv_heads": 2}),
     ("transformer", {"positions": "learned", "num_kv_heads": 1, "norm": "post"}),
     ("transformer", {"activation": "gelu", "ffn_dim": 50}),
+    ("transformer", T5),
+    ("transformer", {"activation": "swish", "output_bias": True, "embedding_norm": True}),
     ("llama", {"window": 5}),
     ("gpt2", {"window": 3, "ffn_dim": 50}),
     ("luong", {"attention": "local-p", "window": 9, "score": "concat"}),

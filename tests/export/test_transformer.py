@@ -10,6 +10,8 @@ from tests.export.parity import examples_of, largest_error
 from tests.tiny import tiny_bundle
 
 RELATIVE: dict[str, Any] = {"positions": "relative"}
+T5: dict[str, Any] = RELATIVE | {"num_buckets": 8, "max_distance": 11, "norm_type": "rms"}
+T5 |= {"biases": False, "gated_ffn": True, "head_dim": 16, "num_heads": 3}
 
 
 @pytest.mark.parametrize(
@@ -25,6 +27,11 @@ RELATIVE: dict[str, Any] = {"positions": "relative"}
         RELATIVE,
         RELATIVE | {"num_kv_heads": 2, "norm": "post"},
         RELATIVE | {"num_kv_heads": 1, "num_heads": 8, "d_model": 64},
+        {"activation": "gelu_tanh", "embedding_norm": True, "norm_epsilon": 0.1},
+        {"activation": "swish", "gated_ffn": True, "output_bias": True, "embedding_scale": 1.0},
+        {"final_norm": False, "source_vocab_size": 300, "tied_embeddings": False},
+        {"final_norm": True, "norm": "post", "head_dim": 16, "num_kv_heads": 2},
+        T5,
     ],
 )
 def test_log_probabilities_are_those_of_torch(tmp_path: Path, changes: dict[str, Any]) -> None:
@@ -57,7 +64,7 @@ def test_distances_beyond_the_farthest_are_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", [Precision.FP16, Precision.INT8])
 @pytest.mark.parametrize(
-    "changes", [{"num_kv_heads": 1}, RELATIVE, RELATIVE | {"num_kv_heads": 2, "norm": "post"}]
+    "changes", [{"num_kv_heads": 1}, RELATIVE, RELATIVE | {"num_kv_heads": 2, "norm": "post"}, T5]
 )
 def test_low_precision_is_near_torch(
     tmp_path: Path, changes: dict[str, Any], precision: Precision

@@ -13,6 +13,18 @@ Array = np.ndarray
 Scored = Callable[[int, int, int], float]  # (head, query, key) -> added to the score
 
 
+def _gelu_tanh(x: Array) -> Array:
+    return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2,
+    "gelu_tanh": _gelu_tanh,
+    "swish": lambda x: x / (1 + np.exp(-x)),
+}
+
+
 class Plain:
     """Reads weights by state-dict name."""
 
@@ -25,7 +37,8 @@ class Plain:
 
     def layer_norm(self, x: Array, name: str) -> Array:
         centred = x - x.mean(-1, keepdims=True)
-        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+        epsilon = getattr(self.config, "norm_epsilon", 1e-5)
+        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon)
         return scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
 
     def rms_norm(self, x: Array, name: str) -> Array:
@@ -85,26 +98,41 @@ class PlainTranslator(Plain):
             x = self._add(x, f"{name}.feed_forward", self._feed_forward)
         return self._last_norm(x, "decoder")
 
+    def logits(self, hidden: Array) -> Array:
+        name = "embedding" if self.config.tied_embeddings else "output"
+        return hidden @ self.weights[f"{name}.weight"].T + self.weights.get("output_bias", 0)
+
     def _embed(self, ids: list[int], side: str, stack: str) -> Array:
         name = "embedding" if self.config.tied_embeddings else f"{side}_embedding"
+        scale = self.config.embedding_scale or math.sqrt(self.config.d_model)
+        x = self._place(self.weights[f"{name}.weight"][ids] * scale, stack)
+        return self._norm(x, f"{stack}.embedding_norm") if self.config.embedding_norm else x
+
+    def _place(self, x: Array, stack: str) -> Array:
         dim = self.config.d_model
-        x = self.weights[f"{name}.weight"][ids] * math.sqrt(dim)
         if self.config.positions == "learned":
-            return x + self.weights[f"{stack}.positions.weight"][: len(ids)]
+            return x + self.weights[f"{stack}.positions.weight"][: len(x)]
         if self.config.positions == "sinusoidal":
-            for position in range(len(ids)):
+            for position in range(len(x)):
                 for i in range(dim):
                     angle = position / 10000 ** (i // 2 * 2 / dim)
                     x[position, i] += math.cos(angle) if i % 2 else math.sin(angle)
         return x
 
+    def _norm(self, x: Array, name: str) -> Array:
+        norm = self.rms_norm if self.config.norm_type == "rms" else self.layer_norm
+        return norm(x, name)
+
     def _add(self, x: Array, name: str, update: Callable[[Array, str], Array]) -> Array:
         if self.config.norm == "pre":
-            return x + update(self.layer_norm(x, f"{name}_norm"), name)
-        return self.layer_norm(x + update(x, name), f"{name}_norm")
+            return x + update(self._norm(x, f"{name}_norm"), name)
+        return self._norm(x + update(x, name), f"{name}_norm")
 
     def _last_norm(self, x: Array, stack: str) -> Array:
-        return self.layer_norm(x, f"{stack}.norm") if self.config.norm == "pre" else x
+        wanted = self.config.final_norm
+        if wanted is None:
+            wanted = self.config.norm == "pre"
+        return self._norm(x, f"{stack}.norm") if wanted else x
 
     def _read_source(self, x: Array, name: str) -> Array:
         return self._attend(x, x, name, lambda h, q, k: self._bias("encoder", h, k - q))
@@ -125,11 +153,12 @@ class PlainTranslator(Plain):
         """T5's 32 buckets: single distances, then logarithmic ones up to 128."""
         if self.config.positions != "relative":
             return 0.0
-        ahead, size = (16, 16) if stack == "encoder" else (0, 32)
+        size, farthest = self.config.num_buckets, self.config.max_distance
+        ahead, size = (size // 2, size // 2) if stack == "encoder" else (0, size)
         distance, exact = abs(offset), size // 2
         bucket = distance
         if distance >= exact:
-            growth = math.log(distance / exact) / math.log(128 / exact)
+            growth = math.log(distance / exact) / math.log(farthest / exact)
             bucket = min(exact + math.floor(growth * exact), size - 1)
         bucket += ahead if offset > 0 else 0
         return self.weights[f"{stack}.positions.weight"][bucket, head]
@@ -145,10 +174,9 @@ class PlainTranslator(Plain):
 
     def _feed_forward(self, x: Array, name: str) -> Array:
         up = self.linear(x, f"{name}.up")
-        erf = np.vectorize(math.erf)
-        gelu = up * (1 + erf(up / math.sqrt(2))) / 2
-        activated = np.maximum(up, 0) if self.config.activation == "relu" else gelu
-        return self.linear(activated, f"{name}.down")
+        activate = ACTIVATIONS[self.config.activation]
+        activated = activate(self.linear(x, f"{name}.gate")) * up if self.config.gated_ffn else None
+        return self.linear(activate(up) if activated is None else activated, f"{name}.down")
 
 
 class PlainLanguageModel(Plain):

@@ -15,7 +15,7 @@ from models.batch import Batch
 from models.configs.gpt2 import GPT2Config
 from models.configs.llama import LlamaConfig
 from models.configs.registry import ModelConfigError, parse_config
-from models.layers.buckets import FARTHEST, relative_buckets
+from models.layers.buckets import relative_buckets
 from models.registry import build
 from tests.models.plain_transformer import PlainLanguageModel, PlainTranslator
 
@@ -65,15 +65,33 @@ def test_a_translator_equals_plain_loops(
         np.testing.assert_allclose(found[row], expected, atol=1e-6)
 
 
+RELATIVE = {"positions": "relative", "num_buckets": 8, "max_distance": 11}
+T5 = RELATIVE | {"norm_type": "rms", "norm_epsilon": 1e-2, "biases": False, "head_dim": 16}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"activation": "gelu", "tied_embeddings": False},
+        {"activation": "swish", "norm_epsilon": 0.1, "output_bias": True},
+        {"activation": "gelu_tanh", "gated_ffn": True, "embedding_scale": 1.0},
+        {"source_vocab_size": 50, "tied_embeddings": False, "output_bias": True},
+        {"embedding_norm": True, "norm": "post", "positions": "learned"},
+        {"embedding_norm": True, "final_norm": False, "head_dim": 8, "num_kv_heads": 2},
+        {"norm": "post", "final_norm": True, "gated_ffn": True, "num_heads": 3, "head_dim": 24},
+        T5,
+        T5 | {"gated_ffn": True, "activation": "gelu_tanh", "tied_embeddings": False},
+    ],
+)
 @torch.inference_mode()
-def test_gelu_and_untied_embeddings_equal_plain_loops() -> None:
-    options = {"activation": "gelu", "tied_embeddings": False}
+def test_logits_of_other_translators_equal_plain_loops(options: dict[str, Any]) -> None:
     module = random_module({"architecture": "transformer", **TRANSLATION, **options})
-    source, target = torch.randint(3, 40, (1, 5)), torch.randint(3, 40, (1, 4))
-    (found,) = module(Batch(source, torch.tensor([5]), target, target))
+    source, target = torch.randint(3, 40, (1, 15)), torch.randint(3, 40, (1, 14))
+    source[0, 0] = module.config.source_vocabulary - 1
+    found = module.project(module(Batch(source, torch.tensor([15]), target, target)))
     plain = PlainTranslator(module.config, weights_of(module))
-    expected = plain.hidden(source[0].tolist(), target[0].tolist())
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    expected = plain.logits(plain.hidden(source[0].tolist(), target[0].tolist()))
+    np.testing.assert_allclose(found[0], expected, atol=1e-5)  # sinusoids are float32
 
 
 @pytest.mark.parametrize("window", [None, 1, 4, 32])
@@ -201,10 +219,11 @@ def hugging_face_llama(weights: dict[str, torch.Tensor]) -> dict:
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
-def test_buckets_are_those_of_t5(bidirectional: bool) -> None:
-    offsets = torch.arange(-FARTHEST, FARTHEST + 1)
-    theirs = T5Attention._relative_position_bucket(offsets, bidirectional)
-    assert relative_buckets(bidirectional=bidirectional) == theirs.tolist()
+@pytest.mark.parametrize(("num", "farthest"), [(32, 128), (8, 20), (16, 100), (64, 256), (4, 3)])
+def test_buckets_are_those_of_t5(num: int, farthest: int, bidirectional: bool) -> None:
+    offsets = torch.arange(-farthest, farthest + 1)
+    theirs = T5Attention._relative_position_bucket(offsets, bidirectional, num, farthest)
+    assert relative_buckets(num, farthest, bidirectional=bidirectional) == theirs.tolist()
 
 
 def test_residual_layers_of_gpt2_begin_small() -> None:
@@ -229,6 +248,15 @@ def test_residual_layers_of_gpt2_begin_small() -> None:
             ["d_model 60 / num_heads 5 = 12 must be a multiple of 8"],
         ),
         ({"architecture": "transformer-ssru", "positions": "relative"}, ["positions"]),
+        (
+            {"architecture": "transformer", "num_buckets": 7, "max_distance": 9, "head_dim": 12},
+            ["num_buckets: ", "max_distance 9 needs relative", "head_dim 12 must be a multiple"],
+        ),
+        (
+            {"architecture": "transformer", "source_vocab_size": 41, "activation": "tanh"}
+            | {"positions": "relative", "max_distance": 16, "norm_epsilon": 0.0},
+            ["source_vocab_size 41", "activation", "max_distance 16 must be more", "norm_epsilon"],
+        ),
         ({"architecture": "transformer-ssru", "cell": "gru"}, ["cell"]),
         (
             {"architecture": "gpt2", "num_heads": 3, "context_length": 8, "window": 9},
