@@ -7,7 +7,7 @@ position, which no request can ask of the engine.
 import numpy as np
 
 from export.graph import Array
-from serving.bundle.manifest import BATCH, LENGTH, SOURCE, Shape, StateKind
+from serving.bundle.manifest import BATCH, CANDIDATES, LENGTH, SOURCE, UNION, Shape, StateKind
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
 from serving.engine.runner import Graph
@@ -17,7 +17,9 @@ SPAN_MULTIPLE = 16
 
 
 class Rows:
-    """States of ``sources`` side by side; without sources, ``num_rows`` empty ones."""
+    """States of ``sources`` side by side; of a language model these are empty. With a shortlist,
+    every token is on it.
+    """
 
     def __init__(
         self,
@@ -38,6 +40,8 @@ class Rows:
             BATCH: len(sources),
             SOURCE: span or -(-longest // SPAN_MULTIPLE) * SPAN_MULTIPLE,
             LENGTH: bundle.manifest.limits.max_target_tokens,
+            CANDIDATES: bundle.manifest.vocab_size,
+            UNION: bundle.manifest.vocab_size,
         }
         self._lengths = np.zeros(len(sources), np.int32)
         self._source_lengths = np.array([len(source) for source in sources], np.int32)
@@ -60,6 +64,8 @@ class Rows:
             "total_lengths": total,
             "source_lengths": self._source_lengths,
         }
+        if self._manifest.has_shortlist:
+            given |= self._whole_vocabulary(len(ids))
         self._step(given)
         return self.outputs["logp"]
 
@@ -73,6 +79,14 @@ class Rows:
         inputs = {"source_ids": ids, "source_lengths": self._source_lengths}
         outputs = self._manifest.graphs["encode"].outputs
         encode.bind(inputs, {spec.name: self.states[spec.name] for spec in outputs})()
+
+    def _whole_vocabulary(self, num_rows: int) -> dict[str, Array]:
+        every = np.arange(self._manifest.vocab_size)
+        return {
+            "candidates": every,
+            "shortlist": np.tile(every, (num_rows, 1)),
+            "shortlist_lengths": np.full(num_rows, len(every), np.int32),
+        }
 
     def _step(self, given: dict[str, Array]) -> None:
         following = {

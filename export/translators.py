@@ -39,19 +39,25 @@ def _of_checkpoint(folder: Path, num_beams: int | None) -> "Translate":
 
 
 def _of_bundle(bundle: Bundle, num_beams: int | None) -> "Translate":
-    tokens, limits = bundle.manifest.tokens, bundle.manifest.limits
-    _must_translate(bundle.manifest.task)
-    tokenizer = load_tokenizer(bundle.tokenizer_path)
-    limit = (limits.max_source_tokens or 0) - len(tokens.source_suffix)
+    manifest = bundle.manifest
+    _must_translate(manifest.task)
+    tokens = manifest.tokens.between(manifest.source_languages[0], manifest.target_languages[0])
+    prefix = tokens.prompt_prefix[len(manifest.tokens.prompt_prefix) :]
+    source_tokenizer = load_tokenizer(bundle.tokenizer_path)
+    target_tokenizer = load_tokenizer(bundle.target_tokenizer_path)
+    limit = manifest.limits.max_source_tokens or 0
+    limit -= len(tokens.source_prefix + tokens.source_suffix)
     beam = None if num_beams is None else BeamParams(num_beams)
 
     def translate(texts: list[str]) -> list[str]:
         sources = [
             (*tokens.source_prefix, *ids[:limit], *tokens.source_suffix)
-            for ids in encode_all(tokenizer, texts)
+            for ids in encode_all(source_tokenizer, texts)
         ]
-        requests = [GenerationRequest(str(i), ids, beam=beam) for i, ids in enumerate(sources)]
-        return tokenizer.decode_batch(decode(bundle, requests))
+        requests = [
+            GenerationRequest(str(i), ids, prefix, beam=beam) for i, ids in enumerate(sources)
+        ]
+        return target_tokenizer.decode_batch(decode(bundle, requests))
 
     return translate
 

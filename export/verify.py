@@ -18,12 +18,10 @@ from export.parity import Agreement, LogpError, Parity, Quality
 from export.rows import Rows
 from models.batch import Batch
 from models.checkpoint import Checkpoint
-from models.configs.base import TranslationModelConfig
-from models.conventions import Conventions
 from models.data.tokenizer import encode_all, read_tokenizer
 from models.registry import load_module
 from models.torch_loop import continue_batch, teacher_forced_log_probabilities, translate_all
-from serving.bundle.manifest import Task
+from serving.bundle.manifest import Manifest, Task, Tokens
 from serving.bundle.opening import Bundle
 from serving.request import GenerationRequest
 
@@ -70,7 +68,7 @@ class Verifier:
         self._config, self._bundle = checkpoint.config, bundle
         self._limits = bundle.manifest.limits
         self._module = load_module(checkpoint)
-        self._around = _conventions(checkpoint)
+        self._around = _around(bundle.manifest)
         self._source_tokenizer = read_tokenizer(checkpoint.tokenizer)
         self._target_tokenizer = read_tokenizer(checkpoint.target_tokenizer)
 
@@ -88,13 +86,17 @@ class Verifier:
     def _on_random_ids(self) -> LogpError:
         random = np.random.default_rng(0)
         limit = min(RANDOM_LENGTH, self._limits.max_target_tokens)
-        first = 1 + max(self._config.pad_id, self._config.bos_id, self._config.eos_id)
+        special = (self._config.pad_id, self._config.bos_id, self._config.eos_id)
 
-        def draw(length: int) -> list[int]:
-            return [int(i) for i in random.integers(first, self._config.vocab_size, length)]
+        def draw(length: int, vocab_size: int) -> list[int]:
+            ids = random.integers(0, vocab_size, length)
+            return ids[~np.isin(ids, special)].tolist()
 
-        sources = [self._source(draw(int(n))) for n in random.integers(1, limit, ROWS)]
-        return self._force(sources, [self._target(draw(limit)) for _ in sources]).error
+        size = self._config.vocab_size
+        source_size = getattr(self._config, "source_vocab_size", None) or size
+        lengths = random.integers(1, limit, ROWS).tolist()
+        sources = [self._source(draw(length, source_size)) for length in lengths]
+        return self._force(sources, [self._target(draw(limit, size)) for _ in sources]).error
 
     def _on_pairs(self, path: Path, num_texts: int, random_ids: LogpError) -> Parity:
         from models.data.corpus import read_pairs
@@ -189,12 +191,11 @@ class Verifier:
         return [*prefix, *ids[: self._limits.max_target_tokens - len(prefix)]]
 
 
-def _conventions(checkpoint: Checkpoint) -> Conventions:
+def _around(manifest: Manifest) -> Tokens:
     """Of a model of many languages, between the first it reads and the first it writes."""
-    config = checkpoint.config
-    if not isinstance(config, TranslationModelConfig):
-        return checkpoint.conventions
-    return checkpoint.conventions.between(config.source_languages[0], config.target_languages[0])
+    if manifest.task is not Task.TRANSLATE:
+        return manifest.tokens
+    return manifest.tokens.between(manifest.source_languages[0], manifest.target_languages[0])
 
 
 def _agreement(before: Ids, after: Ids) -> Agreement:

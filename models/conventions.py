@@ -1,10 +1,26 @@
 """What a model expects around its texts, beyond its configuration: in token ids, no text."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from models.configs.base import ArchitectureConfig, LanguageModelConfig
+
+
+class Around(Protocol):
+    """What goes around any text of one model, or of one pair of its languages."""
+
+    @property
+    def source_prefix(self) -> tuple[int, ...]: ...
+
+    @property
+    def source_suffix(self) -> tuple[int, ...]: ...
+
+    @property
+    def prompt_prefix(self) -> tuple[int, ...]: ...
+
+    @property
+    def stop(self) -> tuple[int, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -38,17 +54,6 @@ class Conventions:
     targets: Mapping[str, LanguageIds] = field(default_factory=dict)
     chat_template: str | None = None
     generation: Mapping[str, Any] = field(default_factory=dict)
-
-    def between(self, source: str, target: str) -> "Conventions":
-        """Those of one pair of languages; of a model without language tokens the same."""
-        own = self.sources.get(source, LanguageIds())
-        other = self.targets.get(target, LanguageIds())
-        return replace(
-            self,
-            source_prefix=other.source_prefix + own.source_prefix + self.source_prefix,
-            source_suffix=self.source_suffix + own.source_suffix,
-            prompt_prefix=self.prompt_prefix + other.prompt_prefix,
-        )
 
 
 def own_conventions(config: ArchitectureConfig) -> Conventions:

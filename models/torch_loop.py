@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from models.batch import Batch
-from models.conventions import Conventions, own_conventions
+from models.conventions import Around, own_conventions
 from models.data.batching import pad_rows
 
 
@@ -18,11 +18,11 @@ def translate_batch(
     module: nn.Module,
     sources: list[list[int]],
     max_new_tokens: int,
-    conventions: Conventions | None = None,
+    around: Around | None = None,
 ) -> list[list[int]]:
-    """Greedy translations of texts' ids, both without what the conventions put around them."""
+    """Greedy translations of texts' ids, both without what goes `around` them."""
     config = module.config
-    around = conventions or own_conventions(config)
+    around = around or own_conventions(config)
     rows = [[*around.source_prefix, *ids, *around.source_suffix] for ids in sources]
     state = module.start(pad_rows(rows, config.pad_id), torch.tensor([len(r) for r in rows]))
     *given, last = around.prompt_prefix
@@ -37,10 +37,10 @@ def continue_batch(
     module: nn.Module,
     prompts: list[list[int]],
     max_new_tokens: int,
-    conventions: Conventions | None = None,
+    around: Around | None = None,
 ) -> list[list[int]]:
     """Greedy continuations of prompts of one length (without what comes before them)."""
-    around = conventions or own_conventions(module.config)
+    around = around or own_conventions(module.config)
     prompt = torch.tensor([[*around.prompt_prefix, *p] for p in prompts])
     hidden, state = module.start(prompt)
     first = module.project(hidden).argmax(-1)
@@ -57,10 +57,10 @@ def translate_all(
     sources: list[list[int]],
     max_new_tokens: int,
     batch_size: int,
-    conventions: Conventions | None = None,
+    around: Around | None = None,
 ) -> list[list[int]]:
     """Greedy translations of any number of sources, batched by length, in their order."""
-    around = conventions or own_conventions(module.config)
+    around = around or own_conventions(module.config)
     limit = module.config.max_source_tokens - len(around.source_prefix + around.source_suffix)
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     out: list[list[int]] = [[] for _ in sources]

@@ -4,7 +4,7 @@ The manifest is data only. Whether the files beside it match is the business of 
 """
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 FORMAT_VERSION = 3
@@ -96,6 +96,17 @@ class Tokens:
     unk: int | None = None  # stands for what the vocabulary cannot say, if anything does
     sources: dict[str, LanguageIds] = field(default_factory=dict)
     targets: dict[str, LanguageIds] = field(default_factory=dict)
+
+    def between(self, source: str, target: str) -> "Tokens":
+        """Those of one pair of languages; of a model without language tokens the same."""
+        own = self.sources.get(source, LanguageIds())
+        other = self.targets.get(target, LanguageIds())
+        return replace(
+            self,
+            source_prefix=other.source_prefix + own.source_prefix + self.source_prefix,
+            source_suffix=self.source_suffix + own.source_suffix,
+            prompt_prefix=self.prompt_prefix + other.prompt_prefix,
+        )
 
 
 @dataclass(frozen=True)
