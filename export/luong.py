@@ -9,7 +9,7 @@ import numpy as np
 
 from export.additive import additive_scores, mix
 from export.attention import count, is_real, ragged_softmax
-from export.cells import STEPS, advance, cell_states, cell_step
+from export.cells import STEPS, State, advance, cell_states, cell_step
 from export.graph import Array, GraphWriter, Value
 from export.layers import Layers
 from export.model import ExportedModel
@@ -131,16 +131,43 @@ class _Encode(_Part):
     def build(self) -> None:
         graph, config = self.graph, self.config
         ids, lengths = source_inputs(graph)
-        sizes = config.embedding_dim, self.dim, config.num_layers
-        encoder = RecurrentLayers(self.layers, "encoder", config.cell, *sizes)
+        sizes = config.embedding_dim, self.dim // config.num_directions, config.num_layers
+        is_bidirectional = config.bidirectional
+        encoder = RecurrentLayers(
+            self.layers, "encoder", config.cell, *sizes, bidirectional=is_bidirectional
+        )
         memory, last = encoder.encode(self.words.embed_source(ids), lengths)
         graph.state_output(self.memory, memory)
         if self.has_keys:
             name = "attention.score.key"
             keys = self.layers.linear(memory, [name], self.dim, [self.dim], bias=False)
             graph.state_output(self.keys, keys)
-        for state, value in zip(chain(*self.cells), chain(*last), strict=True):
+        first = self._join_directions(self._bridge(last) if config.bridge else last)
+        for state, value in zip(chain(*self.cells), chain(*first), strict=True):
             graph.state_output(state, value)
+
+    def _bridge(self, last: list[State]) -> list[State]:
+        """`models.luong.Bridge`."""
+        op, graph = self.graph.op, self.graph
+        dim = self.dim // self.config.num_directions * self.config.num_layers
+        bridged = []
+        for part, each in enumerate(zip(*last, strict=True)):
+            joined = op.Reshape(op.Concat(*each, axis=-1), graph.ints(0, -1, dim))
+            linear = self.layers.linear(joined, [f"bridge.parts.{part}"], dim, [dim], bias=True)
+            flat = op.Reshape(op.Relu(linear), graph.ints(0, -1))
+            bridged.append(graph.split(flat, [self.dim // self.config.num_directions] * len(last)))
+        return list(zip(*bridged, strict=True))
+
+    def _join_directions(self, last: list[State]) -> list[State]:
+        """Of each layer and direction -> of each layer, the directions side by side."""
+        num = self.config.num_directions
+        if num == 1:
+            return last
+        layers = [last[i : i + num] for i in range(0, len(last), num)]
+        return [
+            tuple(self.graph.op.Concat(*parts, axis=-1) for parts in zip(*layer, strict=True))
+            for layer in layers
+        ]
 
 
 class _Step(_Part):
@@ -153,7 +180,9 @@ class _Step(_Part):
         readout, parts = self._project_hidden(hidden, attention.hidden_parts)
         weights = attention.weigh(hidden, keys, parts)
         context = mix(self.layers, weights, memory)
-        readout = op.Tanh(op.Add(readout, self._project_context(context)))  # (5)
+        readout = op.Add(readout, self._project_context(context))
+        if self.config.readout == "tanh":
+            readout = op.Tanh(readout)  # (5)
         if self.config.input_feeding:
             graph.next_state(self.fed, readout)
         self.words.choose(readout)
@@ -185,9 +214,19 @@ class _Step(_Part):
         take, dim, readout_dim = self.layers.weights.take, self.dim, self.config.readout_dim
         weights = [self._readout_weight[:, dim:]]
         weights += [take(f"{name}.weight", dim, dim) for name in names]
-        joined = self.layers.project(hidden, "from_hidden", np.concatenate(weights))
+        bias = self._hidden_bias(names) if self.config.biases else None
+        joined = self.layers.project(hidden, "from_hidden", np.concatenate(weights), bias)
         readout, *parts = self.graph.split(joined, [readout_dim] + [dim] * len(names))
         return readout, dict(zip(names, parts, strict=True))
+
+    def _hidden_bias(self, names: list[str]) -> Array:
+        """Of the readout and of the layers `names`; only the score's has one."""
+        take, dim = self.layers.weights.take, self.dim
+        biases = [take("readout.bias", self.config.readout_dim)]
+        for name in names:
+            has_bias = name == "attention.score.query"
+            biases.append(take(f"{name}.bias", dim) if has_bias else np.zeros(dim, np.float32))
+        return np.concatenate(biases)
 
     def _project_context(self, context: Value) -> Value:
         return self.layers.project(context, "from_context", self._readout_weight[:, : self.dim])

@@ -17,20 +17,21 @@ class Vocabulary:
 
     def embed_source(self, ids: Value) -> Value:
         """[...] ids -> [..., embedding_dim]."""
-        return self._embed(ids, "source_embedding")
+        return self._embed(ids, "source_embedding", self._config.source_vocabulary)
 
     def embed_token(self, ids: Value) -> Value:
         """One token of every row, [batch, 1] ids -> [batch, embedding_dim]."""
         graph = self._layers.graph
-        return graph.op.Squeeze(self._embed(ids, "target_embedding"), graph.ints(1))
+        embedded = self._embed(ids, "target_embedding", self._config.vocab_size)
+        return graph.op.Squeeze(embedded, graph.ints(1))
 
     def choose(self, readout: Value) -> None:
         """The step graph's outputs, from readouts [batch, readout_dim]."""
         choose(self._layers, self._config, readout, self._config.readout_dim)
 
-    def _embed(self, ids: Value, untied: str) -> Value:
+    def _embed(self, ids: Value, untied: str, num_words: int) -> Value:
         name = "embedding" if self._config.tied_embeddings else untied
-        return self._layers.embed(ids, name, self._config.vocab_size, self._config.embedding_dim)
+        return self._layers.embed(ids, name, num_words, self._config.embedding_dim)
 
 
 def choose(layers: Layers, config: Config, readout: Value, dim: int) -> None:

@@ -1,7 +1,8 @@
 """Luong, Pham and Manning 2015: stacked LSTMs with global or local attention and input feeding.
 
 Equations are the paper's. Positions s of the source and t of the target count from 1. One addition:
-where the target is longer than the source, local-m goes on looking around the source's end.
+where the target is longer than the source, local-m goes on looking around the source's end. The
+bridge, the biases and the encoder of two directions are those of OpenNMT-py (Klein et al. 2017).
 """
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from models.batch import Batch, length_mask
 from models.configs.luong import LuongConfig
-from models.layers.cells import RecurrentCell, State
+from models.layers.cells import CELLS, RecurrentCell, State
 from models.layers.recurrent import Recurrent, initialise
 from models.layers.vocabulary import VocabularyModule
 
@@ -45,7 +46,7 @@ class Concat(General):
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__(config)
-        self.query = nn.Linear(config.hidden_dim, config.hidden_dim, bias=False)
+        self.query = nn.Linear(config.hidden_dim, config.hidden_dim, bias=config.biases)
         self.score = nn.Linear(config.hidden_dim, 1, bias=False)
 
     def forward(self, hidden: Tensor, keys: Tensor) -> Tensor:
@@ -122,6 +123,28 @@ ATTENTIONS: dict[str, type[GlobalAttention]] = {
 }
 
 
+class Bridge(nn.Module):
+    """relu(W [h_1; h_2; ...] + b) of a direction's last states in all layers, hidden outputs and
+    memory cells apart. As in OpenNMT-py, of two directions the lower half of the layers stands for
+    one and the upper half for the other.
+    """
+
+    def __init__(self, config: LuongConfig) -> None:
+        super().__init__()
+        dim = config.hidden_dim // config.num_directions * config.num_layers
+        self.parts = nn.ModuleList(
+            nn.Linear(dim, dim) for _ in range(CELLS[config.cell].num_states)
+        )
+
+    def forward(self, last: list[State]) -> list[State]:
+        """States of every layer and direction, each [batch, hidden of a direction]."""
+        bridged = []
+        for layer, each in zip(self.parts, zip(*last, strict=True), strict=True):
+            joined = torch.cat(each, -1).unflatten(-1, (-1, layer.in_features))
+            bridged.append(torch.relu(layer(joined)).flatten(1).chunk(len(last), -1))
+        return list(zip(*bridged, strict=True))
+
+
 class Decoder(nn.Module):
     """Stacked cells; those above the first read the outputs below, with dropout."""
 
@@ -171,13 +194,15 @@ class Luong(VocabularyModule):
         self.encoder = Recurrent(
             config.cell,
             config.embedding_dim,
-            config.hidden_dim,
+            config.hidden_dim // config.num_directions,
             config.num_layers,
+            bidirectional=config.bidirectional,
             dropout=config.dropout,
         )
+        self.bridge = Bridge(config) if config.bridge else nn.Identity()
         self.decoder = Decoder(config)
         self.attention = ATTENTIONS[config.attention](config)
-        self.readout = nn.Linear(2 * config.hidden_dim, config.readout_dim, bias=False)
+        self.readout = nn.Linear(2 * config.hidden_dim, config.readout_dim, bias=config.biases)
         self.apply(initialise)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -193,14 +218,14 @@ class Luong(VocabularyModule):
 
     def start(self, source_ids: Tensor, source_lengths: Tensor) -> dict:
         """Encode [batch, source] ids; the decoder goes on from the encoder's last states."""
-        memory, layers = self.encoder(self.embed_source(source_ids), source_lengths)
+        memory, last = self.encoder(self.embed_source(source_ids), source_lengths)
         memory = self.dropout(memory)
         readout = memory.new_zeros(len(memory), self.config.readout_dim)
         return {
             "memory": memory,
             "keys": self.attention.score.keys(memory),
             "mask": length_mask(source_lengths, source_ids.shape[1]),
-            "layers": layers,
+            "layers": join_directions(self.bridge(last), self.config.num_directions),
             "readout": readout if self.config.input_feeding else None,
             "time": 1,
         }
@@ -228,4 +253,11 @@ class Luong(VocabularyModule):
     def _attend(self, hidden: Tensor, times: Tensor, state: dict) -> Tensor:
         """h~_t = tanh(W_c [c_t; h_t]) (5): [batch, target, readout_dim]."""
         context, _ = self.attention(hidden, times, state)
-        return torch.tanh(self.readout(torch.cat([context, hidden], -1)))
+        readout = self.readout(torch.cat([context, hidden], -1))
+        return torch.tanh(readout) if self.config.readout == "tanh" else readout
+
+
+def join_directions(last: list[State], num_directions: int) -> list[State]:
+    """Of each layer and direction -> of each layer, the directions side by side."""
+    layers = [last[i : i + num_directions] for i in range(0, len(last), num_directions)]
+    return [tuple(torch.cat(parts, -1) for parts in zip(*layer, strict=True)) for layer in layers]

@@ -16,7 +16,7 @@ class VocabularyModule(nn.Module):
         if self.is_tied:
             self.embedding = nn.Embedding(config.vocab_size, config.embedding_dim)
         else:
-            self.source_embedding = nn.Embedding(config.vocab_size, config.embedding_dim)
+            self.source_embedding = nn.Embedding(config.source_vocabulary, config.embedding_dim)
             self.target_embedding = nn.Embedding(config.vocab_size, config.embedding_dim)
             self.output = nn.Linear(config.readout_dim, config.vocab_size, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(config.vocab_size))

@@ -24,6 +24,11 @@ KINDS: list[dict[str, Any]] = [
     {"attention": "local-p", "window": 3, "score": "general", "num_layers": 1},
     {"attention": "local-p", "window": 1, "score": "concat", "hidden_dim": 17},
     {"tied_embeddings": False, "readout_dim": 20, "hidden_dim": 17},
+    {"bidirectional": True, "num_layers": 3, "biases": True, "score": "concat"},
+    {"bridge": True, "cell": "gru", "readout": "linear", "biases": True},
+    {"bridge": True, "bidirectional": True, "score": "dot", "input_feeding": False},
+    {"attention": "local-p", "window": 2, "score": "concat", "biases": True},
+    {"tied_embeddings": False, "source_vocab_size": 400},
 ]
 
 
