@@ -17,7 +17,8 @@ LOWEST = -1e30  # score of positions beyond a row's end
 @dataclass(frozen=True)
 class Heads:
     """Sizes of one attention layer, and what the operator does beside: RoPE, given ``rotary`` (cos,
-    sin), and a sliding ``window`` of positions, each one's own included.
+    sin), a sliding ``window`` of positions, each one's own included, and scores that become
+    cap * tanh(score / cap).
     """
 
     num_heads: int
@@ -26,6 +27,7 @@ class Heads:
     dtype: str
     rotary: tuple[Value, Value] | None = None
     window: int | None = None
+    cap: float | None = None
 
     @property
     def query_dim(self) -> int:
@@ -81,6 +83,7 @@ def self_attention(
         **heads.attributes,
         do_rotary=int(heads.rotary is not None),
         local_window_size=heads.window or -1,
+        softcap=heads.cap or 0.0,
         _outputs=3,
     )
     if bias is not in_operator:

@@ -13,21 +13,24 @@ from serving.bundle.manifest import StateKind, StateSpec
 
 
 class DecoderOnlyStep(ABC):
-    """What GPT-2 and Llama have in common; each says how positions enter and what it normalises
-    and feeds forward by.
+    """What all of them have in common; each says how positions enter, what it normalises and feeds
+    forward by, and what has biases.
     """
 
-    has_biases: bool
+    has_qkv_bias = False
+    has_mixing_bias = False  # after attention
+    has_output_bias = False  # of the vocabulary's logits
 
-    def __init__(self, config: DecoderOnlyConfig, layers: Layers, heads: Heads) -> None:
-        self.config, self.layers, self.graph, self.heads = config, layers, layers.graph, heads
+    def __init__(self, config: DecoderOnlyConfig, layers: Layers) -> None:
+        self.config, self.layers, self.graph = config, layers, layers.graph
+        self.heads = [self.heads_of(layer) for layer in range(config.num_layers)]
         self.states: list[list[StateSpec]] = [
-            heads.states("self", StateKind.APPEND, layer) for layer in range(config.num_layers)
+            heads.states("self", StateKind.APPEND, layer) for layer, heads in enumerate(self.heads)
         ]
 
-    def embed(self, ids: Value, past_lengths: Value) -> Value:
-        """ids [batch, tokens] after ``past_lengths`` positions -> the first layer's input."""
-        return self.layers.embed(ids, "embedding", self.config.vocab_size, self.config.d_model)
+    @abstractmethod
+    def heads_of(self, layer: int) -> Heads:
+        """Attention as one layer has it."""
 
     @abstractmethod
     def feed_forward(self, x: Value, name: str) -> Value:
@@ -37,6 +40,21 @@ class DecoderOnlyStep(ABC):
     def norm(self, x: Value, name: str) -> Value:
         """x [batch, tokens or none, d_model] normalised by the weights ``name``."""
 
+    def embed(self, ids: Value, past_lengths: Value) -> Value:
+        """ids [batch, tokens] after ``past_lengths`` positions -> the first layer's input."""
+        return self.layers.embed(ids, "embedding", self.config.vocab_size, self.config.d_model)
+
+    def normalise_heads(self, qkv: Value, name: str, heads: Heads) -> Value:
+        """Queries, keys and values side by side, [batch, tokens, all of them], as they attend."""
+        return qkv
+
+    def block(self, x: Value, layer: int, total_lengths: Value) -> Value:
+        """One layer with its residual sums, x [batch, tokens, d_model]."""
+        op, name = self.graph.op, f"layers.{layer}"
+        x = op.Add(x, self.attend(x, layer, total_lengths))
+        normed = self.norm(x, f"{name}.feed_forward_norm")
+        return op.Add(x, self.feed_forward(normed, f"{name}.feed_forward"))
+
     def build(self) -> ExportedModel:
         config, graph, layers = self.config, self.graph, self.layers
         ids = graph.input("ids", "int64", ("tokens",))
@@ -44,34 +62,41 @@ class DecoderOnlyStep(ABC):
         total_lengths = graph.input("total_lengths", "int32", ())
         x = self.embed(ids, past_lengths)
         for layer in range(config.num_layers):
-            x = graph.op.Add(x, self._attend(x, layer, total_lengths))
-            name = f"layers.{layer}.feed_forward"
-            x = graph.op.Add(x, self.feed_forward(self.norm(x, f"{name}_norm"), name))
+            x = self.block(x, layer, total_lengths)
         x = layers.last_position(x, past_lengths, total_lengths)
-        layers.choose(self._logits(self.norm(x, "norm")), config.vocab_size)
+        layers.choose(self.logits(self.norm(x, "norm")), config.vocab_size)
         return language_model(config, graph, tuple(chain(*self.states)))
 
-    def linear(self, x: Value, names: list[str], in_dim: int, out_dims: list[int]) -> Value:
-        return self.layers.linear(x, names, in_dim, out_dims, bias=self.has_biases)
-
-    def _attend(self, x: Value, layer: int, total_lengths: Value) -> Value:
-        graph, heads, name = self.graph, self.heads, f"layers.{layer}.attention"
+    def attend(self, x: Value, layer: int, total_lengths: Value) -> Value:
+        """What attention says of x, which is normalised first."""
+        graph, heads, name = self.graph, self.heads[layer], f"layers.{layer}.attention"
         key_state, value_state = self.states[layer]
         past = (graph.state_input(key_state), graph.state_input(value_state))
-        qkv = self.linear(
+        qkv = self.layers.linear(
             self.norm(x, f"{name}_norm"),
             [f"{name}.{part}" for part in ("query", "key", "value")],
             self.config.d_model,
             [heads.query_dim, heads.kv_dim, heads.kv_dim],
+            bias=self.has_qkv_bias,
         )
         mixed, keys, values = self_attention(
-            graph, qkv, past, total_lengths, self.config.context_length, heads
+            graph,
+            self.normalise_heads(qkv, name, heads),
+            past,
+            total_lengths,
+            self.config.context_length,
+            heads,
         )
         graph.next_state(key_state, keys)
         graph.next_state(value_state, values)
-        return self.linear(mixed, [f"{name}.output"], heads.query_dim, [self.config.d_model])
+        names, dims = [f"{name}.output"], [self.config.d_model]
+        return self.layers.linear(mixed, names, heads.query_dim, dims, bias=self.has_mixing_bias)
 
-    def _logits(self, x: Value) -> Value:
-        name = "embedding" if self.config.tied_embeddings else "output"
-        shape = (self.config.vocab_size, self.config.d_model)
-        return self.layers.project(x, name, self.layers.weights.take(f"{name}.weight", *shape))
+    def logits(self, x: Value) -> Value:
+        """x [batch, d_model] -> [batch, vocab]."""
+        take = self.layers.weights.take
+        vocab_size, d_model = self.config.vocab_size, self.config.d_model
+        if self.config.tied_embeddings:
+            table = take("embedding.weight", vocab_size, d_model)
+            return self.layers.project(x, "embedding", table)
+        return self.layers.linear(x, ["output"], d_model, [vocab_size], bias=self.has_output_bias)

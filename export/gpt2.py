@@ -2,6 +2,7 @@
 
 from export.attention import Heads, count
 from export.decoder_only import DecoderOnlyStep
+from export.feed_forward import feed_forward
 from export.graph import GraphWriter, Value
 from export.layers import Layers
 from export.model import ExportedModel
@@ -11,14 +12,17 @@ from serving.bundle.manifest import Precision
 
 
 def build(config: GPT2Config, weights: Weights, precision: Precision) -> ExportedModel:
-    layers = Layers(GraphWriter("step"), weights, precision)
-    num_heads = config.num_heads
-    heads = Heads(num_heads, num_heads, config.head_size, layers.dtype, window=config.window)
-    return _Step(config, layers, heads).build()
+    return _Step(config, Layers(GraphWriter("step"), weights, precision)).build()
 
 
 class _Step(DecoderOnlyStep):
-    has_biases = True
+    config: GPT2Config
+    has_qkv_bias = has_mixing_bias = True
+
+    def heads_of(self, layer: int) -> Heads:
+        config = self.config
+        sizes = (config.num_heads, config.num_heads, config.head_size)
+        return Heads(*sizes, self.layers.dtype, window=config.window)
 
     def embed(self, ids: Value, past_lengths: Value) -> Value:
         """Padding may go beyond the last position."""
@@ -31,11 +35,8 @@ class _Step(DecoderOnlyStep):
         return op.Add(super().embed(ids, past_lengths), self.layers.lookup(clipped, name, table))
 
     def feed_forward(self, x: Value, name: str) -> Value:
-        """down(gelu(up(x)))."""
-        config = self.config
-        y = self.linear(x, [f"{name}.up"], config.d_model, [config.ffn_dim])
-        y = self.graph.op.Gelu(y, approximate="tanh")
-        return self.linear(y, [f"{name}.down"], config.ffn_dim, [config.d_model])
+        sizes, activation = (self.config.d_model, self.config.ffn_dim), self.config.activation
+        return feed_forward(self.layers, x, name, sizes, activation, is_gated=False, bias=True)
 
     def norm(self, x: Value, name: str) -> Value:
-        return self.layers.layer_norm(x, name, self.config.d_model)
+        return self.layers.layer_norm(x, name, self.config.d_model, self.config.norm_epsilon)

@@ -1,54 +1,87 @@
-"""The Llama-shaped language model: RoPE in the attention operator, RMSNorm, SwiGLU."""
-
-import numpy as np
+"""The Llama-shaped language model: RoPE in the attention operator, RMSNorm, gated feed-forward."""
 
 from export.attention import Heads
 from export.decoder_only import DecoderOnlyStep
-from export.graph import Array, GraphWriter, Value
+from export.feed_forward import feed_forward
+from export.graph import GraphWriter, Value
 from export.layers import Layers
 from export.model import ExportedModel
+from export.rotary import rotary_tables
 from export.weights import Weights
 from models.configs.llama import LlamaConfig
 from serving.bundle.manifest import Precision
 
 
 def build(config: LlamaConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    layers = Layers(GraphWriter("step"), weights, precision)
-    return _Step(config, layers, _heads(config, layers)).build()
+    return _Step(config, Layers(GraphWriter("step"), weights, precision)).build()
 
 
 class _Step(DecoderOnlyStep):
     config: LlamaConfig
-    has_biases = False
+
+    def __init__(self, config: LlamaConfig, layers: Layers) -> None:
+        super().__init__(config, layers)
+        self.has_qkv_bias = config.attention_bias != "none"
+        self.has_mixing_bias = config.attention_bias == "all"
+
+    def heads_of(self, layer: int) -> Heads:
+        config = self.config
+        frequencies, magnitude = config.table_of(layer)
+        is_own = config.window_frequencies is not None and frequencies is config.window_frequencies
+        name = "rotary.window" if is_own else "rotary"
+        length = config.context_length
+        return Heads(
+            config.num_heads,
+            config.num_kv_heads,
+            config.head_size,
+            self.layers.dtype,
+            rotary=rotary_tables(self.layers, length, frequencies, magnitude, name),
+            window=config.window_of(layer),
+            cap=config.attention_cap,
+        )
+
+    def embed(self, ids: Value, past_lengths: Value) -> Value:
+        sizes = (self.config.vocab_size, self.config.d_model)
+        return self.layers.embed(ids, "embedding", *sizes, self.config.embedding_scale)
+
+    def block(self, x: Value, layer: int, total_lengths: Value) -> Value:
+        if not self.config.sandwich_norms:
+            return super().block(x, layer, total_lengths)
+        op, name = self.graph.op, f"layers.{layer}"
+        y = self.attend(x, layer, total_lengths)
+        x = op.Add(x, self.norm(y, f"{name}.attention_output_norm"))
+        y = self.feed_forward(self.norm(x, f"{name}.feed_forward_norm"), f"{name}.feed_forward")
+        return op.Add(x, self.norm(y, f"{name}.feed_forward_output_norm"))
+
+    def normalise_heads(self, qkv: Value, name: str, heads: Heads) -> Value:
+        if not self.config.qk_norm:
+            return qkv
+        query, key, value = self.graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])
+        query = self._normalise(query, f"{name}.query_norm", heads.num_heads)
+        key = self._normalise(key, f"{name}.key_norm", heads.num_kv_heads)
+        return self.graph.op.Concat(query, key, value, axis=-1)
 
     def feed_forward(self, x: Value, name: str) -> Value:
-        """down(silu(gate(x)) * up(x)) (Shazeer 2020)."""
-        config, op = self.config, self.graph.op
-        names, sizes = [f"{name}.gate", f"{name}.up"], [config.ffn_dim] * 2
-        gate, up = self.graph.split(self.linear(x, names, config.d_model, sizes), sizes)
-        activated = op.Mul(op.Mul(gate, op.Sigmoid(gate)), up)
-        return self.linear(activated, [f"{name}.down"], config.ffn_dim, [config.d_model])
+        config = self.config
+        sizes, bias = (config.d_model, config.ffn_dim), config.ffn_bias
+        return feed_forward(
+            self.layers, x, name, sizes, config.activation, is_gated=True, bias=bias
+        )
 
     def norm(self, x: Value, name: str) -> Value:
         return self.layers.rms_norm(x, name, self.config.d_model, self.config.norm_epsilon)
 
+    def logits(self, x: Value) -> Value:
+        """Squeezed into -cap..cap, if there is a cap (Gemma Team 2024, 2)."""
+        logits, cap = super().logits(x), self.config.logit_cap
+        if cap is None:
+            return logits
+        scale = self.graph.constant(cap, self.layers.dtype)
+        return self.graph.op.Mul(self.graph.op.Tanh(self.graph.op.Div(logits, scale)), scale)
 
-def _heads(config: LlamaConfig, layers: Layers) -> Heads:
-    tables = rotary_tables(config.context_length, config.head_size, config.rope_theta)
-    names = ("rotary.cos", "rotary.sin")
-    cos, sin = (layers.float_weight(n, t) for n, t in zip(names, tables, strict=True))
-    return Heads(
-        config.num_heads,
-        config.num_kv_heads,
-        config.head_size,
-        layers.dtype,
-        rotary=(cos, sin),
-        window=config.window,
-    )
-
-
-def rotary_tables(num_positions: int, head_dim: int, theta: float) -> tuple[Array, Array]:
-    """cos and sin of position * theta^(-2i / head_dim): each [positions, head_dim / 2]."""
-    rate = theta ** (-np.arange(0, head_dim, 2) / head_dim)
-    angle = np.arange(num_positions)[:, None] * rate
-    return np.cos(angle), np.sin(angle)
+    def _normalise(self, x: Value, name: str, num_heads: int) -> Value:
+        """Each head of x [batch, tokens, heads * head_size] by itself (Henry et al. 2020)."""
+        graph, size = self.graph, self.config.head_size
+        split = graph.op.Reshape(x, graph.ints(0, 0, num_heads, size))
+        normed = self.layers.rms_norm(split, name, size, self.config.norm_epsilon)
+        return graph.op.Reshape(normed, graph.ints(0, 0, num_heads * size))

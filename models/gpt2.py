@@ -5,6 +5,7 @@ Learned positions, LayerNorm before each sublayer and after the last, GELU (Hend
 """
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from models.layers.positions import LearnedPositions
 class GPT2(DecoderOnly):
     def __init__(self, config: GPT2Config) -> None:
         blocks = (_block(config) for _ in range(config.num_layers))
-        super().__init__(config, blocks, nn.LayerNorm(config.d_model))
+        super().__init__(config, blocks, _norm(config))
         self.positions = LearnedPositions(config.context_length, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.apply(initialise)
@@ -37,7 +38,12 @@ class GPT2(DecoderOnly):
 
 
 def _block(config: GPT2Config) -> Block:
-    attention = Attention(config.d_model, config.num_heads, config.num_heads, bias=True)
-    feed_forward = FeedForward(config.d_model, config.ffn_dim, "gelu_tanh")
-    norm, other_norm = nn.LayerNorm(config.d_model), nn.LayerNorm(config.d_model)
-    return Block(attention, norm, feed_forward, other_norm, config.dropout)
+    attention = Attention(
+        config.d_model, config.num_heads, config.num_heads, bias=True, head_dim=config.head_size
+    )
+    feed_forward = FeedForward(config.d_model, config.ffn_dim, config.activation)
+    return Block(attention, feed_forward, partial(_norm, config), config.dropout)
+
+
+def _norm(config: GPT2Config) -> nn.Module:
+    return nn.LayerNorm(config.d_model, eps=config.norm_epsilon)

@@ -12,6 +12,7 @@ from models.cho import Cho
 from models.configs.registry import AnyConfig
 from models.convs2s import ConvS2S
 from models.gpt2 import GPT2
+from models.gpt_neox import GPTNeoX
 from models.key_value_lm import KeyValueLM
 from models.llama import Llama
 from models.lstmn import Lstmn
@@ -28,6 +29,7 @@ MODULES: dict[str, Callable[[Any], nn.Module]] = {
     "cho": Cho,
     "convs2s": ConvS2S,
     "gpt2": GPT2,
+    "gpt-neox": GPTNeoX,
     "key-value-lm": KeyValueLM,
     "llama": Llama,
     "lstmn": Lstmn,

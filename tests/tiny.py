@@ -33,6 +33,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "convs2s": TRANSLATION
     | {"embedding_dim": 24, "hidden_dim": 20, "encoder_layers": 2, "decoder_layers": 2},
     "gpt2": {"d_model": 32, "num_layers": 2, "num_heads": 4, "ffn_dim": 48, "context_length": 64},
+    "gpt-neox": {"d_model": 64, "num_layers": 2, "num_heads": 4, "ffn_dim": 50}
+    | {"context_length": 64},
     "llama": {"d_model": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "ffn_dim": 48}
     | {"context_length": 64},
     "lstmn": TRANSLATION
@@ -43,6 +45,31 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "recurrent-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64}
     | {"attention": "additive", "attention_dim": 20},
     "luong": TRANSLATION | {"embedding_dim": 24, "hidden_dim": 32, "readout_dim": 24},
+}
+
+LIKE_GEMMA: dict[str, Any] = {  # and like Qwen: options of llama
+    "num_layers": 3,
+    "head_dim": 32,
+    "attention_bias": "qkv",
+    "activation": "gelu_tanh",
+    "qk_norm": True,
+    "sandwich_norms": True,
+    "embedding_scale": 8.0,
+    "attention_cap": 2.0,
+    "logit_cap": 3.0,
+    "window": 5,
+    "layers_without_window": [1],
+    "rotary_frequencies": [0.9, 0.7, 0.5, 0.3, 0.05, 0.01, 1e-3, 1e-4],
+    "rotary_magnitude": 1.2,
+    "window_frequencies": [2 / (2 + i) for i in range(16)],
+}
+LIKE_PHI: dict[str, Any] = {  # options of gpt-neox
+    "num_kv_heads": 2,
+    "head_dim": 32,
+    "rotary_frequencies": [1.0, 0.5, 0.2, 0.1, 0.01, 1e-3, 1e-4, 0.0],
+    "output_bias": True,
+    "tied_embeddings": False,
+    "activation": "gelu_tanh",
 }
 
 

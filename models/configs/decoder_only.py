@@ -14,6 +14,10 @@ class DecoderOnlyConfig(LanguageModelConfig, HasHeads):
     window: Size | None = None  # how many positions attention sees, its own included; None: all
     tied_embeddings: bool = True
 
+    def window_of(self, layer: int) -> int | None:
+        """That of one layer: all have the same."""
+        return self.window
+
     def misfits(self) -> Iterator[Misfit]:
         yield from super().misfits()
         if self.window is not None and self.window > self.context_length:

@@ -2,8 +2,11 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from models.configs.base import Size
 from models.configs.decoder_only import DecoderOnlyConfig
+from models.configs.transformer import Activation
 
 
 class GPT2Config(DecoderOnlyConfig):
@@ -11,3 +14,5 @@ class GPT2Config(DecoderOnlyConfig):
 
     architecture: Literal["gpt2"] = "gpt2"
     ffn_dim: Size = 1024
+    activation: Activation = "gelu_tanh"
+    norm_epsilon: float = Field(default=1e-5, gt=0)

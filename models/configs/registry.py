@@ -13,6 +13,7 @@ from models.configs.base import ArchitectureConfig, LanguageModelConfig, Transla
 from models.configs.cho import ChoConfig
 from models.configs.convs2s import ConvS2SConfig
 from models.configs.gpt2 import GPT2Config
+from models.configs.gpt_neox import GPTNeoXConfig
 from models.configs.key_value_lm import KeyValueLMConfig
 from models.configs.llama import LlamaConfig
 from models.configs.lstmn import LstmnConfig
@@ -29,6 +30,7 @@ CONFIGS: dict[str, type[ArchitectureConfig]] = {
     "cho": ChoConfig,
     "convs2s": ConvS2SConfig,
     "gpt2": GPT2Config,
+    "gpt-neox": GPTNeoXConfig,
     "key-value-lm": KeyValueLMConfig,
     "llama": LlamaConfig,
     "lstmn": LstmnConfig,

@@ -53,11 +53,15 @@ class Attention(nn.Module):
         """
         # Written out: for sentences on a CPU this trains 3-7x faster than the fused attention.
         keys, values = (self._repeat(x) for x in kv)
-        scores = query @ keys.transpose(-1, -2) / math.sqrt(self.head_dim)
+        scores = self.score(query, keys)
         is_bool = mask.dtype == torch.bool
         scores = scores.masked_fill(~mask, float("-inf")) if is_bool else scores + mask
         mixed = scores.softmax(-1).to(values.dtype) @ values
         return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def score(self, query: Tensor, keys: Tensor) -> Tensor:
+        """How well each query fits each key, [batch, heads, query, key], before the softmax."""
+        return query @ keys.transpose(-1, -2) / math.sqrt(self.head_dim)
 
     def _repeat(self, kv: Tensor) -> Tensor:
         """Give every query head its key or value head."""

@@ -16,31 +16,54 @@ from models.layers.attention import Attention, KeyValue, append, causal_mask
 
 
 class Block(nn.Module):
+    """Sublayers one after the other, their inputs normalised and, of some models, their outputs."""
+
     def __init__(
         self,
         attention: Attention,
-        attention_norm: nn.Module,
         feed_forward: nn.Module,
-        feed_forward_norm: nn.Module,
+        make_norm: Callable[[], nn.Module],
         dropout: float,
+        *,
+        is_sandwich: bool = False,
     ) -> None:
         super().__init__()
         self.attention = attention
-        self.attention_norm = attention_norm
+        self.attention_norm = make_norm()
         self.feed_forward = feed_forward
-        self.feed_forward_norm = feed_forward_norm
+        self.feed_forward_norm = make_norm()
+        self.attention_output_norm = make_norm() if is_sandwich else nn.Identity()
+        self.feed_forward_output_norm = make_norm() if is_sandwich else nn.Identity()
         self.dropout = nn.Dropout(dropout)
 
     def forward(
         self, x: Tensor, place: Callable[[Tensor], Tensor], mask: Tensor, cache: KeyValue | None
     ) -> tuple[Tensor, KeyValue]:
         """x [batch, new, d_model] after `cache`d positions -> output and the grown cache."""
+        update, kv = self.attend(x, place, mask, cache)
+        x = x + self.dropout(self.attention_output_norm(update))
+        update = self.feed_forward(self.feed_forward_norm(x))
+        return x + self.dropout(self.feed_forward_output_norm(update)), kv
+
+    def attend(
+        self, x: Tensor, place: Callable[[Tensor], Tensor], mask: Tensor, cache: KeyValue | None
+    ) -> tuple[Tensor, KeyValue]:
+        """What attention says of x, and the grown cache."""
         y = self.attention_norm(x)
         key, value = self.attention.keys_values(y)
         kv = append(cache, (place(key), value))
-        update = self.attention.attend(place(self.attention.queries(y)), kv, mask)
-        x = x + self.dropout(update)
-        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x))), kv
+        return self.attention.attend(place(self.attention.queries(y)), kv, mask), kv
+
+
+class ParallelBlock(Block):
+    """Both sublayers read the same x (Wang and Komatsuzaki 2021, GPT-J)."""
+
+    def forward(
+        self, x: Tensor, place: Callable[[Tensor], Tensor], mask: Tensor, cache: KeyValue | None
+    ) -> tuple[Tensor, KeyValue]:
+        """x [batch, new, d_model] after `cache`d positions -> output and the grown cache."""
+        update, kv = self.attend(x, place, mask, cache)
+        return x + self.dropout(update + self.feed_forward(self.feed_forward_norm(x))), kv
 
 
 class DecoderOnly(nn.Module):
@@ -59,7 +82,7 @@ class DecoderOnly(nn.Module):
         """Ids [batch, new] of positions `start`.. -> the first layer's input."""
         return self.embedding(ids)
 
-    def place(self, x: Tensor, start: int) -> Tensor:
+    def place(self, x: Tensor, start: int, layer: int) -> Tensor:
         """Queries or keys [batch, heads, new, head_dim] of positions `start`.. as they score."""
         return x
 
@@ -89,11 +112,11 @@ class DecoderOnly(nn.Module):
 
     def _decode(self, ids: Tensor, state: dict) -> tuple[Tensor, dict]:
         start, end = state["position"], state["position"] + ids.shape[1]
-        mask = causal_mask(start, end, self.config.window, ids.device)
-        place = partial(self.place, start=start)
         x, caches = self.embed(ids, start), []
-        for layer, cache in zip(self.layers, state["self"], strict=True):
-            x, cache = layer(x, place, mask, cache)
+        for index, layer in enumerate(self.layers):
+            mask = causal_mask(start, end, self.config.window_of(index), ids.device)
+            place = partial(self.place, start=start, layer=index)
+            x, cache = layer(x, place, mask, state["self"][index])
             caches.append(cache)
         return self.norm(x), {"self": caches, "position": end}
 

@@ -6,6 +6,7 @@ Vectors that are added to the input: sinusoids (Vaswani et al. 2017, 3.5) or lea
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -76,11 +77,29 @@ def sinusoids(num_positions: int, dim: int) -> Tensor:
     return table.float()
 
 
-def rotary_tables(num_positions: int, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
-    """cos and sin of position * theta^(-2i/head_dim): each [positions, head_dim / 2]."""
-    rate = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
-    angle = torch.arange(num_positions, dtype=torch.float64)[:, None] * rate
-    return angle.cos().float(), angle.sin().float()
+class Rotary(nn.Module):
+    """Rotates pairs of a vector's numbers by angles that grow with its position.
+
+    frequencies: radians a position of each pair; what no pair is of stays as it is. magnitude:
+    what the rotated are stretched by (Peng et al. 2023, YaRN, 3.4).
+    """
+
+    def __init__(
+        self, num_positions: int, frequencies: Sequence[float], magnitude: float = 1.0
+    ) -> None:
+        super().__init__()
+        rate = torch.tensor(frequencies, dtype=torch.float64)
+        angle = torch.arange(num_positions, dtype=torch.float64)[:, None] * rate
+        cos, sin = (angle.cos() * magnitude).float(), (angle.sin() * magnitude).float()
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
+
+    def forward(self, x: Tensor, start: int) -> Tensor:
+        """x [batch, heads, length, head_dim] of positions `start`.., as they are compared."""
+        positions = slice(start, start + x.shape[2])
+        size = 2 * self.cos.shape[1]
+        rotated = rotate(x[..., :size], self.cos[positions], self.sin[positions])
+        return torch.cat([rotated, x[..., size:]], dim=-1)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

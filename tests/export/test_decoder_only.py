@@ -10,7 +10,7 @@ from export.rows import Rows
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.parity import examples_of, largest_error, torch_log_probabilities
-from tests.tiny import tiny_bundle
+from tests.tiny import LIKE_GEMMA, LIKE_PHI, tiny_bundle
 
 WINDOW = {"window": 5}
 FAMILIES: list[tuple[str, dict[str, Any]]] = [
@@ -18,6 +18,8 @@ FAMILIES: list[tuple[str, dict[str, Any]]] = [
     ("llama", WINDOW),
     ("gpt2", {}),
     ("gpt2", WINDOW),
+    ("gpt-neox", {}),
+    ("llama", LIKE_GEMMA),
 ]
 
 
@@ -27,7 +29,11 @@ FAMILIES: list[tuple[str, dict[str, Any]]] = [
         *FAMILIES,
         ("llama", {"tied_embeddings": False, "num_kv_heads": 4}),
         ("llama", {"num_kv_heads": 1, "rope_theta": 500.0, "norm_epsilon": 1e-3, "num_layers": 3}),
+        ("llama", {"attention_bias": "all", "ffn_bias": True, "layers_without_rotation": [0]}),
         ("gpt2", {"tied_embeddings": False, "num_layers": 3, "num_heads": 2, "window": 1}),
+        ("gpt2", {"head_dim": 16, "activation": "swish", "norm_epsilon": 1e-3}),
+        ("gpt-neox", LIKE_PHI | WINDOW),
+        ("gpt-neox", {"parallel_residual": False, "attention_bias": False, "head_dim": 32}),
     ],
 )
 def test_log_probabilities_are_those_of_torch(
@@ -61,7 +67,7 @@ def test_a_prompt_is_read_in_chunks(
             assert np.abs(found - expected[row, chunk.stop - 1]).max() < 2e-5
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+@pytest.mark.parametrize("architecture", ["llama", "gpt2", "gpt-neox"])
 def test_the_context_can_be_filled_to_its_end(tmp_path: Path, architecture: str) -> None:
     bundle = tiny_bundle(architecture, tmp_path, Precision.FP32, context_length=16)
     examples = examples_of(architecture, num_steps=16)

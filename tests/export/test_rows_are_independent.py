@@ -11,7 +11,7 @@ from export.rows import Rows
 from serving.bundle.manifest import SOURCE, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from tests.export.parity import Examples, examples_of
-from tests.tiny import tiny_bundle
+from tests.tiny import LIKE_GEMMA, LIKE_PHI, tiny_bundle
 
 T5 = {"positions": "relative", "norm_type": "rms", "biases": False, "gated_ffn": True}
 T5 |= {"activation": "gelu_tanh", "head_dim": 24, "ffn_dim": 50}
@@ -22,6 +22,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("transformer", T5),
     ("transformer", {"activation": "swish", "output_bias": True, "embedding_norm": True}),
     ("llama", {"window": 5}),
+    ("llama", LIKE_GEMMA),
+    ("gpt-neox", LIKE_PHI),
     ("gpt2", {"window": 3, "ffn_dim": 50}),
     ("luong", {"attention": "local-p", "window": 9, "score": "concat"}),
     ("luong", {"attention": "local-m", "window": 2, "score": "dot", "input_feeding": False}),

@@ -1,0 +1,29 @@
+"""Tables of rotary position embeddings for ONNX Runtime's attention (Su et al. 2021)."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from export.graph import Array, Value
+from export.layers import Layers
+
+
+def rotary_tables(
+    layers: Layers, num_positions: int, frequencies: Sequence[float], magnitude: float, name: str
+) -> tuple[Value, Value] | None:
+    """cos and sin, times ``magnitude``, of position * frequency: each [positions, pairs]; without
+    frequencies none. The operator rotates as many pairs of a head as the tables are wide.
+    """
+    if not frequencies:
+        return None
+    cos, sin = _tables(num_positions, tuple(frequencies), magnitude)
+    return layers.float_weight(f"{name}.cos", cos), layers.float_weight(f"{name}.sin", sin)
+
+
+@lru_cache(maxsize=2)  # every layer asks for them
+def _tables(
+    num_positions: int, frequencies: tuple[float, ...], magnitude: float
+) -> tuple[Array, Array]:
+    angle = np.arange(num_positions)[:, None] * np.array(frequencies)
+    return np.cos(angle) * magnitude, np.sin(angle) * magnitude
