@@ -52,7 +52,7 @@ Verify = Callable[[Checkpoint, Bundle], Parity]
 
 def build_model(checkpoint: Checkpoint, precision: Precision) -> ExportedModel:
     """The graphs and states of a checkpoint. Raises CheckpointError with all its problems."""
-    weights = Weights(checkpoint.weights)
+    weights = Weights(checkpoint.weights, checkpoint.quantised)
     model = BUILDERS[checkpoint.config.architecture](checkpoint.config, weights, precision)
     weights.finish(checkpoint.folder)
     return model

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from export.graph import Array, GraphWriter, Value
-from export.quantise import RowQuantiser
+from export.quantise import Channels, RowQuantiser
 from export.weights import Weights
 from serving.bundle.manifest import Precision
 
@@ -31,12 +31,21 @@ class Layers:
     def float_weight(self, name: str, array: Array) -> Value:
         return self.graph.weight(name, array.astype(self.dtype))
 
-    def project(self, x: Value, name: str, weight: Array, bias: Array | None = None) -> Value:
-        """x [..., in] times weight [out, in] transposed, plus bias [out] -> [..., out]."""
+    def project(
+        self,
+        x: Value,
+        name: str,
+        weight: Array,
+        bias: Array | None = None,
+        channels: Channels | None = None,
+    ) -> Value:
+        """x [..., in] times weight [out, in] transposed, plus bias [out] -> [..., out].
+
+        channels: how the weight is to be quantised, where its source says so.
+        """
         if self._quantiser is not None:
-            y = self._quantiser.linear(x, name, weight)
-        else:
-            y = self.op.MatMul(x, self.float_weight(f"{name}.transposed", weight.T))
+            return self._quantiser.linear(x, name, weight, bias, channels)
+        y = self.op.MatMul(x, self.float_weight(f"{name}.transposed", weight.T))
         if bias is None:
             return y
         return self.op.Add(y, self.float_weight(f"{name}.bias", bias))
@@ -50,7 +59,8 @@ class Layers:
         weight = np.concatenate([take(f"{name}.weight", out, in_dim) for name, out in sizes])
         biases = [take(f"{name}.bias", out) for name, out in sizes] if bias else None
         joined = np.concatenate(biases) if biases is not None else None
-        return self.project(x, "+".join(names), weight, joined)
+        channels = self.weights.channels([f"{name}.weight" for name in names], out_dims)
+        return self.project(x, "+".join(names), weight, joined, channels)
 
     def embed(self, ids: Value, name: str, num_rows: int, dim: int, scale: float = 1.0) -> Value:
         """Rows of an embedding times ``scale``, which is folded into the table."""

@@ -225,7 +225,9 @@ class Step(_Stack, ABC):
         name = "embedding" if config.tied_embeddings else "output"
         weight = take(f"{name}.weight", config.vocab_size, config.d_model)
         bias = take("output_bias", config.vocab_size) if config.output_bias else None
-        self.layers.choose(self.layers.project(x, name, weight, bias), config.vocab_size)
+        channels = self.layers.weights.channels([f"{name}.weight"], [config.vocab_size])
+        logits = self.layers.project(x, name, weight, bias, channels)
+        self.layers.choose(logits, config.vocab_size)
 
 
 class SelfAttentionStep(Step):

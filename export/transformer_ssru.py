@@ -39,8 +39,10 @@ class SSRUStep(Step):
 
     def _project(self, x: Value, name: str) -> list[Value]:
         """W_t x + b_f and W x, in one product."""
-        dim, take = self.config.d_model, self.layers.weights.take
-        weights = [take(f"{name}.{part}.weight", dim, dim) for part in ("forget", "input")]
-        bias = np.concatenate([take(f"{name}.forget.bias", dim), np.zeros(dim, np.float32)])
-        joined = self.layers.project(x, f"{name}.forget+input", np.concatenate(weights), bias)
+        dim, weights = self.config.d_model, self.layers.weights
+        names = [f"{name}.{part}.weight" for part in ("forget", "input")]
+        weight = np.concatenate([weights.take(each, dim, dim) for each in names])
+        bias = np.append(weights.take(f"{name}.forget.bias", dim), np.zeros(dim, np.float32))
+        channels = weights.channels(names, [dim, dim])
+        joined = self.layers.project(x, f"{name}.forget+input", weight, bias, channels)
         return self.graph.split(joined, [dim, dim])

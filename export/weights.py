@@ -4,20 +4,27 @@ Builders take weights by name and expected shape and never stop at the first pro
 weight is replaced by zeros, and ``finish`` raises with all problems together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from export.graph import Array
+from export.quantise import Channels
 from models.checkpoint import CheckpointError
+from models.quantised import Quantised
 
 
 class Weights:
-    """Checked access to fp32 arrays by state-dict name."""
+    """Checked access to fp32 arrays by state-dict name.
 
-    def __init__(self, arrays: Mapping[str, Array]) -> None:
-        self._arrays = arrays
+    quantised: how the source holds some of them in int8.
+    """
+
+    def __init__(
+        self, arrays: Mapping[str, Array], quantised: Mapping[str, Quantised] | None = None
+    ) -> None:
+        self._arrays, self._quantised = arrays, quantised or {}
         self._taken: set[str] = set()
         self._problems: dict[str, str] = {}
 
@@ -35,6 +42,18 @@ class Weights:
         else:
             return array
         return np.zeros(shape, np.float32)
+
+    def channels(self, names: Sequence[str], sizes: Sequence[int]) -> Channels | None:
+        """How the source quantised the weights ``names``, side by side, of one input each of whose
+        rows it clipped alike; None where it did not. sizes: of each, in output channels.
+        """
+        found = [self._quantised.get(name) for name in names]
+        known = [each for each in found if each is not None]
+        if len(known) < len(found):
+            return None
+        scales = [np.full(size, q.scale, np.float32) for q, size in zip(known, sizes, strict=True)]
+        ranges = [each.input_range for each in known if each.input_range is not None]
+        return Channels(np.concatenate(scales), max(ranges) if len(ranges) == len(known) else None)
 
     def finish(self, folder: Path) -> None:
         """Raise CheckpointError if anything asked for was wrong or anything given was not used."""

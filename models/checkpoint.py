@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 from models.arrays import Array
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.conventions import Conventions, own_conventions
+from models.quantised import Quantised
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -42,6 +43,7 @@ class Checkpoint:
     weights: fp32 arrays by state-dict name.
     files: what a bundle takes over as it is, by name: `tokenizer.json`, where the target has
         another one `target_tokenizer.json`, the lexical shortlist, the model card, figures.
+    quantised: how the source holds weights in int8, by the names of those it does.
     """
 
     folder: Path
@@ -49,6 +51,7 @@ class Checkpoint:
     weights: Mapping[str, Array]
     conventions: Conventions
     files: Mapping[str, bytes] = field(repr=False)
+    quantised: Mapping[str, Quantised] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:

@@ -1,0 +1,19 @@
+"""What is known of a weight that its source holds in int8, so that export need not guess."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """scale: the weight is level * scale, with levels of -127..127.
+    input_range: what is multiplied by the weight was clipped to +-input_range when the model was
+    tuned for int8; None where each row has its own range.
+    """
+
+    scale: float
+    input_range: float | None = None
+
+    def of_input_times(self, factor: float) -> "Quantised":
+        """For an input that is larger by `factor`, and a weight that is smaller by it."""
+        wider = None if self.input_range is None else self.input_range * factor
+        return Quantised(self.scale / factor, wider)
