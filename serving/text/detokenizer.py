@@ -2,22 +2,24 @@
 
 import codecs
 
+from serving.text.spelling import Writer
 from serving.text.tokenizer import Tokenizer
 
 
 class Detokenizer:
-    """Holds back the bytes of an unfinished character until the rest of it comes.
+    """Holds back the bytes of an unfinished character until the rest of it comes, and a space that
+    the text may end with.
 
-    The pieces joined are `Tokenizer.decode` of all ids.
+    The pieces joined are `Tokenizer.decode` of all ids. begins_text: no other text goes before it.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, begins_text: bool = True) -> None:
+        self._writer = Writer(tokenizer.spelling, begins_text)
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token_id: int) -> str:
         """Text that became certain with this token; often empty within a character."""
-        return self._decoder.decode(self._tokenizer.token_bytes(token_id))
+        return self._decoder.decode(self._writer.push(token_id))
 
     def finish(self) -> str:
         """What is left when no more tokens come: U+FFFD for an unfinished character."""

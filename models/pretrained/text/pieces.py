@@ -246,14 +246,19 @@ def _guarded(vocabulary: _Vocabulary) -> list[str]:
     }
     special = {*vocabulary.special}
     names = [name for name in vocabulary.names if name in special and len(name) > 1]
-    patterns = [_cut(name, pairs) for name in names if not name.startswith(_HOLE)]
+    known = {name for name, piece in vocabulary.pieces.items() if piece.is_text}
+    patterns = [_cut(name, pairs, known) for name in names if not name.startswith(_HOLE)]
     if vocabulary.source.has_bytes:
         patterns.append("<(?=0x[0-9A-F]{2}>)")
     return patterns
 
 
-def _cut(name: str, pairs: set[str]) -> str:
-    free = (i for i in range(1, len(name)) if name[i - 1 : i + 1] not in pairs)
+def _cut(name: str, pairs: set[str], known: set[str]) -> str:
+    """Not between two unknown characters, which are one unknown token together."""
+    places = range(1, len(name))
+    free = (
+        i for i in places if name[i - 1 : i + 1] not in pairs and {*name[i - 1 : i + 1]} & known
+    )
     place = next(free, 1)
     return f"{re.escape(name[:place])}(?={re.escape(name[place:])})"
 
@@ -266,10 +271,10 @@ def _decoder(source: Pieces) -> decoders.Decoder:
     if source.has_bytes:
         steps.append(decoders.ByteFallback())
     steps.append(decoders.Fuse())
-    if spelling.adds_space or spelling.trims:
-        most = MOST_SPACES if spelling.trims else 1
-        ends = (0, most) if spelling.space_is_suffix else (most, 0)
-        steps.append(decoders.Strip(" ", *ends))
+    if spelling.space_is_suffix:
+        steps.append(decoders.Replace(Regex(r" \z"), ""))
+    elif spelling.adds_space or spelling.trims:
+        steps.append(decoders.Strip(" ", MOST_SPACES if spelling.trims else 1, 0))
     return decoders.Sequence(steps)
 
 

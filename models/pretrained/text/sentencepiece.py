@@ -4,8 +4,8 @@ File format: sentencepiece_model.proto of https://github.com/google/sentencepiec
 """
 
 from collections.abc import Sequence
+from typing import Any
 
-from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
 from models.pretrained.text.errors import TokenizerError
@@ -24,10 +24,11 @@ def from_sentencepiece(model: bytes, order: Order | None = None) -> bytes:
 
 def read_pieces(model: bytes) -> Pieces:
     """Raises TokenizerError."""
-    proto = sentencepiece_model_pb2.ModelProto()
+    file_format: Any = sentencepiece_model_pb2  # its classes are made at run time
+    proto = file_format.ModelProto()
     try:
         proto.ParseFromString(model)
-    except DecodeError:
+    except Exception:  # DecodeError of protobuf, which is no dependency of ours
         raise TokenizerError(["not a sentencepiece model"]) from None
     if not proto.pieces:
         raise TokenizerError(["not a sentencepiece model: it has no pieces"])
