@@ -5,7 +5,7 @@ final event (`FinishedEvent`, `FailedEvent` or `AbortedEvent`). Nothing here kno
 HTTP.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -31,6 +31,7 @@ MAX_PRIORITY = 1_000_000
 MAX_TIMEOUT_SECONDS = 86_400.0
 
 Attention = np.ndarray[Any, np.dtype[np.float32]]
+Ids = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class GenerationRequest:
 
     source_ids: the encoder's input, prefix and suffix included; None for a language model.
     prompt_ids: target tokens given in advance, after the bundle's own `prompt_prefix`; they are not
-        reported.
+        reported. is_whole: they are the whole prompt, without that prefix.
     forced_ids: target tokens given in advance that are reported, each with its log-probability, as
         if they had been generated. Where they are all, with `max_new_tokens` 0, a stop token at
         their end is the request's: that scores a target. Any other of them ends nothing.
@@ -52,6 +53,8 @@ class GenerationRequest:
     wants_attention: report the attention over the source with every token, averaged over
         `attention_heads`; without any, over those the bundle recommends.
     streams: under `beam`, report tokens as soon as they are certain, not all at the end.
+    shortlist: i64, ascending: the tokens that may be generated, of a bundle that scores no others;
+        None for the whole vocabulary. What the request itself names may come too.
     priority: lower comes first. timeout_seconds: from submission to the last token.
     """
 
@@ -71,6 +74,8 @@ class GenerationRequest:
     wants_attention: bool = False
     attention_heads: tuple[int, ...] = ()
     streams: bool = False
+    is_whole: bool = False
+    shortlist: Ids | None = field(default=None, compare=False)
     priority: int = 0
     timeout_seconds: float | None = None
 

@@ -57,7 +57,8 @@ class BeamSearch:
         return step.token_ids[: self._batch.num_rows]
 
     def _tell(self, scores: Scores, row: int, token_id: int) -> TokenEvent:
-        return self._reporter.token(row, token_id, float(scores.logp[row, token_id]), scores)
+        [logprob] = scores.of_tokens(np.array([row]), np.array([token_id])).tolist()
+        return self._reporter.token(row, token_id, logprob, scores)
 
     def _take_known(self, group: BeamGroup, step: Step) -> None:
         row, generation = group.beams[0].row, group.generation

@@ -22,7 +22,7 @@ from serving.engine.measures import EngineStats, StepReport
 from serving.engine.processing.processors import Processors
 from serving.engine.queues import Deadlines
 from serving.engine.reporting import Decoded, Reporter
-from serving.engine.rows import Rows
+from serving.engine.rows import Follower, Rows
 from serving.engine.runner import Graphs, Runner
 from serving.engine.sampling import Sampling
 from serving.engine.search import Choices, Scores
@@ -52,8 +52,10 @@ class Engine:
         self._sampling = Sampling(slots, manifest.vocab_size, manifest.limits.max_target_tokens)
         self._processors = Processors(slots, manifest.vocab_size)
         self._beams = Beams(slots)
-        followers = (self._sampling, self._processors, self._beams)
-        self._rows = Rows(self._batch, self._runner.states, followers)
+        followers: list[Follower] = [self._sampling, self._processors, self._beams]
+        if self._runner.shortlists is not None:
+            followers.append(self._runner.shortlists)
+        self._rows = Rows(self._batch, self._runner.states, tuple(followers))
         self._admission = Admission(self.config, self._batch, self._runner, self._rows, self._fail)
         self._reporter = Reporter(manifest, self._batch)
         self._beam_search = BeamSearch(self._batch, self._rows, self._beams, self._reporter)
@@ -152,10 +154,11 @@ class Engine:
     def _take_known(self, choices: Choices, scores: Scores) -> None:
         """Rows whose next token is given in advance take it, whatever its score."""
         batch = self._batch
-        for row in np.flatnonzero(batch.num_known[: scores.num_rows]):
-            token_id = batch.generations[row].known_ids[batch.total_lengths[row]]
-            choices.token_ids[row] = token_id
-            choices.logprobs[row] = scores.logp[row, token_id]
+        rows = np.flatnonzero(batch.num_known[: scores.num_rows])
+        for row in rows:
+            choices.token_ids[row] = batch.generations[row].known_ids[batch.total_lengths[row]]
+        if len(rows):
+            choices.logprobs[rows] = scores.of_tokens(rows, choices.token_ids[rows])
 
     def _report(self, decoded: Decoded) -> None:
         """Tell what there is to tell; rows that nobody needs any more leave."""

@@ -3,6 +3,8 @@
 import secrets
 from dataclasses import dataclass
 
+import numpy as np
+
 from serving.bundle.manifest import Manifest
 from serving.engine.states import max_source_tokens
 from serving.errors import DeadlineExceeded, RequestError
@@ -14,13 +16,15 @@ from serving.request import (
     FinishReason,
     GenerationRequest,
     Hypothesis,
+    Ids,
 )
 
 
 @dataclass(slots=True, eq=False)
 class Generation:
     """prompt_ids: the bundle's prefix and the request's prompt. max_new_tokens: within the bundle's
-    limits. deadline: None or a time of `time.perf_counter`.
+    limits. deadline: None or a time of `time.perf_counter`. shortlist: i64, ascending; None for the
+    whole vocabulary.
     """
 
     request: GenerationRequest
@@ -31,6 +35,7 @@ class Generation:
     seed: int
     submitted_at: float
     deadline: float | None
+    shortlist: Ids | None = None
 
     @property
     def request_id(self) -> str:
@@ -77,6 +82,17 @@ class Generation:
         return AbortedEvent(self.request_id)
 
 
+def named_ids(request: GenerationRequest) -> set[int]:
+    """Tokens that a request forces, requires or prefers by name."""
+    processors = request.processors
+    ids = {*request.forced_ids, *(processors.allowed_ids or ())}
+    ids.update(token_id for token_id, _ in processors.logit_bias)
+    for term in request.required:
+        for spelling in term.spellings + term.bare:
+            ids.update(spelling)
+    return ids
+
+
 class RequestRules:
     """What a bundle lets a request ask for. Turns a request into a generation or raises
     RequestError.
@@ -91,6 +107,7 @@ class RequestRules:
         self._prompt_prefix = tuple(manifest.tokens.prompt_prefix)
         self._stop_ids = frozenset(manifest.tokens.stop)
         self._vocab_size = manifest.vocab_size
+        self._has_shortlist, self._window = manifest.has_shortlist, manifest.window
 
     def accept(self, request: GenerationRequest, now: float) -> Generation:
         """More `max_new_tokens` than the limits leave are cut to that: it ends by length."""
@@ -100,24 +117,51 @@ class RequestRules:
         if request.num_rows > self._slots:
             message = f"must be at most {self._slots}, the rows of one batch here"
             raise RequestError("num_beams", request.num_rows, message)
-        prompt_ids = self._prompt_prefix + request.prompt_ids
+        prompt_ids = request.prompt_ids
+        if not request.is_whole:
+            prompt_ids = self._prompt_prefix + prompt_ids
         room = self._room(prompt_ids, request)
         wanted, seed, timeout = (
             request.max_new_tokens,
             request.sampling.seed,
             request.timeout_seconds,
         )
-        stop_ids = frozenset(request.stop_token_ids)
+        own_stop_ids = frozenset(request.stop_token_ids)
+        stop_ids = own_stop_ids if request.ignore_eos else own_stop_ids | self._stop_ids
         return Generation(
             request,
             prompt_ids,
             max_new_tokens=room if wanted is None else min(wanted, room),
-            stop_ids=stop_ids if request.ignore_eos else stop_ids | self._stop_ids,
-            has_own_stops=bool(stop_ids) or request.ignore_eos,
+            stop_ids=stop_ids,
+            has_own_stops=bool(own_stop_ids) or request.ignore_eos,
             seed=secrets.randbits(64) if seed is None else seed % 2**64,
             submitted_at=now,
             deadline=None if timeout is None else now + timeout,
+            shortlist=self._shortlist(request, stop_ids),
         )
+
+    def _shortlist(self, request: GenerationRequest, stop_ids: frozenset[int]) -> Ids | None:
+        """What is scored for a request: its shortlist and all that it names itself. It fills a
+        window; for a grammar that is the whole vocabulary.
+        """
+        shortlist = request.shortlist
+        if shortlist is None:
+            return None
+        self._check_shortlist(shortlist)
+        if request.constraint is not None:
+            return None
+        named = np.array(sorted(stop_ids | named_ids(request)), np.int64)
+        if np.isin(named, shortlist).all() and len(shortlist) >= self._window:
+            return shortlist
+        return np.union1d(np.union1d(shortlist, named), np.arange(self._window))
+
+    def _check_shortlist(self, shortlist: Ids) -> None:
+        if not self._has_shortlist:
+            message = "this model scores its whole vocabulary"
+            raise RequestError("shortlist", len(shortlist), message)
+        if not len(shortlist) or (np.diff(shortlist) <= 0).any():
+            raise RequestError("shortlist", len(shortlist), "must be ascending and not empty")
+        self._check_ids("shortlist", (int(shortlist[0]), int(shortlist[-1])))
 
     def _room(self, prompt_ids: TokenIds, request: GenerationRequest) -> int:
         """How many tokens may still be generated."""

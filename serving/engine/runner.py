@@ -17,6 +17,7 @@ from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
 from serving.engine.memory import Array, Memory
 from serving.engine.search import Scores
+from serving.engine.shortlists import Scoring, Shortlists, WholeVocabulary
 from serving.engine.states import Layout, StateStore, max_span
 
 Run = Callable[[], None]
@@ -57,12 +58,9 @@ class Runner:
         self._step = graphs.step
         attention = graphs.attention
         self._attention = AttentionStep(manifest, attention, batch.slots) if attention else None
-        self._scores = Scores(
-            logp=np.zeros((num_rows, manifest.vocab_size), np.float32),
-            top_logp=np.zeros((num_rows, manifest.window), np.float32),
-            top_ids=np.zeros((num_rows, manifest.window), np.int64),
-            log_normaliser=np.zeros(num_rows, np.float32),
-        )
+        self.shortlists = Shortlists(manifest, num_rows) if manifest.has_shortlist else None
+        self._scoring: Scoring = self.shortlists or WholeVocabulary(manifest, num_rows)
+        self._fitted: tuple[int, ...] = ()
         self._bound: dict[tuple[int, Layout, bool], Run] = {}
 
     def encode(self, first_row: int, sources: Sequence[tuple[int, ...] | None], span: int) -> None:
@@ -81,7 +79,7 @@ class Runner:
             "past_lengths": lengths[:1],
             "total_lengths": lengths[1:],
         }
-        self._bind(row, row + 1, inputs, self._scores.of(slice(row, row + 1)))()
+        self._bind(row, row + 1, inputs, self._scoring.scores(slice(row, row + 1)))()
         self.states.settle(row)
 
     def step(self, num_rows: int, wants_attention: bool = False) -> Scores:
@@ -89,8 +87,9 @@ class Runner:
 
         Attention changes no other score; it costs a graph of its own.
         """
+        self._fit(num_rows)
         layout = self.states.layout
-        scores = self._scores.of(slice(num_rows))
+        scores = self._scoring.scores(slice(num_rows))
         if wants_attention:
             assert self._attention is not None
             scores.attention = self._attention.output(num_rows, layout.span)
@@ -102,6 +101,12 @@ class Runner:
         self.states.flip()
         return scores
 
+    def _fit(self, num_rows: int) -> None:
+        fitted = self._scoring.fit(num_rows)
+        if fitted != self._fitted:
+            self._fitted = fitted
+            self._bound.clear()
+
     def _decode_inputs(self, num_rows: int) -> dict[str, Array]:
         batch = self._batch
         return {
@@ -109,13 +114,14 @@ class Runner:
             "past_lengths": batch.past_lengths[:num_rows],
             "total_lengths": batch.total_lengths[:num_rows],
             "source_lengths": batch.source_lengths[:num_rows],
+            **self._scoring.inputs(num_rows),
         }
 
     def _bind(self, first: int, last: int, inputs: dict[str, Array], scores: Scores) -> Run:
         inputs = {name: array for name, array in inputs.items() if name in self._input_names}
         graph = self._step
         outputs = {
-            "logp": scores.logp,
+            "logp": scores.scored,
             "top_logp": scores.top_logp,
             "top_ids": scores.top_ids,
             "log_normaliser": scores.log_normaliser,

@@ -65,7 +65,7 @@ class Sampling:
         rows = np.flatnonzero(is_sampled)
         if len(rows):
             token_ids[rows] = self._draw(scores, rows, self._draws(rows, num_generated))
-        return Choices(token_ids, scores.logp[np.arange(len(token_ids)), token_ids])
+        return Choices(token_ids, scores.of_tokens(np.arange(len(token_ids)), token_ids))
 
     def _choose_edited(self, edited: Edited, num_generated: Array, token_ids: Array) -> None:
         """Dead rows keep any token."""

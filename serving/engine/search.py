@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from serving.engine.memory import Array
 
 
-@dataclass(slots=True)
 class Scores:
     """What the step graph says of each row's next token; log-probabilities of the model's own
     distribution.
 
-    logp: f32 [rows, vocabulary]
     top_logp: f32 [rows, window], the likeliest, best first
     top_ids: i64 [rows, window]
     log_normaliser: f32 [rows]; added to log-probabilities it gives the model's logits
@@ -23,22 +21,38 @@ class Scores:
     edited: None until a processor has changed a row
     """
 
-    logp: Array
-    top_logp: Array
-    top_ids: Array
-    log_normaliser: Array
-    attention: Array | None = None
-    edited: "Edited | None" = None
+    def __init__(
+        self,
+        scored: Array,
+        top_logp: Array,
+        top_ids: Array,
+        log_normaliser: Array,
+        edited: "Edited | None" = None,
+    ) -> None:
+        """scored: f32 [rows, vocabulary], what the graph writes of all tokens that it scores."""
+        self.scored = scored
+        self.top_logp, self.top_ids, self.log_normaliser = top_logp, top_ids, log_normaliser
+        self.attention: Array | None = None
+        self.edited = edited
 
     @property
     def num_rows(self) -> int:
-        return len(self.logp)
+        return len(self.top_ids)
 
-    def of(self, rows: slice) -> "Scores":
-        """The model's own scores of some rows."""
-        return Scores(
-            self.logp[rows], self.top_logp[rows], self.top_ids[rows], self.log_normaliser[rows]
-        )
+    @property
+    def logp(self) -> Array:
+        """f32 [rows, vocabulary]; -inf of what is not scored."""
+        return self.scored
+
+    @property
+    def fewest_scored(self) -> int:
+        """How many tokens are scored in any row at least."""
+        return int(self.scored.shape[1])
+
+    def of_tokens(self, rows: Array, token_ids: Array) -> Array:
+        """f32 [len(rows)]: of each row that of one token."""
+        values: Array = self.logp[rows, token_ids]
+        return values
 
 
 @dataclass(slots=True)

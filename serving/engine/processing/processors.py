@@ -58,7 +58,7 @@ class Processors:
         if changing:
             _change(edited, scores.log_normaliser, changing)
         if banning:
-            _ban(edited, banning)
+            _ban(edited, banning, scores.fewest_scored)
         for row, matcher in matching:  # dense: a grammar's mask is a vocabulary wide
             matcher.allowed(self._mask)
             np.copyto(edited.logp[row], -np.inf, where=~self._mask)
@@ -85,9 +85,9 @@ def _change(edited: Edited, log_normaliser: Array, changes: list[tuple[int, Chan
     edited.is_raised[changed.rows[changed.after > changed.before]] = True
 
 
-def _ban(edited: Edited, bans: list[tuple[int, Array]]) -> None:
+def _ban(edited: Edited, bans: list[tuple[int, Array]], fewest_scored: int) -> None:
     rows = np.repeat([row for row, _ in bans], [len(token_ids) for _, token_ids in bans])
     edited.logp[rows, np.concatenate([token_ids for _, token_ids in bans])] = -np.inf
-    num_rows, vocab_size = edited.logp.shape
-    for row in np.flatnonzero(np.bincount(rows, minlength=num_rows) >= vocab_size):
+    num_bans = np.bincount(rows, minlength=len(edited.logp))
+    for row in np.flatnonzero(num_bans >= fewest_scored):
         edited.is_dead[row] = np.isneginf(edited.logp[row].max())

@@ -75,7 +75,7 @@ def test_the_common_node_is_where_hypotheses_part() -> None:
 @pytest.mark.parametrize("count", [1, WINDOW])
 def test_unedited_rows_are_read_off_the_window(count: int) -> None:
     scores = scores_of(np.log(np.random.default_rng(0).dirichlet(np.ones(VOCAB), 2)))
-    scores.logp = scores.logp[:, :0]  # reading the whole row would fail
+    scores.scored = scores.scored[:, :0]  # reading the whole row would fail
     assert best_tokens(scores, np.array([1]), count)[1].tolist() == [
         scores.top_ids[1, :count].tolist()
     ]

@@ -1,0 +1,185 @@
+"""Rows with a shortlist each: the tokens that the step graph scores for them, and no others.
+
+The graph scores the union of all rows' shortlists and picks each row's own from it, so that what a
+row is told depends on its own shortlist alone. Requests without one have the whole vocabulary.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from serving.bundle.manifest import Manifest
+from serving.engine.generation import Generation
+from serving.engine.memory import Array
+from serving.engine.search import Scores
+from serving.engine.union import Union
+
+# Rows are padded to whole vectors of the graph's kernels, so that sums do not depend on padding.
+WIDTH_STEP = 64
+
+
+class Scoring(Protocol):
+    """What the step graph is to score of each row, and where it writes that."""
+
+    def fit(self, num_rows: int) -> tuple[int, ...]:
+        """Make room for the rows. What is bound to a graph holds until this returns another."""
+
+    def inputs(self, num_rows: int) -> dict[str, Array]: ...
+
+    def scores(self, rows: slice) -> Scores:
+        """Of rows; the next run overwrites them."""
+
+
+class WholeVocabulary:
+    def __init__(self, manifest: Manifest, num_rows: int) -> None:
+        self._logp = np.zeros((num_rows, manifest.vocab_size), np.float32)
+        self._best = Best(manifest, num_rows)
+
+    def fit(self, num_rows: int) -> tuple[int, ...]:
+        return ()
+
+    def inputs(self, num_rows: int) -> dict[str, Array]:
+        return {}
+
+    def scores(self, rows: slice) -> Scores:
+        return Scores(self._logp[rows], *self._best.of(rows))
+
+
+class Best:
+    """The window of the likeliest tokens of each row, as the graph writes it."""
+
+    def __init__(self, manifest: Manifest, num_rows: int) -> None:
+        self._logp = np.zeros((num_rows, manifest.window), np.float32)
+        self._ids = np.zeros((num_rows, manifest.window), np.int64)
+        self._log_normaliser = np.zeros(num_rows, np.float32)
+
+    def of(self, rows: slice) -> tuple[Array, Array, Array]:
+        return self._logp[rows], self._ids[rows], self._log_normaliser[rows]
+
+
+class Shortlists:
+    """A follower of the rows. All shortlists are as wide as the longest needs."""
+
+    def __init__(self, manifest: Manifest, slots: int) -> None:
+        self._every = np.arange(manifest.vocab_size)
+        self._union = Union(manifest.vocab_size)
+        self._best = Best(manifest, slots)
+        self._ids: list[Array] = [self._every[:0]] * slots
+        self._lengths = np.zeros(slots, np.int32)
+        most = slots * _rounded(manifest.vocab_size)
+        self._flat_places, self._flat_logp = np.zeros(most, np.int64), np.zeros(most, np.float32)
+        self._whole = np.zeros((slots, manifest.vocab_size), np.float32)
+        self._width = WIDTH_STEP
+        self._has_changed = False
+
+    def admit(self, row: int, generation: Generation) -> None:
+        shortlist = generation.shortlist
+        self._put(row, self._every if shortlist is None else shortlist)
+
+    def copy(self, source: int, target: int) -> None:
+        if self._ids[target] is not self._ids[source]:
+            self.forget(target)
+            self._put(target, self._ids[source])
+
+    def move(self, source: int, target: int) -> None:
+        self.copy(source, target)
+
+    def forget(self, row: int) -> None:
+        self._union.remove(self._ids[row])
+        self._ids[row] = self._every[:0]
+        self._lengths[row] = 0
+        self._has_changed = True
+
+    def fit(self, num_rows: int) -> tuple[int, ...]:
+        """They grow at once, and shrink when it pays."""
+        if self._has_changed:
+            self._has_changed = False
+            width, is_sparse = _rounded(self._lengths[:num_rows].max()), self._union.is_sparse
+            if is_sparse:
+                self._union.pack()
+            is_fitting = self._width >= width > self._width // 2
+            if is_sparse or not is_fitting:
+                self._width = self._width if is_fitting else width
+                for row in range(num_rows):
+                    self._write(row)
+        return self._union.width, self._width
+
+    def inputs(self, num_rows: int) -> dict[str, Array]:
+        return {
+            "candidates": self._union.ids[: self._union.width],
+            "shortlist": self._places[:num_rows],
+            "shortlist_lengths": self._lengths[:num_rows],
+        }
+
+    def scores(self, rows: slice) -> Scores:
+        logp = _rows_of(self._flat_logp, len(self._ids), self._width)[rows]
+        return ShortScores(logp, self._ids[rows], self._whole[rows], *self._best.of(rows))
+
+    @property
+    def _places(self) -> Array:
+        """i64 [slots, width], of every row the places of its tokens in the union, then zeros."""
+        return _rows_of(self._flat_places, len(self._ids), self._width)
+
+    def _put(self, row: int, token_ids: Array) -> None:
+        self._union.add(token_ids)
+        self._ids[row] = token_ids
+        self._lengths[row] = len(token_ids)
+        self._has_changed = True
+        if len(token_ids) <= self._width:
+            self._write(row)
+
+    def _write(self, row: int) -> None:
+        token_ids, places = self._ids[row], self._places[row]
+        places[: len(token_ids)] = self._union.places(token_ids)
+        places[len(token_ids) :] = 0
+
+
+class ShortScores(Scores):
+    """Of rows with shortlists. Scores of the whole vocabulary are only made where one is read."""
+
+    def __init__(
+        self,
+        scored: Array,
+        shortlists: Sequence[Array],
+        whole: Array,
+        top_logp: Array,
+        top_ids: Array,
+        log_normaliser: Array,
+    ) -> None:
+        """scored: f32 [rows, width], of the tokens on the rows' shortlists (i64 each, ascending).
+        whole: f32 [rows, vocabulary], memory to work in.
+        """
+        super().__init__(scored, top_logp, top_ids, log_normaliser)
+        self._shortlists, self._whole = shortlists, whole
+        self._is_whole = False
+
+    @property
+    def logp(self) -> Array:
+        if not self._is_whole:
+            self._is_whole = True
+            self._whole[...] = -np.inf
+            for row, ids in enumerate(self._shortlists):
+                self._whole[row, ids] = self.scored[row, : len(ids)]
+        return self._whole
+
+    @property
+    def fewest_scored(self) -> int:
+        return min(map(len, self._shortlists))
+
+    def of_tokens(self, rows: Array, token_ids: Array) -> Array:
+        values = np.full(len(rows), -np.inf, np.float32)
+        for i, (row, token_id) in enumerate(zip(rows, token_ids, strict=True)):
+            ids = self._shortlists[row]
+            column = int(np.searchsorted(ids, token_id))
+            if column < len(ids) and ids[column] == token_id:
+                values[i] = self.scored[row, column]
+        return values
+
+
+def _rows_of(flat: Array, num_rows: int, width: int) -> Array:
+    return flat[: num_rows * width].reshape(num_rows, width, copy=False)
+
+
+def _rounded(count: int) -> int:
+    return max(-(-int(count) // WIDTH_STEP), 1) * WIDTH_STEP
