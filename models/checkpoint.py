@@ -5,7 +5,7 @@ Nothing here is ever unpickled. Weights are stored in fp16 or fp32 and read as f
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ TOKENIZER_FILE = "tokenizer.json"
 TARGET_TOKENIZER_FILE = "target_tokenizer.json"
 CARD_FILE = "README.md"
 QUALITY_FILE = "quality.json"
+UNKNOWN_LANGUAGE = "und"  # of BCP 47: undetermined
 OTHER_FILES = (TOKENIZER_FILE, CARD_FILE, QUALITY_FILE, "curve.png")
 
 
@@ -52,6 +53,22 @@ class Checkpoint:
     conventions: Conventions
     files: Mapping[str, bytes] = field(repr=False)
     quantised: Mapping[str, Quantised] = field(default_factory=dict, repr=False)
+
+    def with_languages(self, source: str | None, target: str | None) -> "Checkpoint":
+        """The same of one source and one target language, where it does not say which it has.
+
+        Raises CheckpointError where it does.
+        """
+        given = {"source_languages": source, "target_languages": target}
+        wanted = {field: (code,) for field, code in given.items() if code is not None}
+        problems = [
+            f"{field.replace('_', ' ')} are {', '.join(known)}: they cannot be changed"
+            for field in wanted
+            if (known := getattr(self.config, field, ("none",))) != (UNKNOWN_LANGUAGE,)
+        ]
+        if problems:
+            raise CheckpointError(self.folder, problems)
+        return replace(self, config=self.config.model_copy(update=wanted))
 
     @property
     def name(self) -> str:

@@ -25,9 +25,8 @@ from serving.bundle.manifest import (
 ENCODE_INPUTS = ("source_ids", "source_lengths")
 STEP_INPUTS = ("ids", "past_lengths", "total_lengths", "source_lengths")
 SHORTLIST_INPUTS = {
-    "candidates": TensorSpec("candidates", "int64", (UNION,)),
-    "shortlist": TensorSpec("shortlist", "int64", (BATCH, CANDIDATES)),
-    "shortlist_lengths": TensorSpec("shortlist_lengths", "int32", (BATCH,)),
+    "shortlist_ids": TensorSpec("shortlist_ids", "int64", (UNION,)),
+    "shortlist": TensorSpec("shortlist", "int32", (BATCH, CANDIDATES)),
 }
 STEP_OUTPUTS = ("logp", "top_logp", "top_ids", "log_normaliser")
 

@@ -73,6 +73,19 @@ def test_a_folder_that_is_no_checkpoint(tmp_path: Path) -> None:
     assert run(tmp_path / "nowhere", "-o", tmp_path / "out").exit_code == 2
 
 
+def test_languages_are_given_where_the_model_does_not_say(tmp_path: Path) -> None:
+    unknown = {"source_languages": ["und"], "target_languages": ["und"]}
+    folder = tiny_checkpoint("transformer", tmp_path / "mine", **unknown).folder
+    options = ("-o", tmp_path / "out", "--no-verify", "--source-language", "is")
+    assert run(folder, *options, "--target-language", "fo").exit_code == 0
+    manifest = open_bundle(tmp_path / "out").manifest
+    assert (manifest.source_languages, manifest.target_languages) == (("is",), ("fo",))
+    known = tiny_checkpoint("transformer", tmp_path / "known").folder
+    result = run(known, *options)
+    assert result.exit_code == 2
+    assert "source languages are en: they cannot be changed" in result.output
+
+
 def test_only_a_bundle_is_replaced(tmp_path: Path) -> None:
     folder = tiny_checkpoint("llama", tmp_path / "mine").folder
     precious = tmp_path / "out" / "thesis.tex"
