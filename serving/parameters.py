@@ -201,6 +201,6 @@ class Term:
     inner_ids: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        if not self.spellings:
+        if not (self.spellings or self.bare):
             raise RequestError("required", [], "must have a spelling")
         _require_words("required", self.spellings + self.bare)

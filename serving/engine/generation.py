@@ -151,9 +151,11 @@ class RequestRules:
         if request.constraint is not None:
             return None
         named = np.array(sorted(stop_ids | named_ids(request)), np.int64)
-        if np.isin(named, shortlist).all() and len(shortlist) >= self._window:
-            return shortlist
-        return np.union1d(np.union1d(shortlist, named), np.arange(self._window))
+        if not np.isin(named, shortlist).all():
+            shortlist = np.union1d(shortlist, named)
+        if len(shortlist) < self._window:
+            shortlist = np.union1d(shortlist, np.arange(self._window))
+        return shortlist
 
     def _check_shortlist(self, shortlist: Ids) -> None:
         if not self._has_shortlist:

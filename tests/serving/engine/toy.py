@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from serving.bundle.checks import SHORTLIST_INPUTS
 from serving.bundle.manifest import (
+    CANDIDATES,
     FORMAT_VERSION,
     GraphSpec,
     Limits,
@@ -34,9 +36,13 @@ MEMORY = StateSpec("memory", StateKind.CONSTANT, (2, "source", 3), "float32")
 SUMMARY = StateSpec("summary", StateKind.CONSTANT, (1,), "float32")
 
 
-def toy_bundle(has_encoder: bool = True, prompt_prefix: tuple[int, ...] = (BOS,)) -> Bundle:
+def toy_bundle(
+    has_encoder: bool = True,
+    prompt_prefix: tuple[int, ...] = (BOS,),
+    has_shortlist: bool = False,
+) -> Bundle:
     states = (HISTORY, HIDDEN, MEMORY, SUMMARY) if has_encoder else (HISTORY, HIDDEN)
-    graphs = {"step": _step_spec(states, "tokens" if not has_encoder else 1)}
+    graphs = {"step": _step_spec(states, "tokens" if not has_encoder else 1, has_shortlist)}
     if has_encoder:
         inputs = (_tensor("source_ids", "int64", "source"), _tensor("source_lengths", "int32"))
         outputs = tuple(_tensor(each.name, each.dtype, *each.shape) for each in states[1:])
@@ -69,8 +75,12 @@ def toy_graphs(script: "Script | None" = None, has_encoder: bool = True) -> Grap
 
 @dataclass
 class Script:
-    """Which runs fail: those that read one of these tokens. Counts what was run."""
+    """Which runs fail: those that read one of these tokens. Counts what was run.
 
+    possible: the tokens that are scored, where the graph is not told; by default all.
+    """
+
+    possible: tuple[int, ...] = tuple(range(VOCAB_SIZE))
     poisoned_sources: set[int] = field(default_factory=set)
     poisoned_tokens: set[int] = field(default_factory=set)
     encode_shapes: list[tuple[int, ...]] = field(default_factory=list)
@@ -89,8 +99,9 @@ def next_logp(source: tuple[int, ...], target: tuple[int, ...]) -> Array:
     return log_softmax(key)
 
 
-def log_softmax(key: float) -> Array:
-    vocabulary = np.arange(VOCAB_SIZE)
+def log_softmax(key: float, vocabulary: Array | None = None) -> Array:
+    if vocabulary is None:
+        vocabulary = np.arange(VOCAB_SIZE)
     logits = (2.5 * np.sin(key * 0.37 * (vocabulary + 1) + vocabulary)).astype(np.float32)
     shifted = logits - logits.max()
     return shifted - np.log(np.exp(shifted).sum(dtype=np.float32))
@@ -135,17 +146,35 @@ def _step(script: Script, inputs: dict[str, Array], outputs: dict[str, Array]) -
             length = int(inputs["source_lengths"][row])
             memory = inputs["memory"][row, 1, :length, 2].tolist()
             key += sum((i + 1) * each for i, each in enumerate(memory)) + inputs["summary"][row, 0]
-        _write_scores(row, log_softmax(float(key)), outputs)
+        if "candidates" in inputs:
+            _write_scores_of_shortlist(row, float(key), inputs, outputs)
+        else:
+            logp = np.full(VOCAB_SIZE, -np.inf, np.float32)
+            logp[[*script.possible]] = log_softmax(float(key), np.array(script.possible))
+            _write_scores(row, logp, np.arange(VOCAB_SIZE), outputs)
 
 
-def _write_scores(row: int, logp: Array, outputs: dict[str, Array]) -> None:
+def _write_scores_of_shortlist(
+    row: int, key: float, inputs: dict[str, Array], outputs: dict[str, Array]
+) -> None:
+    ids = inputs["candidates"][inputs["shortlist"][row]]
+    length = int(inputs["shortlist_lengths"][row])
+    assert (np.diff(ids[:length]) > 0).all()
+    logp = np.full(len(ids), -np.inf, np.float32)
+    logp[:length] = log_softmax(key, ids[:length])
+    _write_scores(row, logp, ids, outputs)
+
+
+def _write_scores(row: int, logp: Array, ids: Array, outputs: dict[str, Array]) -> None:
     order = np.argsort(-logp, kind="stable")[:WINDOW]
     outputs["logp"][row] = logp
     outputs["log_normaliser"][row] = 0
-    outputs["top_logp"][row], outputs["top_ids"][row] = logp[order], order
+    outputs["top_logp"][row], outputs["top_ids"][row] = logp[order], ids[order]
 
 
-def _step_spec(states: tuple[StateSpec, ...], ids_axis: int | str) -> GraphSpec:
+def _step_spec(
+    states: tuple[StateSpec, ...], ids_axis: int | str, has_shortlist: bool
+) -> GraphSpec:
     inputs = [
         _tensor("ids", "int64", ids_axis),
         _tensor("past_lengths", "int32"),
@@ -153,9 +182,10 @@ def _step_spec(states: tuple[StateSpec, ...], ids_axis: int | str) -> GraphSpec:
     ]
     if MEMORY in states:
         inputs.append(_tensor("source_lengths", "int32"))
+    inputs += SHORTLIST_INPUTS.values() if has_shortlist else ()
     inputs += [_tensor(each.name, each.dtype, *each.shape) for each in states]
     outputs = [
-        _tensor("logp", "float32", VOCAB_SIZE),
+        _tensor("logp", "float32", CANDIDATES if has_shortlist else VOCAB_SIZE),
         _tensor("top_logp", "float32", WINDOW),
         _tensor("top_ids", "int64", WINDOW),
         _tensor("log_normaliser", "float32"),
