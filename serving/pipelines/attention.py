@@ -7,9 +7,9 @@ import numpy as np
 from serving.parameters import TokenIds
 from serving.pipelines.completion import token_name
 from serving.pipelines.jobs import SentenceAttention
+from serving.pipelines.sides import Affixes, Sides
 from serving.request import TokenEvent
 from serving.text.alignment import DRAWN_WORD, Array, TokenizedText, word_attention, words_of
-from serving.text.tokenizer import Tokenizer
 
 
 def attention_of(tokens: Sequence[TokenEvent], num_source_tokens: int) -> Array:
@@ -20,18 +20,21 @@ def attention_of(tokens: Sequence[TokenEvent], num_source_tokens: int) -> Array:
 
 
 def sentence_attention(
-    tokenizer: Tokenizer, source_ids: TokenIds, target_ids: Sequence[int], attention: Array
+    sides: Sides,
+    affixes: Affixes,
+    source_ids: TokenIds,
+    target_ids: Sequence[int],
+    attention: Array,
 ) -> SentenceAttention:
     """attention: [target tokens, source tokens]"""
-    source, target = (
-        TokenizedText.of(map(tokenizer.token_bytes, ids)) for ids in (source_ids, target_ids)
-    )
+    source = TokenizedText.of(sides.source_pieces(source_ids, affixes))
+    target = TokenizedText.of(sides.target.pieces(target_ids))
     source_words, target_words = (words_of(text.text, DRAWN_WORD) for text in (source, target))
     by_word = word_attention(attention, target, source, target_words, source_words)
     elsewhere = np.maximum(1 - by_word.sum(axis=1, keepdims=True), 0)
     return SentenceAttention(
-        tuple(token_name(tokenizer, token_id) for token_id in source_ids),
-        tuple(token_name(tokenizer, token_id) for token_id in target_ids),
+        tuple(token_name(sides.source, token_id) for token_id in source_ids),
+        tuple(token_name(sides.target, token_id) for token_id in target_ids),
         _rows(attention),
         (*(source.text[word.start : word.end] for word in source_words), ""),
         tuple(target.text[word.start : word.end] for word in target_words),

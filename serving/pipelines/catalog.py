@@ -17,7 +17,10 @@ from serving.pipelines.jobs import (
     Translation,
     TranslationJob,
 )
+from serving.pipelines.sides import Sides
 from serving.pipelines.translation import TranslationPipeline
+from serving.text.languages import matching
+from serving.text.shortlist import Shortlist
 from serving.text.tokenizer import Tokenizer
 
 
@@ -84,14 +87,26 @@ class Catalog:
         models = await self.models()
         if (found := _between(models, source, target)) is not None:
             return found
-        raise _unsupported(filter(_is_translator, models), source, target)
+        cards = [model.card for model in models if _is_translator(model)]
+        raise _unsupported(cards, source, target)
 
 
 def build_pipeline(bundle: Bundle, engine: EnginePort, limits: TextLimits) -> Model:
-    tokenizer = Tokenizer(bundle.tokenizer_path)
-    if bundle.manifest.task is Task.TRANSLATE:
-        return TranslationPipeline(bundle.manifest, tokenizer, engine, limits)
-    return GenerationPipeline(bundle.manifest, tokenizer, engine)
+    manifest = bundle.manifest
+    if manifest.task is Task.GENERATE:
+        tokenizer = Tokenizer(bundle.tokenizer_path, manifest.vocab_size)
+        return GenerationPipeline(manifest, tokenizer, engine)
+    return TranslationPipeline(
+        manifest, _sides(bundle), engine, limits, Shortlist.of_bundle(bundle)
+    )
+
+
+def _sides(bundle: Bundle) -> Sides:
+    """The manifest tells the size of the target's vocabulary, the source's may be another."""
+    target = Tokenizer(bundle.target_tokenizer_path, bundle.manifest.vocab_size)
+    if bundle.target_tokenizer_path == bundle.tokenizer_path:
+        return Sides(target, target)
+    return Sides(Tokenizer(bundle.tokenizer_path), target)
 
 
 def _is_translator(model: Model) -> TypeGuard[Translator]:
@@ -107,17 +122,20 @@ def _between(models: Iterable[Model], source: str, target: str) -> Translator | 
     return next((model for model in translators if model.card.translates(source, target)), None)
 
 
-def _unsupported(translators: Iterable[Translator], source: str, target: str) -> RequestError:
-    cards = [translator.card for translator in translators]
-    sources = {language for card in cards for language in card.source_languages}
-    if source not in sources:
+def _unsupported(cards: Sequence[ModelCard], source: str, target: str) -> RequestError:
+    """No model has the pair, or none has it only once."""
+    pairs = {
+        (own, language)
+        for card in cards
+        for own in matching(source, card.source_languages)
+        for language in card.targets_of(own)
+    }
+    if not pairs:
+        sources = {language for card in cards for language in card.source_languages}
         known = ", ".join(sorted(sources)) or "none"
         return RequestError("source", source, f"no such source language here; there are: {known}")
-    targets = {
-        language
-        for card in cards
-        if source in card.source_languages
-        for language in card.target_languages
-    }
-    known = ", ".join(sorted(targets))
+    if meant := sorted(pair for pair in pairs if matching(target, pair[1:])):
+        known = ", ".join(" to ".join(pair) for pair in meant)
+        return RequestError("source", source, f"cannot tell which of these is meant: {known}")
+    known = ", ".join(sorted({language for _, language in pairs}))
     return RequestError("target", target, f"not a target language for {source}; there are: {known}")

@@ -3,19 +3,25 @@
 Plain values: they cross to another process when another worker group serves the model.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from serving.bundle.manifest import Manifest, Task
+from serving.errors import RequestError
 from serving.pipelines.decoding import PLAIN, Decoding
 from serving.request import FinishReason
 from serving.text.alignment import Link, pharaoh
+from serving.text.languages import UNDETERMINED, matching
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
     """What a client may know about a model that is served.
 
+    source_languages, target_languages: codes as the model has them.
     num_attention_heads: those over the source that it tells of; 0 if it has none.
+    has_chat_template: whether it can be asked by messages.
+    generation: what its makers recommend where a request says nothing, by our fields' names.
     """
 
     name: str
@@ -25,6 +31,8 @@ class ModelCard:
     max_target_tokens: int
     architecture: str
     num_attention_heads: int
+    has_chat_template: bool = False
+    generation: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, manifest: Manifest) -> "ModelCard":
@@ -36,6 +44,8 @@ class ModelCard:
             manifest.limits.max_target_tokens,
             manifest.architecture,
             manifest.num_attention_heads,
+            manifest.chat_template is not None,
+            manifest.generation,
         )
 
     @property
@@ -43,8 +53,35 @@ class ModelCard:
         """Why a model without heads cannot do what needs them."""
         return f"has no attention over its source: its architecture, {self.architecture}, has none"
 
+    def targets_of(self, source: str) -> tuple[str, ...]:
+        """What it translates a language of its own into: into itself only if nothing else."""
+        others = (each for each in self.target_languages if each != source)
+        if source == UNDETERMINED:
+            return self.target_languages
+        return tuple(others) or self.target_languages
+
     def translates(self, source: str, target: str) -> bool:
-        return source in self.source_languages and target in self.target_languages
+        try:
+            self.languages(source, target)
+        except RequestError:
+            return False
+        return True
+
+    def languages(self, source: str, target: str) -> tuple[str, str]:
+        """A client's source and target as the model has them; see `serving.text.languages`. Raises
+        RequestError naming the languages to choose from.
+        """
+        known = self._language("source", source, self.source_languages)
+        return known, self._language("target", target, self.targets_of(known))
+
+    def _language(self, field: str, code: str, known: tuple[str, ...]) -> str:
+        found = matching(code, known)
+        if not found:
+            raise RequestError(field, code, f"model {self.name} has {', '.join(known)}")
+        if len(found) > 1:
+            message = f"model {self.name} has several of that language: {', '.join(found)}"
+            raise RequestError(field, code, message)
+        return found[0]
 
 
 @dataclass(frozen=True, slots=True)

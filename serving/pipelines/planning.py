@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from serving.bundle.manifest import Manifest
@@ -11,10 +12,11 @@ from serving.errors import TooLarge
 from serving.parameters import Term, TokenIds
 from serving.pipelines.glossary import Glossary
 from serving.pipelines.jobs import TranslationJob
+from serving.pipelines.sides import Affixes, Sides
 from serving.text.beginnings import Beginnings
 from serving.text.borders import WordBorders
+from serving.text.languages import primary_language
 from serving.text.splitting import Layout, split_text
-from serving.text.tokenizer import Tokenizer
 
 # A translation may need this many times the tokens of its source, and must still fit the target.
 _MOST_GROWTH = 1.5
@@ -63,42 +65,52 @@ class Plan:
 
 
 class Planner:
-    def __init__(self, manifest: Manifest, tokenizer: Tokenizer, max_segments: int) -> None:
-        self._tokens = manifest.tokens
-        self._tokenizer = tokenizer
-        self._borders = WordBorders(tokenizer)
-        self._beginnings = Beginnings(tokenizer)
+    def __init__(self, manifest: Manifest, sides: Sides, max_segments: int) -> None:
+        self._limits = manifest.limits
+        self._prompt_prefix = manifest.tokens.prompt_prefix
+        self._source, self._target = sides.source, sides.target
+        self._is_lossless = sides.source.is_lossless
+        self._borders = WordBorders(sides.target)
+        self._beginnings = Beginnings(sides.target)
         self._max_segments = max_segments
-        self._max_segment_tokens = _max_segment_tokens(manifest)
 
-    def plan(self, job: TranslationJob) -> Plan:
+    def plan(self, job: TranslationJob, affixes: Affixes) -> Plan:
         """Raises TooLarge for too many segments."""
-        layouts = tuple(split_text(text, job.source, self._fits) for text in job.texts)
+        fits = partial(self._fits, self._max_segment_tokens(affixes))
+        language = primary_language(job.source)
+        layouts = tuple(split_text(text, language, fits) for text in job.texts)
         texts = [segment for layout in layouts for segment in layout.segments]
         self.check_number(texts, "sentences")
-        glossary = Glossary(job.glossary, self._tokenizer, self._borders)
+        glossary = Glossary(job.glossary, self._target, self._borders)
         required = map(glossary.required, texts)
-        plan = Plan(layouts, tuple(map(Segment, self.sources(texts), required)))
+        plan = Plan(layouts, tuple(map(Segment, self.sources(texts, affixes), required)))
         words, begun = _last_word_apart(job)
-        changes: dict[str, Any] = {"prefixes": (tuple(self._tokenizer.encode(words)),)}
+        changes: dict[str, Any] = {"prefixes": (tuple(self._target.encode(words)),)}
         if begun:
             changes["beginning"] = self._beginnings.constraint(begun)
         return plan.with_changes(dict.fromkeys(plan.first_segments, changes))
 
-    def sources(self, texts: Sequence[str]) -> list[TokenIds]:
+    def sources(self, texts: Sequence[str], affixes: Affixes) -> list[TokenIds]:
         """Each text as the encoder takes it."""
-        prefix, suffix = self._tokens.source_prefix, self._tokens.source_suffix
-        return [(*prefix, *ids, *suffix) for ids in self._tokenizer.encode_batch(texts)]
+        return [affixes.around(ids) for ids in self._source.encode_batch(texts)]
 
     def check_number(self, parts: Sequence[object], name: str) -> None:
         if len(parts) > self._max_segments:
             message = f"at most {self._max_segments} {name} a request, this has {len(parts)}"
             raise TooLarge("text", parts[0], message)
 
-    def _fits(self, segment: str) -> bool:
-        """A byte-level token holds at least a byte: short segments need no counting."""
-        limit = self._max_segment_tokens
-        return len(segment.encode()) <= limit or len(self._tokenizer.encode(segment)) <= limit
+    def _fits(self, max_tokens: int, segment: str) -> bool:
+        """Where a token holds at least a byte of the text, short segments need no counting."""
+        if self._is_lossless and len(segment.encode()) <= max_tokens:
+            return True
+        return len(self._source.encode(segment)) <= max_tokens
+
+    def _max_segment_tokens(self, affixes: Affixes) -> int:
+        num_given = len(self._prompt_prefix) + len(affixes.prompt)
+        longest = int((self._limits.max_target_tokens - num_given) / _MOST_GROWTH)
+        if self._limits.max_source_tokens is not None:
+            longest = min(longest, self._limits.max_source_tokens - affixes.num_around)
+        return max(1, longest)
 
 
 def _last_word_apart(job: TranslationJob) -> tuple[str, str]:
@@ -110,12 +122,3 @@ def _last_word_apart(job: TranslationJob) -> tuple[str, str]:
     if last is None or job.alternatives_at_prefix:
         return prefix.rstrip(), ""
     return prefix[: last.start()], last.group()
-
-
-def _max_segment_tokens(manifest: Manifest) -> int:
-    limits, tokens = manifest.limits, manifest.tokens
-    longest = int(limits.max_target_tokens / _MOST_GROWTH)
-    if limits.max_source_tokens is not None:
-        added = len(tokens.source_prefix) + len(tokens.source_suffix)
-        longest = min(longest, limits.max_source_tokens - added)
-    return max(1, longest)

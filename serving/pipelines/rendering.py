@@ -8,6 +8,7 @@ from serving.parameters import TokenIds
 from serving.pipelines.attention import attention_of, sentence_attention
 from serving.pipelines.candidates import Candidate
 from serving.pipelines.jobs import AlignedWords, Rendering, SentenceAttention, TranslationJob
+from serving.pipelines.sides import Affixes, Sides
 from serving.text.alignment import Array, TokenizedText, links, word_attention
 from serving.text.replacement import (
     PLACEHOLDER,
@@ -15,14 +16,15 @@ from serving.text.replacement import (
     replace_placeholders,
     replace_unknown,
 )
-from serving.text.tokenizer import Tokenizer
 
 
 class Renderer:
     """unknown_id: the model's token for what it cannot write; None if it can write anything."""
 
-    def __init__(self, tokenizer: Tokenizer, unknown_id: int | None, job: TranslationJob) -> None:
-        self._tokenizer = tokenizer
+    def __init__(
+        self, sides: Sides, affixes: Affixes, unknown_id: int | None, job: TranslationJob
+    ) -> None:
+        self._sides, self._affixes = sides, affixes
         self._unknown_id = unknown_id if job.replaces_unknown else None
         self._job = job
         names = job.placeholders
@@ -31,9 +33,9 @@ class Renderer:
     def rendering(self, source_ids: TokenIds, candidate: Candidate) -> Rendering:
         ids = [token.token_id for token in candidate.tokens]
         if not self._job.wants_attention:
-            text = self._tokenizer.decode(ids).strip()
+            text = self._sides.target.decode(ids).strip()
             return Rendering(text, candidate.score, candidate.reason)
-        source = TokenizedText.of(map(self._tokenizer.token_bytes, source_ids))
+        source = TokenizedText.of(self._sides.source_pieces(source_ids, self._affixes))
         attention = attention_of(candidate.tokens, len(source_ids))
         target = TokenizedText.of(self._pieces(ids, attention, source))
         text = target.text
@@ -48,7 +50,7 @@ class Renderer:
         )
 
     def _pieces(self, ids: list[int], attention: Array, source: TokenizedText) -> list[bytes]:
-        pieces = [self._tokenizer.token_bytes(token_id) for token_id in ids]
+        pieces = self._sides.target.pieces(ids)
         if self._unknown_id is None:
             return pieces
         is_unknown = [token_id == self._unknown_id for token_id in ids]
@@ -59,7 +61,8 @@ class Renderer:
     ) -> tuple[SentenceAttention, ...]:
         if not self._job.tells_attention:
             return ()
-        return (sentence_attention(self._tokenizer, source_ids, target_ids, attention),)
+        told = sentence_attention(self._sides, self._affixes, source_ids, target_ids, attention)
+        return (told,)
 
 
 def _aligned(target: TokenizedText, source: TokenizedText, attention: Array) -> AlignedWords:

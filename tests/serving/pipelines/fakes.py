@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from serving.config import TextLimits
 from serving.errors import Overloaded
 from serving.parameters import MAX_BEAMS
 from serving.pipelines.generation import GenerationPipeline
+from serving.pipelines.sides import Sides
 from serving.pipelines.translation import TranslationPipeline
 from serving.request import (
     Event,
@@ -146,15 +148,16 @@ def manifest(
     max_target_tokens: int = 128,
     prompt_prefix: tuple[int, ...] = (BOS,),
     num_heads: int = 4,
+    **changes: Any,
 ) -> Manifest:
-    """num_heads: of a translator's attention over its source."""
+    """num_heads: of a translator's attention over its source. changes: of other fields."""
     logp = TensorSpec("logp", "float32", ("batch", VOCAB_SIZE))
     graphs = {"step": GraphSpec("step.onnx", (), (logp,))}
     translates = task is Task.TRANSLATE
     if translates and num_heads:
         attention = TensorSpec("attention", "float32", ("batch", num_heads, "source"))
         graphs["step_attention"] = GraphSpec("step_attention.onnx", (), (logp, attention))
-    return Manifest(
+    made = Manifest(
         format_version=FORMAT_VERSION,
         name=name,
         task=task,
@@ -170,6 +173,7 @@ def manifest(
         window=32,
         files={},
     )
+    return replace(made, **changes)
 
 
 def byte_tokenizer(folder: Path) -> Tokenizer:
@@ -187,7 +191,8 @@ def shouting_translator(
 
     engine = FakeEngine(script)
     card = manifest(Task.TRANSLATE, name, **options)
-    return TranslationPipeline(card, tokenizer, engine, limits or TextLimits()), engine
+    sides = Sides(tokenizer, tokenizer)
+    return TranslationPipeline(card, sides, engine, limits or TextLimits()), engine
 
 
 def scripted_generator(

@@ -8,6 +8,7 @@ from serving.bundle.manifest import Task
 from serving.config import TextLimits
 from serving.errors import EngineError, EngineStopped, Overloaded, RequestError
 from serving.pipelines.jobs import TranslationJob
+from serving.pipelines.sides import Sides
 from serving.pipelines.translation import TranslationPipeline
 from serving.request import AbortedEvent, Event, FailedEvent
 from serving.text.tokenizer import Tokenizer
@@ -110,7 +111,8 @@ async def test_a_failed_segment_fails_the_request(
             return [[end]]
 
     engine = FailingEngine(lambda request: [])
-    pipeline = TranslationPipeline(manifest(Task.TRANSLATE), tokenizer, engine, TextLimits())
+    sides = Sides(tokenizer, tokenizer)
+    pipeline = TranslationPipeline(manifest(Task.TRANSLATE), sides, engine, TextLimits())
 
     with pytest.raises(error):
         await pipeline.translate(job("A."))

@@ -1,0 +1,55 @@
+"""Codes of languages: what people write finds what models are called by."""
+
+import pytest
+
+from serving.text.languages import language_name, matching, primary_language
+
+NLLB = ("eng_Latn", "fra_Latn", "arb_Arab", "zho_Hans", "zho_Hant", "lvs_Latn", "ace_Latn")
+MBART = ("en_XX", "fr_XX", "pt_BR", "zh_CN")
+M2M = ("en", "fr", "pt", "zh", "he")
+
+
+@pytest.mark.parametrize(
+    ("code", "known", "meant"),
+    [
+        ("eng_Latn", NLLB, ["eng_Latn"]),
+        ("en", NLLB, ["eng_Latn"]),
+        ("EN-US", NLLB, ["eng_Latn"]),
+        ("ENG-LATN", NLLB, ["eng_Latn"]),
+        ("eng_Cyrl", NLLB, []),
+        ("ar", NLLB, ["arb_Arab"]),
+        ("lv", NLLB, ["lvs_Latn"]),
+        ("ace", NLLB, ["ace_Latn"]),
+        ("zh", NLLB, ["zho_Hans", "zho_Hant"]),
+        ("zh-Hant", NLLB, ["zho_Hant"]),
+        ("zh-Hant-TW", NLLB, ["zho_Hant"]),
+        ("cmn", NLLB, ["zho_Hans", "zho_Hant"]),
+        ("en", MBART, ["en_XX"]),
+        ("en-GB", MBART, ["en_XX"]),
+        ("pt", MBART, ["pt_BR"]),
+        ("pt-PT", MBART, []),
+        ("zh-Hans", MBART, ["zh_CN"]),
+        ("eng_Latn", M2M, ["en"]),
+        ("iw", M2M, ["he"]),
+        ("pt", ("pt", "pt_BR"), ["pt"]),
+        ("pt-BR", ("pt", "pt_BR"), ["pt_BR"]),
+        ("pt-PT", ("pt", "pt_BR"), ["pt"]),
+        ("por", ("pt", "pt_BR"), ["pt", "pt_BR"]),
+        ("xx", M2M, []),
+        ("", M2M, []),
+        ("-", M2M, []),
+    ],
+)
+def test_what_a_code_means(code: str, known: tuple[str, ...], meant: list[str]) -> None:
+    assert list(matching(code, known)) == meant
+
+
+def test_names() -> None:
+    names = [language_name(code) for code in ("en", "eng_Latn", "en_XX", "cmn_Hans", "xx")]
+
+    assert names == ["English", "English", "English", "Chinese", "xx"]
+
+
+def test_splitting_is_told_two_letters() -> None:
+    codes = ("eng_Latn", "DE-at", "por", "ace_Latn")
+    assert [primary_language(code) for code in codes] == ["en", "de", "pt", "ace"]
