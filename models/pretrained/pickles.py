@@ -54,6 +54,11 @@ def rebuild_ordered(*arguments: Any) -> dict[Any, Any]:
     return {}
 
 
+def rebuild_default(*factory: Any) -> dict[Any, Any]:
+    """collections.defaultdict, without its default."""
+    return {}
+
+
 def rebuild_device(*arguments: Any) -> str:
     """torch.device("cuda", 0): nothing depends on where tensors have been."""
     return "cpu"
@@ -61,6 +66,7 @@ def rebuild_device(*arguments: Any) -> str:
 
 CONSTRUCTORS: Mapping[str, Constructor] = {
     "collections.OrderedDict": rebuild_ordered,
+    "collections.defaultdict": rebuild_default,
     "torch._utils._rebuild_tensor": rebuild_tensor,
     "torch._utils._rebuild_tensor_v2": rebuild_tensor,
     "torch._utils._rebuild_parameter": rebuild_parameter,

@@ -18,28 +18,28 @@ from models.pretrained.unpickling import Name
 MOST_DIMENSIONS = 8
 MOST_ELEMENTS = 2**48
 
-# storage classes of torch: how an element lies in the file
-STORED: dict[str, str] = {
-    "torch.DoubleStorage": "f8",
-    "torch.FloatStorage": "f4",
-    "torch.HalfStorage": "f2",
-    "torch.BFloat16Storage": "bfloat16",
-    "torch.LongStorage": "i8",
-    "torch.IntStorage": "i4",
-    "torch.ShortStorage": "i2",
-    "torch.CharStorage": "i1",
-    "torch.ByteStorage": "u1",
-    "torch.BoolStorage": "?",
+# storage classes of torch: what an element is called in safetensors, and how it lies in the file
+STORED: dict[str, tuple[str, str]] = {
+    "torch.DoubleStorage": ("F64", "<f8"),
+    "torch.FloatStorage": ("F32", "<f4"),
+    "torch.HalfStorage": ("F16", "<f2"),
+    "torch.BFloat16Storage": ("BF16", "<u2"),
+    "torch.LongStorage": ("I64", "<i8"),
+    "torch.IntStorage": ("I32", "<i4"),
+    "torch.ShortStorage": ("I16", "<i2"),
+    "torch.CharStorage": ("I8", "|i1"),
+    "torch.ByteStorage": ("U8", "|u1"),
+    "torch.BoolStorage": ("BOOL", "|b1"),
 }
 
 
 class Storage:
     """A run of elements in the file; `elements` are known once it is placed."""
 
-    def __init__(self, key: str, kind: str, size: int) -> None:
-        self.key, self.kind, self.size = key, kind, size
-        self.is_bfloat16 = STORED[kind] == "bfloat16"
-        self.dtype = np.dtype("<u2" if self.is_bfloat16 else STORED[kind]).newbyteorder("<")
+    def __init__(self, key: str, class_name: str, size: int) -> None:
+        self.key, self.class_name, self.size = key, class_name, size
+        self.kind, dtype = STORED[class_name]
+        self.dtype = np.dtype(dtype)
         self.elements: np.ndarray | None = None
 
     @property
@@ -69,10 +69,15 @@ class LazyArray:
     shape: tuple[int, ...]
     strides: tuple[int, ...]  # elements
 
+    @property
+    def kind(self) -> str:
+        """The type of its elements, as safetensors calls it."""
+        return self.storage.kind
+
     def read(self) -> np.ndarray:
         """fp32 of floats of any size; integers and truth values as they are."""
         view = self._view()
-        if self.storage.is_bfloat16:
+        if self.kind == "BF16":
             return (view.astype(np.uint32) << 16).view(np.float32)
         return view.astype(np.float32) if view.dtype.kind == "f" else view.copy()
 
@@ -103,7 +108,7 @@ class Storages:
         if view not in ([], [None]):
             raise ValueError(f"storage {key[:40]!r} is a part of another")
         known = self.by_key.setdefault(key, Storage(key, kind.dotted, size))
-        if (known.size, known.kind) != (size, kind.dotted):
+        if (known.size, known.class_name) != (size, kind.dotted):
             raise ValueError(f"storage {key[:40]!r} has two sizes or two types")
         return known
 

@@ -257,12 +257,14 @@ class _Machine:
             self.push(Record(called.dotted))
 
     def set_state(self, argument: Any) -> None:
-        """BUILD: attributes of a record. Those of containers (OrderedDict has some) say nothing."""
+        """BUILD: attributes of a record, from a dictionary. Those of containers (OrderedDict has
+        some) say nothing, nor do other states.
+        """
         state, target = self._stack.pop(), self._stack[-1]
+        if isinstance(target, Name):
+            raise TypeError(f"attributes of {target.dotted} are set")
         if isinstance(target, Record) and isinstance(state, dict):
             target.fields.update(state)
-        elif isinstance(target, Record | Name) and state is not FORBIDDEN:
-            raise TypeError(f"the state of {target.dotted} is {_kind(state)}")
 
     def persistent_id(self, argument: Any) -> None:
         identity = self._stack.pop()
