@@ -47,9 +47,9 @@ class GraphWriter:
     def spec(self, file: str) -> GraphSpec:
         return GraphSpec(file, tuple(self._inputs), tuple(self._outputs))
 
-    def input(self, name: str, dtype: str, shape: Shape) -> Value:
-        """Declare an input; the batch axis in front is implied."""
-        spec = TensorSpec(name, dtype, (BATCH, *shape))
+    def input(self, name: str, dtype: str, shape: Shape, *, per_row: bool = True) -> Value:
+        """Declare an input; of one per row the batch axis in front is implied."""
+        spec = TensorSpec(name, dtype, (BATCH, *shape) if per_row else shape)
         self._inputs.append(spec)
         value: Value = self._builder.input(name, _ir_type(dtype), list(spec.shape))
         return value

@@ -4,7 +4,7 @@ Every layer keeps rows apart: what a row yields never depends on the batch size,
 the other rows. The tests hold this to the bit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -27,6 +27,11 @@ class Layers:
         self.weights = weights
         self.dtype = DTYPES[precision]
         self._quantiser = RowQuantiser(graph) if precision is Precision.INT8 else None
+
+    @property
+    def quantiser(self) -> RowQuantiser | None:
+        """Of linear maps, where they are computed in int8."""
+        return self._quantiser
 
     def float_weight(self, name: str, array: Array) -> Value:
         return self.graph.weight(name, array.astype(self.dtype))
@@ -97,8 +102,18 @@ class Layers:
         index = self.op.Unsqueeze(last, self.graph.ints(1))
         return self.op.GatherND(x, index, batch_dims=1)
 
-    def choose(self, logits: Value, vocab_size: int) -> None:
-        """The step graph's outputs: log-probabilities [batch, vocab] and the best of them."""
+    def choose(
+        self,
+        logits: Value,
+        vocab_size: int,
+        width: int | str | None = None,
+        token_ids: Callable[[Value], Value] | None = None,
+    ) -> None:
+        """The step graph's outputs: log-probabilities [batch, vocab] and the best of them.
+
+        width: the axis of ``logits`` if it is not the vocabulary; ``token_ids`` then says which
+        tokens stand in columns of it.
+        """
         if self.dtype != "float32":
             logits = self.op.Cast(logits, to=1)
         window = min(WINDOW, vocab_size)
@@ -109,7 +124,9 @@ class Layers:
             self.op.Gather(logits, first, axis=1), self.op.Gather(logp, first, axis=1)
         )
         normaliser = self.op.Squeeze(shift, self.graph.ints(1))
-        self.graph.output("logp", logp, "float32", (vocab_size,))
+        if token_ids is not None:
+            top_ids = token_ids(top_ids)
+        self.graph.output("logp", logp, "float32", (width or vocab_size,))
         self.graph.output("log_normaliser", normaliser, "float32", ())
         self.graph.output("top_logp", top_logp, "float32", (window,))
         self.graph.output("top_ids", top_ids, "int64", (window,))

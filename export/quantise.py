@@ -41,6 +41,14 @@ def quantise_channels(weight: Array, channels: Channels | None = None) -> tuple[
     return levels.T.astype(np.int8), scale.astype(np.float32)
 
 
+def quantise_rows(weight: Array, channels: Channels | None = None) -> tuple[Array, Array]:
+    """[out, in] weights -> uint8 [out, in] around ZERO_POINT, and the scale of every row [out]: for
+    products in which some of the rows are gathered first.
+    """
+    levels, scale = quantise_channels(weight, channels)
+    return (levels.T.astype(np.int16) + ZERO_POINT).astype(np.uint8), scale
+
+
 class RowQuantiser:
     """Linear maps on row-wise quantised activations; projections of the same input share it.
 
@@ -70,6 +78,16 @@ class RowQuantiser:
         if bias is None:
             return product
         return self._graph.op.Add(product, self._graph.weight(f"{name}.bias", bias))
+
+    def signed(self, x: Value, channels: Channels | None) -> tuple[Value, Value]:
+        """x [..., in] -> int8 levels and what a level is worth: [], or [..., 1] of each row."""
+        op, zero = self._graph.op, self._graph.constant(0, "int8")
+        if channels is not None and channels.input_range is not None:
+            step = self._step_of(channels)
+            return op.QuantizeLinear(x, step, zero), step
+        row_range = self._row_range(x)
+        levels = op.QuantizeLinear(op.Div(x, row_range), self._step, zero)
+        return levels, op.Mul(row_range, self._step)
 
     def _clipped_linear(
         self, x: Value, name: str, weight: Array, bias: Array | None, channels: Channels
@@ -117,8 +135,13 @@ class RowQuantiser:
         """x -> uint8 levels and each row's largest magnitude [..., 1]."""
         if x not in self._quantised:
             op = self._graph.op
-            row_range = op.ReduceMax(op.Abs(x), self._graph.ints(-1), keepdims=1)
+            row_range = self._row_range(x)
             # In a row of zeros 0/0 becomes some level, which the range, 0, makes 0 again.
             levels = op.QuantizeLinear(op.Div(x, row_range), self._step, self._zero_point)
             self._quantised[x] = (levels, row_range)
         return self._quantised[x]
+
+    def _row_range(self, x: Value) -> Value:
+        op = self._graph.op
+        row_range: Value = op.ReduceMax(op.Abs(x), self._graph.ints(-1), keepdims=1)
+        return row_range

@@ -14,7 +14,6 @@ from serving.engine.runner import Graph
 from serving.engine.session import open_graphs
 
 SPAN_MULTIPLE = 16
-SHORTLIST_MULTIPLE = 192  # of the engine's own shortlists, whose widths must not change any bit
 
 
 class Rows:
@@ -41,8 +40,8 @@ class Rows:
             BATCH: len(sources),
             SOURCE: span or -(-longest // SPAN_MULTIPLE) * SPAN_MULTIPLE,
             LENGTH: bundle.manifest.limits.max_target_tokens,
-            CANDIDATES: -(-bundle.manifest.vocab_size // SHORTLIST_MULTIPLE) * SHORTLIST_MULTIPLE,
-            UNION: bundle.manifest.vocab_size + 1,
+            CANDIDATES: bundle.manifest.vocab_size,
+            UNION: bundle.manifest.vocab_size,
         }
         self._lengths = np.zeros(len(sources), np.int32)
         self._source_lengths = np.array([len(source) for source in sources], np.int32)
@@ -68,7 +67,7 @@ class Rows:
         if self._manifest.has_shortlist:
             given |= self._whole_vocabulary(len(ids))
         self._step(given)
-        return self.outputs["logp"][:, : self._manifest.vocab_size]
+        return self.outputs["logp"]
 
     def score(self, targets: list[list[int]]) -> Array:
         """Log-probabilities after every id of equally long targets [batch, length, vocab]."""
@@ -82,11 +81,12 @@ class Rows:
         encode.bind(inputs, {spec.name: self.states[spec.name] for spec in outputs})()
 
     def _whole_vocabulary(self, num_rows: int) -> dict[str, Array]:
-        """Place 0 of the ids is nothing; padding is that."""
-        size = self._manifest.vocab_size
-        places = np.zeros((num_rows, self._sizes[CANDIDATES]), np.int32)
-        places[:, :size] = np.arange(1, size + 1)
-        return {"shortlist_ids": np.array([size, *range(size)]), "shortlist": places}
+        every = np.arange(self._manifest.vocab_size)
+        return {
+            "candidates": every,
+            "shortlist": np.tile(every, (num_rows, 1)),
+            "shortlist_lengths": np.full(num_rows, len(every), np.int32),
+        }
 
     def _step(self, given: dict[str, Array]) -> None:
         following = {

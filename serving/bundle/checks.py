@@ -25,8 +25,9 @@ from serving.bundle.manifest import (
 ENCODE_INPUTS = ("source_ids", "source_lengths")
 STEP_INPUTS = ("ids", "past_lengths", "total_lengths", "source_lengths")
 SHORTLIST_INPUTS = {
-    "shortlist_ids": TensorSpec("shortlist_ids", "int64", (UNION,)),
-    "shortlist": TensorSpec("shortlist", "int32", (BATCH, CANDIDATES)),
+    "candidates": TensorSpec("candidates", "int64", (UNION,)),
+    "shortlist": TensorSpec("shortlist", "int64", (BATCH, CANDIDATES)),
+    "shortlist_lengths": TensorSpec("shortlist_lengths", "int32", (BATCH,)),
 }
 STEP_OUTPUTS = ("logp", "top_logp", "top_ids", "log_normaliser")
 

@@ -75,6 +75,7 @@ def _checkpoint(
     common = {
         "source_languages": [languages[0]],
         "target_languages": [languages[1]],
+        "shortlist": folder.shortlist is not None,
         "eos_id": vocabularies.target.eos if vocabularies else 0,
     }
     config = config_of(options, sizes, common)
