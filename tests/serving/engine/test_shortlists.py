@@ -13,6 +13,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.union import WIDTH_STEP, Union
 from serving.errors import RequestError
+from serving.parameters import ProcessorParams
 from serving.request import FinishedEvent, FinishReason, GenerationRequest
 from tests.serving.engine.driving import Story, run_all, run_alone
 from tests.serving.engine.test_company import ASKS, EOS, told
@@ -80,8 +81,8 @@ def test_forced_tokens_are_scored_though_they_are_not_on_the_shortlist() -> None
 
 def test_a_row_whose_whole_shortlist_is_banned_is_at_an_end() -> None:
     ids = np.arange(3, 3 + WINDOW)
-    words = tuple((token_id,) for token_id in (EOS, *ids.tolist()))
-    processors = replace(GenerationRequest("r").processors, bad_words=words)
+    words = tuple((token_id,) for token_id in ids.tolist())
+    processors = ProcessorParams(bad_words=words, min_tokens=5)
     request = GenerationRequest("r", source_ids=(7, 8), shortlist=ids, processors=processors)
     final = run_alone(short_engine(), request).final
     assert isinstance(final, FinishedEvent)
