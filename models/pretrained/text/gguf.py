@@ -1,55 +1,19 @@
 """The tokenizer of a GGUF file: byte-level BPE ("gpt2") or sentencepiece's ("llama").
 
-Metadata: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. How words are parted before BPE
-is only named there; the patterns of a name are those of llama.cpp, llm_tokenizer_bpe.
+Metadata: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer
 
+from models.pretrained.text.byte_level import byte_level_bpe
 from models.pretrained.text.errors import TokenizerError
 from models.pretrained.text.pieces import Kind, Order, Piece, Pieces, Spelling, tokenizer_json
 
 _PREFIX = "tokenizer.ggml."
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
-_CONTRACTIONS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
-_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_LLAMA_3 = (
-    rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}"
-    rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
-)
-_QWEN_2 = _LLAMA_3.replace("{1,3}", "")
-
-
-@dataclass(frozen=True)
-class _Splitting:
-    """patterns: each parts what those before have left. takes_whole_words: a word that is a token
-    needs no merges. composes: Unicode's NFC comes first, as the model was trained.
-    """
-
-    patterns: tuple[str, ...]
-    takes_whole_words: bool = False
-    composes: bool = False
-
-
-_DEFAULT = _Splitting((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"))
-_SPLITTINGS = {
-    "default": _DEFAULT,
-    "falcon": _Splitting((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")),
-    **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo", "jais"), _Splitting((_GPT2,))),
-    **dict.fromkeys(
-        ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"),
-        _Splitting((r"\p{N}", _GPT2)),
-    ),
-    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3"), _Splitting((_LLAMA_3,), True)),
-    **dict.fromkeys(("smaug-bpe", "dbrx"), _Splitting((_LLAMA_3,))),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen"), _Splitting((_QWEN_2,), composes=True)),
-    "stablelm2": _Splitting((_QWEN_2,)),
-}
 
 
 def from_gguf(fields: Mapping[str, Any], problems: list[str]) -> bytes | None:
@@ -138,33 +102,13 @@ def _sentencepiece(fields: _Fields) -> bytes:
 
 
 def _byte_level(fields: _Fields) -> bytes:
-    name = fields.text("pre", "default")
-    if name not in _SPLITTINGS:
-        raise TokenizerError([f"{_PREFIX}pre {name!r} is not supported"])
-    splitting, tokens = _SPLITTINGS[name], fields.tokens
+    tokens = fields.tokens
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     if len(vocabulary) < len(tokens):
         raise TokenizerError(["several tokens have the same name"])
-    tokenizer = Tokenizer(_bpe(vocabulary, fields.merges, splitting.takes_whole_words))
-    tokenizer.normalizer = normalizers.NFC() if splitting.composes else None
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in splitting.patterns]
-        + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer = byte_level_bpe(vocabulary, fields.merges, fields.text("pre", "default"))
     _add(tokenizer, tokens, fields.kinds)
     return tokenizer.to_str().encode()
-
-
-def _bpe(vocabulary: dict[str, int], merges: Sequence[str], takes_whole_words: bool) -> models.BPE:
-    """Raises TokenizerError for a merge of what are no tokens."""
-    pairs = []
-    for merge in merges:
-        left, space, right = merge.partition(" ")
-        if not space or not {left, right, left + right} <= vocabulary.keys():
-            raise TokenizerError([f"the merge {merge!r} is not one of tokens"])
-        pairs.append((left, right))
-    return models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=takes_whole_words)
 
 
 def _add(tokenizer: Tokenizer, tokens: Sequence[str], kinds: Sequence[Kind]) -> None:
