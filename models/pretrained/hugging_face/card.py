@@ -1,0 +1,28 @@
+"""What is known of a folder's model without asking anyone, as the beginning of a model card."""
+
+from pathlib import Path
+
+from models.pretrained.hugging_face.options import Options
+
+
+def card_of(path: Path, config: Options) -> bytes:
+    """In Markdown: name, kind and licence, as far as the folder says them."""
+    name = config.values.get("_name_or_path") or path.resolve().name
+    lines = [f"# {path.resolve().name}", ""]
+    lines.append(f"Imported from the Hugging Face folder `{name}`.")
+    lines += ["", f"- Architecture: {config.values.get('model_type')}"]
+    if licence := _licence(path / "README.md"):
+        lines.append(f"- Licence: {licence}")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _licence(path: Path) -> str | None:
+    """The `license` of the folder's own card, which begins with YAML between lines of `---`."""
+    if not path.is_file():
+        return None
+    _, _, head = path.read_text(encoding="utf-8", errors="replace").partition("---\n")
+    for line in head.partition("\n---")[0].splitlines():
+        name, _, value = line.partition(":")
+        if name == "license":
+            return value.strip().strip("\"'") or None
+    return None

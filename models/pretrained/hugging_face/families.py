@@ -1,0 +1,56 @@
+"""All Hugging Face families by their `model_type`, and how a folder is read."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from models.checkpoint import Checkpoint
+from models.pretrained.hugging_face import (
+    gemma,
+    gpt2,
+    gpt_neox,
+    llama,
+    mistral,
+    phi,
+    phi3,
+    qwen,
+    smollm3,
+)
+from models.pretrained.hugging_face.decoder_only import Family
+from models.pretrained.hugging_face.folder import CONFIG_FILE, Folder, open_folder
+from models.pretrained.hugging_face.language import read_language_model
+from models.pretrained.hugging_face.options import read_options
+
+DECODER_ONLY: dict[str, Family] = {
+    "gemma": gemma.GEMMA,
+    "gemma2": gemma.GEMMA2,
+    "gemma3_text": gemma.GEMMA3,
+    "gpt2": gpt2.FAMILY,
+    "gpt_neox": gpt_neox.FAMILY,
+    "llama": llama.FAMILY,
+    "mistral": mistral.FAMILY,
+    "phi": phi.FAMILY,
+    "phi3": phi3.FAMILY,
+    "qwen2": qwen.QWEN2,
+    "qwen3": qwen.QWEN3,
+    "smollm3": smollm3.FAMILY,
+}
+FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
+    **{name: partial(read_language_model, family) for name, family in DECODER_ONLY.items()},
+}
+
+
+def looks_like(path: Path) -> bool:
+    """Whether there is a `config.json` that tells a `model_type`."""
+    return "model_type" in read_options(path / CONFIG_FILE, [])
+
+
+def read(path: Path) -> Checkpoint:
+    """The model of a folder. Raises CheckpointError with every problem."""
+    folder = open_folder(path)
+    kind = folder.config.word("model_type")
+    read_family = FAMILIES.get(kind)
+    if read_family is None:
+        folder.config.refuse("model_type", f"is none of {', '.join(sorted(FAMILIES))}")
+        folder.fail()
+    return read_family(folder)

@@ -1,0 +1,102 @@
+"""A Hugging Face folder, as far as all families read it alike.
+
+    folder = open_folder(path)
+    config = folder.configured({"architecture": "llama", "vocab_size": ...})
+    return folder.checkpoint(config, {"embedding.weight": folder.tensors.take(...)}, conventions)
+
+Whatever is wrong is noted in `folder.problems`; both methods raise with all that was found so far.
+Nothing here knows a family.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from models.arrays import Arrays
+from models.checkpoint import (
+    CARD_FILE,
+    TARGET_TOKENIZER_FILE,
+    TOKENIZER_FILE,
+    Checkpoint,
+    CheckpointError,
+)
+from models.configs.registry import AnyConfig, ModelConfigError, parse_config
+from models.conventions import Conventions
+from models.pretrained.hugging_face.card import card_of
+from models.pretrained.hugging_face.options import Options, read_options
+from models.pretrained.hugging_face.stored import stored_tensors
+from models.pretrained.hugging_face.tensors import Source, Tensors
+from models.pretrained.text.hugging_face import Tokenizers, read_tokenizers
+
+CONFIG_FILE = "config.json"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """config, generation, tokenizer: `config.json`, `generation_config.json` and
+    `tokenizer_config.json`. tokenizers: those of both sides, None if there are none that work.
+    """
+
+    path: Path
+    config: Options
+    generation: Options
+    tokenizer: Options
+    tokenizers: Tokenizers | None
+    tensors: Tensors
+    problems: list[str]
+
+    @property
+    def chat_template(self) -> str | None:
+        """In Jinja. Of several under names, that named "default"."""
+        path = self.path / "chat_template.jinja"
+        if path.is_file():
+            return path.read_text(encoding="utf-8", errors="replace")
+        template = self.tokenizer.values.get("chat_template")
+        if isinstance(template, list):
+            named = {each.get("name"): each for each in template if isinstance(each, dict)}
+            template = named.get("default", {}).get("template")
+        return template if isinstance(template, str) else None
+
+    def configured(self, values: Mapping[str, Any]) -> AnyConfig:
+        """The configuration of ours with these values. Raises CheckpointError."""
+        if self.problems:
+            self.fail()
+        try:
+            return parse_config(dict(values))
+        except ModelConfigError as error:
+            problems = [f"{CONFIG_FILE}: {problem}" for problem in error.problems]
+            raise CheckpointError(self.path, problems) from None
+
+    def checkpoint(
+        self, config: AnyConfig, weights: Mapping[str, Source], conventions: Conventions
+    ) -> Checkpoint:
+        """The model, its weights still unread. Raises CheckpointError."""
+        self.tensors.finish()
+        if self.problems or self.tokenizers is None:
+            self.fail()
+        files = {TOKENIZER_FILE: self.tokenizers.source, CARD_FILE: card_of(self.path, self.config)}
+        if self.tokenizers.target is not None:
+            files[TARGET_TOKENIZER_FILE] = self.tokenizers.target
+        return Checkpoint(self.path, config, Arrays(weights), conventions, files)
+
+    def fail(self) -> NoReturn:
+        """Raise CheckpointError with all problems that were found."""
+        raise CheckpointError(self.path, self.problems)
+
+
+def open_folder(path: Path) -> Folder:
+    """Look at everything in the folder; what is wrong is noted in its problems."""
+    problems: list[str] = []
+    config = read_options(path / CONFIG_FILE, problems, is_required=True)
+    if "quantization_config" in config:
+        config.refuse("quantization_config")
+    return Folder(
+        path,
+        config,
+        read_options(path / "generation_config.json", problems),
+        read_options(path / "tokenizer_config.json", problems),
+        read_tokenizers(path, problems),
+        Tensors(stored_tensors(path, problems), problems),
+        problems,
+    )

@@ -1,0 +1,41 @@
+"""Defaults of requests, read from `generation_config.json` as `transformers` understands it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from models.pretrained.hugging_face.options import Options
+
+NAMES = {  # theirs -> ours
+    "num_beams": "num_beams",
+    "length_penalty": "length_penalty",
+    "early_stopping": "early_stopping",
+    "repetition_penalty": "repetition_penalty",
+    "no_repeat_ngram_size": "no_repeat_ngram_size",
+    "max_new_tokens": "max_new_tokens",
+    "min_new_tokens": "min_tokens",
+}
+SAMPLING = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}  # what generate() takes if none is said
+NEUTRAL: Mapping[str, Any] = {
+    "num_beams": 1,
+    "length_penalty": 1.0,
+    "early_stopping": False,
+    "repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "min_tokens": 0,
+}
+
+
+def generation_defaults(options: Options) -> dict[str, Any]:
+    """By our names, those that change anything.
+
+    Without `do_sample` the likeliest token is taken, whatever temperature stands there.
+    """
+    found = {ours: options.values[theirs] for theirs, ours in NAMES.items() if theirs in options}
+    if options.flag("do_sample", False):
+        found |= {name: options.values.get(name, default) for name, default in SAMPLING.items()}
+    return {name: value for name, value in found.items() if value != NEUTRAL.get(name)}
+
+
+def stop_ids(generation: Options, config: Options) -> tuple[int, ...]:
+    """What ends a text: those of `generation_config.json`, else of `config.json`."""
+    return generation.ids("eos_token_id") or config.ids("eos_token_id")

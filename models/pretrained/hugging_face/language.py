@@ -1,0 +1,37 @@
+"""From a folder with a language model to a checkpoint, whatever the family."""
+
+from tokenizers import Tokenizer
+
+from models.checkpoint import Checkpoint
+from models.conventions import Conventions
+from models.pretrained.hugging_face.decoder_only import Family
+from models.pretrained.hugging_face.folder import Folder
+from models.pretrained.hugging_face.generation import generation_defaults, stop_ids
+
+
+def read_language_model(family: Family, folder: Folder) -> Checkpoint:
+    """Raises CheckpointError with every problem."""
+    config = folder.configured(family.configure(folder.config))
+    weights = family.place(folder.config, config, folder.tensors)
+    conventions = Conventions(
+        prompt_prefix=prompt_prefix(folder, config.bos_id),
+        stop=stop_ids(folder.generation, folder.config) or (config.eos_id,),
+        chat_template=folder.chat_template,
+        generation=generation_defaults(folder.generation),
+    )
+    return folder.checkpoint(config, weights, conventions)
+
+
+def prompt_prefix(folder: Folder, bos_id: int) -> tuple[int, ...]:
+    """What its tokenizer puts before a text: the special tokens of its post-processor, unless
+    `tokenizer_config.json` says whether <s> comes first.
+    """
+    if "add_bos_token" in folder.tokenizer:
+        return (bos_id,) if folder.tokenizer.flag("add_bos_token", False) else ()
+    if folder.tokenizers is None:
+        return ()
+    tokenizer = Tokenizer.from_str(folder.tokenizers.source.decode())
+    encoding = tokenizer.encode("a")
+    marks = encoding.special_tokens_mask
+    first = marks.index(0) if 0 in marks else len(marks)
+    return tuple(encoding.ids[:first])

@@ -1,0 +1,14 @@
+"""Mistral (Jiang et al. 2023): Llama, where a layer may see a window of the last positions."""
+
+from typing import Any
+
+from models.pretrained.hugging_face import llama
+from models.pretrained.hugging_face.decoder_only import Family
+from models.pretrained.hugging_face.options import Options
+
+
+def configure(config: Options) -> dict[str, Any]:
+    return {**llama.sizes(config), **llama.rotary(config), **llama.windows(config)}
+
+
+FAMILY = Family(configure, llama.place)

@@ -1,0 +1,34 @@
+"""SmolLM3 (Bakouch et al. 2025): a Llama of which every fourth layer does not rotate."""
+
+from typing import Any
+
+from models.pretrained.hugging_face import llama
+from models.pretrained.hugging_face.decoder_only import Family
+from models.pretrained.hugging_face.options import Options
+
+
+def configure(config: Options) -> dict[str, Any]:
+    found = llama.sizes(config, is_tied=True) | llama.rotary(config, theta=2_000_000.0)
+    if config.flag("use_sliding_window", False):
+        found |= llama.windows(config)
+    has_bias = config.flag("attention_bias", False)
+    return {
+        **found,
+        "attention_bias": "all" if has_bias else "none",
+        "ffn_bias": config.flag("mlp_bias", False),
+        "layers_without_rotation": tuple(
+            layer for layer, rotates in enumerate(_rotating(config)) if not rotates
+        ),
+    }
+
+
+def _rotating(config: Options) -> tuple[int, ...]:
+    """`no_rope_layers` holds a 1 for each layer that does rotate."""
+    interval = max(config.integer("no_rope_layer_interval", 4), 1)
+    layers = range(config.integer("num_hidden_layers"))
+    return config.integers("no_rope_layers") or tuple(
+        int((layer + 1) % interval != 0) for layer in layers
+    )
+
+
+FAMILY = Family(configure, llama.place)

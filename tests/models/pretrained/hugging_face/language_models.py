@@ -1,0 +1,163 @@
+"""Tiny random language models of every Hugging Face family, as `transformers` writes them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers.processors import TemplateProcessing
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from tests.tiny import byte_tokenizer
+
+VOCAB_SIZE = 267  # some more than the tokenizer has, as models often do
+PAD, BOS, EOS = 0, 1, 2
+CONTEXT_LENGTH = 64
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 64,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": CONTEXT_LENGTH,
+    "pad_token_id": PAD,
+    "bos_token_id": BOS,
+    "eos_token_id": EOS,
+}
+WIDE_HEADS = {"head_dim": 32}
+ROPE = {"rope_theta": 100.0}
+LONGROPE = {
+    **ROPE,
+    "rope_type": "longrope",
+    "short_factor": [1.0 + 0.1 * i for i in range(8)],
+    "long_factor": [2.0 + 0.7 * i for i in range(8)],
+}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 |= {"original_max_position_embeddings": 16, **ROPE}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, **ROPE}
+GEMMA3_ROPES = {
+    "full_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 1000.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+}
+NEOX = {name: value for name, value in SIZES.items() if name != "num_key_value_heads"}
+NEOX |= {"num_attention_heads": 2}  # heads of 32, of which a quarter rotates
+GPT2: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "n_embd": 64,
+    "n_layer": 3,
+    "n_head": 4,
+    "n_positions": CONTEXT_LENGTH,
+    "bos_token_id": BOS,
+    "eos_token_id": EOS,
+}
+
+# of each family one, with what tells it apart
+FAMILIES: dict[str, dict[str, Any]] = {
+    "gpt2": GPT2,
+    "gpt_neox": NEOX,
+    "llama": SIZES | {"rope_parameters": LLAMA3},
+    "mistral": SIZES | {"sliding_window": 6},
+    "qwen2": SIZES | {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
+    "qwen3": SIZES | WIDE_HEADS,
+    "gemma": SIZES | WIDE_HEADS,
+    "gemma2": SIZES
+    | WIDE_HEADS
+    | {"sliding_window": 6, "query_pre_attn_scalar": 100}
+    | {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0},
+    "gemma3_text": SIZES
+    | WIDE_HEADS
+    | {"sliding_window": 6, "query_pre_attn_scalar": 20}
+    | {
+        "rope_parameters": GEMMA3_ROPES,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
+    "phi": SIZES,
+    "phi3": SIZES | {"rope_parameters": LONGROPE, "original_max_position_embeddings": 4},
+    "smollm3": SIZES | {"no_rope_layer_interval": 2},
+}
+# what else some of them can be
+VARIANTS: dict[str, dict[str, Any]] = {
+    "gpt2 scaled by layer": {"model_type": "gpt2", **GPT2, "n_inner": 40}
+    | {"scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False}
+    | {"activation_function": "gelu", "tie_word_embeddings": False, "layer_norm_epsilon": 1e-3},
+    "gpt_neox one after the other": {"model_type": "gpt_neox", **NEOX}
+    | {"use_parallel_residual": False, "attention_bias": False, "tie_word_embeddings": True}
+    | {"rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5}},
+    "smollm2": {"model_type": "llama", **SIZES, "tie_word_embeddings": True},
+    "llama with biases": {"model_type": "llama", **SIZES, **WIDE_HEADS}
+    | {"attention_bias": True, "mlp_bias": True, "num_key_value_heads": 1, "rms_norm_eps": 1e-3},
+    "llama linear": {"model_type": "llama", **SIZES}
+    | {"rope_parameters": {"rope_type": "linear", "factor": 4.0, **ROPE}},
+    "llama dynamic": {"model_type": "llama", **SIZES}
+    | {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0, **ROPE}},
+    "llama yarn": {"model_type": "llama", **SIZES, "rope_parameters": YARN},
+    "qwen2 without windows": {"model_type": "qwen2", **SIZES},
+    "qwen3 with biases": {"model_type": "qwen3", **SIZES, **WIDE_HEADS, "attention_bias": True},
+    "phi with grouped queries": {"model_type": "phi", **SIZES, **NEOX, "num_key_value_heads": 1},
+    "phi3 short": {"model_type": "phi3", **SIZES, "sliding_window": 5, "rope_parameters": LONGROPE}
+    | {"original_max_position_embeddings": CONTEXT_LENGTH},
+    "phi3 partial": {"model_type": "phi3", **SIZES, **NEOX, "num_key_value_heads": 2}
+    | {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.75, **ROPE}},
+}
+SEEDS = {"gemma3_text": 2, "gpt_neox one after the other": 2}  # whose first draw never ends
+
+
+def random_model(name: str) -> PreTrainedModel:
+    """Everything in it is random, norms and biases too, and its texts end now and then."""
+    torch.manual_seed(SEEDS.get(name, 0))
+    options = {"model_type": name, **FAMILIES[name]} if name in FAMILIES else VARIANTS[name]
+    kind, config = options["model_type"], AutoConfig.for_model(**options)
+    config._attn_implementation = "eager"
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for part, parameter in model.named_parameters():
+            is_norm = "norm" in part or "ln_" in part
+            nn.init.normal_(parameter, std=0.3 if is_norm or parameter.ndim == 1 else 0.25)
+            if is_norm and part.endswith("weight") and "gemma" not in kind:
+                parameter += 1
+        model.get_output_embeddings().weight[EOS] *= 2.5
+    return model
+
+
+def save(model: PreTrainedModel, folder: Path, **options: Any) -> Path:
+    """With a tokenizer that puts <s> before a text."""
+    model.save_pretrained(folder, **options)
+    tokenizer = byte_tokenizer()
+    tokenizer.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", BOS)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def prompts(count: int, seed: int = 0) -> list[list[int]]:
+    """After <s>; of four lengths."""
+    random = np.random.default_rng(seed)
+    lengths = [(4, 5, 9, 15)[number % 4] for number in range(count)]
+    return [random.integers(3, 259, length).tolist() for length in lengths]
+
+
+@torch.inference_mode()
+def log_probabilities(model: PreTrainedModel, ids: list[int]) -> np.ndarray:
+    """After each of the ids: [ids, vocab]."""
+    return model(torch.tensor([ids])).logits[0].log_softmax(-1).numpy()
+
+
+def generated(model: PreTrainedModel, given: list[list[int]], **options: Any) -> list[list[int]]:
+    """What `generate` continues each with, </s> included; equally long ones in one batch."""
+    found: dict[int, list[int]] = {}
+    for length in {len(ids) for ids in given}:
+        numbers = [number for number, ids in enumerate(given) if len(ids) == length]
+        batch = torch.tensor([[BOS, *given[number]] for number in numbers])
+        rows = model.generate(
+            batch,
+            attention_mask=torch.ones_like(batch),
+            do_sample=False,
+            use_cache=False,
+            eos_token_id=EOS,
+            pad_token_id=PAD,
+            **options,
+        )
+        for number, row in zip(numbers, rows[:, batch.shape[1] :].tolist(), strict=True):
+            found[number] = row[: row.index(EOS) + 1] if EOS in row else row
+    return [found[number] for number in range(len(given))]
