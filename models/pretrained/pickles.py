@@ -30,6 +30,7 @@ ZIP_START = b"PK\x03\x04"
 LEGACY_VERSION = 1001
 COUNT = struct.Struct("<q")  # number of elements, before a storage of the older format
 LOCAL_HEADER = struct.Struct("<26xHH")  # lengths of a zip entry's name and extra field
+LONGEST_START = 512
 LARGEST_PICKLE = 2**30
 
 _PLAIN = (
@@ -76,13 +77,14 @@ CONSTRUCTORS: Mapping[str, Constructor] = {
 
 
 def looks_like_torch(path: Path) -> bool:
-    """Whether the file begins as torch.save's do."""
+    """Whether the file begins as torch.save's do: in an archive, the pickle comes first."""
     try:
         with path.open("rb") as file:
-            start = file.read(len(LEGACY_START))
+            start = file.read(LONGEST_START)
     except OSError:
         return False
-    return start == LEGACY_START or start.startswith(ZIP_START)
+    is_archive = start.startswith(ZIP_START) and b"/data.pkl" in start
+    return is_archive or start.startswith(LEGACY_START)
 
 
 def read_torch(path: Path, names: frozenset[str] = frozenset()) -> Any:

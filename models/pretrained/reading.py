@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from models import checkpoint
 from models.checkpoint import Checkpoint, CheckpointError
+from models.pretrained import torch_checkpoints
 
 
 class Format(NamedTuple):
@@ -18,6 +19,11 @@ class Format(NamedTuple):
 
 FORMATS = (
     Format("a checkpoint folder of our own", checkpoint.looks_like, checkpoint.load_checkpoint),
+    Format(
+        "a checkpoint of OpenNMT-py or fairseq",
+        torch_checkpoints.looks_like,
+        torch_checkpoints.read,
+    ),
 )
 
 

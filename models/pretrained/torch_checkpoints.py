@@ -6,6 +6,7 @@
 The source is the file, or a folder that holds one such file.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from models.checkpoint import Checkpoint, CheckpointError
@@ -30,9 +31,9 @@ def read(source: Path) -> Checkpoint:
     tree = read_torch(path, opennmt.NAMES | fairseq.NAMES)
     keys = set(map(str, tree)) if isinstance(tree, dict) else set()
     if {"model", "generator", "opt"} <= keys:
-        return opennmt.read(path, tree)
+        return replace(opennmt.read(path, tree), folder=source)
     if "model" in keys and keys & {"args", "cfg"}:
-        return fairseq.read(path, tree)
+        return replace(fairseq.read(path, tree), folder=source)
     found = f"found {', '.join(sorted(keys)[:10])}" if keys else "found no names"
     raise CheckpointError(path, [f"it is no checkpoint of OpenNMT-py or fairseq: {found}"])
 
