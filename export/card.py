@@ -7,6 +7,7 @@ PRECISIONS = {
     Precision.FP32: "32-bit floating point",
     Precision.FP16: "16-bit floating point, for CUDA",
     Precision.INT8: "8-bit integer matrix products, activations scaled row by row; the rest fp32",
+    Precision.INT4: "weights in 4 bits, activations and tables of words in 8; the rest fp32",
 }
 
 

@@ -94,9 +94,9 @@ class DecoderOnlyStep(ABC):
 
     def logits(self, x: Value) -> Value:
         """x [batch, d_model] -> [batch, vocab]."""
-        take = self.layers.weights.take
-        vocab_size, d_model = self.config.vocab_size, self.config.d_model
-        if self.config.tied_embeddings:
-            table = take("embedding.weight", vocab_size, d_model)
-            return self.layers.project(x, "embedding", table)
-        return self.layers.linear(x, ["output"], d_model, [vocab_size], bias=self.has_output_bias)
+        vocab_size, is_tied = self.config.vocab_size, self.config.tied_embeddings
+        name, take = "embedding" if is_tied else "output", self.layers.weights.take
+        weight = take(f"{name}.weight", vocab_size, self.config.d_model)
+        has_bias = self.has_output_bias and not is_tied
+        bias = take(f"{name}.bias", vocab_size) if has_bias else None
+        return self.layers.score(x, name, weight, bias)

@@ -13,7 +13,8 @@ from serving.bundle.manifest import Precision
 
 
 def build(config: GPTNeoXConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    return _Step(config, Layers(GraphWriter("step"), weights, precision)).build()
+    layers = Layers(GraphWriter("step"), weights, precision, in_blocks=True)
+    return _Step(config, layers).build()
 
 
 class _Step(DecoderOnlyStep):

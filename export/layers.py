@@ -8,29 +8,44 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from export.blocks import BlockQuantiser
 from export.graph import Array, GraphWriter, Value
 from export.quantise import Channels, RowQuantiser
 from export.weights import Weights
 from serving.bundle.manifest import Precision
 
-DTYPES = {Precision.FP32: "float32", Precision.FP16: "float16", Precision.INT8: "float32"}
+DTYPES = {
+    Precision.FP32: "float32",
+    Precision.FP16: "float16",
+    Precision.INT8: "float32",
+    Precision.INT4: "float32",
+}
 ALIGNED = 4  # numbers from one aligned address to the next
 WINDOW = 20  # the best tokens that the step graph returns: what OpenAI's top_logprobs may ask
 
 
 class Layers:
-    """Adds layers to ``graph``; weights come from ``weights`` by state-dict name."""
+    """Adds layers to ``graph``; weights come from ``weights`` by state-dict name.
 
-    def __init__(self, graph: GraphWriter, weights: Weights, precision: Precision) -> None:
+    in_blocks: int8 is by blocks of weights, for models that few rows share; int4 always is.
+    """
+
+    def __init__(
+        self, graph: GraphWriter, weights: Weights, precision: Precision, *, in_blocks: bool = False
+    ) -> None:
         self.graph = graph
         self.op = graph.op
         self.weights = weights
         self.dtype = DTYPES[precision]
-        self._quantiser = RowQuantiser(graph) if precision is Precision.INT8 else None
+        self._blocks, self._quantiser = None, None
+        if precision is Precision.INT4 or (precision is Precision.INT8 and in_blocks):
+            self._blocks = BlockQuantiser(graph, 4 if precision is Precision.INT4 else 8)
+        elif precision is Precision.INT8:
+            self._quantiser = RowQuantiser(graph)
 
     @property
     def quantiser(self) -> RowQuantiser | None:
-        """Of linear maps, where they are computed in int8."""
+        """Of linear maps, where they are computed in row-wise int8."""
         return self._quantiser
 
     def float_weight(self, name: str, array: Array) -> Value:
@@ -48,6 +63,8 @@ class Layers:
 
         channels: how the weight is to be quantised, where its source says so.
         """
+        if self._blocks is not None:
+            return self._blocks.linear(x, name, weight, bias)
         if self._quantiser is not None:
             return self._quantiser.linear(x, name, weight, bias, channels)
         y = self.op.MatMul(x, self.float_weight(f"{name}.transposed", weight.T))
@@ -67,10 +84,19 @@ class Layers:
         channels = self.weights.channels([f"{name}.weight" for name in names], out_dims)
         return self.project(x, "+".join(names), weight, joined, channels)
 
+    def score(self, x: Value, name: str, weight: Array, bias: Array | None = None) -> Value:
+        """What ``project`` does, for the words of a vocabulary: never in less than 8 bits."""
+        if self._blocks is not None:
+            return self._blocks.score(x, name, weight, bias)
+        return self.project(x, name, weight, bias)
+
     def embed(self, ids: Value, name: str, num_rows: int, dim: int, scale: float = 1.0) -> Value:
-        """Rows of an embedding times ``scale``, which is folded into the table."""
-        table = self.weights.take(f"{name}.weight", num_rows, dim) * np.float32(scale)
-        return self.lookup(ids, f"{name}.table", table)
+        """Rows of an embedding times ``scale``, which is folded into a table of floats."""
+        table = self.weights.take(f"{name}.weight", num_rows, dim)
+        if self._blocks is None:
+            return self.lookup(ids, f"{name}.table", table * np.float32(scale))
+        rows = self._blocks.lookup(ids, name, table)
+        return rows if scale == 1.0 else self.op.Mul(rows, self.graph.constant(scale, self.dtype))
 
     def lookup(self, ids: Value, name: str, table: Array) -> Value:
         return self.op.Gather(self.float_weight(name, table), ids)
