@@ -1,5 +1,6 @@
 """Tiny random language models of every Hugging Face family, as `transformers` writes them."""
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,8 @@ def random_model(name: str) -> PreTrainedModel:
     """Everything in it is random, norms and biases too, and its texts end now and then."""
     torch.manual_seed(SEEDS.get(name, 0))
     options = {"model_type": name, **FAMILIES[name]} if name in FAMILIES else VARIANTS[name]
-    kind, config = options["model_type"], AutoConfig.for_model(**options)
+    kind = options["model_type"]
+    config = AutoConfig.for_model(**deepcopy(options))  # it writes into what it is given
     config._attn_implementation = "eager"
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     with torch.no_grad():
