@@ -106,6 +106,8 @@ class BeamParams:
     coverage_penalty: weight of sum over source tokens of log(min(attention received, 1)), added to
         the score of a hypothesis that ends (Wu et al. 2016, equation 14); it does not decide when
         to stop.
+    num_counted: how many tokens of the prompt count as the hypothesis's own, with log-probability
+        0: those that `generate` forces after the first.
     """
 
     num_beams: int
@@ -114,6 +116,7 @@ class BeamParams:
     early_stopping: bool | Literal["never"] = False
     patience: float = 1.0
     coverage_penalty: float = 0.0
+    num_counted: int = 0
 
     def __post_init__(self) -> None:
         require_integer("num_beams", self.num_beams, 1, MAX_BEAMS)

@@ -128,7 +128,8 @@ class Pool:
         return min(each.likelihood for each in self.ended)
 
     def _likelihood(self, logprob: float, num_tokens: int) -> float:
-        return float(logprob / max(num_tokens, 1) ** self._params.length_penalty)
+        length = max(num_tokens + self._params.num_counted, 1)
+        return float(logprob / length**self._params.length_penalty)
 
 
 def _coverage(node: Node | None, end: TokenEvent | None) -> float:

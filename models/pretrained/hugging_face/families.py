@@ -6,15 +6,20 @@ from pathlib import Path
 
 from models.checkpoint import Checkpoint
 from models.pretrained.hugging_face import (
+    bart,
     gemma,
     gpt2,
     gpt_neox,
     llama,
+    m2m_100,
+    marian,
+    mbart,
     mistral,
     phi,
     phi3,
     qwen,
     smollm3,
+    t5,
 )
 from models.pretrained.hugging_face.decoder_only import Family
 from models.pretrained.hugging_face.folder import CONFIG_FILE, Folder, open_folder
@@ -37,6 +42,12 @@ DECODER_ONLY: dict[str, Family] = {
 }
 FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
     **{name: partial(read_language_model, family) for name, family in DECODER_ONLY.items()},
+    "bart": bart.read,
+    "m2m_100": m2m_100.read,
+    "marian": marian.read,
+    "mbart": mbart.read,
+    "mt5": t5.read,
+    "t5": t5.read,
 }
 
 

@@ -1,0 +1,61 @@
+"""BART (Lewis et al. 2020): post-norm layers, learned positions, a norm of what enters each stack.
+
+It knows no languages. What it was trained to do with a text, to sum it up or to translate it, it
+does to every text.
+"""
+
+from typing import Any
+
+from models.checkpoint import Checkpoint
+from models.conventions import Conventions
+from models.pretrained.hugging_face.decoding import Decoding
+from models.pretrained.hugging_face.folder import Folder
+from models.pretrained.hugging_face.languages import UNKNOWN
+from models.pretrained.hugging_face.seq2seq import (
+    embeddings,
+    layers,
+    learned_positions,
+    output_bias,
+    sizes,
+    stack_norms,
+)
+
+FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
+    "normalize_before": False,
+    "normalize_embedding": True,
+    "add_final_layer_norm": False,
+    "static_position_embeddings": False,
+}
+
+
+def read(folder: Folder) -> Checkpoint:
+    options = folder.config
+    for name, value in FIXED.items():
+        options.only(name, value)
+    decoding = Decoding(folder, default_start="eos_token_id")
+    bias = output_bias(folder.tensors, options.integer("vocab_size"))
+    config: Any = folder.configured(
+        sizes(options, default_activation="gelu", scales=False)
+        | decoding.special_tokens
+        | {"source_languages": [UNKNOWN], "target_languages": [UNKNOWN]}
+        | {"norm": "post", "embedding_norm": True, "output_bias": bias is not None}
+    )
+    tensors = folder.tensors.without("model.")
+    weights = layers(config, tensors) | learned_positions(config, tensors)
+    weights |= stack_norms(config, tensors, "layernorm_embedding", "embedding_norm")
+    weights |= embeddings(config, tensors)
+    if bias is not None:
+        weights["output_bias"] = bias
+    return folder.checkpoint(
+        config, weights, _conventions(options.integer("bos_token_id"), decoding)
+    )
+
+
+def _conventions(bos: int, decoding: Decoding) -> Conventions:
+    return Conventions(
+        source_prefix=(bos,),
+        source_suffix=decoding.stop[:1],
+        prompt_prefix=decoding.prompt,
+        stop=decoding.stop,
+        generation=decoding.defaults(len(decoding.prompt)),
+    )

@@ -1,0 +1,127 @@
+"""Marian in Hugging Face's form: OPUS-MT (Tiedemann and Thottingal 2020).
+
+Post-norm layers; sinusoids whose sines come first and cosines last. <pad>, which begins every
+target, is no token of the trained model: `transformers` bans it from the output by `bad_words_ids`,
+here it has no probability, as in Marian itself.
+"""
+
+import re
+from typing import Any
+
+import numpy as np
+
+from models.arrays import Array
+from models.checkpoint import Checkpoint
+from models.conventions import Conventions, LanguageIds
+from models.pretrained.hugging_face.decoding import Decoding
+from models.pretrained.hugging_face.folder import Folder
+from models.pretrained.hugging_face.languages import (
+    MARIAN,
+    UNKNOWN,
+    by_language,
+    codes,
+    language_tokens,
+)
+from models.pretrained.hugging_face.options import Options
+from models.pretrained.hugging_face.seq2seq import (
+    embeddings,
+    fixed_positions,
+    layers,
+    output_bias,
+    sizes,
+)
+from models.pretrained.hugging_face.tensors import then
+
+NEVER = -1000.0  # an output bias that leaves no probability
+NAME = re.compile(r".*opus-mt-(?:tc-)?(?:(?:big|base|tiny)-)?(\w+)-(\w+)/?")  # of OPUS-MT's models
+FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "add_final_layer_norm": False,
+    "static_position_embeddings": True,
+}
+
+
+def read(folder: Folder) -> Checkpoint:
+    options = folder.config
+    for name, value in FIXED.items():
+        options.only(name, value)
+    decoding = Decoding(folder, default_start="pad_token_id")
+    banned = _banned(decoding)
+    shares = options.flag("share_encoder_decoder_embeddings", True)
+    vocabularies = _vocabularies(options, shares)
+    targets = language_tokens(folder, MARIAN) if shares else {}
+    bias = output_bias(folder.tensors, vocabularies["vocab_size"])
+    config: Any = folder.configured(
+        sizes(options, default_activation="gelu", scales=False)
+        | decoding.special_tokens
+        | vocabularies
+        | _languages(folder, targets)
+        | {"norm": "post", "output_bias": bias is not None or bool(banned)}
+    )
+    tensors = folder.tensors.without("model.")
+    table = sinusoids(config.max_source_tokens, config.d_model)
+    weights = layers(config, tensors) | fixed_positions(tensors, table)
+    weights |= embeddings(config, tensors)
+    if config.output_bias:
+        source = bias or (lambda: np.zeros(config.vocab_size, np.float32))
+        weights["output_bias"] = then(source, lambda array: _without(banned, array))
+    return folder.checkpoint(config, weights, _conventions(decoding, targets))
+
+
+def sinusoids(num_positions: int, dim: int) -> Array:
+    """sin(pos / 10000^(2i/dim)) for all i, then the cosines: f32 [positions, dim]."""
+    angle = np.arange(num_positions)[:, None] / 10000.0 ** (np.arange(0, dim, 2) / dim)
+    return np.concatenate([np.sin(angle), np.cos(angle)], axis=1).astype(np.float32)
+
+
+def _vocabularies(options: Options, shares: bool) -> dict[str, Any]:
+    source = options.integer("vocab_size")
+    if shares:
+        return {"vocab_size": source}
+    target = options.integer("decoder_vocab_size", source)
+    return {"source_vocab_size": source, "vocab_size": target, "tied_embeddings": False}
+
+
+def _conventions(decoding: Decoding, targets: dict[str, int]) -> Conventions:
+    return Conventions(
+        source_suffix=decoding.stop[:1],
+        prompt_prefix=decoding.prompt,
+        stop=decoding.stop,
+        targets=by_language(targets, lambda token_id: LanguageIds(source_prefix=(token_id,))),
+        generation=decoding.defaults(len(decoding.prompt)),
+    )
+
+
+def _languages(folder: Folder, targets: dict[str, int]) -> dict[str, list[str]]:
+    """Of `tokenizer_config.json`, or of the model's name: codes as OPUS-MT has them, some of which
+    are groups ("roa"). What a target's tokens say comes first.
+    """
+    name = str(folder.config.values.get("_name_or_path", ""))
+    match = NAME.fullmatch(name) or NAME.fullmatch(folder.path.resolve().name)
+    source, target = match.groups() if match else (UNKNOWN, UNKNOWN)
+    return {
+        "source_languages": [folder.tokenizer.word("source_lang", source)],
+        "target_languages": codes(targets)
+        if targets
+        else [folder.tokenizer.word("target_lang", target)],
+    }
+
+
+def _banned(decoding: Decoding) -> list[int]:
+    """The tokens of `bad_words_ids`; sequences of several are not supported."""
+    words = decoding.options.values.get("bad_words_ids", [])
+    if isinstance(words, list) and all(_is_token(word) for word in words):
+        return [token_id for (token_id,) in words]
+    decoding.options.refuse("bad_words_ids")
+    return []
+
+
+def _is_token(word: Any) -> bool:
+    return isinstance(word, list) and len(word) == 1 and type(word[0]) is int
+
+
+def _without(banned: list[int], bias: Array) -> Array:
+    bias = bias.copy()
+    bias[banned] = NEVER
+    return bias

@@ -1,0 +1,76 @@
+"""mBART (Liu et al. 2020), for 25 languages, and mBART-50 (Tang et al. 2020).
+
+BART with pre-norm layers and norms at both ends of each stack. The first puts the source's language
+after its end and begins the target with the target's language; the second puts the source's
+language first and makes the target's the first token after </s>.
+"""
+
+from typing import Any
+
+from models.checkpoint import Checkpoint
+from models.conventions import Conventions, LanguageIds
+from models.pretrained.hugging_face.decoding import Decoding
+from models.pretrained.hugging_face.folder import Folder
+from models.pretrained.hugging_face.languages import (
+    MBART,
+    by_language,
+    codes,
+    language_tokens,
+    only_token,
+)
+from models.pretrained.hugging_face.seq2seq import (
+    embeddings,
+    layers,
+    learned_positions,
+    output_bias,
+    sizes,
+    stack_norms,
+)
+
+FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
+    "normalize_before": True,
+    "normalize_embedding": True,
+    "add_final_layer_norm": True,
+    "static_position_embeddings": False,
+}
+
+
+def read(folder: Folder) -> Checkpoint:
+    options = folder.config
+    for name, value in FIXED.items():
+        options.only(name, value)
+    decoding = Decoding(folder, default_start="eos_token_id")
+    conventions = _conventions(folder, decoding)
+    bias = output_bias(folder.tensors, options.integer("vocab_size"))
+    config: Any = folder.configured(
+        sizes(options, default_activation="gelu", scales=False)
+        | decoding.special_tokens
+        | {"source_languages": codes(conventions.sources)}
+        | {"target_languages": codes(conventions.targets)}
+        | {"embedding_norm": True, "output_bias": bias is not None}
+    )
+    tensors = folder.tensors.without("model.")
+    weights = layers(config, tensors) | learned_positions(config, tensors)
+    weights |= stack_norms(config, tensors, "layernorm_embedding", "embedding_norm")
+    weights |= stack_norms(config, tensors, "layer_norm", "norm") | embeddings(config, tensors)
+    if bias is not None:
+        weights["output_bias"] = bias
+    return folder.checkpoint(config, weights, conventions)
+
+
+def _conventions(folder: Folder, decoding: Decoding) -> Conventions:
+    """mBART-50 has a tokenizer of its own; without its name, targets that begin with </s> tell."""
+    tokens = language_tokens(folder, MBART)
+    kind = folder.tokenizer.word("tokenizer_class", "")
+    begins_with_end = decoding.start in decoding.stop and not kind.startswith("MBartTokenizer")
+    is_50 = kind.startswith("MBart50") or begins_with_end
+    part = "source_prefix" if is_50 else "source_suffix"
+    targets = only_token(tokens, decoding.forced if is_50 else decoding.start)
+    return Conventions(
+        source_suffix=decoding.stop[:1],
+        prompt_prefix=(decoding.start,) if is_50 else (),
+        stop=decoding.stop,
+        sources=by_language(tokens, lambda token_id: LanguageIds(**{part: (token_id,)})),
+        targets=by_language(targets, lambda token_id: LanguageIds(prompt_prefix=(token_id,))),
+        generation=decoding.defaults(num_prompt=2 if is_50 else 1),
+    )
