@@ -1,7 +1,7 @@
 """Which terms must occur in the translation of a segment, and in which tokens."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from serving.parameters import Term, TokenIds
 from serving.pipelines.jobs import GlossaryEntry
@@ -28,17 +28,23 @@ def _pattern(term: str) -> re.Pattern[str]:
 
 
 def _term(entry: GlossaryEntry, tokenizer: Tokenizer, borders: WordBorders) -> Term:
+    """A tokenizer whose words have no space before them has bare spellings only."""
     texts = [text.strip() for text in entry.translations]
+    anywhere = [*texts, *map(_capitalised, texts)]
+    inside = _ids(tokenizer.encode_inside, anywhere)
+    apart = _ids(tokenizer.encode_inside, [" " + text for text in texts])
+    apart = [ids for ids in apart if ids not in inside]
+    begun = [ids for ids in _ids(tokenizer.encode, anywhere) if ids not in apart]
     return Term(
-        spellings=_ids(tokenizer, [" " + text for text in texts]),
-        bare=_ids(tokenizer, [*texts, *map(_capitalised, texts)]),
+        spellings=tuple(apart),
+        bare=tuple(dict.fromkeys([*inside, *begun])),
         opening_ids=borders.opening_ids,
         inner_ids=borders.inner_ids,
     )
 
 
-def _ids(tokenizer: Tokenizer, texts: list[str]) -> tuple[TokenIds, ...]:
-    return tuple(dict.fromkeys(map(tuple, tokenizer.encode_batch(texts))))
+def _ids(encode: Callable[[str], list[int]], texts: list[str]) -> list[TokenIds]:
+    return list(dict.fromkeys(tuple(encode(text)) for text in texts))
 
 
 def _capitalised(text: str) -> str:

@@ -87,7 +87,7 @@ class Planner:
         words, begun = _last_word_apart(job)
         changes: dict[str, Any] = {"prefixes": (tuple(self._target.encode(words)),)}
         if begun:
-            changes["beginning"] = self._beginnings.constraint(begun)
+            changes["beginning"] = self._beginnings.constraint(begun, begins_text=not words)
         return plan.with_changes(dict.fromkeys(plan.first_segments, changes))
 
     def sources(self, texts: Sequence[str], affixes: Affixes) -> list[TokenIds]:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from functools import cached_property
 
 from serving.constraints import Constraint, Mask, Matcher
+from serving.text.spelling import without_leading
 from serving.text.tokenizer import Tokenizer
 
 
@@ -16,12 +17,19 @@ class Beginnings:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
-    def constraint(self, text: str) -> Constraint:
-        return _Beginning(self, text.encode())
+    def constraint(self, text: str, begins_text: bool = True) -> Constraint:
+        """begins_text: nothing has been written before it."""
+        spelling = self._tokenizer.spelling
+        if spelling.drops_last_space:  # the word before has written the space
+            return _Beginning(self, text.lstrip(" ").encode(), 0)
+        return _Beginning(self, text.encode(), spelling.leading if begins_text else 0)
 
-    def that_may_come(self, wanted: bytes) -> list[int]:
-        """The tokens that `wanted` begins with, or that begin with it."""
-        return [i for i in self._ids_by_byte[wanted[0]] if _fits(self.token_bytes(i), wanted)]
+    def that_may_come(self, wanted: bytes, leading: int) -> list[int]:
+        """The tokens that `wanted` begins with, or that begin with it, without leading spaces."""
+        ids = self._ids_by_byte[wanted[0]]
+        if leading and not wanted.startswith(b" "):
+            ids = [*ids, *self._ids_by_byte[ord(" ")]]
+        return [i for i in ids if _fits(without_leading(self.token_bytes(i), leading)[0], wanted)]
 
     def token_bytes(self, token_id: int) -> bytes:
         return self._tokenizer.token_bytes(token_id)
@@ -36,29 +44,33 @@ class Beginnings:
 
 
 class _Beginning:
-    def __init__(self, beginnings: Beginnings, wanted: bytes) -> None:
-        self._beginnings, self._wanted = beginnings, wanted
+    def __init__(self, beginnings: Beginnings, wanted: bytes, leading: int) -> None:
+        self._beginnings, self._wanted, self._leading = beginnings, wanted, leading
 
     def start(self) -> Matcher:
-        return _BeginningMatcher(self._beginnings, self._wanted)
+        return _BeginningMatcher(self._beginnings, self._wanted, self._leading)
 
 
 class _BeginningMatcher:
-    """wanted: what is still to come; after that everything may."""
+    """wanted: what is still to come; after that everything may. leading: how many spaces the text
+    still loses where it begins.
+    """
 
-    def __init__(self, beginnings: Beginnings, wanted: bytes) -> None:
-        self._beginnings, self._wanted = beginnings, wanted
+    def __init__(self, beginnings: Beginnings, wanted: bytes, leading: int) -> None:
+        self._beginnings, self._wanted, self._leading = beginnings, wanted, leading
 
     def allowed(self, mask: Mask) -> None:
         mask[:] = not self._wanted
         if self._wanted:
-            mask[self._beginnings.that_may_come(self._wanted)] = True
+            mask[self._beginnings.that_may_come(self._wanted, self._leading)] = True
 
     def accept(self, token_id: int) -> None:
-        self._wanted = self._wanted[len(self._beginnings.token_bytes(token_id)) :]
+        text = self._beginnings.token_bytes(token_id)
+        text, self._leading = without_leading(text, self._leading)
+        self._wanted = self._wanted[len(text) :]
 
     def fork(self) -> Matcher:
-        return _BeginningMatcher(self._beginnings, self._wanted)
+        return _BeginningMatcher(self._beginnings, self._wanted, self._leading)
 
 
 def _fits(text: bytes, wanted: bytes) -> bool:

@@ -17,7 +17,11 @@ class WordBorders:
 
     @cached_property
     def inner_ids(self) -> frozenset[int]:
-        """Tokens that go on with a word; so may a part of a character: most are letters."""
+        """Tokens that go on with a word; so may a part of a character: most are letters. None if
+        a word's last token says that it is the last.
+        """
+        if self._tokenizer.spelling.drops_last_space:
+            return frozenset()
         return self._ids(lambda text: text[0].isalnum() or text[0] in {"_", _PART_OF_CHARACTER})
 
     @cached_property
@@ -26,5 +30,5 @@ class WordBorders:
         return self._ids(lambda text: text[-1].isspace() or text.endswith(_OPENING))
 
     def _ids(self, belongs: Callable[[str], bool]) -> frozenset[int]:
-        texts = map(self._tokenizer.decode, ([i] for i in range(self._tokenizer.vocab_size)))
+        texts = (text.decode(errors="replace") for text in self._tokenizer.spelling.table)
         return frozenset(i for i, text in enumerate(texts) if text and belongs(text))

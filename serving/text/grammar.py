@@ -14,6 +14,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from serving.constraints import Constraint, Mask, Matcher
 from serving.errors import RequestError
+from serving.text.spelling import Spelling
 from serving.text.tokenizer import Tokenizer
 
 MAX_GRAMMAR_CHARACTERS = 65_536
@@ -38,10 +39,15 @@ class Grammars:
 
     Output ends with one of the bundle's stop tokens, or of the request's own `stop_ids`; they may
     come where the text is whole, and nowhere else. Any thread may compile.
+
+    begins_text: what is written does not go on from another text.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop_ids: Iterable[int]) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, stop_ids: Iterable[int], begins_text: bool = True
+    ) -> None:
         self._stop_ids = tuple(stop_ids)
+        self._spaces = _lost_spaces(tokenizer.spelling, begins_text)
         vocabulary = TokenizerWrapper(_Vocabulary(tokenizer, self._stop_ids[0]))
         self._tokens = LLTokenizer(vocabulary, eos_token=self._stop_ids[0])
 
@@ -71,7 +77,7 @@ class Grammars:
     ) -> Constraint:
         """Text of a context-free grammar. Syntax: llguidance's variant of Lark."""
         _check_text(grammar, field)
-        return self._compile(LLMatcher.grammar_from_lark(grammar), grammar, stop_ids, field)
+        return self._compile(_lark(grammar), grammar, stop_ids, field)
 
     def choices(
         self, texts: Sequence[str], stop_ids: Iterable[int] = (), field: str = "choice"
@@ -81,11 +87,12 @@ class Grammars:
             raise RequestError(field, list(texts), "must not be empty")
         _check_text("".join(texts), field)
         grammar = "start: TEXT\nTEXT: " + " | ".join(json.dumps(text) for text in texts)
-        return self._compile(LLMatcher.grammar_from_lark(grammar), texts, stop_ids, field)
+        return self._compile(_lark(grammar), texts, stop_ids, field)
 
     def _compile(
         self, grammar: str, value: object, stop_ids: Iterable[int], field: str
     ) -> Constraint:
+        grammar = _with_spaces(grammar, *self._spaces)
         matcher = LLMatcher(self._tokens, grammar, log_level=0, limits=STEP_LIMITS)
         if not matcher.is_error():
             matcher.compute_bitmask()  # some limits are reached only here
@@ -140,7 +147,29 @@ class _Vocabulary:
         self.tokens = [text or f"<{token_id}>".encode() for token_id, text in enumerate(table)]
 
     def __call__(self, text: bytes) -> list[int]:
-        return self._tokenizer.encode(text.decode())
+        return self._tokenizer.encode_inside(text.decode())
+
+
+def _lost_spaces(spelling: Spelling, begins_text: bool) -> tuple[bool, bool]:
+    """Whether a text may lose a space at its beginning, and at its end: a grammar knows only what
+    is left, and the tokens that a model has learnt to begin and to end with have it.
+    """
+    return begins_text and spelling.leading > 0, spelling.drops_last_space
+
+
+def _lark(grammar: str) -> str:
+    """An empty one stays as it is, which has an error of its own."""
+    return json.dumps({"grammars": [{"lark_grammar": grammar}]}) if grammar else ""
+
+
+def _with_spaces(grammar: str, before: bool, after: bool) -> str:
+    """A grammar that takes a space where one is lost."""
+    if not grammar or not (before or after):
+        return grammar
+    space = "/[ ]?/"
+    start = f"start: {space if before else ''} @body {space if after else ''}"
+    body, *others = json.loads(grammar)["grammars"]
+    return json.dumps({"grammars": [{"lark_grammar": start}, {**body, "name": "body"}, *others]})
 
 
 def _check_text(text: str, field: str) -> None:

@@ -43,20 +43,19 @@ class Writer:
     def push(self, token_id: int) -> bytes:
         """What the token adds: a space at its end, which may be lost, comes with the next one."""
         piece = self._spelling.table[token_id]
-        if self._leading:
-            piece = self._without_leading(piece)
+        piece, self._leading = without_leading(piece, self._leading)
         if self._spelling.drops_last_space and piece:
             piece = self._held + piece
             self._held = b" " if piece.endswith(b" ") else b""
             piece = piece.removesuffix(b" ")
         return piece
 
-    def _without_leading(self, piece: bytes) -> bytes:
-        num_spaces = len(piece) - len(piece.lstrip(b" "))
-        num_dropped = min(num_spaces, self._leading)
-        is_begun = num_dropped < len(piece)
-        self._leading = 0 if is_begun else self._leading - num_dropped
-        return piece[num_dropped:]
+
+def without_leading(piece: bytes, num_spaces: int) -> tuple[bytes, int]:
+    """A piece without so many spaces at its beginning, and how many the next ones may yet lose."""
+    text = piece.lstrip(b" ")
+    num_dropped = min(len(piece) - len(text), num_spaces)
+    return piece[num_dropped:], 0 if text else num_spaces - num_dropped
 
 
 @dataclass

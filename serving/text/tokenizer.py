@@ -17,6 +17,9 @@ from serving.errors import BundleError
 from serving.text.spelling import Spelling, UnknownDecoder, Writer, spelling
 from serving.text.word_starts import inside_a_text
 
+# No text in UTF-8 has others.
+_BYTES_OF_TEXTS = {bytes([byte]) for byte in range(0xF5) if byte not in (0, 0xC0, 0xC1)}
+
 
 class Tokenizer:
     """vocab_size: of the model; what the tokenizer knows beyond is unknown to it.
@@ -44,10 +47,11 @@ class Tokenizer:
     @property
     def is_lossless(self) -> bool:
         """Whether every text comes back as it was."""
-        splits = json.dumps(self._spec.get("pre_tokenizer"))
         is_byte_level = (self._spec["decoder"] or {}).get("type") == "ByteLevel"
-        adds_nothing = '"add_prefix_space": true' not in splits
-        return is_byte_level and adds_nothing and not self._spec.get("normalizer")
+        adds_space = '"add_prefix_space": true' in json.dumps(self._spec.get("pre_tokenizer"))
+        has_all_bytes = _BYTES_OF_TEXTS <= {*self.spelling.table}
+        changes_nothing = not self._spec.get("normalizer") and not adds_space
+        return is_byte_level and has_all_bytes and changes_nothing
 
     def encode(self, text: str, parse_special: bool = False) -> list[int]:
         """As a text begins. parse_special: read special tokens from it, as in a chat template."""
