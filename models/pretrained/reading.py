@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from models import checkpoint
 from models.checkpoint import Checkpoint, CheckpointError
+from models.pretrained.gguf import reading as gguf
 from models.pretrained.hugging_face import families
 from models.pretrained import torch_checkpoints
 
@@ -21,6 +22,7 @@ class Format(NamedTuple):
 FORMATS = (
     Format("a checkpoint folder of our own", checkpoint.looks_like, checkpoint.load_checkpoint),
     Format("a Hugging Face folder", families.looks_like, families.read),
+    Format("a GGUF file", gguf.looks_like, gguf.read),
     Format(
         "a checkpoint of OpenNMT-py or fairseq",
         torch_checkpoints.looks_like,

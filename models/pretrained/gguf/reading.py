@@ -1,0 +1,83 @@
+"""From a GGUF file of Llama's family to a checkpoint.
+
+Under Hugging Face's names it goes through the reader of their families, which checks options, names
+and shapes.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from models.arrays import Arrays
+from models.checkpoint import CARD_FILE, TOKENIZER_FILE, Checkpoint, CheckpointError
+from models.configs.registry import AnyConfig, ModelConfigError
+from models.pretrained.gguf.card import card_of
+from models.pretrained.gguf.container import MAGIC, Container, read_container
+from models.pretrained.gguf.metadata import FAMILIES, Family, configuration, conventions
+from models.pretrained.gguf.names import in_own_names, stored
+from models.pretrained.hugging_face.decoder_only import read_decoder_only
+from models.pretrained.hugging_face.families import DECODER_ONLY
+from models.pretrained.hugging_face.options import Options
+from models.pretrained.hugging_face.tensors import Tensors
+from models.pretrained.text.gguf import from_gguf
+
+SUFFIX = ".gguf"
+
+
+def looks_like(path: Path) -> bool:
+    """A file that says so by its name or its beginning."""
+    if not path.is_file():
+        return False
+    if path.suffix == SUFFIX:
+        return True
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def read(path: Path) -> Checkpoint:
+    """Raises CheckpointError with all that is wrong."""
+    container = read_container(path)
+    problems: list[str] = []
+    metadata = Options(path.name, {key: _plain(v) for key, v in container.fields.items()}, problems)
+    name = metadata.word("general.architecture")
+    if metadata.values.get("split.count", 1) != 1:
+        metadata.refuse("split.count", "is of a model in parts; join them with llama-gguf-split")
+    if name not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        metadata.refuse("general.architecture", f"is not supported; {known} are")
+    if problems:
+        raise CheckpointError(path, problems)
+    values = configuration(name, metadata, container.tensors, problems)
+    texts = conventions(metadata)
+    tokenizer = from_gguf(container.fields, problems)
+    if problems or tokenizer is None:
+        raise CheckpointError(path, problems)
+    config, weights = _model(container, values, FAMILIES[name])
+    files = {TOKENIZER_FILE: tokenizer, CARD_FILE: card_of(container)}
+    return Checkpoint(path, config, weights, texts, files)
+
+
+def _model(
+    container: Container, values: dict[str, Any], family: Family
+) -> tuple[AnyConfig, Arrays]:
+    problems: list[str] = []
+    permuted = {}
+    if family.is_permuted:
+        permuted["attn_q"] = values["num_attention_heads"]
+        permuted["attn_k"] = values["num_key_value_heads"]
+    arrays = stored(container.tensors, permuted, norms_have_one=family.norms_have_one)
+    tensors = Tensors(arrays, problems)
+    options = Options(container.path.name, values, problems)
+    try:
+        config, weights = read_decoder_only(DECODER_ONLY, options, tensors)
+    except ModelConfigError as error:
+        raise CheckpointError(container.path, [*problems, *error.problems]) from None
+    tensors.finish()
+    if problems:
+        raise CheckpointError(container.path, [in_own_names(problem) for problem in problems])
+    return config, Arrays(weights)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
