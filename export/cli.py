@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     help="int8 is the fastest on CPU, fp16 is for CUDA, int4 is the smallest.",
 )
 @click.option("--name", help="Name of the model.  [default: SOURCE's name]")
+@click.option(
+    "--context-length",
+    type=click.IntRange(min=2),
+    help="Most tokens of a language model's prompt and output, where its own are too many.",
+)
 @click.option("--source-language", help="What it reads, where SOURCE does not say: en, pt_BR ...")
 @click.option("--target-language", help="What it writes.")
 @click.option(
@@ -52,6 +57,7 @@ def export(
     output: Path,
     precision: str,
     name: str | None,
+    context_length: int | None,
     source_language: str | None,
     target_language: str | None,
     verify: bool | None,
@@ -82,7 +88,8 @@ def export(
     comparison = _comparison(verify, test_file, texts)
     try:
         click.echo(f"exporting {source} in {precision}", err=True)
-        checkpoint = read_model(source).with_languages(source_language, target_language)
+        checkpoint = read_model(source, context_length)
+        checkpoint = checkpoint.with_languages(source_language, target_language)
         parity = export_checkpoint(checkpoint, output, Precision(precision), name, comparison)
     except (CheckpointError, BundleError) as error:
         _fail(f"{source} cannot be exported:", *(f"  {problem}" for problem in error.problems))

@@ -7,16 +7,19 @@ from typing import NamedTuple
 from models import checkpoint
 from models.checkpoint import Checkpoint, CheckpointError
 from models.pretrained.gguf import reading as gguf
-from models.pretrained.hugging_face import families
 from models.pretrained import torch_checkpoints
+from models.pretrained.hugging_face import families
 
 
 class Format(NamedTuple):
-    """looks_like: cheap, and never raises. read: raises CheckpointError with every problem."""
+    """looks_like: cheap, and never raises. read: raises CheckpointError with every problem.
+    can_shorten: whether `read` also takes a shorter context length.
+    """
 
     name: str
     looks_like: Callable[[Path], bool]
-    read: Callable[[Path], Checkpoint]
+    read: Callable[..., Checkpoint]
+    can_shorten: bool = False
 
 
 FORMATS = (
@@ -31,12 +34,20 @@ FORMATS = (
 )
 
 
-def read_model(source: Path) -> Checkpoint:
-    """The model in a file or folder. Raises CheckpointError with every problem found."""
+def read_model(source: Path, context_length: int | None = None) -> Checkpoint:
+    """The model in a file or folder, a language model for texts of up to `context_length` tokens.
+
+    Raises CheckpointError with every problem found.
+    """
     if not source.exists():
         raise CheckpointError(source, ["there is no such file or folder"])
     for known in FORMATS:
         if known.looks_like(source):
-            return known.read(source)
+            if context_length is None:
+                return known.read(source)
+            if known.can_shorten:
+                return known.read(source, context_length)
+            message = f"the context length of {known.name} cannot be changed"
+            raise CheckpointError(source, [message])
     names = ", ".join(known.name for known in FORMATS)
     raise CheckpointError(source, [f"is none of the known formats: {names}"])
