@@ -49,7 +49,7 @@ class Tokenizer:
         """Whether every text comes back as it was."""
         is_byte_level = (self._spec["decoder"] or {}).get("type") == "ByteLevel"
         adds_space = '"add_prefix_space": true' in json.dumps(self._spec.get("pre_tokenizer"))
-        has_all_bytes = _BYTES_OF_TEXTS <= {*self.spelling.table}
+        has_all_bytes = {*self.spelling.table} >= _BYTES_OF_TEXTS
         changes_nothing = not self._spec.get("normalizer") and not adds_space
         return is_byte_level and has_all_bytes and changes_nothing
 
