@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 from models import checkpoint
 from models.checkpoint import Checkpoint, CheckpointError
-from models.pretrained.gguf import reading as gguf
 from models.pretrained import torch_checkpoints
+from models.pretrained.gguf import reading as gguf
 from models.pretrained.hugging_face import families
+from models.pretrained.marian import folder as marian_folder
+from models.pretrained.marian import model as marian
 
 
 class Format(NamedTuple):
@@ -26,6 +28,7 @@ FORMATS = (
     Format("a checkpoint folder of our own", checkpoint.looks_like, checkpoint.load_checkpoint),
     Format("a Hugging Face folder", families.looks_like, families.read),
     Format("a GGUF file", gguf.looks_like, gguf.read),
+    Format("a folder of Marian or Bergamot", marian_folder.looks_like, marian.read),
     Format(
         "a checkpoint of OpenNMT-py or fairseq",
         torch_checkpoints.looks_like,
