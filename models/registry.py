@@ -51,5 +51,5 @@ def build(config: AnyConfig) -> nn.Module:
 def load_module(checkpoint: Checkpoint) -> nn.Module:
     """The checkpoint's module in fp32, in evaluation mode."""
     module = build(checkpoint.config)
-    module.load_state_dict({name: torch.from_numpy(w) for name, w in checkpoint.weights.items()})
+    module.load_state_dict({name: torch.tensor(w) for name, w in checkpoint.weights.items()})
     return module.eval()

@@ -7,7 +7,6 @@ does to every text.
 from typing import Any
 
 from models.checkpoint import Checkpoint
-from models.conventions import Conventions
 from models.pretrained.hugging_face.decoding import Decoding
 from models.pretrained.hugging_face.folder import Folder
 from models.pretrained.hugging_face.languages import UNKNOWN
@@ -33,6 +32,8 @@ def read(folder: Folder) -> Checkpoint:
     for name, value in FIXED.items():
         options.only(name, value)
     decoding = Decoding(folder, default_start="eos_token_id")
+    bos = options.integer("bos_token_id")
+    conventions = decoding.conventions(decoding.prompt, source_prefix=(bos,))
     bias = output_bias(folder.tensors, options.integer("vocab_size"))
     config: Any = folder.configured(
         sizes(options, default_activation="gelu", scales=False)
@@ -46,16 +47,4 @@ def read(folder: Folder) -> Checkpoint:
     weights |= embeddings(config, tensors)
     if bias is not None:
         weights["output_bias"] = bias
-    return folder.checkpoint(
-        config, weights, _conventions(options.integer("bos_token_id"), decoding)
-    )
-
-
-def _conventions(bos: int, decoding: Decoding) -> Conventions:
-    return Conventions(
-        source_prefix=(bos,),
-        source_suffix=decoding.stop[:1],
-        prompt_prefix=decoding.prompt,
-        stop=decoding.stop,
-        generation=decoding.defaults(len(decoding.prompt)),
-    )
+    return folder.checkpoint(config, weights, conventions)

@@ -6,9 +6,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from models.conventions import Conventions
 from models.pretrained.hugging_face.folder import Folder
 from models.pretrained.hugging_face.generation import generation_defaults, stop_ids
 from models.pretrained.hugging_face.options import Options
+from models.pretrained.text.hugging_face import token_ids
 
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # what we have not, and the values that ask for nothing
     "encoder_no_repeat_ngram_size": (0,),
@@ -34,6 +36,7 @@ class Decoding:
     def __init__(self, folder: Folder, default_start: str) -> None:
         self.options: Options = folder.generation if folder.generation.values else folder.config
         config = folder.config
+        self._unknown = _unknown(folder)
         self.stop = stop_ids(folder.generation, config)
         if not self.stop:
             config.problems.append(f"{config.file}: eos_token_id is missing")
@@ -53,6 +56,26 @@ class Decoding:
                 return options.integer(name)
         return config.integer(default)
 
+    def conventions(
+        self,
+        prompt: tuple[int, ...],
+        num_forced: int = 0,
+        options: Options | None = None,
+        **around: Any,
+    ) -> Conventions:
+        """Those of targets that begin with `prompt` and after it with `num_forced` tokens of their
+        language. options: what says defaults, if not the folder as a whole. around: languages, and
+        what else stands around a source that ends with the token that ends a target.
+        """
+        return Conventions(
+            source_suffix=self.stop[:1],
+            prompt_prefix=prompt,
+            stop=self.stop,
+            unk=self._unknown,
+            generation=self._defaults(len(prompt) + num_forced, options or self.options),
+            **around,
+        )
+
     @property
     def prompt(self) -> tuple[int, ...]:
         """What every target begins with."""
@@ -64,15 +87,19 @@ class Decoding:
         eos = self.stop[0] if self.stop else 0
         return {"bos_id": self.start, "eos_id": eos}
 
-    def defaults(self, num_prompt: int, options: Options | None = None) -> dict[str, Any]:
-        """Of requests, whose targets begin with `num_prompt` tokens: lengths are theirs included.
-
-        options: what says so, if not the folder as a whole.
-        """
-        options = options or self.options
+    def _defaults(self, num_prompt: int, options: Options) -> dict[str, Any]:
+        """Of requests. Their lengths include what targets begin with."""
         found = generation_defaults(options)
         for theirs, ours in (("max_length", "max_new_tokens"), ("min_length", "min_tokens")):
             length = options.integer(theirs, 0) - num_prompt
             if length > 0:
                 found.setdefault(ours, length)
         return found
+
+
+def _unknown(folder: Folder) -> int | None:
+    """The token of targets that stands for what has none."""
+    if folder.tokenizers is None:
+        return None
+    known = token_ids(folder.tokenizers.target or folder.tokenizers.source)
+    return known.get(folder.tokenizer.word("unk_token", "<unk>"))

@@ -64,11 +64,9 @@ def _conventions(folder: Folder, decoding: Decoding) -> Conventions:
     is_suffix = folder.tokenizer.flag("legacy_behaviour", False)
     part = "source_suffix" if is_suffix else "source_prefix"
     targets = only_token(tokens, decoding.forced)
-    return Conventions(
-        source_suffix=decoding.stop[:1],
-        prompt_prefix=(decoding.start,),
-        stop=decoding.stop,
+    return decoding.conventions(
+        (decoding.start,),
+        num_forced=1,
         sources=by_language(tokens, lambda token_id: LanguageIds(**{part: (token_id,)})),
         targets=by_language(targets, lambda token_id: LanguageIds(prompt_prefix=(token_id,))),
-        generation=decoding.defaults(num_prompt=2),
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from models.arrays import Array
 from models.checkpoint import Checkpoint
-from models.conventions import Conventions, LanguageIds
+from models.conventions import LanguageIds
 from models.pretrained.hugging_face.decoding import Decoding
 from models.pretrained.hugging_face.folder import Folder
 from models.pretrained.hugging_face.languages import (
@@ -66,7 +66,8 @@ def read(folder: Folder) -> Checkpoint:
     if config.output_bias:
         source = bias or (lambda: np.zeros(config.vocab_size, np.float32))
         weights["output_bias"] = then(source, lambda array: _without(banned, array))
-    return folder.checkpoint(config, weights, _conventions(decoding, targets))
+    ids = by_language(targets, lambda token_id: LanguageIds(source_prefix=(token_id,)))
+    return folder.checkpoint(config, weights, decoding.conventions(decoding.prompt, targets=ids))
 
 
 def sinusoids(num_positions: int, dim: int) -> Array:
@@ -81,16 +82,6 @@ def _vocabularies(options: Options, shares: bool) -> dict[str, Any]:
         return {"vocab_size": source}
     target = options.integer("decoder_vocab_size", source)
     return {"source_vocab_size": source, "vocab_size": target, "tied_embeddings": False}
-
-
-def _conventions(decoding: Decoding, targets: dict[str, int]) -> Conventions:
-    return Conventions(
-        source_suffix=decoding.stop[:1],
-        prompt_prefix=decoding.prompt,
-        stop=decoding.stop,
-        targets=by_language(targets, lambda token_id: LanguageIds(source_prefix=(token_id,))),
-        generation=decoding.defaults(len(decoding.prompt)),
-    )
 
 
 def _languages(folder: Folder, targets: dict[str, int]) -> dict[str, list[str]]:

@@ -66,11 +66,9 @@ def _conventions(folder: Folder, decoding: Decoding) -> Conventions:
     is_50 = kind.startswith("MBart50") or begins_with_end
     part = "source_prefix" if is_50 else "source_suffix"
     targets = only_token(tokens, decoding.forced if is_50 else decoding.start)
-    return Conventions(
-        source_suffix=decoding.stop[:1],
-        prompt_prefix=(decoding.start,) if is_50 else (),
-        stop=decoding.stop,
+    return decoding.conventions(
+        (decoding.start,) if is_50 else (),
+        num_forced=1,
         sources=by_language(tokens, lambda token_id: LanguageIds(**{part: (token_id,)})),
         targets=by_language(targets, lambda token_id: LanguageIds(prompt_prefix=(token_id,))),
-        generation=decoding.defaults(num_prompt=2 if is_50 else 1),
     )

@@ -182,16 +182,11 @@ def _conventions(
     """A task begins its sources with some words. Its other options count if they translate."""
     prefixes = {target: task.word("prefix", "") for (_, target), task in tasks.items()}
     settings = next(iter(tasks.values()), decoding.options)
-    return Conventions(
-        source_suffix=decoding.stop[:1],
-        prompt_prefix=decoding.prompt,
-        stop=decoding.stop,
-        targets={
-            target: LanguageIds(source_prefix=_encode(folder, prefix))
-            for target, prefix in prefixes.items()
-        },
-        generation=decoding.defaults(len(decoding.prompt), settings),
-    )
+    targets = {
+        target: LanguageIds(source_prefix=_encode(folder, prefix))
+        for target, prefix in prefixes.items()
+    }
+    return decoding.conventions(decoding.prompt, options=settings, targets=targets)
 
 
 def _encode(folder: Folder, text: str) -> tuple[int, ...]:
