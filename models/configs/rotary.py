@@ -36,6 +36,8 @@ class RotaryConfig(DecoderOnlyConfig):
     def odd_pairs(self, field: str) -> Iterator[Misfit]:
         """More pairs than a head has, or a number that the exported attention does not take."""
         found, fields = len(getattr(self, field) or ()), (field, "head_dim", "d_model", "num_heads")
+        if self.head_size % self.head_multiple:
+            return  # which is said already
         if 2 * found > self.head_size:
             yield Misfit(fields, f"{field}: {found} are too many for heads of {self.head_size}")
         if found % PAIRS:

@@ -59,8 +59,8 @@ def looks_like(path: Path) -> bool:
 def read(path: Path) -> Checkpoint:
     """The model of a folder. Raises CheckpointError with every problem."""
     folder = open_folder(path)
-    kind = folder.config.word("model_type")
-    read_family = FAMILIES.get(kind)
+    kind = folder.config.values.get("model_type")
+    read_family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if read_family is None:
         folder.config.refuse("model_type", f"is none of {', '.join(sorted(FAMILIES))}")
         folder.fail()

@@ -53,20 +53,25 @@ class Folder:
         if path.is_file():
             return path.read_text(encoding="utf-8", errors="replace")
         template = self.tokenizer.values.get("chat_template")
-        if isinstance(template, list):
-            named = {each.get("name"): each for each in template if isinstance(each, dict)}
-            template = named.get("default", {}).get("template")
+        several = template if isinstance(template, list) else []
+        named = {each.get("name"): each for each in several if isinstance(each, dict)}
+        template = named["default"].get("template") if "default" in named else template
         return template if isinstance(template, str) else None
 
     def configured(self, values: Mapping[str, Any]) -> AnyConfig:
-        """The configuration of ours with these values. Raises CheckpointError."""
-        if self.problems:
-            self.fail()
+        """The configuration of ours with these values. Raises CheckpointError, unless problems are
+        such that the tensors can be looked at all the same.
+        """
         try:
-            return parse_config(dict(values))
+            config = parse_config(dict(values))
         except ModelConfigError as error:
-            problems = [f"{CONFIG_FILE}: {problem}" for problem in error.problems]
-            raise CheckpointError(self.path, problems) from None
+            # Values that took the place of bad ones may not fit together.
+            known = any(problem.startswith(CONFIG_FILE) for problem in self.problems)
+            problems = [] if known else [f"{CONFIG_FILE}: {each}" for each in error.problems]
+            raise CheckpointError(self.path, [*self.problems, *problems]) from None
+        if not self.tensors or any(each.startswith(CONFIG_FILE) for each in self.problems):
+            self.fail()
+        return config
 
     def checkpoint(
         self, config: AnyConfig, weights: Mapping[str, Source], conventions: Conventions

@@ -49,7 +49,7 @@ def in_safetensors(path: Path, problems: list[str]) -> dict[str, Stored]:
     try:
         with safe_open(path, "np"):  # checks that the header fits the file
             pass
-        mapped = np.memmap(path, np.uint8, "r")
+        mapped = np.memmap(path, np.uint8, "c")  # torch wants to be able to write
         (length,) = np.frombuffer(mapped, "<u8", 1)
         header: dict[str, Any] = json.loads(bytes(mapped[8 : 8 + int(length)]))
     except FileNotFoundError:

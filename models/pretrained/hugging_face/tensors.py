@@ -26,6 +26,9 @@ class Tensors:
     def __contains__(self, name: str) -> bool:
         return self._resolved(name) in self._stored
 
+    def __len__(self) -> int:
+        return len(self._stored)
+
     def without(self, prefix: str) -> "Tensors":
         """The same tensors for names that begin with `prefix`, which the file may leave away."""
         self._prefix = prefix
