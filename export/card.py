@@ -6,8 +6,8 @@ from serving.bundle.manifest import Precision
 PRECISIONS = {
     Precision.FP32: "32-bit floating point",
     Precision.FP16: "16-bit floating point, for CUDA",
-    Precision.INT8: "8-bit integer matrix products, activations scaled row by row; the rest fp32",
-    Precision.INT4: "weights in 4 bits, activations and tables of words in 8; the rest fp32",
+    Precision.INT8: "matrix products of 8-bit integers; the rest fp32",
+    Precision.INT4: "weights in 4 bits, what they multiply and tables of words in 8; the rest fp32",
 }
 
 
