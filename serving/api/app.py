@@ -26,5 +26,5 @@ def create_app(services: Services) -> FastAPI:
 
 def _error_body_at(path: str) -> _ErrorBody:
     if path.startswith(openai.PREFIX + "/"):
-        return openai.error_body
+        return openai.error_body_at(path)
     return scoring.error_body if path == scoring.PATH else libretranslate.error_body

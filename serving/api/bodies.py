@@ -69,9 +69,10 @@ def _request_error(error: ValidationError) -> RequestError:
     # Of a union pydantic names the branch too ("q.str"): the field is what the client wrote.
     field = str(first["loc"][0]) if first["loc"] else "body"
     messages = [p["msg"] for p in problems if p["loc"][:1] == first["loc"][:1]]
+    inner = f"{first['loc'][-1]} " if len(first["loc"]) > 1 else ""
     if first["type"] == "missing":
-        return RequestError(field, None, "is required")
+        return RequestError(field, None, f"{inner}is required")
     if first["type"] == "extra_forbidden":
-        return RequestError(field, first["input"], "is not supported here")
+        return RequestError(field, first["input"], f"{inner}is not supported here")
     message = ", or ".join(dict.fromkeys(message[:1].lower() + message[1:] for message in messages))
     return RequestError(field, first["input"], message)

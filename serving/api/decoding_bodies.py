@@ -1,11 +1,13 @@
 """Fields of decoding that every protocol takes by the same names."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field
 
 from serving.errors import RequestError
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams
+from serving.pipelines.defaults import applicable
 from serving.text.checks import check_text
 
 DEFAULT_BEAMS = 4
@@ -15,7 +17,9 @@ _NEED_BEAMS = ("length_penalty", "early_stopping", "patience")
 
 
 class DecodingFields(BaseModel):
-    """The defaults change nothing. num_beams: beam search, of this width."""
+    """The defaults change nothing; models may have others, see `with_defaults`. num_beams: beam
+    search, of this width. min_tokens: before any end.
+    """
 
     temperature: float | None = None
     top_k: int = 0
@@ -32,9 +36,21 @@ class DecodingFields(BaseModel):
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     no_repeat_ngram_size: int = 0
+    min_tokens: int = 0
     bad_words: list[str] = Field(default_factory=list)
     priority: int = 0
     timeout_seconds: float | None = None
+
+    def with_defaults(self, generation: Mapping[str, Any]) -> Self:
+        """With what the model's makers recommend where the client says nothing."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        update = applicable(generation, given, **self._search_asked())
+        known = {*type(self).model_fields}
+        return self.model_copy(update={n: value for n, value in update.items() if n in known})
+
+    def _search_asked(self) -> dict[str, Any]:
+        """What `applicable` has to know of the search that the client asks for."""
+        return {"searches": self.num_beams is not None}
 
     def sampling(self, default_temperature: float) -> SamplingParams:
         if self.top_k < -1:  # vLLM's clients turn it off with -1
@@ -76,6 +92,7 @@ class DecodingFields(BaseModel):
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
             no_repeat_ngram_size=self.no_repeat_ngram_size,
+            min_tokens=self.min_tokens,
         )
 
     def banned(self) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ LibreTranslate's. Our extensions are in `translate_bodies`.
 """
 
 import uuid
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -13,13 +15,13 @@ from fastapi.responses import JSONResponse
 
 from serving.api.bodies import limited, parse, parse_form, parse_json
 from serving.api.errors import message_of, renamed
-from serving.api.languages import language_name
 from serving.api.services import Services
 from serving.api.translate_bodies import NAMES, TranslateBody
 from serving.bundle.manifest import Task
 from serving.config import TextLimits
 from serving.pipelines.jobs import AlignedWords, ModelCard, Translation
 from serving.text.checks import check_texts
+from serving.text.languages import language_name
 
 _URL_ENCODED = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
@@ -40,9 +42,10 @@ def router(services: Services) -> APIRouter:
             fields = await _fields(request, services.limits)
             body = parse(TranslateBody, {name: v for name, v in fields.items() if v is not None})
             check_texts("q", body.texts, services.limits.max_characters)
-            job = body.job(uuid.uuid4().hex)
-            translator = await services.catalog.translator(body.model, job.source, job.target)
-            tracked.model = translator.card.name
+            translator = await services.catalog.translator(body.model, body.source, body.target)
+            card = translator.card
+            tracked.model = card.name
+            job = body.with_defaults(card.generation).job(uuid.uuid4().hex)
             return JSONResponse(_answer(body, await translator.translate(job)))
 
     @routes.get("/languages")
@@ -112,8 +115,15 @@ def _languages(cards: list[ModelCard]) -> list[dict[str, Any]]:
     for card in cards:
         if card.task is Task.TRANSLATE:
             for source in card.source_languages:
-                targets.setdefault(source, set()).update(card.target_languages)
+                targets.setdefault(source, set()).update(card.targets_of(source))
+    names = Counter(map(language_name, targets))
     return [
-        {"code": code, "name": language_name(code), "targets": sorted(targets[code])}
+        {"code": code, "name": _name(code, names), "targets": sorted(targets[code])}
         for code in sorted(targets)
     ]
+
+
+def _name(code: str, names: Mapping[str, int]) -> str:
+    """With the code where several have the same name, as those of one language in two scripts."""
+    name = language_name(code)
+    return name if names[name] == 1 else f"{name} ({code})"

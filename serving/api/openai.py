@@ -1,30 +1,35 @@
-"""OpenAI's completions: `POST /v1/completions`, `GET /v1/models`, errors as its clients expect."""
+"""OpenAI's completions and chats, its list of models, and errors as its clients expect them."""
 
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from serving.api.bodies import limited, parse, parse_json
-from serving.api.errors import log_failure, message_of, renamed, status_of
+from serving.api.chat_bodies import AT_REST as CHAT_AT_REST
+from serving.api.chat_bodies import NAMES as CHAT_NAMES
+from serving.api.chat_bodies import ChatBody
+from serving.api.errors import ErrorBody, log_failure, message_of, renamed, status_of
 from serving.api.openai_bodies import (
+    AT_REST,
     NAMES,
     CompletionBody,
     StreamOptions,
     without_fields_at_rest,
 )
-from serving.api.openai_shapes import CompletionShape
+from serving.api.openai_shapes import ChatShape, CompletionShape, Shape
 from serving.api.services import Services
 from serving.api.streams import EventStream, sse
 from serving.errors import ModelNotFound, RequestError
 from serving.metrics import Outcome, Tracked, outcome_of
 from serving.pipelines.generation import Deltas, collect
 from serving.pipelines.jobs import CompletionDelta, ModelCard
-from serving.text.checks import check_texts
 
 PREFIX = "/v1"
 _TYPES = {
@@ -36,8 +41,34 @@ _TYPES = {
 _CODES = {429: "rate_limit_exceeded", 503: "service_unavailable"}
 
 
-def error_body(status: int, error: Exception) -> dict[str, Any]:
-    error = renamed(error, NAMES)
+@dataclass(frozen=True)
+class _Endpoint:
+    """names: what the engine and the pipelines call fields, and what its clients do."""
+
+    path: str
+    body: type[CompletionBody] | type[ChatBody]
+    shape: type[Shape]
+    at_rest: Mapping[str, tuple[Any, ...]]
+    names: Mapping[str, str]
+    id_prefix: str
+
+    @property
+    def body_schema(self) -> dict[str, Any]:
+        content = {"application/json": {"schema": self.body.model_json_schema()}}
+        return {"requestBody": {"content": content}}
+
+
+_COMPLETIONS = _Endpoint("/completions", CompletionBody, CompletionShape, AT_REST, NAMES, "cmpl")
+_CHATS = _Endpoint("/chat/completions", ChatBody, ChatShape, CHAT_AT_REST, CHAT_NAMES, "chatcmpl")
+
+
+def error_body_at(path: str) -> ErrorBody:
+    names = CHAT_NAMES if path == PREFIX + _CHATS.path else NAMES
+    return partial(_error_body, names)
+
+
+def _error_body(names: Mapping[str, str], status: int, error: Exception) -> dict[str, Any]:
+    error = renamed(error, names)
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     code = "model_not_found" if isinstance(error, ModelNotFound) else _CODES.get(status)
     param = error.field if isinstance(error, RequestError) else None
@@ -48,28 +79,17 @@ def error_body(status: int, error: Exception) -> dict[str, Any]:
 
 def router(services: Services) -> APIRouter:
     routes = APIRouter(prefix=PREFIX, tags=["OpenAI"])
-    schema = {"content": {"application/json": {"schema": CompletionBody.model_json_schema()}}}
     started = int(time.time())
 
-    @routes.post("/completions", openapi_extra={"requestBody": schema})
+    @routes.post(_COMPLETIONS.path, openapi_extra=_COMPLETIONS.body_schema)
     async def completions(request: Request) -> Response:
         """Complete one prompt or several; with `stream`, as server-sent events."""
-        async with AsyncExitStack() as stack:
-            tracked = stack.enter_context(services.metrics.track("openai"))
-            body = await _completion_body(request, services)
-            generator = await services.catalog.generator(body.model)
-            tracked.model = generator.card.name
-            job = body.job(f"cmpl-{uuid.uuid4().hex}")
-            shape = CompletionShape(job, generator.card.name)
-            deltas = await stack.enter_async_context(aclosing(generator.stream(job)))
-            if not body.stream:
-                num_choices = len(job.prompts) * job.num_choices
-                return JSONResponse(shape.whole(await collect(deltas, num_choices)))
-            # The first delta is awaited here: what is refused before it has its own status.
-            first = await anext(deltas)
-            tracked.outcome = Outcome.CANCELLED  # until its last event says otherwise
-            events = _events(first, deltas, shape, body.stream_options, tracked)
-            return EventStream(events, stack.pop_all())
+        return await _answer(request, services, _COMPLETIONS)
+
+    @routes.post(_CHATS.path, openapi_extra=_CHATS.body_schema)
+    async def chat_completions(request: Request) -> Response:
+        """Answer the last of some messages; with `stream`, as server-sent events."""
+        return await _answer(request, services, _CHATS)
 
     @routes.get("/models")
     async def models() -> dict[str, Any]:
@@ -85,38 +105,64 @@ def router(services: Services) -> APIRouter:
     return routes
 
 
-async def _completion_body(request: Request, services: Services) -> CompletionBody:
+async def _answer(request: Request, services: Services, endpoint: _Endpoint) -> Response:
+    async with AsyncExitStack() as stack:
+        tracked = stack.enter_context(services.metrics.track("openai"))
+        body = await _body(request, services, endpoint)
+        generator = await services.catalog.generator(body.model)
+        card = generator.card
+        tracked.model = card.name
+        request_id = f"{endpoint.id_prefix}-{uuid.uuid4().hex}"
+        job = body.with_defaults(card.generation).job(request_id)
+        shape = endpoint.shape(job, card.name)
+        deltas = await stack.enter_async_context(aclosing(generator.stream(job)))
+        if not body.stream:
+            num_choices = len(job.prompts) * job.num_choices
+            return JSONResponse(shape.whole(await collect(deltas, num_choices)))
+        # The first delta is awaited here: what is refused before it has its own status.
+        first = await anext(deltas)
+        tracked.outcome = Outcome.CANCELLED  # until its last event says otherwise
+        told = _told(shape, first, deltas, body.stream_options)
+        return EventStream(_events(told, tracked, endpoint.names), stack.pop_all())
+
+
+async def _body(
+    request: Request, services: Services, endpoint: _Endpoint
+) -> CompletionBody | ChatBody:
     fields = parse_json(await limited(request, services.limits).body())
-    body = parse(CompletionBody, without_fields_at_rest(fields))
-    max_characters = services.limits.max_characters
-    prompts = [prompt for prompt in body.prompts if isinstance(prompt, str)]
-    check_texts("prompt", prompts, max_characters)
+    body = parse(endpoint.body, without_fields_at_rest(fields, endpoint.at_rest))
+    body.check_texts(services.limits.max_characters)
     return body
 
 
+async def _told(
+    shape: Shape, first: CompletionDelta, rest: Deltas, options: StreamOptions
+) -> AsyncGenerator[dict[str, Any], None]:
+    yield shape.chunk(first, options)
+    async for delta in rest:
+        yield shape.chunk(delta, options)
+    if options.include_usage:
+        yield shape.usage_chunk()
+
+
 async def _events(
-    first: CompletionDelta,
-    rest: Deltas,
-    shape: CompletionShape,
-    options: StreamOptions,
-    tracked: Tracked,
+    chunks: AsyncGenerator[dict[str, Any], None], tracked: Tracked, names: Mapping[str, str]
 ) -> AsyncGenerator[str, None]:
-    yield sse(shape.chunk(first, options))
     try:
-        async for delta in rest:
-            yield sse(shape.chunk(delta, options))
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                yield sse(chunk)
     except Exception as error:
         log_failure(error)
         tracked.outcome = outcome_of(error)
-        yield sse(error_body(status_of(error), error))
+        yield sse(_error_body(names, status_of(error), error))
         return
-    if options.include_usage:
-        yield sse(shape.usage_chunk())
     tracked.outcome = Outcome.SUCCESS
     yield "data: [DONE]\n\n"
 
 
 def _model_body(card: ModelCard, created: int) -> dict[str, Any]:
+    """generation: what holds where a request says nothing."""
     return {
         "id": card.name,
         "object": "model",
@@ -126,4 +172,6 @@ def _model_body(card: ModelCard, created: int) -> dict[str, Any]:
         "source_languages": card.source_languages,
         "target_languages": card.target_languages,
         "max_model_len": card.max_target_tokens,
+        "has_chat_template": card.has_chat_template,
+        "generation": card.generation,
     }

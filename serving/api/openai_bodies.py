@@ -1,12 +1,12 @@
-"""Bodies of OpenAI's completions, with vLLM's further fields and ours.
+"""Bodies of OpenAI's completions, with vLLM's further fields and ours; `chat_bodies` has the chats.
 
 Every field acts or is refused by name: nothing is ignored silently. Clients send many fields at the
-value that changes nothing; null and `_AT_REST` say which those are.
+value that changes nothing; null and `AT_REST` say which those are.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,16 +15,18 @@ from serving.api.structured_bodies import ResponseFormat, StructuredOutputs, onl
 from serving.errors import RequestError
 from serving.parameters import ProcessorParams
 from serving.pipelines.decoding import Decoding, Structure
+from serving.pipelines.defaults import MAX_NEW_TOKENS
 from serving.pipelines.jobs import CompletionJob
 from serving.request import MAX_LOGPROBS
-from serving.text.checks import check_text
+from serving.text.checks import check_text, check_texts
 
 MAX_CHOICES = 128  # completions of one request, as OpenAI has it
+_DEFAULT_MAX_TOKENS = 16
 _MAX_STOPS = 4
 _MAX_STOP_CHARACTERS = 256
 
 # Fields that other servers act on and this one does not, each with the values that do nothing.
-_AT_REST: dict[str, tuple[Any, ...]] = {"suffix": ("",)}
+AT_REST: dict[str, tuple[Any, ...]] = {"suffix": ("",)}
 
 # What the engine and the pipelines call fields, and what clients of this protocol do.
 NAMES = {
@@ -43,27 +45,24 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: bool = False
 
 
-class CompletionBody(DecodingFields):
-    """`POST /v1/completions`.
+class GenerationBody(DecodingFields):
+    """What completions and chats have in common.
 
     temperature: 1, or 0 under beam search. use_beam_search: of `num_beams`, else `best_of`, else
     `n` if more than one, else 4 beams; `n` of them are the choices. best_of: without beam search
-    only what `n` says. max_tokens: 0 with echo gives the prompt back; with logprobs too, that
-    scores it. guided_grammar: in Lark's notation. priority: lower comes first. user: accepted and
-    not used.
+    only what `n` says. guided_grammar: in Lark's notation. priority: lower comes first. user:
+    accepted and not used.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     model: str
-    prompt: str | list[int] | list[str] | list[list[int]]
-    max_tokens: Annotated[int, Field(ge=0)] = 16
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] = 1
     best_of: int | None = None
     use_beam_search: bool = False
     logit_bias: dict[str, float] = Field(default_factory=dict)
     allowed_token_ids: list[int] | None = None
-    min_tokens: int = 0
     ignore_eos: bool = False
     stop: str | list[str] = Field(default_factory=list)
     stop_token_ids: list[int] = Field(default_factory=list)
@@ -73,38 +72,16 @@ class CompletionBody(DecodingFields):
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
-    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
-    echo: bool = False
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     user: str | None = None
 
     @property
-    def prompts(self) -> tuple[str | tuple[int, ...], ...]:
-        prompt = self.prompt
-        if isinstance(prompt, str):
-            return (prompt,)
-        if prompt and isinstance(prompt[0], int):
-            return (tuple(item for item in prompt if isinstance(item, int)),)
-        return tuple(tuple(item) if isinstance(item, list) else str(item) for item in prompt)
-
-    @property
     def stops(self) -> tuple[str, ...]:
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
-    def job(self, request_id: str) -> CompletionJob:
-        self._check()
-        return CompletionJob(
-            request_id=request_id,
-            prompts=self.prompts,
-            decoding=self._decoding(),
-            num_samples=self.n,
-            stop=self.stops,
-            echo=self.echo,
-            streams=self.stream,
-        )
-
-    def _decoding(self) -> Decoding:
+    def decoding(self, max_new_tokens: int | None, logprobs: int | None) -> Decoding:
+        self._check_stops()
         beam = self.beam(self._width(), self.n)
         return Decoding(
             sampling=self.sampling(default_temperature=0.0 if beam else 1.0),
@@ -114,11 +91,16 @@ class CompletionBody(DecodingFields):
             stop_token_ids=tuple(self.stop_token_ids),
             ignore_eos=self.ignore_eos,
             structure=self._structure(),
-            max_new_tokens=self.max_tokens,
-            logprobs=self.logprobs,
+            max_new_tokens=max_new_tokens,
+            logprobs=logprobs,
             priority=self.priority,
             timeout_seconds=self.timeout_seconds,
         )
+
+    def _search_asked(self) -> dict[str, Any]:
+        searches = self.use_beam_search or self.num_beams is not None
+        fewest = max(self.n, self.best_of or 1) if searches else self.n
+        return {"searches": searches, "fewest_beams": fewest, "temperature": 1.0}
 
     def _width(self) -> int | None:
         if not self.use_beam_search and self.num_beams is None:
@@ -138,7 +120,6 @@ class CompletionBody(DecodingFields):
             super().processors(),
             logit_bias=tuple((_token_id(key), bias) for key, bias in self.logit_bias.items()),
             allowed_ids=None if self.allowed_token_ids is None else tuple(self.allowed_token_ids),
-            min_tokens=self.min_tokens,
         )
 
     def _structure(self) -> Structure | None:
@@ -153,16 +134,6 @@ class CompletionBody(DecodingFields):
             found += self.structured_outputs.structures("structured_outputs.")
         return only_one([*found, *guided.structures("guided_")])
 
-    def _check(self) -> None:
-        """What the types cannot say."""
-        num_choices = len(self.prompts) * self.n
-        if not 1 <= num_choices <= MAX_CHOICES:
-            message = f"prompts times n must be between 1 and {MAX_CHOICES}"
-            raise RequestError("prompt", num_choices, message)
-        if self.max_tokens == 0 and not self.echo:
-            raise RequestError("max_tokens", 0, "must be at least 1, unless echo is true")
-        self._check_stops()
-
     def _check_stops(self) -> None:
         if len(self.stops) > _MAX_STOPS or "" in self.stops:
             raise RequestError("stop", self.stop, f"must be at most {_MAX_STOPS} texts, none empty")
@@ -173,12 +144,62 @@ class CompletionBody(DecodingFields):
             check_text("stop", stop, _MAX_STOP_CHARACTERS)
 
 
-def without_fields_at_rest(fields: Mapping[str, Any]) -> dict[str, Any]:
+class CompletionBody(GenerationBody):
+    """`POST /v1/completions`.
+
+    max_tokens: 16, unless the model's makers recommend other; 0 with echo gives the prompt back;
+    with logprobs too, that scores it.
+    """
+
+    prompt: str | list[int] | list[str] | list[list[int]]
+    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    echo: bool = False
+
+    @property
+    def prompts(self) -> tuple[str | tuple[int, ...], ...]:
+        prompt = self.prompt
+        if isinstance(prompt, str):
+            return (prompt,)
+        if prompt and isinstance(prompt[0], int):
+            return (tuple(item for item in prompt if isinstance(item, int)),)
+        return tuple(tuple(item) if isinstance(item, list) else str(item) for item in prompt)
+
+    def check_texts(self, max_characters: int) -> None:
+        texts = [prompt for prompt in self.prompts if isinstance(prompt, str)]
+        check_texts("prompt", texts, max_characters)
+
+    def with_defaults(self, generation: Mapping[str, Any]) -> Self:
+        body = super().with_defaults(generation)
+        if self.max_tokens is None and MAX_NEW_TOKENS not in generation:
+            return body.model_copy(update={"max_tokens": _DEFAULT_MAX_TOKENS})
+        return body
+
+    def job(self, request_id: str) -> CompletionJob:
+        num_choices = len(self.prompts) * self.n
+        if not 1 <= num_choices <= MAX_CHOICES:
+            message = f"prompts times n must be between 1 and {MAX_CHOICES}"
+            raise RequestError("prompt", num_choices, message)
+        if self.max_tokens == 0 and not self.echo:
+            raise RequestError("max_tokens", 0, "must be at least 1, unless echo is true")
+        return CompletionJob(
+            request_id=request_id,
+            prompts=self.prompts,
+            decoding=self.decoding(self.max_tokens, self.logprobs),
+            num_samples=self.n,
+            stop=self.stops,
+            echo=self.echo,
+            streams=self.stream,
+        )
+
+
+def without_fields_at_rest(
+    fields: Mapping[str, Any], at_rest: Mapping[str, tuple[Any, ...]]
+) -> dict[str, Any]:
     """The fields that ask for something; null asks for nothing."""
     return {
         name: value
         for name, value in fields.items()
-        if value is not None and value not in _AT_REST.get(name, ())
+        if value is not None and value not in at_rest.get(name, ())
     }
 
 

@@ -58,8 +58,8 @@ class ScoreBody(BaseModel):
         return ScoreJob(
             request_id,
             self.pairs,
-            self.source.lower(),
-            self.target.lower(),
+            self.source,
+            self.target,
             decoding,
             self.return_attention,
             tuple(self.attention_heads),

@@ -121,8 +121,8 @@ class TranslateBody(DecodingFields):
         job = TranslationJob(
             request_id=request_id,
             texts=self.texts,
-            source=self.source.lower(),
-            target=self.target.lower(),
+            source=self.source,
+            target=self.target,
             decoding=self._decoding(),
             num_alternatives=self.alternatives,
             target_prefix=self.target_prefix,
@@ -160,6 +160,12 @@ class TranslateBody(DecodingFields):
         if self._searches_alternatives:
             return min(max(DEFAULT_BEAMS, 2 * self.alternatives), MAX_BEAMS)
         return DEFAULT_BEAMS if self.glossary else None
+
+    def _search_asked(self) -> dict[str, Any]:
+        return {
+            "searches": self.num_beams is not None or self._width() is not None,
+            "fewest_beams": 2 * self.alternatives if self._searches_alternatives else 1,
+        }
 
     @property
     def _searches_alternatives(self) -> bool:

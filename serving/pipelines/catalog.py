@@ -6,7 +6,8 @@ from typing import Protocol, TypeGuard
 from serving.bundle.manifest import Task
 from serving.bundle.opening import Bundle
 from serving.config import TextLimits
-from serving.errors import ModelNotFound, RequestError
+from serving.errors import BundleError, ModelNotFound, RequestError
+from serving.pipelines.defaults import problems as default_problems
 from serving.pipelines.engine_port import EnginePort
 from serving.pipelines.generation import Deltas, GenerationPipeline
 from serving.pipelines.jobs import (
@@ -92,7 +93,10 @@ class Catalog:
 
 
 def build_pipeline(bundle: Bundle, engine: EnginePort, limits: TextLimits) -> Model:
+    """Raises BundleError for files or defaults that cannot be used."""
     manifest = bundle.manifest
+    if problems := list(default_problems(manifest.generation)):
+        raise BundleError(bundle.folder, problems)
     if manifest.task is Task.GENERATE:
         tokenizer = Tokenizer(bundle.tokenizer_path, manifest.vocab_size)
         return GenerationPipeline(manifest, tokenizer, engine)

@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import replace
 
 from serving.parameters import TokenIds
-from serving.pipelines.jobs import CompletionDelta, CompletionJob, TokenText
+from serving.pipelines.jobs import CompletionDelta, CompletionJob, TokenText, spelt
 from serving.request import FinishReason, TokenEvent
 from serving.text.detokenizer import Detokenizer
 from serving.text.stops import StopStrings
@@ -15,6 +15,7 @@ class Completion:
     """Text is told once nothing can take it back, and a token once its text is told.
 
     num_forced: how many of its tokens are the prompt's; stop strings are not looked for in them.
+    begins_text: it is a text of its own, and does not go on with the prompt's.
     """
 
     def __init__(
@@ -24,9 +25,10 @@ class Completion:
         index: int,
         num_prompt_tokens: int,
         num_forced: int = 0,
+        begins_text: bool = False,
     ) -> None:
         self._tokenizer = tokenizer
-        self._detokenizer = Detokenizer(tokenizer)
+        self._detokenizer = Detokenizer(tokenizer, begins_text)
         self._stops = StopStrings(job.stop)
         self._reports_tokens = job.decoding.logprobs is not None
         self._delta = CompletionDelta(index, "", num_prompt_tokens=num_prompt_tokens)
@@ -44,8 +46,8 @@ class Completion:
         """
         for token_id in token_ids:
             if self._reports_tokens:
-                name = token_name(self._tokenizer, token_id)
-                self._tokens.append(TokenText(name, None, (), self._num_characters))
+                token = self._tokenizer.token_bytes(token_id)
+                self._tokens.append(TokenText(token, None, (), self._num_characters))
             self._echoed += self._pushed(token_id)
 
     def grown(self, event: TokenEvent) -> CompletionDelta | None:
@@ -75,7 +77,7 @@ class Completion:
         else:
             text += self._stops.finish()
             if self._reports_tokens and stop_logprob is not None:
-                self._tokens.append(TokenText("", stop_logprob, (), self._num_characters))
+                self._tokens.append(TokenText(b"", stop_logprob, (), self._num_characters))
         delta = self._told(text, reason)
         assert delta is not None, "a delta that ends a completion is never held back"
         return replace(delta, score=score)
@@ -110,17 +112,10 @@ class Completion:
         return tuple(tokens)
 
     def _token_text(self, event: TokenEvent) -> TokenText:
-        top = tuple(
-            (token_name(self._tokenizer, token.token_id), token.logprob) for token in event.top
-        )
-        name = token_name(self._tokenizer, event.token_id)
-        return TokenText(name, event.logprob, top, self._num_characters)
+        token_bytes = self._tokenizer.token_bytes
+        top = tuple((token_bytes(token.token_id), token.logprob) for token in event.top)
+        return TokenText(token_bytes(event.token_id), event.logprob, top, self._num_characters)
 
 
 def token_name(tokenizer: Tokenizer, token_id: int) -> str:
-    """A token's text; one that is part of a character is spelt as OpenAI spells it."""
-    token_bytes = tokenizer.token_bytes(token_id)
-    try:
-        return token_bytes.decode()
-    except UnicodeDecodeError:
-        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token_bytes)
+    return spelt(tokenizer.token_bytes(token_id))

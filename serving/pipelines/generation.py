@@ -1,8 +1,9 @@
-"""Prompts to completions, streamed: text that was sent never has to be taken back.
+"""Prompts and chats to completions, streamed: text that was sent never has to be taken back.
 
 It knows text and token ids; neither HTTP nor how tokens are chosen.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -17,9 +18,22 @@ from serving.pipelines.merging import merge
 from serving.pipelines.requests import RequestMaker
 from serving.pipelines.structures import Structures
 from serving.request import FinishedEvent, GenerationRequest, Hypothesis, TokenEvent
+from serving.text.chat import Chat, ChatTemplate
 from serving.text.tokenizer import Tokenizer
 
 Deltas = AsyncGenerator[CompletionDelta, None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """token_ids: without the bundle's own prefix, unless they are whole with what they have.
+    ends_text: what comes next begins a text of its own. field: what the client calls it.
+    """
+
+    token_ids: TokenIds
+    is_whole: bool = False
+    ends_text: bool = False
+    field: str = "prompt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +46,7 @@ class _Run:
     request: GenerationRequest
     index: int
     echoed: TokenIds
+    begins_text: bool
 
 
 class GenerationPipeline:
@@ -40,24 +55,21 @@ class GenerationPipeline:
         self._tokens = manifest.tokens
         self._vocab_size = manifest.vocab_size
         self._tokenizer = tokenizer
-        self._requests = RequestMaker(tokenizer)
+        self._chat = _chat_template(manifest, tokenizer)
+        self._requests = RequestMaker(tokenizer, manifest.generation.get("max_new_tokens"))
         self._structures = Structures(tokenizer, manifest.tokens.stop)
         self._engine = engine
 
-    def stream(self, job: CompletionJob) -> Deltas:
+    async def stream(self, job: CompletionJob) -> Deltas:
         """Deltas of all completions as they come; closing the stream cancels what still runs.
 
-        Raises RequestError at once for what cannot be served; a grammar that does not compile
-        raises it as the stream begins.
+        Raises RequestError as it begins for what cannot be served.
         """
-        prompts = [self._prompt_ids(prompt) for prompt in job.prompts]
-        for prompt_ids in prompts:
-            self._check_length(prompt_ids, job.decoding.max_new_tokens or 0)
-        runs = [run for number, ids in enumerate(prompts) for run in self._runs(job, number, ids)]
-        return self._stream(job, runs)
-
-    async def _stream(self, job: CompletionJob, runs: list[_Run]) -> Deltas:
+        prompts = [await self._prompt(prompt) for prompt in job.prompts]
+        for prompt in prompts:
+            self._check_length(prompt, job.decoding.max_new_tokens or 0)
         constraint = await self._structures.constraint(job.decoding)
+        runs = [run for number, each in enumerate(prompts) for run in self._runs(job, number, each)]
         streams = [
             self._complete(job, replace(run, request=replace(run.request, constraint=constraint)))
             for run in runs
@@ -66,37 +78,47 @@ class GenerationPipeline:
             async for delta in deltas:
                 yield delta
 
-    def _prompt_ids(self, prompt: str | TokenIds) -> TokenIds:
+    async def _prompt(self, prompt: str | TokenIds | Chat) -> _Prompt:
+        if isinstance(prompt, Chat):
+            if self._chat is None:
+                message = f"model {self.card.name} has no chat template; it completes prompts only"
+                raise RequestError("messages", f"{len(prompt.messages)} messages", message)
+            token_ids = await asyncio.to_thread(self._chat.prompt_ids, prompt)
+            return _Prompt(token_ids, True, not prompt.continues_last, "messages")
         if isinstance(prompt, str):
-            return tuple(self._tokenizer.encode(prompt))
+            return _Prompt(tuple(self._tokenizer.encode(prompt)), ends_text=not prompt)
         for token_id in prompt:
             if not 0 <= token_id < self._vocab_size:
                 message = f"token ids must be between 0 and {self._vocab_size - 1}"
                 raise RequestError("prompt", token_id, message)
-        return prompt
+        return _Prompt(prompt, ends_text=not prompt)
 
-    def _check_length(self, prompt_ids: TokenIds, max_new_tokens: int) -> None:
-        num_prompt_tokens = len(self._tokens.prompt_prefix) + len(prompt_ids)
+    def _num_before(self, is_whole: bool) -> int:
+        """How many tokens the bundle puts in front of a prompt."""
+        return 0 if is_whole else len(self._tokens.prompt_prefix)
+
+    def _check_length(self, prompt: _Prompt, max_new_tokens: int) -> None:
+        num_prompt_tokens = self._num_before(prompt.is_whole) + len(prompt.token_ids)
         if num_prompt_tokens == 0:
-            raise RequestError("prompt", "", "must not be empty: this model has no start token")
+            raise RequestError(prompt.field, "", "must not be empty: this model has no start token")
         room = self.card.max_target_tokens - num_prompt_tokens
         if room < min(max_new_tokens, 1):
             raise RequestError(
-                "prompt",
+                prompt.field,
                 f"{num_prompt_tokens} tokens",
                 f"must leave room in the context of {self.card.max_target_tokens} tokens",
             )
         if max_new_tokens > room:
             message = (
-                f"prompt ({num_prompt_tokens} tokens) and completion must fit "
+                f"{prompt.field} ({num_prompt_tokens} tokens) and completion must fit "
                 f"the context of {self.card.max_target_tokens} tokens"
             )
             raise RequestError("max_tokens", max_new_tokens, message)
 
-    def _runs(self, job: CompletionJob, number: int, prompt_ids: TokenIds) -> Iterator[_Run]:
+    def _runs(self, job: CompletionJob, number: int, prompt: _Prompt) -> Iterator[_Run]:
         """A beam search makes all choices of a prompt at once; each sample is a run of its own."""
         make = self._requests.of(job.decoding)
-        given, forced = self._divided(job, prompt_ids)
+        given, forced = self._divided(job, prompt.token_ids)
         first = number * job.num_choices
         for sample in range(1 if job.decoding.beam else job.num_choices):
             request = make(
@@ -105,10 +127,12 @@ class GenerationPipeline:
                 forced_ids=forced,
                 sampling=_sampling_of(job.decoding.sampling, sample),
                 streams=job.streams,
+                is_whole=prompt.is_whole,
             )
             if job.decoding.max_new_tokens == 0:  # nothing is generated that could be a stop token
                 request = replace(request, ignore_eos=True, stop_token_ids=())
-            yield _Run(request, first + sample, given if job.echo else ())
+            begins_text = job.echo or prompt.ends_text
+            yield _Run(request, first + sample, given if job.echo else (), begins_text)
 
     def _divided(self, job: CompletionJob, prompt_ids: TokenIds) -> tuple[TokenIds, TokenIds]:
         """What of a prompt is only given, and what is forced, so that the engine tells it.
@@ -158,11 +182,24 @@ class GenerationPipeline:
 
     def _completion(self, job: CompletionJob, run: _Run, index: int) -> Completion:
         request = run.request
-        num_known = len(self._tokens.prompt_prefix) + len(request.prompt_ids)
         num_forced = len(request.forced_ids)
-        completion = Completion(self._tokenizer, job, index, num_known + num_forced, num_forced)
+        num_known = self._num_before(request.is_whole) + len(request.prompt_ids) + num_forced
+        completion = Completion(self._tokenizer, job, index, num_known, num_forced, run.begins_text)
         completion.echo(run.echoed)
         return completion
+
+
+def _chat_template(manifest: Manifest, tokenizer: Tokenizer) -> ChatTemplate | None:
+    if manifest.chat_template is None:
+        return None
+    tokens = manifest.tokens
+    special_ids = {
+        "bos_token": tokens.bos,
+        "eos_token": tokens.eos,
+        "pad_token": tokens.pad,
+        "unk_token": tokens.unk,
+    }
+    return ChatTemplate(manifest.chat_template, tokenizer, special_ids)
 
 
 def _has_others(request: GenerationRequest) -> bool:

@@ -11,6 +11,7 @@ from serving.errors import RequestError
 from serving.pipelines.decoding import PLAIN, Decoding
 from serving.request import FinishReason
 from serving.text.alignment import Link, pharaoh
+from serving.text.chat import Chat
 from serving.text.languages import UNDETERMINED, matching
 
 
@@ -234,7 +235,7 @@ class PairScore:
 
 @dataclass(frozen=True, slots=True)
 class CompletionJob:
-    """Completions of each prompt; prompts are text or token ids.
+    """Completions of each prompt; prompts are text, token ids or chats.
 
     num_samples: completions of a prompt; under beam search its `num_hypotheses` count instead.
     echo: begin with the prompt, whose tokens are reported if the completion's are.
@@ -242,7 +243,7 @@ class CompletionJob:
     """
 
     request_id: str
-    prompts: tuple[str | tuple[int, ...], ...]
+    prompts: tuple[str | tuple[int, ...] | Chat, ...]
     decoding: Decoding = PLAIN
     num_samples: int = 1
     stop: tuple[str, ...] = ()
@@ -258,15 +259,20 @@ class CompletionJob:
 
 @dataclass(frozen=True, slots=True)
 class TokenText:
-    """A token as text. offset: characters of the completion before it.
+    """A token and its text. offset: characters of the completion before it.
 
     logprob: None of a prompt's first token if nothing comes before it.
+    top: the likeliest tokens and their log-probabilities.
     """
 
-    text: str
+    token: bytes
     logprob: float | None
-    top: tuple[tuple[str, float], ...]
+    top: tuple[tuple[bytes, float], ...]
     offset: int
+
+    @property
+    def text(self) -> str:
+        return spelt(self.token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,3 +291,11 @@ class CompletionDelta:
     num_prompt_tokens: int = 0
     num_generated_tokens: int = 0
     score: float | None = None
+
+
+def spelt(token: bytes) -> str:
+    """A token's text; one that is part of a character is spelt as OpenAI spells it."""
+    try:
+        return token.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token)

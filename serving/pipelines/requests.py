@@ -11,10 +11,14 @@ from serving.text.tokenizer import Tokenizer
 
 
 class RequestMaker:
-    """The one place where a `Decoding` becomes what the engine is asked."""
+    """The one place where a `Decoding` becomes what the engine is asked.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    max_new_tokens: of requests that do not say; the engine cuts them to what fits.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, max_new_tokens: int | None = None) -> None:
         self._tokenizer = tokenizer
+        self._max_new_tokens = max_new_tokens
 
     def of(self, decoding: Decoding) -> "partial[GenerationRequest]":
         """A request but for its ids. Raises RequestError for what cannot be."""
@@ -32,7 +36,7 @@ class RequestMaker:
             processors=self._processors(decoding),
             stop_token_ids=decoding.stop_token_ids,
             ignore_eos=decoding.ignore_eos,
-            max_new_tokens=limit,
+            max_new_tokens=self._max_new_tokens if limit is None else limit,
             logprobs=decoding.logprobs,
             priority=decoding.priority,
             timeout_seconds=decoding.timeout_seconds,
@@ -46,4 +50,4 @@ class RequestMaker:
 def spellings(tokenizer: Tokenizer, word: str) -> tuple[TokenIds, ...]:
     """The tokens of a word where a text begins, and after a space."""
     written = (word.lstrip(), " " + word.lstrip())
-    return tuple(dict.fromkeys(tuple(tokenizer.encode(text)) for text in written))
+    return tuple(dict.fromkeys(tuple(tokenizer.encode_inside(text)) for text in written))

@@ -52,7 +52,7 @@ class TranslationPipeline:
         self._sides = sides
         self._shortlist = shortlist
         self._planner = Planner(manifest, self._sides, limits.max_segments)
-        self._requests = RequestMaker(self._sides.target)
+        self._requests = RequestMaker(sides.target, manifest.generation.get("max_new_tokens"))
         self._engine = engine
 
     async def translate(self, job: TranslationJob) -> Translation:

@@ -34,12 +34,28 @@ async def world_without_attention(tokenizer: Tokenizer) -> AsyncIterator[World]:
         yield world
 
 
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}"
+    "{% endif %}{{ m.name or m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{{ mood }}{% endif %}"
+)
+
+
+@pytest.fixture
+async def chat_world(tokenizer: Tokenizer) -> AsyncIterator[World]:
+    """Its generator has a chat template."""
+    async with made_world(tokenizer, generator={"chat_template": CHAT_TEMPLATE}) as world:
+        yield world
+
+
 @asynccontextmanager
-async def made_world(tokenizer: Tokenizer, **options: Any) -> AsyncIterator[World]:
-    """options: of the translator's manifest."""
+async def made_world(
+    tokenizer: Tokenizer, generator: dict[str, Any] | None = None, **options: Any
+) -> AsyncIterator[World]:
+    """generator, options: of the generator's and the translator's manifest."""
     limits = TextLimits(max_characters=1000, max_segments=20)
     translator, translator_engine = shouting_translator(tokenizer, limits=limits, **options)
-    generator, generator_engine = scripted_generator(tokenizer)
+    teller, generator_engine = scripted_generator(tokenizer, **(generator or {}))
     metrics = Metrics("r1")
 
     async def exposition() -> bytes:
@@ -47,7 +63,7 @@ async def made_world(tokenizer: Tokenizer, **options: Any) -> AsyncIterator[Worl
 
     readiness = [True]
     services = Services(
-        Catalog([translator, generator]), limits, metrics, exposition, lambda: readiness[0]
+        Catalog([translator, teller]), limits, metrics, exposition, lambda: readiness[0]
     )
     app = create_app(services)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

@@ -180,13 +180,13 @@ async def test_a_first_token_without_context_has_no_logprob(tokenizer: Tokenizer
         ),
     ],
 )
-async def test_what_cannot_be_is_refused_at_once(
+async def test_what_cannot_be_is_refused(
     tokenizer: Tokenizer, decoding: Decoding, prompt: str | tuple[int, ...], field: str
 ) -> None:
     pipeline, engine = scripted_generator(tokenizer)
 
     with pytest.raises(RequestError) as caught:
-        pipeline.stream(CompletionJob("job", (prompt,), decoding, echo=True))
+        await anext(pipeline.stream(CompletionJob("job", (prompt,), decoding, echo=True)))
 
     assert caught.value.field == field
     assert engine.requests == []

@@ -1,0 +1,86 @@
+"""What a model's makers recommend for requests that do not say: the `generation` of its manifest.
+
+Names are those of our fields, as clients write them. What a client says wins, and with it go only
+those defaults that mean something beside it: beam search draws nothing, and greedy decoding has
+nothing to filter. `max_new_tokens` is added in the pipelines, where it is cut to what fits.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from serving.errors import RequestError
+from serving.parameters import (
+    MAX_BEAMS,
+    BeamParams,
+    ProcessorParams,
+    SamplingParams,
+    require_integer,
+)
+
+FILTERS = ("top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff")
+SAMPLING = ("temperature", *FILTERS)
+BEAM = ("num_beams", "length_penalty", "early_stopping", "patience")
+PROCESSORS = (
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "no_repeat_ngram_size",
+    "min_tokens",
+)
+MAX_NEW_TOKENS = "max_new_tokens"
+_LIMITS = (MAX_NEW_TOKENS, "max_tokens", "max_completion_tokens")
+
+
+def problems(generation: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with a manifest's defaults."""
+    known = {*SAMPLING, *BEAM, *PROCESSORS, MAX_NEW_TOKENS}
+    yield from (f"generation.{name}: unknown" for name in generation if name not in known)
+    for name, value in generation.items():
+        try:
+            _check(name, value)
+        except RequestError as error:
+            yield f"generation.{error}"
+
+
+def applicable(
+    generation: Mapping[str, Any],
+    given: Mapping[str, Any],
+    searches: bool = False,
+    fewest_beams: int = 1,
+    temperature: float = 0.0,
+) -> dict[str, Any]:
+    """The defaults that hold beside what a client has given, by name.
+
+    searches: the client asks for beam search, or for what needs it, with at least `fewest_beams`.
+    temperature: where neither client nor model says.
+    """
+    left = {name: value for name, value in generation.items() if name not in given}
+    num_beams, most = left.pop("num_beams", 1), left.pop(MAX_NEW_TOKENS, None)
+    samples = (given.get("temperature") or 0) > 0 or any(name in given for name in FILTERS)
+    if num_beams > 1 and not samples and fewest_beams <= MAX_BEAMS:
+        left["num_beams"] = max(num_beams, fewest_beams)
+    if "min_tokens" in left:
+        limits = (given[name] for name in _LIMITS if name in given)
+        left["min_tokens"] = min(left["min_tokens"], *limits, most or left["min_tokens"])
+    if searches or "num_beams" in left:
+        return _without(left, SAMPLING)
+    left = _without(left, BEAM)
+    effective = {**left, **given}.get("temperature", temperature)
+    return _without(left, FILTERS) if effective == 0 else left
+
+
+def _without(values: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+def _check(name: str, value: Any) -> None:
+    if name == MAX_NEW_TOKENS:
+        require_integer(name, value, 1)
+    elif name == "num_beams":
+        BeamParams(value)
+    elif name in SAMPLING:
+        SamplingParams(**{name: value})
+    elif name in BEAM:
+        BeamParams(1, **{name: value})
+    elif name in PROCESSORS:
+        ProcessorParams(**{name: value})
