@@ -135,7 +135,8 @@ class _Files:
             name = _content(token)
             if name is None or not key.isdecimal():
                 raise TokenizerError(["tokenizer_config.json: added_tokens_decoder is damaged"])
-            added[name] = _Added(int(key), bool(token.get("special")) or name in roles)
+            is_special = isinstance(token, dict) and bool(token.get("special"))
+            added[name] = _Added(int(key), is_special or name in roles)
         return added
 
 
@@ -260,11 +261,8 @@ def _with_added(tokenizer_json: bytes, files: _Files) -> bytes:
     tokenizer.add_tokens([_token(name, token.is_special) for name, token in missing])
     known = tokenizer.get_vocab(True)
     if wrong := [name for name, token in added if known[name] != token.token_id]:
-        name = wrong[0]
-        message = (
-            f"{name!r} has id {known[name]}, and {files.added[name].token_id} where it is added"
-        )
-        raise TokenizerError([message])
+        ids = f"{known[wrong[0]]}, not {files.added[wrong[0]].token_id}"
+        raise TokenizerError([f"the added token {wrong[0]!r} would have id {ids}"])
     return tokenizer.to_str().encode() if missing else tokenizer_json
 
 
