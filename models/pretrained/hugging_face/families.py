@@ -21,6 +21,7 @@ from models.pretrained.hugging_face import (
     smollm3,
     t5,
 )
+from models.pretrained.hugging_face.context import shorten
 from models.pretrained.hugging_face.decoder_only import Family
 from models.pretrained.hugging_face.folder import CONFIG_FILE, Folder, open_folder
 from models.pretrained.hugging_face.language import read_language_model
@@ -56,12 +57,19 @@ def looks_like(path: Path) -> bool:
     return "model_type" in read_options(path / CONFIG_FILE, [])
 
 
-def read(path: Path) -> Checkpoint:
-    """The model of a folder. Raises CheckpointError with every problem."""
+def read(path: Path, context_length: int | None = None) -> Checkpoint:
+    """The model of a folder; a language model may be made to read no more than `context_length`
+    tokens. Raises CheckpointError with every problem.
+    """
     folder = open_folder(path)
     kind = folder.config.values.get("model_type")
     read_family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if read_family is None:
         folder.config.refuse("model_type", f"is none of {', '.join(sorted(FAMILIES))}")
         folder.fail()
+    if context_length is not None:
+        if kind not in DECODER_ONLY:
+            folder.problems.append("context length can be set for language models only")
+            folder.fail()
+        shorten(folder.config, context_length)
     return read_family(folder)

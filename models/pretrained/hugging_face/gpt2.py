@@ -23,7 +23,7 @@ def configure(config: Options) -> dict[str, Any]:
     return {
         "architecture": "gpt2",
         "vocab_size": config.integer("vocab_size"),
-        "context_length": config.integer("n_positions"),
+        "context_length": config.integer("max_position_embeddings", config.integer("n_positions")),
         "d_model": d_model,
         "num_layers": config.integer("n_layer"),
         "num_heads": config.integer("n_head"),
@@ -39,7 +39,8 @@ def place(options: Options, config: GPT2Config, tensors: Tensors) -> dict[str, S
     found = Placement(tensors.without("transformer."))
     d_model, shape = config.d_model, (config.vocab_size, config.d_model)
     found.take("embedding.weight", "transformer.wte.weight", *shape)
-    found.take("positions.weight", "transformer.wpe.weight", config.context_length, d_model)
+    positions = tensors.take("transformer.wpe.weight", options.integer("n_positions"), d_model)
+    found.weights["positions.weight"] = rows(positions, 0, config.context_length)
     found.layer_norm("norm", "transformer.ln_f", d_model)
     if config.tied_embeddings:
         tensors.drop(r"lm_head\.weight")

@@ -5,7 +5,8 @@ numbers are stretched by. Formulas are those of transformers/modeling_rope_utils
 change with the length of a text. A dynamic one is no other than the plain one up to the length that
 the model was made for, beyond which we never go. LongRoPE has a short and a long table, and a cache
 whose keys were rotated by one is not read with the other here: a model that may read more than
-`original_max_position_embeddings` always takes the long one, also for texts that are shorter.
+`original_max_position_embeddings` always takes the long one, also for texts that are shorter; one
+that was made to read no more than that takes the short one.
 """
 
 import math

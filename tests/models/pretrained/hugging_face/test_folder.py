@@ -9,8 +9,11 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
+from export.exporting import export_checkpoint
 from models.checkpoint import CheckpointError
 from models.pretrained.hugging_face.families import looks_like, read
+from serving.bundle.manifest import Precision
+from serving.bundle.opening import open_bundle
 from tests.models.pretrained.hugging_face.language_models import BOS, EOS, random_model, save
 
 
@@ -115,6 +118,16 @@ def test_conventions(folder: Path) -> None:
 def test_without_sampling_there_is_no_temperature(folder: Path) -> None:
     change(folder / "generation_config.json", temperature=0.6, num_beams=4, repetition_penalty=1.0)
     assert read(folder).conventions.generation == {"num_beams": 4}
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma3_text"])
+def test_a_shorter_context(name: str, tmp_path: Path) -> None:
+    folder = save(random_model(name), tmp_path / "theirs")
+    export_checkpoint(read(folder, context_length=5), tmp_path / "ours", Precision.FP32)
+    assert read(folder).config.model_dump()["context_length"] == 64
+    assert open_bundle(tmp_path / "ours").manifest.limits.max_target_tokens == 5
+    with pytest.raises(CheckpointError, match="context length 65 is not one of 2 to 64"):
+        read(folder, context_length=65)
 
 
 def test_the_card_says_where_it_comes_from(folder: Path) -> None:

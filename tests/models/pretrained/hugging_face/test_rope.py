@@ -1,5 +1,6 @@
 """Tables of rotary position embeddings are those of `transformers`, from files of all versions."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from transformers import LlamaConfig, PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from models.configs.registry import parse_config
+from models.pretrained.hugging_face.context import shorten
 from models.pretrained.hugging_face.families import DECODER_ONLY
 from models.pretrained.hugging_face.options import Options
 from models.pretrained.hugging_face.rope import read_rotary, rope_section, rotated_order
@@ -137,3 +139,34 @@ def test_what_is_wrong_is_said(rope: dict[str, Any], problem: str) -> None:
     config = options(max_position_embeddings=64, rope_parameters=rope)
     read_rotary(config, rope_section(config), 16)
     assert config.problems == [f"config.json: {problem}"]
+
+
+def llama_of(**values: Any) -> Options:
+    return options(**SIZES | {"max_position_embeddings": LONG, "head_dim": 64}, **values)
+
+
+@pytest.mark.parametrize("name", SCALINGS)
+@pytest.mark.parametrize("place", ["rope_parameters", "rope_scaling"])
+def test_a_shorter_context_changes_no_angle(name: str, place: str) -> None:
+    config, shortened = (llama_of(**{place: SCALINGS[name], "rope_theta": 9.0}) for _ in "ab")
+    shorten(shortened, 2048)
+    expected, found = (DECODER_ONLY["llama"].configure(each) for each in (config, shortened))
+    assert found.pop("context_length") == 2048
+    assert expected.pop("context_length") == LONG
+    assert found == expected
+    assert shortened.problems == []
+
+
+def test_a_context_that_is_short_enough_takes_the_short_table() -> None:
+    config = llama_of(rope_parameters=SCALINGS["longrope"])
+    shorten(config, 1024)
+    found = read_rotary(config, rope_section(config), 64)
+    np.testing.assert_allclose(found.frequencies, THETA ** (-np.arange(0, 64, 2) / 64))
+    assert found.magnitude == pytest.approx(math.sqrt(1.2)), "as of the whole model"
+
+
+@pytest.mark.parametrize("length", [1, LONG + 1])
+def test_a_context_that_cannot_be(length: int) -> None:
+    config = llama_of()
+    shorten(config, length)
+    assert config.problems == [f"context length {length} is not one of 2 to {LONG}"]
