@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from serving.bundle.manifest import Manifest
+from serving.constraints import Constraint
 from serving.errors import RequestError
 from serving.parameters import MAX_SEED, SamplingParams, TokenIds
 from serving.pipelines.completion import Completion
@@ -48,6 +49,9 @@ class _Run:
     echoed: TokenIds
     begins_text: bool
 
+    def constrained(self, constraint: Constraint | None) -> "_Run":
+        return replace(self, request=replace(self.request, constraint=constraint))
+
 
 class GenerationPipeline:
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer, engine: EnginePort) -> None:
@@ -68,11 +72,13 @@ class GenerationPipeline:
         prompts = [await self._prompt(prompt) for prompt in job.prompts]
         for prompt in prompts:
             self._check_length(prompt, job.decoding.max_new_tokens or 0)
-        constraint = await self._structures.constraint(job.decoding)
+        constraints = {
+            begins_text: await self._structures.constraint(job.decoding, begins_text)
+            for begins_text in {job.echo or prompt.ends_text for prompt in prompts}
+        }
         runs = [run for number, each in enumerate(prompts) for run in self._runs(job, number, each)]
         streams = [
-            self._complete(job, replace(run, request=replace(run.request, constraint=constraint)))
-            for run in runs
+            self._complete(job, run.constrained(constraints[run.begins_text])) for run in runs
         ]
         async with aclosing(merge(streams)) as deltas:
             async for delta in deltas:

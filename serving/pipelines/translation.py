@@ -99,16 +99,19 @@ class TranslationPipeline:
     async def _outcomes(
         self, requests: Sequence[GenerationRequest], affixes: Affixes
     ) -> list[list[Event]]:
-        """What becomes of the requests, once each has what the bundle gives them all."""
-        complete = [
-            replace(
-                request,
-                prompt_ids=affixes.prompt,
-                shortlist=self._shortlist.of(request.source_ids or ()) if self._shortlist else None,
-            )
-            for request in requests
-        ]
-        return await self._engine.run(complete) if complete else []
+        """What becomes of the requests."""
+        completed = [self._completed(request, affixes) for request in requests]
+        return await self._engine.run(completed) if completed else []
+
+    def _completed(self, request: GenerationRequest, affixes: Affixes) -> GenerationRequest:
+        """With what the bundle gives every request. In the length of a beam search's hypothesis all
+        of the prompt but its first token counts, as in Hugging Face's `generate`.
+        """
+        num_counted = max(len(self._tokens.prompt_prefix) + len(affixes.prompt) - 1, 0)
+        beam = request.beam and replace(request.beam, num_counted=num_counted)
+        source_ids = request.source_ids or ()
+        shortlist = self._shortlist.of(source_ids) if self._shortlist else None
+        return replace(request, prompt_ids=affixes.prompt, beam=beam, shortlist=shortlist)
 
     def _translating(self, job: TranslationJob, plan: Plan) -> list[GenerationRequest]:
         make = self._requests.of(job.decoding)

@@ -9,7 +9,9 @@ import pytest
 from serving.bundle.manifest import LanguageIds, Task, Tokens
 from serving.config import TextLimits
 from serving.errors import RequestError
+from serving.parameters import BeamParams
 from serving.pipelines.catalog import Catalog
+from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import ScoreJob, TranslationJob
 from serving.pipelines.sides import Sides
 from serving.pipelines.translation import TranslationPipeline
@@ -52,6 +54,17 @@ async def test_a_pair_adds_what_it_needs(tokenizer: Tokenizer) -> None:
     [a] = tokenizer.encode("a")
     assert request.source_ids == (TO_POR, ENG, BOS, a, EOS, ENG)
     assert request.prompt_ids == (POR, POR)
+
+
+async def test_a_language_counts_in_the_length_of_a_hypothesis(tokenizer: Tokenizer) -> None:
+    pipeline, engine = many(tokenizer)
+    decoding = Decoding(beam=BeamParams(2))
+
+    for target in ("fr", "pt", "en"):
+        source = "fr" if target == "en" else "en"
+        await pipeline.translate(TranslationJob("job", ("a",), source, target, decoding))
+
+    assert [request.beam and request.beam.num_counted for request in engine.requests] == [1, 2, 0]
 
 
 async def test_languages_without_tokens_add_nothing(tokenizer: Tokenizer) -> None:
