@@ -10,6 +10,7 @@ from export.graph import Array
 from serving.bundle.manifest import BATCH, CANDIDATES, LENGTH, SOURCE, UNION, Shape, StateKind
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
+from serving.engine.memory import HostMemory
 from serving.engine.runner import Graph
 from serving.engine.session import open_graphs
 
@@ -46,7 +47,7 @@ class Rows:
         self._lengths = np.zeros(len(sources), np.int32)
         self._source_lengths = np.array([len(source) for source in sources], np.int32)
         self.states = {
-            state.name: np.zeros(self._shape((BATCH, *state.shape)), state.dtype)
+            state.name: HostMemory().zeros(self._shape((BATCH, *state.shape)), state.dtype)
             for state in self._manifest.states
         }
         self.outputs: dict[str, Array] = {}  # of the last step, states aside

@@ -7,6 +7,9 @@ reshapes and hands to a graph. Only `copy` and `clear` touch what is in them, be
 
 import ctypes
 from collections.abc import Iterator
+from contextlib import suppress
+from math import prod
+from mmap import MADV_NOHUGEPAGE, MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,7 +30,16 @@ class Memory(Protocol):
 
 class HostMemory:
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Array:
-        return np.zeros(shape, dtype)  # calloc: pages cost nothing until they are written
+        """Of small pages, which cost nothing until they are written. numpy asks for huge ones, of
+        2 MiB: a row of SmolLM2 then costs 377 MB with its first token, as each of its 180 keys and
+        values of a head begins another one.
+        """
+        num_values = prod(shape)
+        num_bytes = max(num_values * np.dtype(dtype).itemsize, 1)
+        pages = mmap(-1, num_bytes, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+        with suppress(OSError):  # of a kernel that has no huge pages
+            pages.madvise(MADV_NOHUGEPAGE)
+        return np.frombuffer(pages, dtype, num_values).reshape(shape)
 
     def copy(self, target: Array, source: Array) -> None:
         target[...] = source
