@@ -49,7 +49,7 @@ class _Fields:
             return [Kind.NORMAL] * len(self.tokens)
         values = self._numbers("token_type")
         if wrong := {*values} - {*Kind}:
-            raise TokenizerError([f"there is no token_type {sorted(wrong)[0]}"])
+            raise TokenizerError([f"there is no token_type {min(wrong):g}"])
         return [Kind(int(value)) for value in values]
 
     @property
