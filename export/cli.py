@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from export.exporting import Verify
     from export.parity import Parity
     from models.checkpoint import Checkpoint
@@ -79,27 +81,43 @@ def export(
       attendant export ~/models/SmolLM2-135M-Instruct -o build/bundles/smollm2 --precision int8
       attendant export SmolLM2-135M-Instruct.Q4_1.gguf -o build/bundles/smollm2-q4 --precision int4
     """
+    from models.pretrained.reading import read_model
+
+    def read() -> "Checkpoint":
+        return read_model(source, context_length).with_languages(source_language, target_language)
+
+    comparison = comparison_of(verify, test_file, texts)
+    export_model(read, source, output, precision, name, comparison)
+
+
+def export_model(
+    read: "Callable[[], Checkpoint]",
+    source: Path,
+    output: Path,
+    precision: str,
+    name: str | None,
+    comparison: "Verify | None",
+) -> None:
+    """Export what `read` gives of the source. Says all that is wrong and ends the program with 2
+    if it cannot be done.
+    """
     from export.exporting import export_checkpoint
     from models.checkpoint import CheckpointError
-    from models.pretrained.reading import read_model
     from serving.bundle.manifest import Precision
     from serving.errors import BundleError
 
-    comparison = _comparison(verify, test_file, texts)
     try:
         click.echo(f"exporting {source} in {precision}", err=True)
-        checkpoint = read_model(source, context_length)
-        checkpoint = checkpoint.with_languages(source_language, target_language)
-        parity = export_checkpoint(checkpoint, output, Precision(precision), name, comparison)
+        parity = export_checkpoint(read(), output, Precision(precision), name, comparison)
     except (CheckpointError, BundleError) as error:
-        _fail(f"{source} cannot be exported:", *(f"  {problem}" for problem in error.problems))
+        fail(f"{source} cannot be exported:", *(f"  {problem}" for problem in error.problems))
     except (OSError, ValueError) as error:
-        _fail(str(error))
+        fail(str(error))
     click.echo(parity.as_markdown() if parity else "not verified: torch was not used", err=True)
     click.echo(f"wrote {output}", err=True)
 
 
-def _comparison(verify: bool | None, test_file: Path | None, texts: int) -> "Verify | None":
+def comparison_of(verify: bool | None, test_file: Path | None, texts: int) -> "Verify | None":
     """The comparison with torch that was asked for, or that can be made."""
     needed = ("torch", "sacrebleu", "onnxruntime")
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
@@ -108,7 +126,7 @@ def _comparison(verify: bool | None, test_file: Path | None, texts: int) -> "Ver
     if not verify:
         return None
     if missing:
-        _fail(f"comparing with torch needs {missing[0]}: pip install 'attendant[cpu,train]'")
+        fail(f"comparing with torch needs {missing[0]}: pip install 'attendant[cpu,train]'")
 
     def compare(checkpoint: "Checkpoint", bundle: "Bundle") -> "Parity":
         from export.verify import Verifier
@@ -119,7 +137,7 @@ def _comparison(verify: bool | None, test_file: Path | None, texts: int) -> "Ver
     return compare
 
 
-def _fail(*lines: str) -> NoReturn:
+def fail(*lines: str) -> NoReturn:
     for line in lines:
         click.echo(line, err=True)
     sys.exit(2)

