@@ -9,6 +9,9 @@ through kernels that add up in the same order, on AVX512-VNNI and on AVX2. Other
 in blocks of 32 (AVX2) or 64, 8 bits in blocks of 128.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from export.graph import Array, GraphWriter, Value
@@ -18,6 +21,7 @@ SOURCE_BLOCK = 32  # of 4-bit formats
 INT8_ACTIVATIONS = 4  # MatMulNBits' accuracy_level
 TOLERANCE = 1e-5  # of a level, for rounding in fp32
 SMALLEST_SCALE = 1e-12
+ROWS_AT_ONCE = 2048
 
 
 class BlockQuantiser:
@@ -93,10 +97,7 @@ class BlockQuantiser:
 
 def eight_bits(weight: Array) -> tuple[Array, Array]:
     """[out, in] -> uint8 levels [out, blocks, 32] around 128, and scales [out, blocks]."""
-    blocks = in_blocks(weight, SIZES[8])
-    scale = np.maximum(np.abs(blocks).max(axis=2), SMALLEST_SCALE) / np.float32(127)
-    levels = np.rint(blocks / scale[:, :, None]) + 128
-    return levels.astype(np.uint8), scale.astype(np.float32)
+    return _by_parts(_eight_bits, weight)
 
 
 def four_bits(weight: Array) -> tuple[Array, Array, Array]:
@@ -107,6 +108,24 @@ def four_bits(weight: Array) -> tuple[Array, Array, Array]:
     Weights that come from 4 bits in blocks of 32 keep their levels; `rest` is 0 where these were
     counted from the level 8 (Q4_0).
     """
+    return _by_parts(_four_bits, weight)
+
+
+def _by_parts(quantise: Callable[[Array], tuple[Array, ...]], weight: Array) -> tuple[Any, ...]:
+    """So many rows at a time: a table of words is large, and its like is made several times."""
+    starts = range(0, len(weight), ROWS_AT_ONCE)
+    parts = [quantise(weight[start : start + ROWS_AT_ONCE]) for start in starts]
+    return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
+
+
+def _eight_bits(weight: Array) -> tuple[Array, Array]:
+    blocks = in_blocks(weight, SIZES[8])
+    scale = np.maximum(np.abs(blocks).max(axis=2), SMALLEST_SCALE) / np.float32(127)
+    levels = np.rint(blocks / scale[:, :, None]) + 128
+    return levels.astype(np.uint8), scale.astype(np.float32)
+
+
+def _four_bits(weight: Array) -> tuple[Array, Array, Array]:
     blocks = in_blocks(weight, SOURCE_BLOCK)
     low = blocks.min(axis=2)
     step = _steps(blocks, low)

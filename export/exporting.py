@@ -1,8 +1,11 @@
 """From a checkpoint to a bundle: build the graphs, write the files, verify, put in place."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from export import (
     bahdanau,
@@ -21,10 +24,11 @@ from export import (
     transformer,
     transformer_ssru,
 )
+from export.graph import Store, in_memory
 from export.model import ExportedModel
 from export.parity import Parity
 from export.weights import Weights
-from export.write import BundleWriter, atomic_folder
+from export.write import BundleWriter, WeightFile, atomic_folder
 from models.checkpoint import Checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle
@@ -50,10 +54,16 @@ BUILDERS: dict[str, Callable[[Any, Weights, Precision], ExportedModel]] = {
 Verify = Callable[[Checkpoint, Bundle], Parity]
 
 
-def build_model(checkpoint: Checkpoint, precision: Precision) -> ExportedModel:
-    """The graphs and states of a checkpoint. Raises CheckpointError with all its problems."""
-    weights = Weights(checkpoint.weights, checkpoint.quantised)
-    model = BUILDERS[checkpoint.config.architecture](checkpoint.config, weights, precision)
+def build_model(
+    checkpoint: Checkpoint, precision: Precision, store: Store = in_memory
+) -> ExportedModel:
+    """The graphs and states of a checkpoint, one weight after the other put into ``store``. Raises
+    CheckpointError with all its problems.
+    """
+    arrays = checkpoint.weights
+    with tqdm(total=len(arrays), desc="weights", leave=False, disable=None) as bar:
+        weights = Weights(arrays, checkpoint.quantised, store, bar.update)
+        model = BUILDERS[checkpoint.config.architecture](checkpoint.config, weights, precision)
     weights.finish(checkpoint.folder)
     return model
 
@@ -69,9 +79,10 @@ def export_checkpoint(
 
     ``verify`` compares the written bundle with the checkpoint; what it finds goes into the card.
     """
-    model = build_model(checkpoint, precision)
-    writer = BundleWriter(checkpoint, model, precision, name or checkpoint.name)
     with atomic_folder(folder) as temporary:
+        with contextlib.closing(WeightFile(temporary)) as file:
+            model = build_model(checkpoint, precision, file.store)
+        writer = BundleWriter(checkpoint, model, precision, name or checkpoint.name)
         bundle = writer.write(temporary)
         parity = verify(checkpoint, bundle) if verify else None
         writer.write_card(temporary, parity)

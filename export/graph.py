@@ -19,12 +19,21 @@ MICROSOFT = "com.microsoft"  # ONNX Runtime's own operators
 
 Value = ir.Value
 Array = np.ndarray[Any, np.dtype[Any]]
+Store = Callable[[str, Array], ir.TensorProtocol]  # keeps a named weight somewhere
+
+
+def in_memory(name: str, array: Array) -> ir.TensorProtocol:
+    return ir.tensor(np.asarray(array, order="C"), name=name)
 
 
 class GraphWriter:
-    """One graph in the making. ``op`` and ``ms`` create nodes of ONNX's and Microsoft's sets."""
+    """One graph in the making. ``op`` and ``ms`` create nodes of ONNX's and Microsoft's sets.
+
+    store: where weights go, as soon as they are named.
+    """
 
     def __init__(self, name: str) -> None:
+        self.store: Store = in_memory
         opsets = {"": OPSET, MICROSOFT: 1}
         self._graph = ir.Graph([], [], nodes=[], opset_imports=opsets, name=name)
         self._builder = GraphBuilder(self._graph)
@@ -76,7 +85,7 @@ class GraphWriter:
     def weight(self, name: str, array: Array) -> Value:
         """A named initializer; the second call with the same name gives the same value."""
         if name not in self._weights:
-            tensor = ir.tensor(np.asarray(array, order="C"), name=name)
+            tensor = self.store(name, array)
             self._weights[name] = self._builder.initializer(tensor, name=name, qualify=False)
         return self._weights[name]
 

@@ -34,6 +34,7 @@ class Layers:
         self, graph: GraphWriter, weights: Weights, precision: Precision, *, in_blocks: bool = False
     ) -> None:
         self.graph = graph
+        graph.store = weights.store
         self.op = graph.op
         self.weights = weights
         self.dtype = DTYPES[precision]

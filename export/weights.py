@@ -4,12 +4,12 @@ Builders take weights by name and expected shape and never stop at the first pro
 weight is replaced by zeros, and ``finish`` raises with all problems together.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from export.graph import Array
+from export.graph import Array, Store, in_memory
 from export.quantise import Channels
 from models.checkpoint import CheckpointError
 from models.quantised import Quantised
@@ -19,17 +19,26 @@ class Weights:
     """Checked access to fp32 arrays by state-dict name.
 
     quantised: how the source holds some of them in int8.
+    store: where graphs keep what they make of them.
+    report: called when a weight is asked for the first time.
     """
 
     def __init__(
-        self, arrays: Mapping[str, Array], quantised: Mapping[str, Quantised] | None = None
+        self,
+        arrays: Mapping[str, Array],
+        quantised: Mapping[str, Quantised] | None = None,
+        store: Store = in_memory,
+        report: Callable[[], object] = bool,
     ) -> None:
-        self._arrays, self._quantised = arrays, quantised or {}
+        self._arrays, self._quantised, self.store = arrays, quantised or {}, store
+        self._report = report
         self._taken: set[str] = set()
         self._problems: dict[str, str] = {}
 
     def take(self, name: str, *shape: int) -> Array:
         """The weight ``name``, which must have ``shape`` and finite values."""
+        if name not in self._taken:
+            self._report()
         self._taken.add(name)
         array = self._arrays.get(name)
         if array is None:

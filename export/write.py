@@ -14,10 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from export.card import bundle_card
 from export.conventions import tokens_of
+from export.graph import Array, in_memory
 from export.model import ExportedModel
 from export.parity import Parity
 from models.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
@@ -49,27 +51,23 @@ class WeightFile:
     def close(self) -> None:
         self._file.close()
 
-    def externalise(self, model: ir.Model) -> None:
-        """Move the model's large initializers into this file."""
-        for value in model.graph.initializers.values():
-            tensor = value.const_value
-            if tensor is not None and tensor.nbytes > SMALL_BYTES:
-                value.const_value = self._store(tensor)
-
-    def _store(self, tensor: ir.TensorProtocol) -> ir.ExternalTensor:
-        data = tensor.tobytes()
-        key = (tensor.dtype.name, hashlib.sha256(data).digest())
+    def store(self, name: str, array: Array) -> ir.TensorProtocol:
+        """Write the array, if it is large; nothing of it stays in memory then."""
+        if array.nbytes <= SMALL_BYTES:
+            return in_memory(name, array)
+        data = np.ascontiguousarray(array)
+        key = (data.dtype.name, hashlib.sha256(data.data).digest())
         if key not in self._offsets:
             self._file.seek(-self._file.tell() % ALIGNMENT, os.SEEK_CUR)
             self._offsets[key] = self._file.tell()
-            self._file.write(data)
+            self._file.write(data.data)
         return ir.ExternalTensor(
             WEIGHTS_FILE,
             self._offsets[key],
-            len(data),
-            tensor.dtype,
-            shape=ir.Shape(tensor.shape.numpy()),
-            name=tensor.name or "",
+            data.nbytes,
+            ir.DataType.from_numpy(data.dtype),
+            shape=ir.Shape(data.shape),
+            name=name,
             base_dir=self._folder,
         )
 
@@ -85,12 +83,9 @@ class BundleWriter:
         self._quality = _quality(checkpoint)
 
     def write(self, folder: Path) -> Bundle:
-        """Fill ``folder`` with everything but the model card."""
-        with contextlib.closing(WeightFile(folder)) as weights:
-            for graph in self._model.graphs:
-                model = graph.model
-                weights.externalise(model)
-                ir.save(model, folder / f"{graph.name}.onnx")
+        """Fill ``folder``, where the weights are already, with everything but the model card."""
+        for graph in self._model.graphs:
+            ir.save(graph.model, folder / f"{graph.name}.onnx")
         for name, content in self._checkpoint.files.items():
             if name != QUALITY_FILE:  # the manifest tells of it
                 (folder / name).write_bytes(content)
