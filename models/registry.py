@@ -49,7 +49,11 @@ def build(config: AnyConfig) -> nn.Module:
 
 
 def load_module(checkpoint: Checkpoint) -> nn.Module:
-    """The checkpoint's module in fp32, in evaluation mode."""
+    """The checkpoint's module in fp32, in evaluation mode. Raises KeyError for missing weights.
+
+    One weight is read after the other: together they may be all that memory holds.
+    """
     module = build(checkpoint.config)
-    module.load_state_dict({name: torch.tensor(w) for name, w in checkpoint.weights.items()})
+    for name, parameter in module.state_dict().items():
+        parameter.copy_(torch.tensor(checkpoint.weights[name]))
     return module.eval()
