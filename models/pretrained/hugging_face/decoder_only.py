@@ -24,6 +24,8 @@ ACTIVATIONS = {  # theirs -> ours
     "gelu_pytorch_tanh": "gelu_tanh",
 }
 
+MOST_LAYERS = 1000
+
 
 class Family(NamedTuple):
     """configure: the values of our configuration, from `config.json`. place: our weights, each from
@@ -80,6 +82,10 @@ def activation(config: Options, name: str, default: str | None = None) -> str:
     if found not in ACTIVATIONS:
         config.refuse(name)
     return ACTIVATIONS.get(found, "gelu")
+
+
+def num_layers(config: Options, name: str = "num_hidden_layers") -> int:
+    return config.integer(name, at_most=MOST_LAYERS)
 
 
 def special_ids(config: Options) -> dict[str, int]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from models.configs.llama import LlamaConfig
 from models.pretrained.hugging_face import llama
-from models.pretrained.hugging_face.decoder_only import Family, times
+from models.pretrained.hugging_face.decoder_only import Family, num_layers, times
 from models.pretrained.hugging_face.options import Options
 from models.pretrained.hugging_face.rope import read_rotary
 from models.pretrained.hugging_face.tensors import Source, Tensors, then
@@ -74,9 +74,10 @@ def _sizes(config: Options, act: str = "hidden_act") -> dict[str, Any]:
 def _sandwich(config: Options, pattern: int) -> dict[str, Any]:
     """Every `pattern`th layer sees everything."""
     config.values.setdefault("hidden_activation", "gelu_pytorch_tanh")
-    layers = range(config.integer("num_hidden_layers"))
+    layers = range(num_layers(config))
     kinds = ("full_attention", "sliding_attention")
     config.values.setdefault("layer_types", [kinds[(i + 1) % pattern > 0] for i in layers])
+    config.positive("query_pre_attn_scalar", 256)
     caps = {"attention_cap": "attn_logit_softcapping", "logit_cap": "final_logit_softcapping"}
     return {
         **_sizes(config, act="hidden_activation"),
@@ -93,7 +94,7 @@ def place(options: Options, config: LlamaConfig, tensors: Tensors) -> dict[str, 
         if name.endswith("norm.weight"):
             found.weights[name] = then(source, lambda weight: weight + np.float32(1))
     if config.sandwich_norms:
-        scale = math.sqrt(config.head_size / options.number("query_pre_attn_scalar", 256))
+        scale = math.sqrt(config.head_size / options.positive("query_pre_attn_scalar", 256))
         name = "query_norm" if config.qk_norm else "query"
         for layer in range(config.num_layers):
             found.change(f"layers.{layer}.attention.{name}", times(scale))

@@ -8,6 +8,7 @@ from models.pretrained.hugging_face.decoder_only import (
     Family,
     Placement,
     activation,
+    num_layers,
     special_ids,
     times,
 )
@@ -25,7 +26,7 @@ def configure(config: Options) -> dict[str, Any]:
         "vocab_size": config.integer("vocab_size"),
         "context_length": config.integer("max_position_embeddings", config.integer("n_positions")),
         "d_model": d_model,
-        "num_layers": config.integer("n_layer"),
+        "num_layers": num_layers(config, "n_layer"),
         "num_heads": config.integer("n_head"),
         "ffn_dim": config.integer("n_inner", 4 * d_model),
         "norm_epsilon": config.number("layer_norm_epsilon", 1e-5),

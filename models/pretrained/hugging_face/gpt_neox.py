@@ -9,6 +9,7 @@ from models.pretrained.hugging_face.decoder_only import (
     Family,
     Placement,
     activation,
+    num_layers,
     reordered,
     special_ids,
 )
@@ -40,7 +41,7 @@ def sizes(config: Options, act: str) -> dict[str, Any]:
         "vocab_size": config.integer("vocab_size"),
         "context_length": config.integer("max_position_embeddings"),
         "d_model": config.integer("hidden_size"),
-        "num_layers": config.integer("num_hidden_layers"),
+        "num_layers": num_layers(config),
         "num_heads": config.integer("num_attention_heads"),
         "ffn_dim": config.integer("intermediate_size"),
         "norm_epsilon": config.number("layer_norm_eps", 1e-5),

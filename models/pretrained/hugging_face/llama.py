@@ -7,6 +7,7 @@ from models.pretrained.hugging_face.decoder_only import (
     Family,
     Placement,
     activation,
+    num_layers,
     reordered,
     special_ids,
 )
@@ -35,7 +36,7 @@ def sizes(config: Options, *, is_tied: bool = False, act: str = "hidden_act") ->
         "vocab_size": config.integer("vocab_size"),
         "context_length": config.integer("max_position_embeddings"),
         "d_model": config.integer("hidden_size"),
-        "num_layers": config.integer("num_hidden_layers"),
+        "num_layers": num_layers(config),
         "num_heads": (num_heads := config.integer("num_attention_heads")),
         "num_kv_heads": config.integer("num_key_value_heads", num_heads),
         "head_dim": config.integer("head_dim") if "head_dim" in config else None,
@@ -64,10 +65,12 @@ def windows(config: Options, num_windowed_from: int = 0) -> dict[str, Any]:
     """`layer_types` say which layers have the window; without them those from a number on have."""
     if "sliding_window" not in config:
         return {}
-    layers = range(config.integer("num_hidden_layers"))
+    layers = range(num_layers(config))
     kinds = config.words("layer_types") or [
         "sliding_attention" if layer >= num_windowed_from else "full_attention" for layer in layers
     ]
+    if len(kinds) != len(layers):
+        config.refuse("layer_types", f"must hold {len(layers)} names")
     if unknown := sorted({*kinds} - {"sliding_attention", "full_attention"}):
         config.refuse("layer_types", f"are not supported: {', '.join(unknown)}")
     window = min(config.integer("sliding_window"), config.integer("max_position_embeddings"))

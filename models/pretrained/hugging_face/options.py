@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+LARGEST = 1e30
+
 
 class Options:
     """Values of one object. A null counts as absent, as it does in `transformers`.
@@ -21,12 +23,27 @@ class Options:
     def __contains__(self, name: str) -> bool:
         return name in self.values
 
-    def integer(self, name: str, default: int | None = None) -> int:
-        return self._typed(name, 1 if default is None else default, default is None, int)
+    def integer(self, name: str, default: int | None = None, at_most: int = 2**31 - 1) -> int:
+        """A size or number of something: never negative."""
+        value: int = self._typed(name, 1 if default is None else default, default is None, int)
+        if 0 <= value <= at_most:
+            return value
+        self.refuse(name, f"must be one of 0 to {at_most}")
+        return 1
 
     def number(self, name: str, default: float | None = None) -> float:
-        found = self._typed(name, 1.0 if default is None else default, default is None, int, float)
-        return float(found)
+        value = self._typed(name, 1.0 if default is None else default, default is None, int, float)
+        if abs(value) < LARGEST:  # false of what is not finite, too
+            return float(value)
+        self.refuse(name, "is no number to compute with")
+        return 1.0
+
+    def positive(self, name: str, default: float | None = None) -> float:
+        value = self.number(name, default)
+        if value > 0:
+            return value
+        self.refuse(name, "must be more than 0")
+        return 1.0
 
     def flag(self, name: str, default: bool) -> bool:
         return self._typed(name, default, False, bool)

@@ -19,6 +19,8 @@ from models.arrays import Array
 from models.configs.rotary import PAIRS
 from models.pretrained.hugging_face.options import Options
 
+LARGEST_HEAD = 2**16
+
 
 class Rotary(NamedTuple):
     """frequencies: of every pair; a pair of frequency 0 is not rotated."""
@@ -45,7 +47,7 @@ class Scaling(NamedTuple):
     def factor(self) -> float:
         """How many times longer texts became."""
         by_lengths = self.context_length / self.original_length
-        return self.rope.number("factor", by_lengths)
+        return self.rope.positive("factor", by_lengths)
 
 
 def read_rotary(
@@ -60,10 +62,10 @@ def read_rotary(
 
     theta, portion: where neither says anything; portion is the part of a head that is rotated.
     """
-    theta = rope.number("rope_theta", config.number("rope_theta", theta))
-    portion = config.number("partial_rotary_factor", portion)
-    size = int(head_size * rope.number("partial_rotary_factor", portion))
-    plain = theta ** (-np.arange(0, size, 2) / size)
+    theta = rope.positive("rope_theta", config.positive("rope_theta", theta))
+    portion = config.positive("partial_rotary_factor", portion)
+    size = int(min(head_size, LARGEST_HEAD) * rope.positive("partial_rotary_factor", portion))
+    plain = theta ** (-np.arange(0, min(size, LARGEST_HEAD), 2) / size)
     kind = rope.word("rope_type", rope.word("type", "default"))
     scale = SCALINGS.get(kind)
     if scale is None:
@@ -72,8 +74,12 @@ def read_rotary(
     context_length = config.integer("max_position_embeddings")
     original = rope.integer("original_max_position_embeddings", context_length)
     original = config.integer("original_max_position_embeddings", original)
-    frequencies, magnitude = scale(Scaling(rope, plain, theta, context_length, original))
-    return _even(rope, frequencies, magnitude, head_size)
+    try:
+        found = scale(Scaling(rope, plain, theta, context_length, original))
+    except (ArithmeticError, ValueError) as error:
+        rope.problems.append(f"{rope.file}: cannot be computed: {error}")
+        found = plain, 1.0
+    return _even(rope, *found, head_size)
 
 
 def rope_section(config: Options) -> Options:
@@ -109,7 +115,7 @@ def _plain(scaling: Scaling) -> tuple[Array, float]:
 
 def _linear(scaling: Scaling) -> tuple[Array, float]:
     """Positions are squeezed (Chen et al. 2023)."""
-    return scaling.plain / scaling.rope.number("factor"), 1.0
+    return scaling.plain / scaling.rope.positive("factor"), 1.0
 
 
 def _llama3(scaling: Scaling) -> tuple[Array, float]:
@@ -117,7 +123,7 @@ def _llama3(scaling: Scaling) -> tuple[Array, float]:
     rope, plain = scaling.rope, scaling.plain
     slow, fast = rope.number("low_freq_factor"), rope.number("high_freq_factor")
     turns = scaling.original_length * plain / (2 * math.pi)
-    squeezed = plain / rope.number("factor")
+    squeezed = plain / rope.positive("factor")
     smooth = np.clip((turns - slow) / (fast - slow), 0, 1)
     return (1 - smooth) * squeezed + smooth * plain, 1.0
 

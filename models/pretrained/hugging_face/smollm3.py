@@ -3,7 +3,7 @@
 from typing import Any
 
 from models.pretrained.hugging_face import llama
-from models.pretrained.hugging_face.decoder_only import Family
+from models.pretrained.hugging_face.decoder_only import Family, num_layers
 from models.pretrained.hugging_face.options import Options
 
 
@@ -25,10 +25,12 @@ def configure(config: Options) -> dict[str, Any]:
 def _rotating(config: Options) -> tuple[int, ...]:
     """`no_rope_layers` holds a 1 for each layer that does rotate."""
     interval = max(config.integer("no_rope_layer_interval", 4), 1)
-    layers = range(config.integer("num_hidden_layers"))
-    return config.integers("no_rope_layers") or tuple(
-        int((layer + 1) % interval != 0) for layer in layers
-    )
+    layers = range(num_layers(config))
+    usual = tuple(int((layer + 1) % interval != 0) for layer in layers)
+    told = config.integers("no_rope_layers") or usual
+    if len(told) != len(usual):
+        config.refuse("no_rope_layers", f"must hold {len(usual)} numbers")
+    return told
 
 
 FAMILY = Family(configure, llama.place)

@@ -1,6 +1,7 @@
 """Hugging Face folders: how weights are stored, what is told beside them, and what can be wrong."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -215,3 +216,17 @@ def test_files_that_are_no_json(folder: Path) -> None:
     assert any(each.startswith("config.json is not JSON") for each in found)
     assert "generation_config.json: expected an object, found list" in found
     assert "tokenizer_config.json: expected an object, found list" in found
+
+
+SIZES = ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"]
+SIZES += ["num_attention_heads", "num_key_value_heads", "max_position_embeddings", "head_dim"]
+
+
+@pytest.mark.parametrize("value", [0, -1, 2**31, 10**30, 0.5, True, "", [], {}, math.nan])
+@pytest.mark.parametrize("name", [*SIZES, "rms_norm_eps", "eos_token_id", "rope_scaling"])
+def test_no_value_breaks_the_reader(name: str, value: Any, folder: Path) -> None:
+    change(folder / "config.json", **{name: value, "rope_parameters": None})
+    try:
+        read(folder)
+    except CheckpointError as error:
+        assert error.problems

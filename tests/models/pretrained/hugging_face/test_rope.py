@@ -129,6 +129,12 @@ def test_pairs_that_are_moved_stay_pairs() -> None:
             {"rope_type": "longrope", "long_factor": [1.0], "short_factor": [1.0]},
             "rope_parameters: short_factor [1.0] must hold 8 numbers",
         ),
+        ({"rope_theta": -2.0}, "rope_parameters: rope_theta -2.0 must be more than 0"),
+        ({"rope_theta": math.nan}, "rope_parameters: rope_theta nan is no number to compute with"),
+        (
+            {"rope_type": "yarn", "factor": 2.0, "beta_fast": 0},
+            "rope_parameters: cannot be computed: float division by zero",
+        ),
         (
             {"rope_type": "yarn", "factor": 2.0, "partial_rotary_factor": 0.5},
             "rope_parameters: scaling of 4 pairs of a head of 16 is not supported",
