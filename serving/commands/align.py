@@ -18,6 +18,7 @@ from serving.commands.common import (
     model_option,
     source_option,
     target_option,
+    translation_decoding,
 )
 from serving.errors import RequestError
 
@@ -158,11 +159,9 @@ async def _align(
     translator: "Translator", options: dict[str, Any], heads: Heads
 ) -> "tuple[str, Sequence[SentenceAttention]]":
     """Decoding does not depend on the heads, so that all ways to look tell of one translation."""
-    from serving.parameters import BeamParams
-    from serving.pipelines.decoding import Decoding
     from serving.pipelines.jobs import ScoreJob, TranslationJob
 
-    text, translation, width = options["sentence"], options["translation"], options["beam"]
+    text, translation = options["sentence"], options["translation"]
     languages = languages_of(translator.card, options["source"], options["target"])
     name = f"heads {heads}"
     asked: dict[str, Any] = {"tells_attention": True, "attention_heads": heads}
@@ -172,7 +171,7 @@ async def _align(
         )
         assert score.attention is not None, "attention was asked for"
         return translation.strip(), [score.attention]
-    decoding = Decoding(beam=BeamParams(width) if width else None)
+    decoding = translation_decoding(translator.card, options["beam"])
     found = await translator.translate(TranslationJob(name, (text,), *languages, decoding, **asked))
     return found.texts[0], found.renderings[0][0].attention
 

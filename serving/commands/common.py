@@ -13,6 +13,7 @@ from serving.parameters import MAX_BEAMS
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
+    from serving.pipelines.decoding import Decoding
     from serving.pipelines.jobs import ModelCard
 
 _BAR_DELAY_SECONDS = 2.0
@@ -20,10 +21,16 @@ _BAR_DELAY_SECONDS = 2.0
 model_option = click.option(
     "--model", required=True, type=click.Path(path_type=Path), help="A bundle."
 )
-source_option = click.option("--source", help="Language of the input.  [default: the bundle's]")
-target_option = click.option("--target", help="Language of the output.  [default: the bundle's]")
+source_option = click.option(
+    "--source", help="Language of the input, e.g. en.  [default: the bundle's, if it has but one]"
+)
+target_option = click.option(
+    "--target", help="Language of the output, e.g. fr.  [default: the bundle's, if it has but one]"
+)
 beam_option = click.option(
-    "--beam", type=click.IntRange(1, MAX_BEAMS), help="Beam search of this width, e.g. 4."
+    "--beam",
+    type=click.IntRange(1, MAX_BEAMS),
+    help="Beam search of this width, e.g. 4.  [default: the bundle's, else greedy]",
 )
 device_option = click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True
@@ -37,8 +44,34 @@ def engine_config(device: Any) -> "EngineConfig":
 
 
 def languages_of(card: "ModelCard", source: str | None, target: str | None) -> tuple[str, str]:
-    """Those that were not named are the bundle's first."""
-    return source or card.source_languages[0], target or card.target_languages[0]
+    """Those that were not named are the bundle's, where it has but one."""
+    source = source or _only("--source", card.source_languages)
+    own = card.source_language(source)
+    return own, target or _only("--target", card.targets_of(own))
+
+
+def _only(option: str, languages: tuple[str, ...]) -> str:
+    if len(languages) > 1:
+        raise click.UsageError(f"{option} must be one of {', '.join(languages)}")
+    return languages[0]
+
+
+def translation_decoding(
+    card: "ModelCard", beam: int | None, length_penalty: float | None = None, n_best: int = 1
+) -> "Decoding":
+    """What the options say, and the bundle's defaults for the rest."""
+    from serving.pipelines.defaults import applicable, decoding_of
+
+    options = {"num_beams": beam, "length_penalty": length_penalty}
+    given = {name: value for name, value in options.items() if value is not None}
+    values = {**applicable(card.generation, given, searches=beam is not None), **given}
+    width = values.get("num_beams", 1)
+    if n_best > width:
+        raise click.UsageError(f"--n-best {n_best} needs --beam {n_best} or more")
+    if length_penalty is not None and "num_beams" not in values:
+        raise click.UsageError("--length-penalty needs --beam")
+    # Some hypotheses may be the same text in other tokens: of all there are the best are taken.
+    return decoding_of(values, num_hypotheses=1 if n_best == 1 else width)
 
 
 def lines_of(file: BinaryIO) -> Iterator[str]:

@@ -20,30 +20,48 @@ from serving.commands.common import (
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
-    from serving.parameters import BeamParams, SamplingParams
     from serving.pipelines.catalog import Generator
-    from serving.pipelines.decoding import Structure
-    from serving.pipelines.jobs import CompletionDelta, CompletionJob
+    from serving.pipelines.decoding import Decoding, Structure
+    from serving.pipelines.jobs import CompletionDelta, CompletionJob, ModelCard
+    from serving.text.chat import Chat
 
 _DEFAULT_TEMPERATURE = 0.8
-_SAMPLING = ("top_k", "top_p", "min_p", "typical_p", "seed")
+_DEFAULT_MAX_TOKENS = 128
+_FIELDS = (
+    "max_tokens",
+    "min_p",
+    "repetition_penalty",
+    "seed",
+    "temperature",
+    "top_k",
+    "top_p",
+    "typical_p",
+)
 
 
 @click.command()
 @model_option
 @click.option("--prompt", multiple=True, help="Text to go on from; may be given more than once.")
-@click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True)
+@click.option("--chat", is_flag=True, help="Each prompt is a user's message to be answered.")
+@click.option("--system", help="With --chat: what the model is told before.")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    help="[default: the bundle's, else 128, with --chat as many as fit]",
+)
 @click.option("--n", type=click.IntRange(1), default=1, show_default=True, help="Of each prompt.")
 @click.option(
-    "--temperature", type=float, help="0 is greedy.  [default: 0.8, under --beam always 0]"
+    "--temperature",
+    type=float,
+    help="0 is greedy.  [default: the bundle's, else 0.8, under beam search always 0]",
 )
-@click.option("--top-p", type=float, default=1.0, show_default=True)
-@click.option("--top-k", type=int, default=0, show_default=True, help="0 means all.")
-@click.option("--min-p", type=float, default=0.0, show_default=True)
-@click.option("--typical-p", type=float, default=1.0, show_default=True)
+@click.option("--top-p", type=float, help="[default: the bundle's, else 1]")
+@click.option("--top-k", type=int, help="0 means all.  [default: the bundle's, else 0]")
+@click.option("--min-p", type=float, help="[default: the bundle's, else 0]")
+@click.option("--typical-p", type=float, help="[default: the bundle's, else 1]")
 @click.option("--seed", type=int, help="The same seed gives the same text.")
 @beam_option
-@click.option("--repetition-penalty", type=float, default=1.0, show_default=True)
+@click.option("--repetition-penalty", type=float, help="[default: the bundle's, else 1]")
 @click.option("--stop", multiple=True, help="Text that ends the completion.")
 @click.option(
     "--json-schema",
@@ -58,6 +76,9 @@ def generate(
 ) -> None:
     """Complete prompts: from --prompt, or the lines of FILE or of standard input.
 
+    With --chat they are messages, and the model's chat template makes prompts of them. What options
+    do not say is as the bundle's makers recommend.
+
     One completion is written as it comes. Several are written as lines of JSON, in order.
 
     \b
@@ -66,51 +87,67 @@ def generate(
       attendant generate --model build/bundles/llama-en-int8 --temperature 0 prompts.txt > out.jsonl
       attendant generate --model build/bundles/llama-en-int8 --prompt 'It was' --beam 4 --n 4
       attendant generate --model build/bundles/llama-en-int8 --prompt 'He was' --regex ' [0-9]+ men'
+
+    \b
+    A question to a model that chats:
+      attendant generate --model smollm2-135m-instruct --chat --prompt 'What is 2 and 2?'
+      attendant generate --model smollm2-135m-instruct --chat --system 'Answer in verse.' asked.txt
     """
     from serving.text.checks import check_text
 
     end_quietly_with_the_reader()
-    given = file or sys.stdin.buffer
+    _check(options)
     for text in prompt:
         check_text("--prompt", text, max_characters=sys.maxsize)
-    prompts = prompt or tuple(line.rstrip("\r\n") for line in lines_of(given))
-    job = _completion_job(prompts, options)
-    asyncio.run(_generate(model, engine_config(device), job))
+    lines = lines_of(file or sys.stdin.buffer)
+    prompts = prompt or tuple(line.rstrip("\r\n") for line in lines)
+    asyncio.run(_generate(model, engine_config(device), prompts, options))
 
 
-def _completion_job(prompts: tuple[str, ...], options: dict[str, Any]) -> "CompletionJob":
-    from serving.parameters import ProcessorParams
-    from serving.pipelines.decoding import Decoding
+def _check(options: dict[str, Any]) -> None:
+    from serving.text.checks import check_text
+
+    if options["system"] is not None:
+        if not options["chat"]:
+            raise click.UsageError("--system needs --chat")
+        check_text("--system", options["system"], max_characters=sys.maxsize)
+    if options["beam"] is not None and options["n"] > options["beam"]:
+        raise click.UsageError(f"--n {options['n']} needs --beam {options['n']} or more")
+
+
+def _completion_job(
+    card: "ModelCard", texts: tuple[str, ...], options: dict[str, Any]
+) -> "CompletionJob":
     from serving.pipelines.jobs import CompletionJob
 
-    decoding = Decoding(
-        sampling=_sampling(options),
-        beam=_beam(options),
-        processors=ProcessorParams(repetition_penalty=options["repetition_penalty"]),
-        structure=_structure(options),
-        max_new_tokens=options["max_tokens"],
-    )
+    prompts = tuple(_chat(text, options["system"]) for text in texts) if options["chat"] else texts
     stop = tuple(filter(None, options["stop"]))
+    decoding = _decoding(card, options)
     return CompletionJob("prompt", prompts, decoding, options["n"], stop, streams=True)
 
 
-def _sampling(options: dict[str, Any]) -> "SamplingParams":
-    from serving.parameters import SamplingParams
+def _chat(text: str, system: str | None) -> "Chat":
+    from serving.text.chat import Chat
 
-    default = 0.0 if options["beam"] else _DEFAULT_TEMPERATURE
-    temperature = default if options["temperature"] is None else options["temperature"]
-    return SamplingParams(temperature, **{name: options[name] for name in _SAMPLING})
+    told = [] if system is None else [{"role": "system", "content": system}]
+    return Chat((*told, {"role": "user", "content": text}))
 
 
-def _beam(options: dict[str, Any]) -> "BeamParams | None":
-    from serving.parameters import BeamParams
+def _decoding(card: "ModelCard", options: dict[str, Any]) -> "Decoding":
+    """What the options say, and the bundle's defaults for the rest."""
+    from serving.pipelines.defaults import MAX_NEW_TOKENS, applicable, decoding_of
 
-    width, n = options["beam"], options["n"]
-    if width is None:
-        return None
-    if n > width:
-        raise click.UsageError(f"--n {n} needs --beam {n} or more")
-    return BeamParams(width, n)
+    given = {name: options[name] for name in _FIELDS if options[name] is not None}
+    if options["beam"] is not None:
+        given["num_beams"] = options["beam"]
+    searches, n = "num_beams" in given, options["n"]
+    values = {**applicable(card.generation, given, searches, n, _DEFAULT_TEMPERATURE), **given}
+    if "num_beams" not in values:
+        values.setdefault("temperature", _DEFAULT_TEMPERATURE)
+    limit = given.get("max_tokens")
+    if limit is None and not options["chat"] and MAX_NEW_TOKENS not in card.generation:
+        limit = _DEFAULT_MAX_TOKENS
+    return decoding_of(values, n, structure=_structure(options), max_new_tokens=limit)
 
 
 def _structure(options: dict[str, Any]) -> "Structure | None":
@@ -124,16 +161,19 @@ def _structure(options: dict[str, Any]) -> "Structure | None":
     return None if regex is None else Structure("regex", regex, "--regex")
 
 
-async def _generate(path: Path, config: "EngineConfig", job: "CompletionJob") -> None:
+async def _generate(
+    path: Path, config: "EngineConfig", texts: tuple[str, ...], options: dict[str, Any]
+) -> None:
     from serving.pipelines.offline import opened
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
         generator = await catalog.generator(card.name)
+        job = _completion_job(card, texts, options)
         if len(job.prompts) * job.num_choices == 1:
             await _write_as_it_comes(generator, job)
         else:
-            await _write_json_lines(generator, job, window=8 * config.slots)
+            await _write_json_lines(generator, job, texts, window=8 * config.slots)
 
 
 async def _write_as_it_comes(generator: "Generator", job: "CompletionJob") -> None:
@@ -144,7 +184,7 @@ async def _write_as_it_comes(generator: "Generator", job: "CompletionJob") -> No
     sys.stdout.write("\n")
 
 
-def _line(prompt: Any, whole: "CompletionDelta") -> dict[str, Any]:
+def _line(prompt: str, whole: "CompletionDelta") -> dict[str, Any]:
     score = {} if whole.score is None else {"score": whole.score}
     return {
         "prompt": prompt,
@@ -154,18 +194,22 @@ def _line(prompt: Any, whole: "CompletionDelta") -> dict[str, Any]:
     }
 
 
-async def _write_json_lines(generator: "Generator", job: "CompletionJob", window: int) -> None:
+async def _write_json_lines(
+    generator: "Generator", job: "CompletionJob", texts: tuple[str, ...], window: int
+) -> None:
     from dataclasses import replace
 
     from serving.pipelines.generation import collect
     from serving.pipelines.offline import in_order
 
-    async def work(numbered: tuple[int, Any]) -> list[str]:
-        number, prompt = numbered
-        alone = replace(job, request_id=f"prompt-{number}", prompts=(prompt,))
+    async def work(numbered: tuple[int, str]) -> list[str]:
+        number, text = numbered
+        alone = replace(
+            job, request_id=f"prompt-{number}", prompts=job.prompts[number : number + 1]
+        )
         choices = await collect(generator.stream(alone), job.num_choices)
-        return [json.dumps(_line(prompt, whole), ensure_ascii=False) for whole in choices]
+        return [json.dumps(_line(text, whole), ensure_ascii=False) for whole in choices]
 
-    async for lines in in_order(work, enumerate(job.prompts), window):
+    async for lines in in_order(work, enumerate(texts), window):
         for line in lines:
             click.echo(line)

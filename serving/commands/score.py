@@ -51,14 +51,13 @@ def score(
     """
     end_quietly_with_the_reader()
     format_score = _as_json if as_json else _as_sum
-    languages = source or "", target or ""
-    asyncio.run(_score(model, engine_config(device), languages, file, format_score))
+    asyncio.run(_score(model, engine_config(device), (source, target), file, format_score))
 
 
 async def _score(
     path: Path,
     config: "EngineConfig",
-    languages: tuple[str, str],
+    languages: tuple[str | None, str | None],
     file: BinaryIO,
     format_score: Format,
 ) -> None:
@@ -67,7 +66,7 @@ async def _score(
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
-        translator = await catalog.translator(card.name, *languages)
+        translator = await catalog.translator(card.name, "", "")
         source, target = languages_of(card, *languages)
 
         async def work(numbered: tuple[int, tuple[str, str]]) -> "PairScore":

@@ -19,11 +19,12 @@ from serving.commands.common import (
     progress_bar,
     source_option,
     target_option,
+    translation_decoding,
 )
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
-    from serving.pipelines.jobs import Rendering, TranslationJob
+    from serving.pipelines.jobs import ModelCard, Rendering, TranslationJob
 
 # A line's number and its renderings, best first, as they are written out.
 Format = Callable[[int, "tuple[Rendering, ...]"], str]
@@ -34,7 +35,9 @@ Format = Callable[[int, "tuple[Rendering, ...]"], str]
 @source_option
 @target_option
 @beam_option
-@click.option("--length-penalty", type=float, default=1.0, show_default=True, help="Under --beam.")
+@click.option(
+    "--length-penalty", type=float, help="Of beam search.  [default: the bundle's, else 1]"
+)
 @click.option("--n-best", type=click.IntRange(1), help="Write so many translations of each line.")
 @click.option("--scores", is_flag=True, help="Write each line's score after a tab.")
 @click.option("--prefix", default="", help="What every translation begins with.")
@@ -51,7 +54,7 @@ def translate(
     """Translate FILE, or standard input, line by line.
 
     Lines keep their order and their blanks; many are translated at once. Without --beam decoding is
-    greedy. A score is the mean log-probability of a token.
+    as the bundle's makers recommend, else greedy. A score is the mean log-probability of a token.
 
     \b
     Examples:
@@ -66,34 +69,28 @@ def translate(
     \b
     Which word comes of which, '0-0 1-2' for each line:
       attendant translate --model build/bundles/transformer-en-fr-int8 --alignments out.align in.txt
+
+    \b
+    A model of many languages, which are called as it calls them or by their short names:
+      attendant translate --model nllb-200 --source en --target pt in.txt
     """
-    end_quietly_with_the_reader()
-    job = _job(options, wants_alignments=alignments is not None)
-    format_line = _format(options)
-    asyncio.run(_translate(model, engine_config(device), job, file, format_line, alignments))
-
-
-def _job(options: dict[str, Any], wants_alignments: bool) -> "TranslationJob":
-    """The job of every line, but for the line."""
-    from serving.parameters import BeamParams
-    from serving.pipelines.decoding import Decoding
-    from serving.pipelines.jobs import TranslationJob
     from serving.text.checks import check_text
 
+    end_quietly_with_the_reader()
     check_text("--prefix", options["prefix"], max_characters=sys.maxsize)
-    width, n_best = options["beam"], options["n_best"] or 1
-    if n_best > (width or 1):
-        raise click.UsageError(f"--n-best {n_best} needs --beam {n_best} or more")
-    if width is None and options["length_penalty"] != 1:
-        raise click.UsageError("--length-penalty needs --beam")
-    num_hypotheses = 1 if n_best == 1 else width  # some may be the same text in other tokens
-    beam = None if width is None else BeamParams(width, num_hypotheses, options["length_penalty"])
+    asyncio.run(_translate(model, engine_config(device), options, file, alignments))
+
+
+def _job(card: "ModelCard", options: dict[str, Any], wants_alignments: bool) -> "TranslationJob":
+    """The job of every line, but for the line."""
+    from serving.pipelines.jobs import TranslationJob
+
+    n_best = options["n_best"] or 1
     return TranslationJob(
         "",
         (),
-        options["source"] or "",
-        options["target"] or "",
-        Decoding(beam=beam),
+        *languages_of(card, options["source"], options["target"]),
+        translation_decoding(card, options["beam"], options["length_penalty"], n_best),
         num_alternatives=n_best - 1,
         target_prefix=options["prefix"],
         wants_alignments=wants_alignments,
@@ -113,9 +110,8 @@ def _format(options: dict[str, Any]) -> Format:
 async def _translate(
     path: Path,
     config: "EngineConfig",
-    job: "TranslationJob",
+    options: dict[str, Any],
     file: BinaryIO,
-    format_line: Format,
     alignments: TextIO | None,
 ) -> None:
     from dataclasses import replace
@@ -124,14 +120,14 @@ async def _translate(
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
-        translator = await catalog.translator(card.name, job.source, job.target)
-        source, target = languages_of(card, job.source, job.target)
-        of_card = replace(job, source=source, target=target)
+        translator = await catalog.translator(card.name, "", "")
+        job = _job(card, options, wants_alignments=alignments is not None)
+        format_line = _format(options)
 
         async def work(numbered: tuple[int, str]) -> "tuple[int, tuple[Rendering, ...]]":
             number, line = numbered
             translation = await translator.translate(
-                replace(of_card, request_id=str(number), texts=(line,))
+                replace(job, request_id=str(number), texts=(line,))
             )
             return number, translation.renderings[0]
 

@@ -16,6 +16,7 @@ from serving.parameters import (
     SamplingParams,
     require_integer,
 )
+from serving.pipelines.decoding import Decoding
 
 FILTERS = ("top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff")
 SAMPLING = ("temperature", *FILTERS)
@@ -67,6 +68,19 @@ def applicable(
     left = _without(left, BEAM)
     effective = {**left, **given}.get("temperature", temperature)
     return _without(left, FILTERS) if effective == 0 else left
+
+
+def decoding_of(values: Mapping[str, Any], num_hypotheses: int = 1, **others: Any) -> Decoding:
+    """What fields say by their names, in which any may be missing; others: of the decoding."""
+    beam = {name: values[name] for name in BEAM if name in values}
+    sampling = {name: values[name] for name in (*SAMPLING, "seed") if name in values}
+    processors = {name: values[name] for name in PROCESSORS if name in values}
+    return Decoding(
+        SamplingParams(**sampling),
+        BeamParams(num_hypotheses=num_hypotheses, **beam) if "num_beams" in beam else None,
+        ProcessorParams(**processors),
+        **others,
+    )
 
 
 def _without(values: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

@@ -72,8 +72,11 @@ class ModelCard:
         """A client's source and target as the model has them; see `serving.text.languages`. Raises
         RequestError naming the languages to choose from.
         """
-        known = self._language("source", source, self.source_languages)
-        return known, self._language("target", target, self.targets_of(known))
+        own = self.source_language(source)
+        return own, self._language("target", target, self.targets_of(own))
+
+    def source_language(self, code: str) -> str:
+        return self._language("source", code, self.source_languages)
 
     def _language(self, field: str, code: str, known: tuple[str, ...]) -> str:
         found = matching(code, known)

@@ -178,6 +178,11 @@ def test_the_same_text_as_the_pipeline(generator: str) -> None:
         (["generate", "--model", "{generator}", "--beam", "2", "--n", "3"], b"a", "--beam 3 or"),
         (["generate", "--model", "{generator}", "--beam", "17"], b"a", "1<=x<=16"),
         (
+            ["generate", "--model", "{generator}", "--chat", "--prompt", "a"],
+            b"",
+            "no chat template",
+        ),
+        (
             [
                 "generate",
                 "--model",

@@ -1,0 +1,52 @@
+"""Tiny random bundles that bring along what imported models do: languages, defaults, templates."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from export.exporting import export_checkpoint
+from models.conventions import LanguageIds
+from serving.bundle.manifest import Precision
+from tests.tiny import tiny_checkpoint
+
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+SAMPLED = {"temperature": 0.0, "max_new_tokens": 6}
+SEARCHED = {"num_beams": 3, "length_penalty": 0.6}
+# Ids of the byte tokenizer, here those of languages.
+LANGUAGES = {
+    "sources": {"eng_Latn": LanguageIds((130,)), "fra_Latn": LanguageIds((131,))},
+    "targets": {
+        "eng_Latn": LanguageIds((), (), (130,)),
+        "fra_Latn": LanguageIds((), (), (131,)),
+        "por_Latn": LanguageIds((140,), (), (132,)),
+    },
+}
+
+
+def imported_bundle(
+    architecture: str, folder: Path, conventions: dict[str, Any], **changes: Any
+) -> Path:
+    """A bundle whose checkpoint has other conventions; changes: of its configuration."""
+    checkpoint = tiny_checkpoint(architecture, folder / "checkpoint", **changes)
+    own = replace(checkpoint.conventions, **conventions)
+    bundle = folder / f"imported-{architecture}"
+    export_checkpoint(replace(checkpoint, conventions=own), bundle, Precision.INT8)
+    return bundle
+
+
+def chatting_bundle(folder: Path) -> Path:
+    conventions = {"chat_template": CHAT_TEMPLATE, "generation": SAMPLED}
+    return imported_bundle("llama", folder, conventions, context_length=128)
+
+
+def many_languages_bundle(folder: Path) -> Path:
+    languages = {
+        "source_languages": ["eng_Latn", "fra_Latn"],
+        "target_languages": ["eng_Latn", "fra_Latn", "por_Latn"],
+    }
+    return imported_bundle(
+        "transformer", folder, {**LANGUAGES, "generation": SEARCHED}, **languages
+    )
