@@ -3,7 +3,7 @@
 `generation_config.json` says it; in older folders, which have none, `config.json` does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from models.conventions import Conventions
@@ -34,27 +34,37 @@ class Decoding:
     """
 
     def __init__(self, folder: Folder, default_start: str) -> None:
-        self.options: Options = folder.generation if folder.generation.values else folder.config
-        config = folder.config
-        self._unknown = _unknown(folder)
+        self._config = config = folder.config
+        self.options: Options = folder.generation if folder.generation.values else config
+        self.vocab_size = config.integer("decoder_vocab_size", config.integer("vocab_size"))
         self.stop = stop_ids(folder.generation, config)
         if not self.stop:
             config.problems.append(f"{config.file}: eos_token_id is missing")
         self.start = self._start(config, default_start)
         forced = self.options.ids("forced_bos_token_id")
         self.forced = forced[0] if forced else None
+        self._unknown = _unknown(folder, self.vocab_size)
+        self._check()
+
+    def _start(self, config: Options, default: str) -> int:
+        name = "decoder_start_token_id"
+        holder = next((each for each in (self.options, config) if name in each), None)
+        return config.integer(default) if holder is None else holder.integer(name)
+
+    def _check(self) -> None:
+        for name in ("decoder_start_token_id", "forced_bos_token_id", "eos_token_id"):
+            self.must_be_tokens(name, self.options.ids(name))
         for end in self.options.ids("forced_eos_token_id"):
             if end not in self.stop:
                 self.options.refuse("forced_eos_token_id", "must be an eos_token_id")
         for name, values in NEUTRAL.items():
             self.options.only(name, *values)
 
-    def _start(self, config: Options, default: str) -> int:
-        name = "decoder_start_token_id"
-        for options in (self.options, config):
-            if name in options:
-                return options.integer(name)
-        return config.integer(default)
+    def must_be_tokens(self, name: str, ids: Iterable[int]) -> None:
+        """Of the target's vocabulary, if its size is known."""
+        is_known = "vocab_size" in self._config
+        if is_known and not all(0 <= token_id < self.vocab_size for token_id in ids):
+            self.options.refuse(name, f"must be less than vocab_size {self.vocab_size}")
 
     def conventions(
         self,
@@ -83,9 +93,9 @@ class Decoding:
 
     @property
     def special_tokens(self) -> dict[str, int]:
-        """By the names of our configurations."""
-        eos = self.stop[0] if self.stop else 0
-        return {"bos_id": self.start, "eos_id": eos}
+        """By the names of our configurations; 0 for those that are refused."""
+        ids = {"bos_id": self.start, "eos_id": next(iter(self.stop), 0)}
+        return {name: each if 0 <= each < self.vocab_size else 0 for name, each in ids.items()}
 
     def _defaults(self, num_prompt: int, options: Options) -> dict[str, Any]:
         """Of requests. Their lengths include what targets begin with."""
@@ -97,9 +107,10 @@ class Decoding:
         return found
 
 
-def _unknown(folder: Folder) -> int | None:
+def _unknown(folder: Folder, vocab_size: int) -> int | None:
     """The token of targets that stands for what has none."""
     if folder.tokenizers is None:
         return None
     known = token_ids(folder.tokenizers.target or folder.tokenizers.source)
-    return known.get(folder.tokenizer.word("unk_token", "<unk>"))
+    token_id = known.get(folder.tokenizer.word("unk_token", "<unk>"))
+    return token_id if token_id is not None and token_id < vocab_size else None

@@ -68,7 +68,8 @@ class Folder:
             # Values that took the place of bad ones may not fit together.
             known = any(problem.startswith(CONFIG_FILE) for problem in self.problems)
             problems = [] if known else [f"{CONFIG_FILE}: {each}" for each in error.problems]
-            raise CheckpointError(self.path, [*self.problems, *problems]) from None
+            self.problems.extend(problems)
+            self.fail()
         if not self.tensors or any(each.startswith(CONFIG_FILE) for each in self.problems):
             self.fail()
         return config
@@ -87,7 +88,7 @@ class Folder:
 
     def fail(self) -> NoReturn:
         """Raise CheckpointError with all problems that were found."""
-        raise CheckpointError(self.path, self.problems)
+        raise CheckpointError(self.path, list(dict.fromkeys(self.problems)))  # some twice
 
 
 def open_folder(path: Path) -> Folder:

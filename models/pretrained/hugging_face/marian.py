@@ -51,7 +51,7 @@ def read(folder: Folder) -> Checkpoint:
     shares = options.flag("share_encoder_decoder_embeddings", True)
     vocabularies = _vocabularies(options, shares)
     targets = language_tokens(folder, MARIAN) if shares else {}
-    bias = output_bias(folder.tensors, vocabularies["vocab_size"])
+    bias = output_bias(folder.tensors, decoding.vocab_size)
     config: Any = folder.configured(
         sizes(options, default_activation="gelu", scales=False)
         | decoding.special_tokens
@@ -102,10 +102,12 @@ def _languages(folder: Folder, targets: dict[str, int]) -> dict[str, list[str]]:
 def _banned(decoding: Decoding) -> list[int]:
     """The tokens of `bad_words_ids`; sequences of several are not supported."""
     words = decoding.options.values.get("bad_words_ids", [])
-    if isinstance(words, list) and all(_is_token(word) for word in words):
-        return [token_id for (token_id,) in words]
-    decoding.options.refuse("bad_words_ids")
-    return []
+    if not isinstance(words, list) or not all(map(_is_token, words)):
+        decoding.options.refuse("bad_words_ids")
+        return []
+    banned = [token_id for (token_id,) in words]
+    decoding.must_be_tokens("bad_words_ids", banned)
+    return banned
 
 
 def _is_token(word: Any) -> bool:
