@@ -94,6 +94,9 @@ class Layers:
     def embed(self, ids: Value, name: str, num_rows: int, dim: int, scale: float = 1.0) -> Value:
         """Rows of an embedding times ``scale``, which is folded into a table of floats."""
         table = self.weights.take(f"{name}.weight", num_rows, dim)
+        channels = self.weights.channels([f"{name}.weight"], [num_rows])
+        if self._quantiser is not None and channels is not None:
+            return self._quantiser.lookup(ids, name, table, channels, scale)
         if self._blocks is None:
             return self.lookup(ids, f"{name}.table", table * np.float32(scale))
         rows = self._blocks.lookup(ids, name, table)

@@ -60,8 +60,12 @@ class RowQuantiser:
         self._graph = graph
         self._clipped: dict[tuple[Value, float | None], Value] = {}
         self._quantised: dict[Value, tuple[Value, Value]] = {}
-        self._step = graph.constant(1 / LEVELS, "float32")
         self._zero_point = graph.constant(ZERO_POINT, "uint8")
+
+    @property
+    def _step(self) -> Value:
+        """From level to level, of rows that were divided by their ranges."""
+        return self._graph.constant(1 / LEVELS, "float32")
 
     def linear(
         self,
@@ -78,6 +82,17 @@ class RowQuantiser:
         if bias is None:
             return product
         return self._graph.op.Add(product, self._graph.weight(f"{name}.bias", bias))
+
+    def lookup(
+        self, ids: Value, name: str, table: Array, channels: Channels, scale: float
+    ) -> Value:
+        """Rows of a table [words, dim] that its source holds in one step of levels, times scale."""
+        graph = self._graph
+        rows, steps = quantise_rows(table, channels)
+        found = graph.op.Gather(graph.weight(f"{name}.rows", rows), ids)
+        step = graph.constant(steps[0] * np.float32(scale), "float32")
+        vectors: Value = graph.op.DequantizeLinear(found, step, self._zero_point)
+        return vectors
 
     def signed(self, x: Value, channels: Channels | None) -> tuple[Value, Value]:
         """x [..., in] -> int8 levels and what a level is worth: [], or [..., 1] of each row."""

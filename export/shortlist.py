@@ -37,7 +37,7 @@ class Shortlist:
     ) -> None:
         """The graph's outputs, from x [batch, dim] and the output layer, weight [vocab, dim]."""
         if self._layers.quantiser is None:
-            scores = self._pick_float(self._layers.project(x, name, weight, bias))
+            scores = self._pick_float(self._layers.score(x, name, weight, bias))
         else:
             scores = self._integer_scores(x, name, weight, channels)
             if bias is not None:
