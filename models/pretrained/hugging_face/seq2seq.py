@@ -158,6 +158,7 @@ def embeddings(config: Any, tensors: Tensors) -> dict[str, Source]:
             "output.weight": tensors.take(output, size, dim),
         }
     tensors.drop(r"(model\.)?(shared|(encoder|decoder)\.embed_tokens)\.weight|lm_head\.weight")
+    tensors.drop(r"(model\.)?(encoder|decoder)\.version")  # of fairseq's files
     return found
 
 
