@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 
 from tests.served import int8_bundle, served
+from tests.serving.imported import chatting_bundle, many_languages_bundle
 
 # How long an example takes depends on what else the machine does.
 settings.register_profile("any machine", deadline=None)
@@ -14,7 +15,7 @@ settings.load_profile("any machine")
 
 @pytest.fixture(scope="session")
 def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The three shipped models in the group that answers, two tiny random ones in another."""
+    """The three shipped models in the group that answers, tiny random ones in another."""
     folder = tmp_path_factory.mktemp("server")
     shipped = [("transformer-en-fr", "transformer"), ("bahdanau-en-fr", "bahdanau")]
     near = [int8_bundle(*names, folder) for names in shipped]
@@ -22,6 +23,8 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     far = [
         int8_bundle("far-llama", "llama", folder, context_length=4096),
         int8_bundle("far-transformer", "transformer", folder),
+        chatting_bundle(folder / "chatting"),
+        many_languages_bundle(folder / "many"),
     ]
     roomy = {"max_waiting": 10_000, "limits": {"max_segments": 10_000}}
     groups = [

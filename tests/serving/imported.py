@@ -32,8 +32,9 @@ def imported_bundle(
     """A bundle whose checkpoint has other conventions; changes: of its configuration."""
     checkpoint = tiny_checkpoint(architecture, folder / "checkpoint", **changes)
     own = replace(checkpoint.conventions, **conventions)
-    bundle = folder / f"imported-{architecture}"
-    export_checkpoint(replace(checkpoint, conventions=own), bundle, Precision.INT8)
+    name = f"imported-{architecture}"
+    bundle = folder / name
+    export_checkpoint(replace(checkpoint, conventions=own), bundle, Precision.INT8, name)
     return bundle
 
 

@@ -13,7 +13,15 @@ from libretranslatepy import LibreTranslateAPI
 from prometheus_client.parser import text_string_to_metric_families
 
 EN_FR = {"source": "en", "target": "fr"}
-MODELS = ["transformer-en-fr", "bahdanau-en-fr", "llama-en", "far-llama", "far-transformer"]
+MODELS = [
+    "transformer-en-fr",
+    "bahdanau-en-fr",
+    "llama-en",
+    "far-llama",
+    "far-transformer",
+    "imported-llama",
+    "imported-transformer",
+]
 LONG = {"prompt": "a", "temperature": 0, "n": 64}
 
 
@@ -70,7 +78,11 @@ def test_libretranslates_client(server_url: str) -> None:
     api = LibreTranslateAPI(server_url)
 
     assert isinstance(api.translate("A dog.", "en", "fr"), str)
-    assert api.languages() == [{"code": "en", "name": "English", "targets": ["fr"]}]
+    assert api.languages() == [
+        {"code": "en", "name": "English (en)", "targets": ["fr"]},
+        {"code": "eng_Latn", "name": "English (eng_Latn)", "targets": ["fra_Latn", "por_Latn"]},
+        {"code": "fra_Latn", "name": "French", "targets": ["eng_Latn", "por_Latn"]},
+    ]
 
 
 @pytest.mark.parametrize("model", ["llama-en", "far-llama"])
@@ -87,6 +99,45 @@ def test_openais_client(official: openai.OpenAI, model: str) -> None:
     assert last.usage == whole.usage
     assert whole.usage is not None
     assert whole.usage.completion_tokens <= 20
+
+
+def test_a_chat_with_a_model_of_another_group(official: openai.OpenAI) -> None:
+    """Its defaults are greedy decoding of 6 tokens."""
+    asked: dict[str, Any] = {
+        "model": "imported-llama",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}],
+    }
+
+    whole = official.chat.completions.create(**asked)
+    stream = official.chat.completions.create(
+        **asked, stream=True, stream_options={"include_usage": True}
+    )
+
+    *chunks, last = list(stream)
+    assert whole.choices[0].message.content
+    assert "".join(c.choices[0].delta.content or "" for c in chunks) == (
+        whole.choices[0].message.content
+    )
+    assert whole.usage is not None and last.usage == whole.usage
+    written = "system: Be brief.\nuser: Hi\nassistant:"
+    assert whole.usage.prompt_tokens == 1 + len(written)  # one start token, the template's
+    assert whole.usage.completion_tokens <= 6
+    completed = official.completions.create(model="imported-llama", prompt=written)
+    assert completed.choices[0].text == whole.choices[0].message.content
+    assert completed.usage == whole.usage
+    with pytest.raises(openai.BadRequestError, match="no chat template"):
+        official.chat.completions.create(**{**asked, "model": "far-llama"})
+
+
+def test_many_languages_in_another_group(client: httpx.Client) -> None:
+    asked = {"q": "A dog.", "source": "EN", "target": "pt"}
+    answers = [
+        client.post("/translate", json={**asked, **other}).json()
+        for other in ({}, {"source": "eng_Latn", "target": "por_Latn"}, {"num_beams": 3})
+    ]
+
+    assert answers[0]["translatedText"]
+    assert answers[0] == answers[1] == answers[2]
 
 
 def test_logprobs_and_several_prompts(official: openai.OpenAI) -> None:
