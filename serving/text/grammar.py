@@ -7,6 +7,7 @@ on its way to a match. It is asked for masks only: what is chosen is the engine'
 import json
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -142,12 +143,36 @@ class _Vocabulary:
         self._tokenizer = tokenizer
         self.eos_token_id = eos
         self.bos_token_id = None
-        table = [tokenizer.token_bytes(token_id) for token_id in range(tokenizer.vocab_size)]
+        self._table = table = tokenizer.spelling.table
         self.special_token_ids = [token_id for token_id, text in enumerate(table) if not text]
         self.tokens = [text or f"<{token_id}>".encode() for token_id, text in enumerate(table)]
 
     def __call__(self, text: bytes) -> list[int]:
-        return self._tokenizer.encode_inside(text.decode())
+        """Tokens of exactly these bytes, which are written next whatever a model prefers: those
+        that the tokenizer has for them, or the longest ones where it would normalise them.
+        """
+        ids = self._tokenizer.encode_inside(text.decode(errors="replace"))
+        is_exact = b"".join(map(self._tokenizer.token_bytes, ids)) == text
+        return ids if is_exact else self._longest(text)
+
+    def _longest(self, text: bytes) -> list[int]:
+        ids: list[int] = []
+        while text:
+            lengths = range(min(len(text), self._max_bytes), 0, -1)
+            found = next((n for n in lengths if text[:n] in self._id_of), None)
+            if found is None:  # no token can write what comes next
+                return ids
+            ids.append(self._id_of[text[:found]])
+            text = text[found:]
+        return ids
+
+    @cached_property
+    def _id_of(self) -> dict[bytes, int]:
+        return {text: token_id for token_id, text in enumerate(self._table) if text}
+
+    @cached_property
+    def _max_bytes(self) -> int:
+        return max(map(len, self._id_of), default=0)
 
 
 def _lost_spaces(spelling: Spelling, begins_text: bool) -> tuple[bool, bool]:

@@ -63,8 +63,11 @@ class Tokenizer:
         return [self._known(encoding.ids) for encoding in encodings]
 
     def encode_inside(self, text: str, parse_special: bool = False) -> list[int]:
-        """As other text goes on: with a space before it only if it begins with one."""
-        return self._ids(self._made(True, parse_special), text)
+        """As other text goes on: with a space before it only if it begins with one, if the text
+        before has not ended with it.
+        """
+        inside = not self.spelling.drops_last_space
+        return self._ids(self._made(inside, parse_special), text)
 
     def token_bytes(self, token_id: int) -> bytes:
         """UTF-8 bytes a token stands for inside a text, perhaps part of a character; none if

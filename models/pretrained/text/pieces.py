@@ -98,7 +98,7 @@ def tokenizer_json(source: Pieces, order: Order) -> bytes:
     if guarded := [] if source.is_bpe else _guarded(vocabulary):
         pattern = Regex("|".join(guarded))
         tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, "merged_with_previous")
-    tokenizer.decoder = _decoder(source)
+    tokenizer.decoder = _decoder(source, vocabulary.has_foreign)
     tokenizer.add_special_tokens([_added(name) for name in vocabulary.special])
     tokenizer.add_tokens([AddedToken(name, normalized=True) for name in own])
     return tokenizer.to_str().encode()
@@ -115,6 +115,7 @@ class _Vocabulary:
         named = _names_by_id(ids)
         self.special = [name for name in named if self._is_special(name, order)]
         self.special += order.appended
+        self._specials = {*self.special}
         lost = [piece.name for piece in source.pieces if piece.is_text and piece.name not in ids]
         self.names = [*named, *order.appended, *lost] if lost else named
         if self.unknown not in self.names:
@@ -123,6 +124,16 @@ class _Vocabulary:
     @property
     def user_defined(self) -> list[str]:
         return [name for name in self.names if self._kind(name) == Kind.USER_DEFINED]
+
+    @property
+    def has_foreign(self) -> bool:
+        """Whether there are names of text that no text may become."""
+        return any(map(self.is_foreign, self.names))
+
+    def is_foreign(self, name: str) -> bool:
+        kind = self._kind(name)
+        is_hidden = kind == Kind.UNUSED or (kind is None and name not in self._specials)
+        return is_hidden and not self.source.is_bpe
 
     def _kind(self, name: str) -> Kind | None:
         return self.pieces[name].kind if name in self.pieces else None
@@ -164,14 +175,14 @@ def _unigram(vocabulary: _Vocabulary) -> models.Unigram:
     """Each piece with its logarithmic probability; those of specials count for nothing."""
     pieces = vocabulary.pieces
     scores = [piece.score for piece in pieces.values() if piece.kind == Kind.NORMAL]
-    highest, special = max(scores, default=0.0), {*vocabulary.special}
+    highest = max(scores, default=0.0)
     entries = []
     for name in vocabulary.names:
         piece = pieces.get(name)
-        if name in special or (piece and piece.kind == Kind.BYTE):
-            entries.append((name, 0.0))
-        elif piece is None or not piece.is_text:
+        if vocabulary.is_foreign(name):
             entries.append((" " + name, 0.0))
+        elif piece is None or not piece.is_text:
+            entries.append((name, 0.0))
         elif piece.kind == Kind.USER_DEFINED:  # unigram_model.cc, EncodeOptimized
             entries.append((name, len(name.encode()) * highest - 0.1))
         else:
@@ -263,11 +274,13 @@ def _cut(name: str, pairs: set[str], known: set[str]) -> str:
     return f"{re.escape(name[:place])}(?={re.escape(name[place:])})"
 
 
-def _decoder(source: Pieces) -> decoders.Decoder:
+def _decoder(source: Pieces, has_foreign: bool) -> decoders.Decoder:
     spelling = source.spelling
     steps: list[Any] = []
+    if has_foreign:
+        steps.append(decoders.Replace(" ", ""))
     if spelling.escapes_spaces:
-        steps += [decoders.Replace(" ", ""), decoders.Replace(SPACE, " ")]
+        steps.append(decoders.Replace(SPACE, " "))
     if source.has_bytes:
         steps.append(decoders.ByteFallback())
     steps.append(decoders.Fuse())

@@ -22,7 +22,8 @@ GEMMA = {**LLAMA, "add_dummy_prefix": False, "user_defined_symbols": ("▁▁", 
 
 @functools.cache
 def trained(**options: Any) -> bytes:
-    """The bytes of a model file; options are the trainer's own."""
+    """The bytes of a model file; options are the trainer's own, with tuples for lists."""
+    options = {k: list(v) if isinstance(v, tuple) else v for k, v in options.items()}
     pairs = PAIRS.read_text(encoding="utf-8").replace("\t", "\n").splitlines()
     settings = {"vocab_size": 1000, "num_threads": 1, "hard_vocab_limit": False, "minloglevel": 2}
     file = io.BytesIO()
