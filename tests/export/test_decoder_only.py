@@ -43,12 +43,15 @@ def test_log_probabilities_are_those_of_torch(
     assert largest_error(bundle, tmp_path / architecture, examples_of(architecture)) < 2e-5
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 @pytest.mark.parametrize("precision", [Precision.FP16, Precision.INT8])
-def test_a_window_in_low_precision_is_near_torch(
-    tmp_path: Path, architecture: str, precision: Precision
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [("llama", WINDOW), ("gpt2", WINDOW), ("llama", LIKE_GEMMA), ("gpt-neox", LIKE_PHI)],
+)
+def test_low_precision_is_near_torch(
+    tmp_path: Path, architecture: str, changes: dict[str, Any], precision: Precision
 ) -> None:
-    bundle = tiny_bundle(architecture, tmp_path, precision, **WINDOW)
+    bundle = tiny_bundle(architecture, tmp_path, precision, **changes)
     largest = {Precision.FP16: 0.03, Precision.INT8: 0.5}[precision]
     assert largest_error(bundle, tmp_path / architecture, examples_of(architecture)) < largest
 

@@ -16,7 +16,7 @@ from models.configs.sutskever import SutskeverConfig
 from models.configs.transformer import TransformerConfig
 from models.configs.transformer_ssru import TransformerSSRUConfig
 from models.layers.attention import Attention, causal_mask
-from models.layers.positions import rotary_tables, rotate, sinusoids
+from models.layers.positions import Rotary, sinusoids
 from models.registry import build
 from models.torch_loop import continue_batch, translate_batch
 
@@ -106,9 +106,8 @@ def test_positions_equal_their_formulas() -> None:
     table = sinusoids(7, 6)
     assert table[5, 2] == pytest.approx(math.sin(5 / 10000 ** (2 / 6)), abs=1e-6)
     assert table[5, 3] == pytest.approx(math.cos(5 / 10000 ** (2 / 6)), abs=1e-6)
-    cos, sin = rotary_tables(7, 4, 100.0)
-    x = torch.tensor([[[[1.0, 2.0, 3.0, 4.0]]]])
-    turned = rotate(x, cos[6:7], sin[6:7])[0, 0, 0]
-    angle = 6 * 100.0 ** (-2 / 4)
+    x, angle = torch.tensor([[[[1.0, 2.0, 3.0, 4.0, 5.0]]]]), 6 * 100.0 ** (-2 / 4)
+    turned = Rotary(7, [1.0, 100.0 ** (-2 / 4)])(x, 6)[0, 0, 0]
     assert turned[1] == pytest.approx(2 * math.cos(angle) - 4 * math.sin(angle), abs=1e-5)
     assert turned[3] == pytest.approx(4 * math.cos(angle) + 2 * math.sin(angle), abs=1e-5)
+    assert turned[4] == 5, "is of no pair"
