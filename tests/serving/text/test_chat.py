@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
+from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from serving.errors import RequestError
@@ -29,12 +31,16 @@ TOLD = (
 CONVERSATIONS = (ASKED, TOLD, TOLD[1:], TOLD[:3], TOLD[1:3], (TOLD[0], *ASKED, *ASKED))
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+def chat_tokenizer() -> tokenizers.Tokenizer:
     made = byte_tokenizer()
     made.add_special_tokens(list(SPECIAL))
+    return made
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     path = tmp_path_factory.mktemp("chat") / "tokenizer.json"
-    made.save(str(path))
+    chat_tokenizer().save(str(path))
     return Tokenizer(path)
 
 
@@ -101,6 +107,21 @@ def test_special_tokens_are_those_of_the_template(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(ids) == "system\na\nuser\nb\nassistant\n"
 
 
+@pytest.mark.parametrize("source", TEMPLATES.values(), ids=TEMPLATES)
+def test_the_prompt_is_that_of_transformers(source: str, tokenizer: Tokenizer) -> None:
+    """Token for token: a start token only where the template writes one."""
+    theirs = PreTrainedTokenizerFast(
+        tokenizer_object=chat_tokenizer(), bos_token="<s>", eos_token="</s>", chat_template=source
+    )
+    messages = list(TOLD[1:])
+
+    ids = template_of(source, tokenizer).prompt_ids(Chat(tuple(messages)))
+
+    assert list(ids) == theirs.apply_chat_template(
+        messages, add_generation_prompt=True, return_dict=False
+    )
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -136,8 +157,6 @@ HOSTILE = {
     "a long text": "{{ 'a' * 10**10 }}",
     "a text that doubles": "{% set n = namespace(x='a') %}{% for i in range(60) %}"
     "{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
-    "a list that doubles": "{% set n = namespace(x=[1]) %}{% for i in range(60) %}"
-    "{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x | tojson }}",
     "a long output": "{% for i in range(99999) %}{{ 'a' * 9999 }}{% endfor %}",
     "a number": "{{ 9 ** (9 ** 9) }}",
     "a width": "{{ 'a'.ljust(10**11) }}",
@@ -174,10 +193,9 @@ def test_after_a_hostile_template_others_go_on(tokenizer: Tokenizer) -> None:
     )
     template = template_of(source, tokenizer)
 
-    for _ in range(2):
-        assert template.text(Chat(({"role": "user", "content": "a"},))) == "a"
-        with pytest.raises(RequestError, match="too much time or memory"):
-            template.text(Chat(ASKED * 2))
+    with pytest.raises(RequestError, match="too much time or memory"):
+        template.text(Chat(ASKED * 2))
+    assert template.text(Chat(({"role": "user", "content": "a"},))) == "a"
 
 
 def test_its_process_ends_with_it(tokenizer: Tokenizer) -> None:
