@@ -151,7 +151,8 @@ class RequestRules:
         if request.constraint is not None:
             return None
         named = np.array(sorted(stop_ids | named_ids(request)), np.int64)
-        if not np.isin(named, shortlist).all():
+        places = np.minimum(np.searchsorted(shortlist, named), len(shortlist) - 1)
+        if (shortlist[places] != named).any():
             shortlist = np.union1d(shortlist, named)
         if len(shortlist) < self._window:
             shortlist = np.union1d(shortlist, np.arange(self._window))

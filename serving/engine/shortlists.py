@@ -83,7 +83,11 @@ class Shortlists:
             self._put(target, self._ids[source])
 
     def move(self, source: int, target: int) -> None:
-        self.copy(source, target)
+        """`source` gets what has left, and is forgotten with it."""
+        for column in (self._lengths, self._places):
+            column[target], column[source] = column[source], column[target].copy()
+        self._ids[target], self._ids[source] = self._ids[source], self._ids[target]
+        self._has_changed = True
 
     def forget(self, row: int) -> None:
         self._union.remove(self._ids[row])

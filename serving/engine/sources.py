@@ -26,10 +26,17 @@ class SourceIntake(Intake):
         self._cache = StateCache(config.encoder_cache_bytes if config.device == "cpu" else 0)
 
     def admit(self, report: StepReport) -> None:
-        if not self._waiting:
+        if not self._waiting or self._awaits_rows():
             return
         for group in encode_groups(self._waiting.take_sources(self._batch.num_free)):
             self._admit(group, report)
+
+    def _awaits_rows(self) -> bool:
+        """While all rows are wanted, sources come in a quarter of the slots at a time: encoding one
+        alone takes far longer than its share of a batch.
+        """
+        enough = min(len(self._waiting), self._batch.slots // 4)
+        return self._batch.num_rows > 0 and self._batch.num_free < enough
 
     def _admit(self, group: list[Generation], report: StepReport) -> None:
         """Set the states of the rows behind the batch. Where that fails, the group's requests have

@@ -22,6 +22,7 @@ class Union:
         self._place_of = np.zeros(vocab_size, np.int64)
         self._is_placed = np.zeros(vocab_size, bool)
         self._num_rows = np.zeros(vocab_size, np.int64)  # that have a token on their shortlists
+        self._spare = np.zeros(0, np.int64)  # places that nobody used when this was last looked up
 
     @property
     def width(self) -> int:
@@ -49,7 +50,7 @@ class Union:
     def pack(self) -> None:
         """Give every token that is used a new place, one behind the other."""
         self._is_placed[...] = False
-        self._num_places = 0
+        self._num_places, self._spare = 0, self._spare[:0]
         self._place(np.flatnonzero(self._num_rows))
 
     def _place(self, token_ids: Array) -> None:
@@ -62,7 +63,11 @@ class Union:
 
     def _unused(self, count: int) -> Array:
         """So many places: those that nobody uses, then new ones."""
-        old = np.flatnonzero(self._num_rows[self.ids[: self._num_places]] == 0)[:count]
+        if len(self._spare) < 2 * count:  # looking at all places costs as much as all the rest
+            self._spare = np.arange(self._num_places)
+        is_unused = self._num_rows[self.ids[self._spare]] == 0
+        old = self._spare[is_unused]
+        self._spare, old = old[count:], old[:count]
         self._is_placed[self.ids[old]] = False
         first = self._num_places
         self._num_places += count - len(old)

@@ -214,7 +214,7 @@ async def test_an_observer_sees_every_step() -> None:
         await bridge.run([request])
     first, stats = watcher.seen[0]
     assert set(first.phase_seconds) == {"encode", "decode"}
-    assert (first.num_rows, first.num_source_tokens, first.num_padded_tokens) == (1, 3, 16)
+    assert (first.num_rows, first.num_source_tokens, first.num_padded_tokens) == (1, 3, 4)
     assert len(first.queue_seconds) == 1
     assert (stats.num_rows, stats.num_slots, stats.num_waiting) == (1, 4, 0)
     # hidden twice and summary; past times history; source length times memory; all float32

@@ -187,7 +187,13 @@ class Twin:
         processors.admit(0, self.generation)
         for token_id in self.generated:
             processors.advance(np.array([token_id]), np.array([False]))
-        own = scores.of(slice(row, row + 1))
+        rows = slice(row, row + 1)
+        own = Scores(
+            scores.logp[rows],
+            scores.top_logp[rows],
+            scores.top_ids[rows],
+            scores.log_normaliser[rows],
+        )
         processors.edit(own)
         return row_of(own, 0)
 

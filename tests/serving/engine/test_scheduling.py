@@ -170,6 +170,26 @@ def test_the_lowest_priority_comes_first_and_equals_as_they_came(
     assert list(run_all(engine, wanted)) == [each.request_id for each in expected]
 
 
+def test_sources_come_in_together_while_more_wait_than_rows_are_free() -> None:
+    script = Script()
+    engine = toy_engine(script, has_encoder=True, slots=8)
+    wanted = [
+        GenerationRequest(str(i), (5 + i,), max_new_tokens=1 + i % 8, ignore_eos=True)
+        for i in range(16)
+    ]
+    assert len(run_all(engine, wanted)) == 16
+    assert [num_rows for num_rows, _ in script.encode_shapes[:3]] == [8, 2, 2]
+
+
+def test_a_source_that_a_free_row_is_enough_for_waits_for_no_other() -> None:
+    engine = toy_engine(has_encoder=True, slots=8)
+    engine.submit(*(GenerationRequest(str(i), (5 + i,), ignore_eos=True) for i in range(7)))
+    engine.step()
+    engine.submit(GenerationRequest("late", (5,), ignore_eos=True))
+    engine.step()
+    assert engine.stats().num_rows == 8
+
+
 def test_rows_decode_on_while_a_long_prompt_comes_in() -> None:
     script = Script()
     engine = toy_engine(script, prefill_chunk=4, max_step_tokens=6)
@@ -273,11 +293,11 @@ def test_equal_sources_are_encoded_once_and_those_seen_before_not_at_all() -> No
     wanted = [GenerationRequest(str(i), source) for i, source in enumerate([(5, 6), (7,), (5, 6)])]
     engine.submit(*wanted)
     engine.step()
-    assert script.encode_shapes == [(2, 16)]
+    assert script.encode_shapes == [(2, 4)]
     assert (engine.report.num_encoder_hits, engine.report.num_encoder_misses) == (1, 2)
     run_all(engine, [])
     stories = run_all(engine, wanted)
-    assert script.encode_shapes == [(2, 16)]
+    assert script.encode_shapes == [(2, 4)]
     for request in wanted:
         alone = run_alone(toy_engine(has_encoder=True), request)
         assert stories[request.request_id].said == alone.said
