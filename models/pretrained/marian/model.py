@@ -78,12 +78,12 @@ def _checkpoint(
         "shortlist": folder.shortlist is not None,
         "eos_id": vocabularies.target.eos if vocabularies else 0,
     }
+    files = _files(folder, vocabularies, sizes, problems)
     config = config_of(options, sizes, common)
     if config is None:
         return None
     weights = MarianWeights(items, config, options, vocabularies and vocabularies.target.unk)
-    files = _files(folder, vocabularies, sizes, problems)
-    if vocabularies is None:
+    if problems or vocabularies is None:
         return None
     return Checkpoint(
         folder.path,
