@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ def test_a_folder_that_is_no_checkpoint(tmp_path: Path) -> None:
 
 
 def test_languages_are_given_where_the_model_does_not_say(tmp_path: Path) -> None:
-    unknown = {"source_languages": ["und"], "target_languages": ["und"]}
+    unknown: dict[str, Any] = {"source_languages": ["und"], "target_languages": ["und"]}
     folder = tiny_checkpoint("transformer", tmp_path / "mine", **unknown).folder
     options = ("-o", tmp_path / "out", "--no-verify", "--source-language", "is")
     assert run(folder, *options, "--target-language", "fo").exit_code == 0
