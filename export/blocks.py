@@ -39,7 +39,7 @@ class BlockQuantiser:
         y = self._multiply(x, name, weight.shape, 4, packed(levels), scale, bias)
         if not rest.any():
             return y
-        return self._graph.op.Add(y, self._times_rest(x, name, rest))
+        return self._graph.op.Add(y, self._times_rest(x, name, rest, weight.shape[1]))
 
     def score(self, x: Value, name: str, table: Array, bias: Array | None) -> Value:
         """x [..., in] -> [..., words]: the product with a table of words [words, in]."""
@@ -85,13 +85,12 @@ class BlockQuantiser:
             accuracy_level=INT8_ACTIVATIONS,
         )
 
-    def _times_rest(self, x: Value, name: str, rest: Array) -> Value:
+    def _times_rest(self, x: Value, name: str, rest: Array, in_dim: int) -> Value:
         """What every weight of a block has more, [out, blocks], times the block's sum of x."""
         graph, op = self._graph, self._graph.op
         if x not in self._block_sums:
-            num_blocks = rest.shape[1]
-            belongs = np.repeat(np.eye(num_blocks, dtype=np.float32), SOURCE_BLOCK, axis=0)
-            self._block_sums[x] = op.MatMul(x, graph.weight(f"blocks.{num_blocks}", belongs))
+            belongs = np.repeat(np.eye(rest.shape[1], dtype=np.float32), SOURCE_BLOCK, axis=0)
+            self._block_sums[x] = op.MatMul(x, graph.weight(f"blocks.{in_dim}", belongs[:in_dim]))
         return op.MatMul(self._block_sums[x], graph.weight(f"{name}.rest", rest.T))
 
 

@@ -57,6 +57,11 @@ def test_rows_are_the_same_alone_and_in_company(
                 assert np.array_equal(array, found[name]), (name, rows, row, span)
 
 
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_in_four_bits_too(tmp_path: Path, architecture: str) -> None:
+    test_rows_are_the_same_alone_and_in_company(tmp_path, architecture, {}, Precision.INT4, 2)
+
+
 def run(
     bundle: Bundle, examples: Examples, chosen: list[int], span: int, threads: int
 ) -> list[dict[str, np.ndarray]]:

@@ -1,0 +1,116 @@
+"""Weights in blocks: close to the float product, 4-bit sources kept to the bit, rows apart."""
+
+import gguf
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from gguf import GGMLQuantizationType as Kind
+
+from export.blocks import BlockQuantiser, eight_bits, four_bits, packed
+from export.graph import GraphWriter
+
+RANDOM = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+class Product:
+    """x times weight transposed, through the quantised graph."""
+
+    def __init__(self, weight: np.ndarray, bits: int, bias: np.ndarray | None = None) -> None:
+        graph = GraphWriter("product")
+        rows = graph.input("x", "float32", (weight.shape[1],))
+        y = BlockQuantiser(graph, bits).linear(rows, "weight", weight, bias)
+        graph.output("y", y, "float32", (len(weight),))
+        self.session = ort.InferenceSession(ir.to_proto(graph.model).SerializeToString())
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        (result,) = self.session.run(None, {"x": x})
+        return np.asarray(result)
+
+
+def four_bit_values(weight: np.ndarray) -> np.ndarray:
+    levels, scale, rest = four_bits(weight)
+    assert levels.max() <= 15
+    values = (levels.astype(np.float32) - 8) * scale[:, :, None]
+    values = values.reshape(len(weight), -1)
+    return (values + np.repeat(rest, 32, axis=1)[:, : values.shape[1]])[:, : weight.shape[1]]
+
+
+def through(weight: np.ndarray, kind: Kind) -> np.ndarray:
+    return gguf.quants.dequantize(gguf.quants.quantize(weight, kind), kind)
+
+
+@pytest.mark.parametrize("bias", [None, normal(40)])
+@pytest.mark.parametrize("in_dim", [64, 80])
+@pytest.mark.parametrize(("bits", "error"), [(8, 0.01), (4, 0.1)])
+def test_every_row_is_close_however_loud_the_others_are(
+    bits: int, error: float, in_dim: int, bias: np.ndarray | None
+) -> None:
+    weight = normal(40, in_dim)
+    x = normal(6, in_dim) * np.float32(10) ** np.arange(-3, 3, dtype=np.float32)[:, None]
+    expected = x @ weight.T
+    found = Product(weight, bits, bias)(x) - (0 if bias is None else bias)
+    difference = np.linalg.norm(found - expected, axis=1) - 1e-6
+    assert (difference < error * np.linalg.norm(expected, axis=1)).all()
+
+
+@pytest.mark.parametrize("kind", [Kind.Q4_0, Kind.Q4_1])
+def test_four_bit_sources_keep_their_values(kind: Kind) -> None:
+    weight = through(normal(50, 96), kind)
+    weight[3, :32] = 0
+    weight[4, :32] = 0.25
+    assert np.array_equal(four_bit_values(weight), weight)
+
+
+def test_levels_that_are_counted_from_eight_need_no_rest() -> None:
+    _, _, rest = four_bits(through(normal(50, 96), Kind.Q4_0))
+    assert not rest.any()
+    _, _, rest = four_bits(through(normal(50, 96), Kind.Q4_1))
+    assert rest.any()
+
+
+def test_other_weights_lie_within_half_a_step() -> None:
+    weight = normal(50, 80)
+    blocks = np.pad(weight, ((0, 0), (0, 16))).reshape(50, 3, 32)
+    half = (blocks.max(axis=2) - blocks.min(axis=2)) / 30 * 1.001
+    error = np.abs(four_bit_values(weight) - weight)
+    assert (error <= np.repeat(half, 32, axis=1)[:, :80]).all()
+
+
+def test_eight_bit_sources_keep_their_levels() -> None:
+    weight = through(normal(50, 96), Kind.Q8_0)
+    levels, scale = eight_bits(weight)
+    values = (levels.astype(np.float32) - 128) * scale[:, :, None]
+    np.testing.assert_allclose(values.reshape(weight.shape), weight, rtol=1e-6)
+
+
+def test_two_levels_lie_in_a_byte() -> None:
+    levels = np.arange(16, dtype=np.uint8).reshape(1, 1, 16)
+    assert packed(levels)[0, 0].tolist() == [0x10, 0x32, 0x54, 0x76, 0x98, 0xBA, 0xDC, 0xFE]
+
+
+def test_rows_of_a_table_are_those_that_are_scored_by() -> None:
+    table = normal(30, 64)
+    graph = GraphWriter("lookup")
+    quantiser = BlockQuantiser(graph, 4)
+    ids = graph.input("ids", "int64", ("tokens",))
+    graph.output("rows", quantiser.lookup(ids, "table", table), "float32", ("tokens", 64))
+    session = ort.InferenceSession(ir.to_proto(graph.model).SerializeToString())
+    (rows,) = session.run(None, {"ids": np.array([[3, 29, 0]])})
+    levels, scale = eight_bits(table)
+    expected = ((levels.astype(np.float32) - 128) * scale[:, :, None]).reshape(30, 64)
+    assert np.array_equal(np.asarray(rows)[0], expected[[3, 29, 0]])
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_a_row_is_the_same_alone_and_among_any_number(bits: int) -> None:
+    """This rests on ONNX Runtime's kernels for the processor at hand, which is why it is here."""
+    for out_dim, in_dim in ((96, 576), (37, 80), (300, 256)):
+        product, x = Product(normal(out_dim, in_dim), bits), normal(65, in_dim)
+        alone = np.concatenate([product(row[None]) for row in x])
+        for count in (2, 3, 4, 5, 7, 8, 16, 17, 33, 64, 65):
+            assert np.array_equal(product(x[:count]), alone[:count]), (out_dim, in_dim, count)

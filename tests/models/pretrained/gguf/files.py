@@ -1,0 +1,113 @@
+"""GGUF files of models of `transformers`, written by the package `gguf` as llama.cpp's converter
+does it (convert_hf_to_gguf.py).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from gguf import GGMLQuantizationType as Kind
+from tokenizers import pre_tokenizers
+from transformers import PreTrainedModel
+
+SPECIAL = ["<pad>", "<|im_start|>", "<|im_end|>"]
+CONTROL, NORMAL = 3, 1
+ADD = {int: "add_uint32", float: "add_float32", bool: "add_bool", str: "add_string"}
+ADD |= {list: "add_array"}
+
+
+def write_gguf(model: PreTrainedModel, path: Path, kind: Kind = Kind.F32, **keys: Any) -> Path:
+    """Matrices whose rows are whole blocks as `kind`, the rest in fp32.
+
+    keys: set instead of what the model says, dots as double underscores; None leaves one away.
+    """
+    name = model.config.model_type
+    writer = gguf.GGUFWriter(path, name)
+    known = {**_model_fields(model, name), **_tokenizer_fields(model.config.vocab_size)}
+    known |= {key.replace("__", "."): value for key, value in keys.items()}
+    for key, value in known.items():
+        if value is not None:
+            getattr(writer, ADD[type(value)])(key, value)
+    for tensor, array in _tensors(model, name).items():
+        is_whole = array.ndim == 2 and array.shape[1] % gguf.GGML_QUANT_SIZES[kind][0] == 0
+        is_quantised = is_whole and kind is not Kind.F32
+        data = gguf.quants.quantize(array, kind) if is_quantised else array
+        writer.add_tensor(tensor, data, raw_dtype=kind if is_quantised else None)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _model_fields(model: PreTrainedModel, name: str) -> dict[str, Any]:
+    config = model.config
+    rope = config.rope_parameters
+    fields = {
+        "general.name": "Tiny",
+        "general.license": "mit",
+        f"{name}.block_count": config.num_hidden_layers,
+        f"{name}.context_length": config.max_position_embeddings,
+        f"{name}.embedding_length": config.hidden_size,
+        f"{name}.feed_forward_length": config.intermediate_size,
+        f"{name}.attention.head_count": config.num_attention_heads,
+        f"{name}.attention.head_count_kv": config.num_key_value_heads,
+        f"{name}.attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        f"{name}.rope.freq_base": float(rope["rope_theta"]),
+    }
+    if (head_dim := getattr(config, "head_dim", None)) is not None:
+        fields |= {f"{name}.attention.{part}_length": head_dim for part in ("key", "value")}
+    if rope["rope_type"] in ("linear", "yarn"):
+        fields[f"{name}.rope.scaling.type"] = rope["rope_type"]
+        fields[f"{name}.rope.scaling.factor"] = rope["factor"]
+    if "original_max_position_embeddings" in rope:
+        original = rope["original_max_position_embeddings"]
+        fields[f"{name}.rope.scaling.original_context_length"] = original
+    return fields
+
+
+def _tokenizer_fields(vocab_size: int) -> dict[str, Any]:
+    """Bytes and one pair of them; the rest of the vocabulary is filled up."""
+    tokens = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet()), "ab"]
+    tokens += [f"[PAD{number}]" for number in range(len(tokens), vocab_size)]
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "smollm",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [CONTROL if t in SPECIAL else NORMAL for t in tokens],
+        "tokenizer.ggml.merges": ["a b"],
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.padding_token_id": 0,
+        "tokenizer.chat_template": "{{ messages[0]['content'] }}",
+    }
+
+
+def _tensors(model: PreTrainedModel, name: str) -> dict[str, np.ndarray]:
+    config = model.config
+    arch = next(arch for arch, known in gguf.MODEL_ARCH_NAMES.items() if known == name)
+    names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    found = {}
+    for theirs, parameter in model.named_parameters():
+        array = parameter.detach().numpy()
+        part = theirs.split(".")[-2]
+        if name == "llama" and part in heads:
+            halves = array.reshape(heads[part], 2, -1, *array.shape[1:])
+            array = halves.swapaxes(1, 2).reshape(array.shape)
+        if name == "gemma" and "norm" in theirs:
+            array = array + 1
+        ours = names.get_name(theirs, try_suffixes=(".weight", ".bias"))
+        assert ours is not None, theirs
+        found[ours] = np.ascontiguousarray(array)
+    if config.rope_parameters["rope_type"] == "llama3":
+        found["rope_freqs.weight"] = _rope_divisors(model)
+    return found
+
+
+def _rope_divisors(model: PreTrainedModel) -> np.ndarray:
+    scaled = model.model.rotary_emb.inv_freq.numpy()
+    exponents = np.arange(len(scaled), dtype=np.float32) / len(scaled)
+    plain = model.config.rope_parameters["rope_theta"] ** -exponents
+    return (plain / scaled).astype(np.float32)

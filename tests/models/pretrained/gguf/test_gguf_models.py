@@ -1,0 +1,101 @@
+"""Language models from GGUF files compute what the models they were made from do."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Kind
+from transformers import PreTrainedModel
+
+from export.exporting import export_checkpoint
+from export.rows import Rows
+from models.batch import Batch
+from models.checkpoint import Checkpoint
+from models.pretrained.gguf.reading import read
+from models.pretrained.reading import read_model
+from models.registry import load_module
+from models.torch_loop import teacher_forced_log_probabilities
+from serving.bundle.manifest import Precision
+from serving.bundle.opening import open_bundle
+from serving.text.tokenizer import Tokenizer
+from tests.models.pretrained.gguf.files import write_gguf
+from tests.models.pretrained.hugging_face.language_models import (
+    BOS,
+    log_probabilities,
+    prompts,
+    random_model,
+)
+
+NAMES = [
+    "llama",  # Llama 3's scaling
+    "smollm2",  # tied
+    "llama linear",
+    "llama yarn",
+    "qwen2 without windows",  # biases
+    "qwen3",  # norms of queries and keys
+    "gemma",
+]
+TOLERANCE = 1e-4  # nats
+
+
+def largest_error(model: PreTrainedModel, checkpoint: Checkpoint) -> float:
+    module = load_module(checkpoint)
+    errors = []
+    for prompt in prompts(4):
+        ids = torch.tensor([[BOS, *prompt]])
+        batch = Batch(source_ids=None, source_lengths=None, input_ids=ids, labels=ids)
+        found = teacher_forced_log_probabilities(module, batch)[0].numpy()
+        errors.append(np.abs(found - log_probabilities(model, ids[0].tolist())).max())
+    return max(errors)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_log_probabilities_are_theirs(name: str, tmp_path: Path) -> None:
+    model = random_model(name)
+    assert largest_error(model, read(write_gguf(model, tmp_path / "model.gguf"))) < TOLERANCE
+
+
+def test_what_it_expects_around_texts(tmp_path: Path) -> None:
+    path = write_gguf(random_model("smollm2"), tmp_path / "model.gguf")
+    checkpoint = read_model(path)
+    assert checkpoint.conventions.stop == (2,)
+    assert checkpoint.conventions.prompt_prefix == ()
+    assert checkpoint.conventions.chat_template == "{{ messages[0]['content'] }}"
+    card = checkpoint.files["README.md"].decode()
+    assert "# Tiny" in card and "Licence: mit" in card
+
+
+def test_a_text_begins_with_bos_where_the_file_says_so(tmp_path: Path) -> None:
+    model = random_model("smollm2")
+    path = write_gguf(model, tmp_path / "model.gguf", tokenizer__ggml__add_bos_token=True)
+    assert read(path).conventions.prompt_prefix == (BOS,)
+
+
+def test_a_file_without_suffix_is_told_by_its_beginning(tmp_path: Path) -> None:
+    path = write_gguf(random_model("smollm2"), tmp_path / "blob")
+    assert read_model(path).config.architecture == "llama"
+
+
+@pytest.mark.parametrize("kind", [Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.F16, Kind.BF16])
+def test_quantised_matrices_are_those_of_the_file(kind: Kind, tmp_path: Path) -> None:
+    model = random_model("smollm2")
+    exact = read(write_gguf(model, tmp_path / "exact.gguf")).weights
+    found = read(write_gguf(model, tmp_path / "model.gguf", kind)).weights
+    name = "layers.1.attention.key.weight"
+    tolerance = {Kind.Q8_0: 0.01, Kind.F16: 0.001, Kind.BF16: 0.01}.get(kind, 0.15)
+    error = np.abs(found[name] - exact[name]).max() / np.abs(exact[name]).max()
+    assert 0 < error < tolerance
+
+
+@pytest.mark.parametrize("precision", [Precision.INT8, Precision.INT4])
+def test_a_bundle_of_it_is_served(precision: Precision, tmp_path: Path) -> None:
+    model = random_model("smollm2")
+    checkpoint = read(write_gguf(model, tmp_path / "model.gguf", Kind.Q4_1))
+    export_checkpoint(checkpoint, tmp_path / "bundle", precision)
+    bundle = open_bundle(tmp_path / "bundle")
+    ids = Tokenizer(bundle.tokenizer_path).encode("It was")
+    found = Rows(bundle, [[]]).read([ids])[0]
+    batch = Batch(None, None, torch.tensor([ids]), torch.tensor([ids]))
+    expected = teacher_forced_log_probabilities(load_module(checkpoint), batch)[0, -1].numpy()
+    assert np.corrcoef(found, expected)[0, 1] > 0.98
