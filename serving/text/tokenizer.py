@@ -6,7 +6,9 @@ characters. They are put around a request's ids by the pipelines, as the bundle'
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ class Tokenizer:
         self.special_tokens: Mapping[int, str] = _special(self._encoder, len(self._names))
         """How special tokens are written, by id."""
         self.unknown_id = _unknown_id(self._encoder, self._spec)
+        self._reserved = {*self.special_tokens} - {self.unknown_id}
         self.spelling = self._spelling(path)
 
     @property
@@ -55,19 +58,23 @@ class Tokenizer:
 
     def encode(self, text: str, parse_special: bool = False) -> list[int]:
         """As a text begins. parse_special: read special tokens from it, as in a chat template."""
-        return self._ids(self._made(False, parse_special), text)
+        text = self._normalise(text)
+        ids = self._ids(self._made(False, parse_special), text)
+        return ids if parse_special else self._plain(ids, text)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         normalised = [self._normalise(text) for text in texts]
         encodings = self._encoder.encode_batch(normalised, add_special_tokens=False)
-        return [self._known(encoding.ids) for encoding in encodings]
+        rows = zip(encodings, normalised, strict=True)
+        return [self._plain(self._known(encoding.ids), text) for encoding, text in rows]
 
     def encode_inside(self, text: str, parse_special: bool = False) -> list[int]:
         """As other text goes on: with a space before it only if it begins with one, if the text
         before has not ended with it.
         """
-        inside = not self.spelling.drops_last_space
-        return self._ids(self._made(inside, parse_special), text)
+        text = self._normalise(text)
+        ids = self._ids(self._made(not self.spelling.drops_last_space, parse_special), text)
+        return ids if parse_special else self._plain(ids, text)
 
     def token_bytes(self, token_id: int) -> bytes:
         """UTF-8 bytes a token stands for inside a text, perhaps part of a character; none if
@@ -85,7 +92,26 @@ class Tokenizer:
         return b"".join(self.pieces(token_ids, begins_text)).decode("utf-8", errors="replace")
 
     def _ids(self, encoder: Any, text: str) -> list[int]:
-        return self._known(encoder.encode(self._normalise(text), add_special_tokens=False).ids)
+        return self._known(encoder.encode(text, add_special_tokens=False).ids)
+
+    def _plain(self, ids: list[int], text: str) -> list[int]:
+        """The ids of a text without special tokens: some models find them as they find any piece.
+        Their names are cut in two then.
+        """
+        if self._reserved.isdisjoint(ids):
+            return ids
+        first, *others = self._inside_names.split(text)
+        ids = self._ids(self._encoder, first)
+        for part in others:
+            ids += self._ids(self._made(True, False), part)
+        return [token_id for token_id in ids if token_id not in self._reserved]
+
+    @cached_property
+    def _inside_names(self) -> re.Pattern[str]:
+        """Matches after the first character of a special token's name."""
+        names = (self.special_tokens[token_id] for token_id in self._reserved)
+        places = (f"(?<={re.escape(name[:1])})(?={re.escape(name[1:])})" for name in names)
+        return re.compile("|".join(places))
 
     def _made(self, inside: bool, parse_special: bool) -> Any:
         """The library's tokenizer, made when it is first needed."""

@@ -3,7 +3,7 @@
 Many tokenizers put a space before a text, so that its first word is written as all others are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Spec = Mapping[str, Any]
@@ -14,7 +14,24 @@ def inside_a_text(tokenizer: Spec) -> dict[str, Any]:
     normalizer, pre_tokenizer = (
         _without(tokenizer.get(name)) for name in ("normalizer", "pre_tokenizer")
     )
+    parts = (tokenizer.get("pre_tokenizer") or {}).get("pretokenizers", ())
+    if _parts_words_twice(parts):
+        rest = [part for part in parts if part["type"] != "WhitespaceSplit"]
+        pre_tokenizer = _without({"type": "Sequence", "pretokenizers": rest})
+        steps = [normalizer] if normalizer else []
+        normalizer = {"type": "Sequence", "normalizers": [*steps, *_SINGLE_SPACES]}
     return {**tokenizer, "normalizer": normalizer, "pre_tokenizer": pre_tokenizer}
+
+
+_SINGLE_SPACES = [
+    {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "},
+    {"type": "Replace", "pattern": {"Regex": r" \z"}, "content": ""},
+]
+
+
+def _parts_words_twice(parts: Sequence[Spec]) -> bool:
+    """By white space, which a Metaspace after it, that puts a space before each, sees no more."""
+    return {"WhitespaceSplit", "Metaspace"} <= {part["type"] for part in parts}
 
 
 def _without(step: Spec | None) -> Spec | None:
@@ -22,7 +39,7 @@ def _without(step: Spec | None) -> Spec | None:
         return None
     for name in ("normalizers", "pretokenizers"):
         if name in step:
-            parts = [_without(part) for part in step[name] if not _eats_spaces(part, step[name])]
+            parts = map(_without, step[name])
             return {**step, name: [part for part in parts if part is not None]}
     changes: dict[str, Any] = {
         "Metaspace": {"prepend_scheme": "never"},
@@ -37,8 +54,3 @@ def _is_start(step: Spec) -> bool:
     pattern = step.get("pattern")
     is_anchored = isinstance(pattern, dict) and pattern.get("Regex", "").startswith("\\A")
     return step["type"] == "Prepend" or is_anchored
-
-
-def _eats_spaces(step: Spec, steps: list[Spec]) -> bool:
-    """Before a Metaspace, which parts words itself: it would not see them any more."""
-    return step["type"] == "WhitespaceSplit" and any(s["type"] == "Metaspace" for s in steps)

@@ -112,8 +112,12 @@ def test_the_space_behind_a_word_comes_with_the_next(kind: str, tmp_path: Path) 
 def test_nothing_in_a_text_is_special(kind: str, tmp_path: Path) -> None:
     tokenizer = tokenizer_of(kind, tmp_path)
     special = {i for i in tokenizer.special_tokens if i != tokenizer.unknown_id}
-    if kind not in ("metaspace", "plain words", "word pieces"):  # not converted by us
-        assert not special & {*tokenizer.encode("<s> dog </s> <pad>")}
+    for text in ("<s> dog </s> <pad>", "</s>", "<s><s>dog", "dog</s>"):
+        assert not special & {*tokenizer.encode(text), *tokenizer.encode_inside(text)}
+        assert tokenizer.encode_batch([text, "dog"]) == [
+            tokenizer.encode(text),
+            tokenizer.encode("dog"),
+        ]
     parsed = tokenizer.encode("<s>dog</s>", parse_special=True)
     named = [name for i, name in tokenizer.special_tokens.items() if i in parsed]
     assert {"<s>", "</s>"} <= {*named}
