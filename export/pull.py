@@ -95,7 +95,7 @@ def _fetch(name: str, file: str | None) -> Path:
 
 
 def _read(name: str, source: Path) -> "Checkpoint":
-    """A model of the catalogue knows its licence, and its languages."""
+    """Of a model of the catalogue the licence is known."""
     from models.checkpoint import CARD_FILE
     from models.pretrained.catalogue import CATALOGUE
     from models.pretrained.reading import read_model
@@ -103,10 +103,7 @@ def _read(name: str, source: Path) -> "Checkpoint":
     checkpoint = read_model(source)
     if name not in CATALOGUE:
         return checkpoint
-    entry = CATALOGUE[name]
-    if entry.languages is not None:
-        checkpoint = checkpoint.with_languages(*entry.languages)
-    card = checkpoint.files.get(CARD_FILE, b"") + entry.card.encode()
+    card = checkpoint.files.get(CARD_FILE, b"") + CATALOGUE[name].card.encode()
     return replace(checkpoint, files={**checkpoint.files, CARD_FILE: card})
 
 

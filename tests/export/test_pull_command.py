@@ -1,0 +1,77 @@
+"""`attendant pull` gives bundles, and says what is wrong."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from export.pull import pull
+from models.pretrained import catalogue, hub
+from models.pretrained.catalogue import Entry, Package, PullError
+from serving.bundle.opening import open_bundle
+from tests.tiny import tiny_checkpoint
+
+TOY = Entry("A toy", Package("toy-models", "1.0", "0" * 64), "toy", {}, "CC0-1.0")
+
+
+@pytest.fixture(autouse=True)
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model that is in the catalogue, and on the hub, without a package or a hub."""
+    folder = tmp_path / "cache"
+    tiny_checkpoint("transformer", folder)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(catalogue, "CATALOGUE", {"toy": TOY})
+    monkeypatch.setattr(catalogue, "fetch", lambda name, cache: folder)
+    monkeypatch.setattr(hub, "fetch", lambda name, file: folder)
+    return folder
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(pull, arguments)
+
+
+def test_a_model_of_the_catalogue_becomes_a_bundle_that_says_where_it_is_from() -> None:
+    result = run("toy", "--no-verify")
+    assert result.exit_code == 0, result.output
+    bundle = open_bundle(Path("toy"))
+    assert (bundle.manifest.name, bundle.manifest.precision) == ("toy", "int8")
+    card = Path("toy/README.md").read_text()
+    assert "A toy, from the Python package toy-models 1.0, checked by SHA-256." in card
+    assert "CC0-1.0" in card
+
+
+def test_a_model_of_the_hub_in_a_folder_and_a_precision() -> None:
+    result = run("owner/model", "-o", "elsewhere", "--precision", "fp32", "--no-verify")
+    assert result.exit_code == 0, result.output
+    bundle = open_bundle(Path("elsewhere"))
+    assert (bundle.manifest.name, bundle.manifest.precision) == ("model", "fp32")
+
+
+def test_the_catalogue_is_shown() -> None:
+    assert run("--list").output == "toy: A toy (package toy-models 1.0)\n  Licence: CC0-1.0\n"
+
+
+def test_unknown_names() -> None:
+    result = run("toys")
+    assert result.exit_code == 2
+    assert "toys is not in the catalogue: did you mean toy?" in result.output
+    assert run().exit_code == 2
+
+
+def test_what_cannot_be_fetched_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str, cache: Path) -> Path:
+        raise PullError(["no network", "no disk"])
+
+    monkeypatch.setattr(catalogue, "fetch", fail)
+    result = run("toy")
+    assert result.exit_code == 2
+    assert result.output == "toy cannot be pulled:\n  no network\n  no disk\n"
+    assert not Path("toy").exists()
+
+
+def test_what_cannot_be_read_leaves_no_bundle(toy: Path) -> None:
+    (toy / "model.safetensors").write_bytes(b"torn")
+    result = run("toy", "--no-verify")
+    assert result.exit_code == 2
+    assert "cannot be exported" in result.output
+    assert not Path("toy").exists()
