@@ -74,7 +74,7 @@ class Shortlist:
 
     def _of_candidates(self, table: Value) -> Value:
         """[vocab] -> [batch, candidates]."""
-        return self._gather(self._op.Gather(table, self._candidates), self._places)
+        return self._gather(self._gather(table, self._candidates), self._places)
 
     def _gather(self, values: Value, index: Value) -> Value:
         graph, op = self._graph, self._op
