@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from serving.parameters import TokenIds
-from serving.pipelines.completion import token_name
-from serving.pipelines.jobs import SentenceAttention
+from serving.pipelines.jobs import SentenceAttention, spelt
 from serving.pipelines.sides import Affixes, Sides
 from serving.request import TokenEvent
 from serving.text.alignment import DRAWN_WORD, Array, TokenizedText, word_attention, words_of
@@ -27,14 +26,15 @@ def sentence_attention(
     attention: Array,
 ) -> SentenceAttention:
     """attention: [target tokens, source tokens]"""
-    source = TokenizedText.of(sides.source_pieces(source_ids, affixes))
-    target = TokenizedText.of(sides.target.pieces(target_ids))
+    source_pieces = sides.source_pieces(source_ids, affixes)
+    target_pieces = sides.target.pieces(target_ids)
+    source, target = map(TokenizedText.of, (source_pieces, target_pieces))
     source_words, target_words = (words_of(text.text, DRAWN_WORD) for text in (source, target))
     by_word = word_attention(attention, target, source, target_words, source_words)
     elsewhere = np.maximum(1 - by_word.sum(axis=1, keepdims=True), 0)
     return SentenceAttention(
-        tuple(token_name(sides.source, token_id) for token_id in source_ids),
-        tuple(token_name(sides.target, token_id) for token_id in target_ids),
+        tuple(map(spelt, source_pieces)),
+        tuple(map(spelt, target_pieces)),
         _rows(attention),
         (*(source.text[word.start : word.end] for word in source_words), ""),
         tuple(target.text[word.start : word.end] for word in target_words),

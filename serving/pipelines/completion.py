@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import replace
 
 from serving.parameters import TokenIds
-from serving.pipelines.jobs import CompletionDelta, CompletionJob, TokenText, spelt
+from serving.pipelines.jobs import CompletionDelta, CompletionJob, TokenText
 from serving.request import FinishReason, TokenEvent
 from serving.text.detokenizer import Detokenizer
 from serving.text.stops import StopStrings
@@ -115,7 +115,3 @@ class Completion:
         token_bytes = self._tokenizer.token_bytes
         top = tuple((token_bytes(token.token_id), token.logprob) for token in event.top)
         return TokenText(token_bytes(event.token_id), event.logprob, top, self._num_characters)
-
-
-def token_name(tokenizer: Tokenizer, token_id: int) -> str:
-    return spelt(tokenizer.token_bytes(token_id))

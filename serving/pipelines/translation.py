@@ -15,7 +15,6 @@ from serving.errors import RequestError
 from serving.pipelines.attention import attention_of, sentence_attention
 from serving.pipelines.branching import branched, probes
 from serving.pipelines.candidates import candidates_of, renderings_of, successful_end
-from serving.pipelines.completion import token_name
 from serving.pipelines.engine_port import EnginePort
 from serving.pipelines.jobs import (
     ModelCard,
@@ -25,6 +24,7 @@ from serving.pipelines.jobs import (
     SentenceAttention,
     Translation,
     TranslationJob,
+    spelt,
 )
 from serving.pipelines.planning import Plan, Planner
 from serving.pipelines.rendering import Renderer
@@ -151,8 +151,8 @@ class TranslationPipeline:
         end = successful_end(events)
         assert end.stop_logprob is not None, "a forced stop token ends the request"
         tokens = [event for event in events if isinstance(event, TokenEvent)]
-        target = self._sides.target
-        named = [(token_name(target, token.token_id), token.logprob) for token in tokens]
+        texts = map(spelt, self._sides.target.pieces(token.token_id for token in tokens))
+        named = zip(texts, (token.logprob for token in tokens), strict=True)
         attention = self._attention(affixes, request, tokens)
         return PairScore((*named, ("", end.stop_logprob)), attention)
 
