@@ -19,12 +19,14 @@ from serving.errors import BundleError
 from serving.text.spelling import Spelling, UnknownDecoder, Writer, spelling
 from serving.text.word_starts import inside_a_text
 
+# In converted tokenizers what has higher ids only helps to cut a text.
+_BEYOND = "<beyond the vocabulary>"
 # No text in UTF-8 has others.
 _BYTES_OF_TEXTS = {bytes([byte]) for byte in range(0xF5) if byte not in (0, 0xC0, 0xC1)}
 
 
 class Tokenizer:
-    """vocab_size: of the model; what the tokenizer knows beyond is unknown to it.
+    """vocab_size: of the model, if the tokenizer may know more; that is unknown to the model.
 
     A byte-level tokenizer round-trips every valid Unicode string: `decode(encode(text)) == text`.
     Others may normalise a text, or have no token for some of it: see `is_lossless`.
@@ -189,6 +191,7 @@ def _names(tokenizer: Any, vocab_size: int | None) -> list[str]:
     """What every token of the model is called; nothing where an id has no token."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     size = max(vocabulary.values(), default=-1) + 1
+    vocab_size = min(vocabulary.get(_BEYOND, size), size if vocab_size is None else vocab_size)
     names = [""] * size
     for name, token_id in vocabulary.items():
         names[token_id] = name

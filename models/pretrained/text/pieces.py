@@ -17,6 +17,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from models.pretrained.text.errors import TokenizerError
 
 SPACE = "\u2581"  # stands for a space in the names of pieces
+# Names with higher ids are needed to cut texts, but unknown to the model; serving knows this name.
+BEYOND = "<beyond the vocabulary>"
 MOST_SPACES = 2**16  # more than any text begins with
 
 
@@ -87,7 +89,7 @@ class Order:
 
 
 def tokenizer_json(source: Pieces, order: Order) -> bytes:
-    """`tokenizer.json`. Pieces that the order lacks come after all ids of the model.
+    """`tokenizer.json`. Pieces that the order lacks come after all ids of the model, and BEYOND.
 
     Raises TokenizerError.
     """
@@ -117,7 +119,7 @@ class _Vocabulary:
         self.special += order.appended
         self._specials = {*self.special}
         lost = [piece.name for piece in source.pieces if piece.is_text and piece.name not in ids]
-        self.names = [*named, *order.appended, *lost] if lost else named
+        self.names = [*named, *order.appended, BEYOND, *lost] if lost else named
         if self.unknown not in self.names:
             raise TokenizerError([f"there is no token {self.unknown!r}"])
 
@@ -132,7 +134,8 @@ class _Vocabulary:
 
     def is_foreign(self, name: str) -> bool:
         kind = self._kind(name)
-        is_hidden = kind == Kind.UNUSED or (kind is None and name not in self._specials)
+        is_known = name in self._specials or name == BEYOND
+        is_hidden = kind == Kind.UNUSED or (kind is None and not is_known)
         return is_hidden and not self.source.is_bpe
 
     def _kind(self, name: str) -> Kind | None:

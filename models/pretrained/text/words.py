@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from models.pretrained.text.errors import TokenizerError
+from models.pretrained.text.pieces import BEYOND
 
 _GOES_ON = "@@"
 _END = "</w>"
@@ -62,11 +63,11 @@ def _ends_of_words() -> normalizers.Normalizer:
 
 
 def _bpe(names: Sequence[str], unknown: str, codes: str) -> models.BPE:
-    """Steps between the parts that are no tokens of the model come after all that are."""
+    """Steps between the parts that are no tokens of the model come after those that are."""
     merges = _merges(codes)
     steps = dict.fromkeys(part for pair in merges for part in (*pair, "".join(pair)))
     known = {*names}
-    ids = _ids([*names, *(step for step in steps if step not in known)])
+    ids = _ids([*names, BEYOND, *(step for step in steps if step not in known)])
     return models.BPE(vocab=ids, merges=merges, unk_token=unknown, end_of_word_suffix=_END)
 
 

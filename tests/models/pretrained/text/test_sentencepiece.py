@@ -56,9 +56,9 @@ def own(options: dict[str, Any]) -> sentencepiece.SentencePieceProcessor:
     return sentencepiece.SentencePieceProcessor(model_proto=trained(**options))
 
 
-def opened(path: Path, tokenizer_json: bytes, vocab_size: int | None = None) -> Tokenizer:
+def opened(path: Path, tokenizer_json: bytes) -> Tokenizer:
     path.write_bytes(tokenizer_json)
-    return Tokenizer(path, vocab_size)
+    return Tokenizer(path)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -108,7 +108,7 @@ def test_pieces_take_the_ids_of_another_vocabulary(tmp_path: Path) -> None:
     ids = {name: i for i, name in enumerate([*known, "\u2581foreign", ">>fra<<", "<pad>"])}
     order = Order(ids, special=(">>fra<<", "<pad>"))
 
-    tokenizer = opened(tmp_path / "t.json", from_sentencepiece(model, order), len(ids))
+    tokenizer = opened(tmp_path / "t.json", from_sentencepiece(model, order))
 
     texts = awkward_texts()
     pieces = processor.encode(texts, out_type=str)

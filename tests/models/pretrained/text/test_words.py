@@ -53,7 +53,7 @@ def words_in(text: str) -> list[str]:
 
 def tokenizer_of(path: Path, words: list[str], codes: str | None = None) -> Tokenizer:
     path.write_bytes(from_words(words, "<unk>", SPECIAL, codes))
-    return Tokenizer(path, len(words))
+    return Tokenizer(path)
 
 
 def test_codes_cut_words_as_subword_nmt_does(tmp_path: Path) -> None:
