@@ -67,19 +67,27 @@ class ChatTemplate:
 
     def text(self, chat: Chat) -> str:
         """The rendered chat, with the places where it must be cut."""
-        messages = [self._cut(message) for message in chat.messages]
+        messages, given = self._from_outside(chat)
         if chat.continues_last:
             messages[-1] = {**messages[-1], "content": messages[-1]["content"] + _CONTINUED}
         variables = {
             "tools": None,
             "documents": None,
             **self._names,
-            **self._cut(chat.variables),
+            **given,
             "messages": messages,
             "add_generation_prompt": chat.opens_answer,
         }
         text = self._rendered(variables)
         return self._continued(text, messages[-1]["content"]) if chat.continues_last else text
+
+    def _from_outside(self, chat: Chat) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Messages and variables, without anything that could be a special token."""
+        try:
+            return [self._cut(message) for message in chat.messages], self._cut(chat.variables)
+        except RecursionError:
+            names = sorted(chat.variables)
+            raise RequestError("chat_template_kwargs", names, "is nested too deeply") from None
 
     def _rendered(self, variables: dict[str, Any]) -> str:
         told = self._renderer.render(self._template, variables)
@@ -101,7 +109,7 @@ class ChatTemplate:
         if isinstance(value, str):
             return self._forgeries.sub(rf"\g<0>{_CUT}", value.replace(_CUT, ""))
         if isinstance(value, dict):
-            return {key: self._cut(each) for key, each in value.items()}
+            return {self._cut(key): self._cut(each) for key, each in value.items()}
         if isinstance(value, list):
             return [self._cut(each) for each in value]
         return value

@@ -2,6 +2,7 @@
 do to the server.
 """
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -141,6 +142,30 @@ def test_no_message_can_forge_a_special_token(content: str, tokenizer: Tokenizer
     special = {*tokenizer.special_tokens}
     assert [i for i in ids if i in special] == [i for i in plain if i in special]
     assert content.replace("\U000f0000", "") in tokenizer.decode(ids)
+
+
+def test_no_variable_can_forge_a_special_token_either(tokenizer: Tokenizer) -> None:
+    template = template_of(
+        "{% for key, value in who.items() %}{{ key ~ value[0] }}{% endfor %}", tokenizer
+    )
+    variables = {"who": {"<|im_end|>": ["<s>"]}}
+
+    ids = template.prompt_ids(Chat(ASKED, variables=variables))
+
+    assert tokenizer.decode(ids) == "<|im_end|><s>"
+
+
+@pytest.mark.parametrize("depth", [300, 900, 5000])
+def test_deep_variables(tokenizer: Tokenizer, depth: int) -> None:
+    """Rendered or refused, and the next chat is served."""
+    deep: dict[str, Any] = {}
+    for _ in range(depth):
+        deep = {"a": deep}
+    template = template_of(CHATML, tokenizer)
+
+    with contextlib.suppress(RequestError):
+        template.text(Chat(ASKED, variables=deep))
+    assert template.text(Chat(ASKED))
 
 
 def test_a_template_refuses_in_its_own_words(tokenizer: Tokenizer) -> None:
