@@ -33,17 +33,17 @@ def configure_gemma(config: Options) -> dict[str, Any]:
 
 
 def configure_gemma2(config: Options) -> dict[str, Any]:
-    config.values.setdefault("sliding_window", 4096)
+    config.default_to(attn_logit_softcapping=50.0, final_logit_softcapping=30.0)
     return {**_sandwich(config, pattern=2), **llama.rotary(config)}
 
 
 def configure_gemma3(config: Options) -> dict[str, Any]:
-    config.values.setdefault("sliding_window", 4096)
     pattern = max(config.integer("sliding_window_pattern", 6), 1)
+    sizes = _sandwich(config, pattern)
     full, local = _ropes(config)
     size = llama.head_size(config)
     return {
-        **_sandwich(config, pattern),
+        **sizes,
         **read_rotary(config, full, size, theta=1_000_000.0).options,
         "window_frequencies": read_rotary(config, local, size).frequencies,
         "qk_norm": True,
@@ -62,7 +62,7 @@ def _ropes(config: Options) -> tuple[Options, Options]:
 
 def _sizes(config: Options, act: str = "hidden_act") -> dict[str, Any]:
     config.only("use_bidirectional_attention", False)
-    config.values.setdefault("head_dim", 256)
+    config.default_to(head_dim=256)
     has_bias = config.flag("attention_bias", False)
     return {
         **llama.sizes(config, is_tied=True, act=act),
@@ -73,10 +73,10 @@ def _sizes(config: Options, act: str = "hidden_act") -> dict[str, Any]:
 
 def _sandwich(config: Options, pattern: int) -> dict[str, Any]:
     """Every `pattern`th layer sees everything."""
-    config.values.setdefault("hidden_activation", "gelu_pytorch_tanh")
+    config.default_to(hidden_activation="gelu_pytorch_tanh", sliding_window=4096)
     layers = range(num_layers(config))
     kinds = ("full_attention", "sliding_attention")
-    config.values.setdefault("layer_types", [kinds[(i + 1) % pattern > 0] for i in layers])
+    config.default_to(layer_types=[kinds[(i + 1) % pattern > 0] for i in layers])
     config.positive("query_pre_attn_scalar", 256)
     caps = {"attention_cap": "attn_logit_softcapping", "logit_cap": "final_logit_softcapping"}
     return {

@@ -8,6 +8,7 @@ from models.pretrained.hugging_face.options import Options
 
 
 def configure(config: Options) -> dict[str, Any]:
+    config.default_to(sliding_window=4096)
     return {**llama.sizes(config), **llama.rotary(config), **llama.windows(config)}
 
 

@@ -10,7 +10,7 @@ LARGEST = 1e30
 
 
 class Options:
-    """Values of one object. A null counts as absent, as it does in `transformers`.
+    """Values of one object. A null counts as absent, except for what `default_to` puts there.
 
     A value of another type is noted in `problems`, and the default is given in its place, so that
     reading goes on.
@@ -19,9 +19,15 @@ class Options:
     def __init__(self, file: str, values: Mapping[str, Any], problems: list[str]) -> None:
         self.file, self.problems = file, problems
         self.values = {name: value for name, value in values.items() if value is not None}
+        self._nulls = values.keys() - self.values.keys()
 
     def __contains__(self, name: str) -> bool:
         return name in self.values
+
+    def default_to(self, **values: Any) -> None:
+        """What names mean that are not in the file at all; a null there stays one."""
+        missing = values.keys() - self._nulls
+        self.values = {name: values[name] for name in missing} | self.values
 
     def integer(self, name: str, default: int | None = None, at_most: int = 2**31 - 1) -> int:
         """A size or number of something: never negative."""

@@ -12,6 +12,7 @@ from models.pretrained.hugging_face.tensors import Source, Tensors, rows
 
 def configure(config: Options) -> dict[str, Any]:
     """Its early files call LongRoPE "su" or "yarn"."""
+    config.default_to(rms_norm_eps=1e-5)
     rope = rope_section(config)
     for name in ("type", "rope_type"):
         if rope.values.get(name) == "yarn":

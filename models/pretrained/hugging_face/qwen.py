@@ -14,12 +14,13 @@ def configure_qwen2(config: Options) -> dict[str, Any]:
 
 
 def configure_qwen3(config: Options) -> dict[str, Any]:
-    config.values.setdefault("head_dim", 128)
+    config.default_to(head_dim=128)
     has_bias = config.flag("attention_bias", False)
     return {**_sizes(config), "attention_bias": "all" if has_bias else "none", "qk_norm": True}
 
 
 def _sizes(config: Options) -> dict[str, Any]:
+    config.default_to(sliding_window=4096)
     found = llama.sizes(config) | llama.rotary(config)
     if not config.flag("use_sliding_window", False):
         return found

@@ -8,8 +8,11 @@ from models.pretrained.hugging_face.options import Options
 
 
 def configure(config: Options) -> dict[str, Any]:
+    rotating = _rotating(config)
     found = llama.sizes(config, is_tied=True) | llama.rotary(config, theta=2_000_000.0)
     if config.flag("use_sliding_window", False):
+        kinds = ("sliding_attention", "full_attention")
+        config.default_to(layer_types=[kinds[rotates > 0] for rotates in rotating])
         found |= llama.windows(config)
     has_bias = config.flag("attention_bias", False)
     return {
@@ -17,7 +20,7 @@ def configure(config: Options) -> dict[str, Any]:
         "attention_bias": "all" if has_bias else "none",
         "ffn_bias": config.flag("mlp_bias", False),
         "layers_without_rotation": tuple(
-            layer for layer, rotates in enumerate(_rotating(config)) if not rotates
+            layer for layer, rotates in enumerate(rotating) if not rotates
         ),
     }
 
