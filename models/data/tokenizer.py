@@ -5,6 +5,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from models.pretrained.text.pieces import BEYOND
+
+UNKNOWN = "<unk>"  # of tokenizers that are not of ours
 SPECIAL_TOKENS = ["<pad>", "<s>", "</s>"]  # ids 0, 1, 2: models.configs.base.SpecialTokens
 
 
@@ -45,5 +48,9 @@ def as_plain_text(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def encode_all(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
-    """Ids of each text, without special tokens."""
-    return [e.ids for e in tokenizer.encode_batch(texts, add_special_tokens=False)]
+    """Ids of each text, without special tokens. What is no token of the model is unknown to it."""
+    rows = [e.ids for e in tokenizer.encode_batch(texts, add_special_tokens=False)]
+    end, unknown = tokenizer.token_to_id(BEYOND), tokenizer.token_to_id(UNKNOWN)
+    if end is None or unknown is None:
+        return rows
+    return [[token_id if token_id < end else unknown for token_id in ids] for ids in rows]

@@ -7,6 +7,7 @@ import pytest
 import sentencepiece
 from tokenizers import Tokenizer as Library
 
+from models.data.tokenizer import encode_all, load_tokenizer
 from models.pretrained.text.errors import TokenizerError
 from models.pretrained.text.pieces import Order
 from models.pretrained.text.sentencepiece import fairseq_order, from_sentencepiece, piece_ids
@@ -116,6 +117,7 @@ def test_pieces_take_the_ids_of_another_vocabulary(tmp_path: Path) -> None:
     assert tokenizer.encode_batch(texts) == expected
     assert tokenizer.vocab_size == len(ids)
     assert tokenizer.encode("dog")[0] == ids["<unk>"]
+    assert encode_all(load_tokenizer(tmp_path / "t.json"), ["dog"]) == [tokenizer.encode("dog")]
     assert ids["\u2581foreign"] not in tokenizer.encode("foreign >>fra<< <pad>")
     assert tokenizer.decode([ids["\u2581foreign"], ids[">>fra<<"], ids["<pad>"]]) == "foreign"
     assert tokenizer.encode(">>fra<<", parse_special=True) == [ids[">>fra<<"]]
