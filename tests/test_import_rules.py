@@ -34,6 +34,7 @@ ONLY_IN = {
     "ray": ("serving.deployments", "serving.app"),
     "fastapi": ("serving.api",),
     "starlette": ("serving.api",),
+    "jinja2": ("serving.text.chat_rendering",),
     "llguidance": ("serving.text.grammar",),
     "onnxruntime": ("serving.engine.session",),
     "torch": ("models", "export.verify"),

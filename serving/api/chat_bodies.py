@@ -34,13 +34,16 @@ _OF_THE_TEMPLATE = {"add_generation_prompt", "documents", "messages", "tools"}
 
 
 class ChatMessage(BaseModel):
-    """content: text, or a list of parts that are text; those become lines."""
+    """content: text, or a list of parts that are text; those become lines. What else there is of a
+    message is for the template to read or to leave.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[dict[str, Any]]
     name: str | None = None
+    reasoning_content: str | None = None
     tool_call_id: str | None = None
 
     @model_validator(mode="before")
@@ -58,9 +61,7 @@ class ChatMessage(BaseModel):
         return "\n".join(map(_text_of_part, self.content))
 
     def as_template_reads_it(self) -> dict[str, Any]:
-        others = {"name": self.name, "tool_call_id": self.tool_call_id}
-        given = {name: value for name, value in others.items() if value is not None}
-        return {"role": self.role, "content": self.text, **given}
+        return {**self.model_dump(exclude_none=True), "content": self.text}
 
 
 class ChatBody(GenerationBody):
@@ -84,9 +85,9 @@ class ChatBody(GenerationBody):
     safety_identifier: str | None = None
 
     def check_texts(self, max_characters: int) -> None:
-        texts = [message.text for message in self.messages]
-        names = [message.name for message in self.messages if message.name is not None]
-        check_texts("messages", [*texts, *names], max_characters)
+        read = (message.as_template_reads_it() for message in self.messages)
+        texts = [text for message in read for text in message.values()]
+        check_texts("messages", texts, max_characters)
 
     def job(self, request_id: str) -> CompletionJob:
         return CompletionJob(
