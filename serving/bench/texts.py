@@ -1,0 +1,99 @@
+"""Text in, text out, by turns: the bare engine as engines of others are measured beside it
+(`loadtest.peers`).
+
+    python -m serving.bench.texts BUNDLE SENTENCES
+
+For every line on standard input all sentences are translated, one request each, and a line of JSON
+tells the seconds it took on the clock and in the processor.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from serving.bundle.opening import Bundle, open_bundle
+from serving.engine.config import EngineConfig
+from serving.engine.engine import Engine
+from serving.request import FailedEvent, GenerationRequest, TokenEvent
+from serving.text.shortlist import Shortlist
+from serving.text.tokenizer import Tokenizer
+
+
+class Texts:
+    """Greedy translation of many sentences at once."""
+
+    def __init__(self, bundle: Bundle, config: EngineConfig) -> None:
+        self._manifest = bundle.manifest
+        size = bundle.manifest.vocab_size
+        self._source = Tokenizer(bundle.tokenizer_path, size)
+        self._target = Tokenizer(bundle.target_tokenizer_path, size)
+        self._shortlist = Shortlist.of_bundle(bundle)
+        self._engine = Engine(bundle, config)
+
+    def translate(self, texts: Sequence[str]) -> list[str]:
+        """Raises what a request fails with."""
+        engine = self._engine
+        engine.submit(*self._requests(texts))
+        ids: list[list[int]] = [[] for _ in texts]
+        while engine.has_work:
+            for event in engine.step():
+                if isinstance(event, TokenEvent):
+                    ids[int(event.request_id)].append(event.token_id)
+                elif isinstance(event, FailedEvent):
+                    raise event.error
+        return [self._target.decode(each) for each in ids]
+
+    def _requests(self, texts: Sequence[str]) -> list[GenerationRequest]:
+        manifest, shortlist = self._manifest, self._shortlist
+        languages = manifest.source_languages[0], manifest.target_languages[0]
+        tokens = manifest.tokens.between(*languages)
+        sources = [
+            (*tokens.source_prefix, *ids, *tokens.source_suffix)
+            for ids in self._source.encode_batch(texts)
+        ]
+        request = GenerationRequest("", prompt_ids=tokens.prompt_prefix, is_whole=True)
+        return [
+            replace(
+                request,
+                request_id=str(number),
+                source_ids=ids,
+                shortlist=shortlist.of(ids) if shortlist else None,
+            )
+            for number, ids in enumerate(sources)
+        ]
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("sentences", type=click.File(encoding="utf-8"))
+@click.option("--threads", type=click.IntRange(1), default=1)
+@click.option("--slots", type=click.IntRange(1), default=EngineConfig().slots)
+@click.option("--output", type=click.Path(path_type=Path), help="Where the translations go.")
+def main(bundle: Path, sentences: TextIO, threads: int, slots: int, output: Path | None) -> None:
+    """Translate SENTENCES, one a line, with BUNDLE for every line on standard input."""
+    texts = [line.strip() for line in sentences]
+    config = EngineConfig(
+        slots=slots, threads=threads, max_waiting=len(texts), encoder_cache_bytes=0
+    )
+    translator = Texts(open_bundle(bundle), config)
+    for _ in sys.stdin:
+        clock, processor = time.perf_counter(), time.process_time()
+        translated = translator.translate(texts)
+        seconds = {
+            "seconds": time.perf_counter() - clock,
+            "cpu_seconds": time.process_time() - processor,
+        }
+        if output is not None:
+            output.write_text("\n".join(translated) + "\n", encoding="utf-8")
+        click.echo(json.dumps(seconds))
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
