@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from serving.bundle.manifest import Precision, Tokens
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.parameters import BeamParams
+from serving.parameters import NO_PROCESSORS, BeamParams, ProcessorParams
 from serving.request import FinishedEvent, FinishReason, GenerationRequest
 from tests.models.pretrained.hugging_face.translators import FAMILIES, TEXT, Family, save
 from tests.serving.engine.driving import Story, run_all
@@ -83,24 +84,52 @@ def _allowed(imported: Imported, logits: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("num_beams", [1, 4])
 def test_translations_are_those_of_generate(imported: Imported, num_beams: int) -> None:
-    ours, theirs = _ours(imported, num_beams), _theirs(imported, num_beams)
-    assert ours == theirs
+    search = {"num_beams": num_beams}
+    ours = _ours(imported, search)
+    assert ours == _theirs(imported, search)
     assert len({tuple(row) for row in ours}) > NUM_SOURCES / 3
     ends = [len(row) < NEW_TOKENS for row in ours]
     assert any(ends) and not all(ends)
 
 
-def _ours(imported: Imported, num_beams: int) -> list[list[int]]:
+@pytest.mark.slow
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 2.0])
+@pytest.mark.parametrize("early_stopping", [True, False, "never"])
+@pytest.mark.parametrize("num_beams", [2, 8])
+def test_translations_of_all_searches_are_those_of_generate(
+    imported: Imported, num_beams: int, early_stopping: bool | str, length_penalty: float
+) -> None:
+    search: dict[str, Any] = {"num_beams": num_beams, "early_stopping": early_stopping}
+    search |= {"length_penalty": length_penalty}
+    assert _ours(imported, search) == _theirs(imported, search)
+
+
+@pytest.mark.slow
+def test_a_prompt_counts_in_what_must_not_come_again(imported: Imported) -> None:
+    ours = _ours(imported, {"num_beams": 1}, ProcessorParams(no_repeat_ngram_size=2))
+    assert ours == _theirs(imported, {"num_beams": 1, "no_repeat_ngram_size": 2})
+
+
+def _ours(
+    imported: Imported, search: dict[str, Any], processors: ProcessorParams = NO_PROCESSORS
+) -> list[list[int]]:
     """Generated ids, </s> included where it came."""
     bundle = imported.bundle
     asked = _tokens(imported).prompt_prefix
     own = bundle.manifest.tokens.prompt_prefix
-    beam = BeamParams(num_beams, num_counted=len(asked) - 1) if num_beams > 1 else None
+    beam = BeamParams(**search, num_counted=len(asked) - 1) if search["num_beams"] > 1 else None
     requests = [
-        GenerationRequest(str(i), source, asked[len(own) :], beam=beam, max_new_tokens=NEW_TOKENS)
+        GenerationRequest(
+            str(i),
+            source,
+            asked[len(own) :],
+            beam=beam,
+            processors=processors,
+            max_new_tokens=NEW_TOKENS,
+        )
         for i, source in enumerate(imported.sources)
     ]
-    stories = run_all(Engine(bundle, EngineConfig(slots=32, threads=1)), requests)
+    stories = run_all(Engine(bundle, EngineConfig(slots=40, threads=1)), requests)
     return [_ids(stories[request.request_id], bundle) for request in requests]
 
 
@@ -110,7 +139,7 @@ def _ids(story: Story, bundle: Bundle) -> list[int]:
     return story.token_ids + [bundle.manifest.tokens.eos] * has_ended
 
 
-def _theirs(imported: Imported, num_beams: int) -> list[list[int]]:
+def _theirs(imported: Imported, search: dict[str, Any]) -> list[list[int]]:
     model, prompt = imported.model, imported.family.prompt
     longest = max(map(len, imported.sources))
     pad = model.config.pad_token_id
@@ -119,10 +148,10 @@ def _theirs(imported: Imported, num_beams: int) -> list[list[int]]:
     found = model.generate(
         ids,
         attention_mask=(torch.arange(longest) < lengths[:, None]).long(),
-        num_beams=num_beams,
         do_sample=False,
         max_length=len(prompt) + NEW_TOKENS,
         **imported.family.options,
+        **search,
     )
     return [_generated(row, imported) for row in found.tolist()]
 
