@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from models.configs.transformer import TransformerSizes
-from models.transformer import DecoderLayer, Transformer
+from models.transformer import DecoderLayer, Transformer, norm_of
 
 
 class SSRU(nn.Module):
@@ -41,7 +41,7 @@ class SSRUDecoderLayer(DecoderLayer):
     def __init__(self, config: TransformerSizes) -> None:
         super().__init__(config)
         self.recurrence = SSRU(config.d_model)
-        self.recurrence_norm = nn.LayerNorm(config.d_model)
+        self.recurrence_norm = norm_of(config)
 
     def read_target(self, x: Tensor, past: Tensor | None, mask: Tensor) -> tuple[Tensor, Tensor]:
         update, cell = self.recurrence(self.enter(x, self.recurrence_norm), past)
