@@ -2,7 +2,7 @@
 
 from tokenizers import Tokenizer
 
-from models.checkpoint import Checkpoint
+from models.checkpoint import TOKENIZER_FILE, Checkpoint
 from models.conventions import Conventions
 from models.pretrained.hugging_face.decoder_only import Family
 from models.pretrained.hugging_face.folder import Folder
@@ -23,14 +23,16 @@ def read_language_model(family: Family, folder: Folder) -> Checkpoint:
 
 
 def prompt_prefix(folder: Folder, bos_id: int) -> tuple[int, ...]:
-    """What its tokenizer puts before a text: the special tokens of its post-processor, unless
-    `tokenizer_config.json` says whether <s> comes first.
+    """What its tokenizer puts before a text: the special tokens of the post-processor of
+    `tokenizer.json`. Older folders have none and say whether <s> does; with sentencepiece it does.
     """
-    if "add_bos_token" in folder.tokenizer:
-        return (bos_id,) if folder.tokenizer.flag("add_bos_token", False) else ()
     if folder.tokenizers is None:
         return ()
+    if not (folder.path / TOKENIZER_FILE).is_file():
+        by_default = (folder.path / "tokenizer.model").is_file()
+        return (bos_id,) if folder.tokenizer.flag("add_bos_token", by_default) else ()
     tokenizer = Tokenizer.from_str(folder.tokenizers.source.decode())
+    tokenizer.no_padding()
     encoding = tokenizer.encode("a")
     marks = encoding.special_tokens_mask
     first = marks.index(0) if 0 in marks else len(marks)

@@ -106,7 +106,8 @@ def test_conventions(folder: Path) -> None:
     sampling = {"do_sample": True, "temperature": 0.6, "top_p": 0.9}
     change(folder / "generation_config.json", eos_token_id=[EOS, 7], max_new_tokens=99, **sampling)
     template = [{"name": "rag", "template": "no"}, {"name": "default", "template": "{{ yes }}"}]
-    change(folder / "tokenizer_config.json", add_bos_token=False, chat_template=template)
+    change(folder / "tokenizer_config.json", chat_template=template)
+    change(folder / "tokenizer.json", post_processor=None)
     found = read(folder).conventions
     assert (found.prompt_prefix, found.stop) == ((), (EOS, 7))
     assert found.chat_template == "{{ yes }}"
@@ -114,6 +115,18 @@ def test_conventions(folder: Path) -> None:
     assert found.generation == expected
     (folder / "chat_template.jinja").write_text("{{ file }}")
     assert read(folder).conventions.chat_template == "{{ file }}"
+
+
+@pytest.mark.parametrize(("told", "expected"), [(None, ()), (False, ()), (True, (BOS,))])
+def test_older_tokenizers_say_whether_a_text_begins(
+    told: bool | None, expected: tuple[int, ...], folder: Path
+) -> None:
+    model = json.loads((folder / "tokenizer.json").read_text())["model"]
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (folder / "merges.txt").write_text("")
+    change(folder / "tokenizer_config.json", add_bos_token=told, tokenizer_class="GPT2Tokenizer")
+    assert read(folder).conventions.prompt_prefix == expected
 
 
 def test_without_sampling_there_is_no_temperature(folder: Path) -> None:
