@@ -15,15 +15,18 @@ from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 from export.cli import export
+from export.exporting import export_checkpoint
 from models.checkpoint import Checkpoint, CheckpointError
 from models.configs.base import TranslationModelConfig
 from models.conventions import LanguageIds
 from models.pretrained.reading import read_model
 from models.pretrained.text.hugging_face import read_tokenizers
+from models.pretrained.text.sentencepiece import piece_ids
+from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.commands.translate import translate
 from serving.text.tokenizer import Tokenizer
-from tests.models.pretrained.hugging_face.translators import FAMILIES, save
+from tests.models.pretrained.hugging_face.translators import FAMILIES, MARIAN, save
 from tests.models.pretrained.text.sentencepiece_models import trained
 
 TEXT = "A dog runs in the snow."
@@ -114,6 +117,36 @@ def names(folder: Path, ids: tuple[int, ...]) -> list[str]:
 
 def change(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_a_folder_of_opus_mt_translates_as_in_transformers(tmp_path: Path) -> None:
+    """Pieces of two languages, ids of one vocabulary."""
+    sides = {"source.spm": trained(vocab_size=700), "target.spm": trained(model_type="bpe")}
+    pieces = [piece for model in sides.values() for piece in piece_ids(model)]
+    text = [piece for piece in pieces if piece not in ("<s>", "</s>", "<unk>")]
+    vocabulary = {name: i for i, name in enumerate(dict.fromkeys(["</s>", "<unk>", *text]))}
+    vocabulary["<pad>"] = pad = len(vocabulary)
+    sizes = MARIAN | {"vocab_size": pad + 1, "pad_token_id": pad, "decoder_start_token_id": pad}
+    generation = {"bad_words_ids": [[pad]], "max_length": 16, "num_beams": 2}
+    folder = tmp_path / "opus-mt-en-fr"
+    model = save(replace(FAMILIES["marian"], sizes=sizes, generation=generation), folder)
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    for name, content in sides.items():
+        (folder / name).write_bytes(content)
+
+    with pytest.warns(UserWarning, match="sacremoses"):
+        tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
+    texts = [TEXT, "Two men are talking.", "Hello!", "A woman in a red dress sings."]
+    rows = [tokenizer(text, return_tensors="pt").input_ids for text in texts]
+    found = [model.generate(row, renormalize_logits=True)[0] for row in rows]
+    expected = [tokenizer.decode(row, skip_special_tokens=True) for row in found]
+
+    export_checkpoint(read_model(folder), tmp_path / "bundle", Precision.FP32)
+    asked = ["--model", str(tmp_path / "bundle")]
+    result = CliRunner().invoke(translate, asked, input="\n".join(texts), catch_exceptions=False)
+    assert result.stdout.splitlines() == expected
+    assert len({*expected}) > 2
 
 
 def test_languages_of_marian(tmp_path: Path) -> None:
