@@ -108,17 +108,31 @@ def test_special_tokens_are_those_of_the_template(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(ids) == "system\na\nuser\nb\nassistant\n"
 
 
+def spaced_tokenizer() -> tokenizers.Tokenizer:
+    """Letters, and a mark for the space before a word, as SentencePiece has them."""
+    letters = sorted({*"".join(TEMPLATES.values()), *str(TOLD), "é"} - {" "})
+    names = ["<unk>", "<s>", "</s>", "▁", *letters, "▁d", "▁S", "er", "▁user"]
+    scores = [(name, -1.0 / len(name)) for name in names]
+    made = tokenizers.Tokenizer(tokenizers.models.Unigram(scores, unk_id=0))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    made.decoder = tokenizers.decoders.Metaspace(prepend_scheme="first", split=False)
+    made.add_special_tokens(["<unk>", "<s>", "</s>", *SPECIAL])
+    return made
+
+
 @pytest.mark.parametrize("source", TEMPLATES.values(), ids=TEMPLATES)
-def test_the_prompt_is_that_of_transformers(source: str, tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize("made", [chat_tokenizer, spaced_tokenizer])
+def test_the_prompt_is_that_of_transformers(made: Any, source: str, tmp_path: Path) -> None:
     """Token for token: a start token only where the template writes one."""
     theirs = PreTrainedTokenizerFast(
-        tokenizer_object=chat_tokenizer(), bos_token="<s>", eos_token="</s>", chat_template=source
+        tokenizer_object=made(), bos_token="<s>", eos_token="</s>", chat_template=source
     )
+    made().save(str(tmp_path / "tokenizer.json"))
     messages = list(TOLD[1:])
 
-    ids = template_of(source, tokenizer).prompt_ids(Chat(tuple(messages)))
+    template = template_of(source, Tokenizer(tmp_path / "tokenizer.json"))
 
-    assert list(ids) == theirs.apply_chat_template(
+    assert list(template.prompt_ids(Chat(tuple(messages)))) == theirs.apply_chat_template(
         messages, add_generation_prompt=True, return_dict=False
     )
 
