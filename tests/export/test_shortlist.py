@@ -11,6 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from export.exporting import export_checkpoint
+from export.rows import Rows
 from models.pretrained.reading import read_model
 from serving.bundle.manifest import BATCH, CANDIDATES, Precision
 from serving.bundle.opening import Bundle, open_bundle
@@ -138,6 +139,20 @@ def test_rows_keep_their_bits_whatever_else_is_scored(tmp_path: Path, kind: str)
         for row, own in zip(rows, found, strict=True):
             for name, array in alone[row].items():
                 assert np.array_equal(array, own[name]), (name, rows, row)
+
+
+@pytest.mark.parametrize("kind", ["clipped", "row-wise"])
+def test_sources_keep_their_bits_in_any_company(tmp_path: Path, kind: str) -> None:
+    bundle = BUNDLES[kind](tmp_path)
+    random = np.random.default_rng(4)
+    sources = [random.integers(2, NUM_PIECES, length).tolist() for length in (17, 1, 40, 6)]
+    together = Rows(bundle, sources, span=64)
+    for row, source in enumerate(sources):
+        alone = Rows(bundle, [source])
+        for name, array in alone.states.items():
+            if name.startswith("cross"):
+                found = together.states[name][row][:, : len(source)]
+                assert np.array_equal(array[0][:, : len(source)], found), (name, row)
 
 
 def test_int8_weights_are_those_of_the_file(tmp_path: Path) -> None:

@@ -133,7 +133,9 @@ def by_reference(
     return ids
 
 
-@pytest.mark.parametrize("changes", [{}, SELF_ATTENTION | {"transformer-ffn-activation": "gelu"}])
+@pytest.mark.parametrize(
+    "changes", [{}, UNTIED, SELF_ATTENTION | {"transformer-ffn-activation": "gelu"}]
+)
 def test_int8_files_give_their_weights_and_shortlists(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
