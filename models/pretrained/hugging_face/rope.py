@@ -75,7 +75,8 @@ def read_rotary(
     original = rope.integer("original_max_position_embeddings", context_length)
     original = config.integer("original_max_position_embeddings", original)
     try:
-        found = scale(Scaling(rope, plain, theta, context_length, original))
+        with np.errstate(all="ignore"):  # our configuration refuses what is not finite
+            found = scale(Scaling(rope, plain, theta, context_length, original))
     except (ArithmeticError, ValueError) as error:
         rope.problems.append(f"{rope.file}: cannot be computed: {error}")
         found = plain, 1.0

@@ -237,9 +237,23 @@ SIZES += ["num_attention_heads", "num_key_value_heads", "max_position_embeddings
 
 @pytest.mark.parametrize("value", [0, -1, 2**31, 10**30, 0.5, True, "", [], {}, math.nan])
 @pytest.mark.parametrize("name", [*SIZES, "rms_norm_eps", "eos_token_id", "rope_scaling"])
-def test_no_value_breaks_the_reader(name: str, value: Any, folder: Path) -> None:
+def test_no_size_breaks_the_reader(name: str, value: Any, folder: Path) -> None:
     change(folder / "config.json", **{name: value, "rope_parameters": None})
     try:
         read(folder)
     except CheckpointError as error:
         assert error.problems
+
+
+@pytest.mark.parametrize("kind", ["linear", "dynamic", "llama3", "yarn", "longrope"])
+def test_no_scaling_breaks_the_reader(kind: str, folder: Path) -> None:
+    names = ["factor", "original_max_position_embeddings", "long_factor", "low_freq_factor"]
+    lists = {"short_factor": [1.0] * 8, "long_factor": [1.0] * 8}
+    for name in [*names, "high_freq_factor", "beta_fast", "attention_factor", "rope_theta"]:
+        for value in (None, 0, 0.0, -1, 10**300, "x", [], [0.0] * 8):
+            rope = {"rope_type": kind, "factor": 2.0, **lists, name: value}
+            change(folder / "config.json", rope_parameters=rope)
+            try:
+                read(folder)
+            except CheckpointError as error:
+                assert error.problems
