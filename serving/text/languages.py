@@ -13,6 +13,7 @@ Of several that are left the client has to choose.
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 # ISO 639-1, ISO 639-3, English name.
 _TABLE = """
@@ -81,6 +82,7 @@ _MEMBERS = {
     "zsm": "ms",
 }
 _SHORT = {long: short for short, long, _ in _ROWS} | _MEMBERS
+_LONGEST_CODE = 35  # characters; BCP 47 has none that are longer (RFC 5646, section 4.4.1)
 _NO_REGION = "xx"  # mBART's way to say that there is none
 UNDETERMINED = "und"  # ISO 639-3's code of no language in particular
 
@@ -89,6 +91,8 @@ def matching(code: str, known: Iterable[str]) -> tuple[str, ...]:
     """Which of the known codes a client's may mean: the same one alone, else all of that language
     that it does not rule out.
     """
+    if len(code) > _LONGEST_CODE:
+        return ()
     known = tuple(known)
     same = [each for each in known if _plain(each) == _plain(code)]
     return tuple(same[:1]) or tuple(each for each in known if _agree(_parts(each), _parts(code)))
@@ -104,6 +108,7 @@ def language_name(code: str) -> str:
     return _NAMES.get(primary_language(code), code)
 
 
+@lru_cache(maxsize=4096)
 def _parts(code: str) -> tuple[str, str | None, str | None]:
     """Language, script and region."""
     language, *others = _plain(code).split("-")

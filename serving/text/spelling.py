@@ -83,7 +83,7 @@ def spelling(decoder: Spec | None, names: Iterable[str]) -> Spelling:
 
 
 def _apply(step: Spec, table: _Names) -> None:
-    apply = _STEPS.get(step["type"])
+    apply = _STEPS.get(str(step["type"]))
     if apply is None:
         raise UnknownDecoder(f"decoder {step['type']} is not supported")
     apply(step, table)

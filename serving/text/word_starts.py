@@ -31,7 +31,7 @@ _SINGLE_SPACES = [
 
 def _parts_words_twice(parts: Sequence[Spec]) -> bool:
     """By white space, which a Metaspace after it, that puts a space before each, sees no more."""
-    return {"WhitespaceSplit", "Metaspace"} <= {part["type"] for part in parts}
+    return {"WhitespaceSplit", "Metaspace"} <= {str(part["type"]) for part in parts}
 
 
 def _without(step: Spec | None) -> Spec | None:
@@ -46,7 +46,7 @@ def _without(step: Spec | None) -> Spec | None:
         "ByteLevel": {"add_prefix_space": False},
         "Strip": {"strip_left": False},
     }
-    return {**step, **changes.get(step["type"], {})}
+    return {**step, **changes.get(str(step["type"]), {})}
 
 
 def _is_start(step: Spec) -> bool:

@@ -29,6 +29,7 @@ _ROLES = (
     "cls_token",
     "mask_token",
 )
+_MOST_HOLES = 1000  # ids without a token
 _DECODERS = {
     "Sequence",
     "ByteLevel",
@@ -173,9 +174,11 @@ def _ready(files: _Files) -> bytes:
     data = files.bytes("tokenizer.json")
     spec = files.table("tokenizer.json")
     try:
-        Tokenizer.from_buffer(data)
+        ids = Tokenizer.from_buffer(data).get_vocab(True).values()
     except Exception as error:  # the library raises bare Exception
         raise TokenizerError([f"tokenizer.json cannot be read: {error}"]) from None
+    if max(ids, default=0) > 2 * len(ids) + _MOST_HOLES:
+        raise TokenizerError([f"tokenizer.json has {len(ids)} tokens, and one with id {max(ids)}"])
     if unknown := {*_decoder_types(spec.get("decoder"))} - _DECODERS:
         raise TokenizerError([f"decoder {min(unknown)} is not supported"])
     return data
@@ -183,7 +186,7 @@ def _ready(files: _Files) -> bytes:
 
 def _decoder_types(decoder: Mapping[str, Any] | None) -> Iterable[str]:
     if decoder is not None:
-        yield decoder["type"]
+        yield str(decoder["type"])
         for part in decoder.get("decoders", ()):
             yield from _decoder_types(part)
 

@@ -4,9 +4,10 @@ File format: sentencepiece_model.proto of https://github.com/google/sentencepiec
 """
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
 
 from models.pretrained.text.errors import TokenizerError
 from models.pretrained.text.pieces import Kind, Order, Piece, Pieces, Spelling, tokenizer_json
@@ -36,6 +37,9 @@ def read_pieces(model: bytes) -> Pieces:
     if trainer.model_type not in {_UNIGRAM, _BPE}:
         name = trainer.ModelType.Name(trainer.model_type).lower()
         raise TokenizerError([f"sentencepiece model_type {name!r} is not supported"])
+    if not all(isinstance(p.piece, str) and isfinite(p.score) for p in proto.pieces):
+        raise TokenizerError(["not a sentencepiece model: it has pieces that are no text"])
+    _check_rules(normalizer)
     return Pieces(
         [Piece(piece.piece, piece.score, Kind(piece.type)) for piece in proto.pieces],
         is_bpe=trainer.model_type == _BPE,
@@ -48,6 +52,14 @@ def read_pieces(model: bytes) -> Pieces:
             escapes_spaces=normalizer.escape_whitespaces,
         ),
     )
+
+
+def _check_rules(normalizer: Any) -> None:
+    """Raises TokenizerError for normalisation rules that sentencepiece itself cannot read."""
+    try:
+        SentencePieceNormalizer(normalizer_spec=normalizer).normalize("a")
+    except RuntimeError as error:
+        raise TokenizerError([f"normalisation rules cannot be read: {error}"]) from None
 
 
 def piece_ids(model: bytes) -> dict[str, int]:
