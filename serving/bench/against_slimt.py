@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,8 +43,8 @@ class Peer:
     def take_turn(self) -> Measured:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):
+            print(file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
         if not answer:
             raise click.ClickException(f"{self.name} has failed, see above")
@@ -81,13 +82,15 @@ def main(
         Peer("slimt", [*theirs, "all"]),
         Peer("slimt, one by one", [*theirs, "each"]),
     ]
-    for turn in range(turns + 1):
+    try:
+        for turn in range(turns + 1):
+            for peer in peers:
+                measured = peer.take_turn()
+                if turn:
+                    peer.turns.append(measured)
+    finally:
         for peer in peers:
-            measured = peer.take_turn()
-            if turn:
-                peer.turns.append(measured)
-    for peer in peers:
-        peer.close()
+            peer.close()
     click.echo(f"{num_words} words, {turns} turns, {cores} core(s); medians, then the best turn")
     for peer in peers:
         click.echo(_line(peer, peers[0], num_words / cores))

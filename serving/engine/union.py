@@ -63,11 +63,10 @@ class Union:
 
     def _unused(self, count: int) -> Array:
         """So many places: those that nobody uses, then new ones."""
-        if len(self._spare) < 2 * count:  # looking at all places costs as much as all the rest
-            self._spare = np.arange(self._num_places)
-        is_unused = self._num_rows[self.ids[self._spare]] == 0
-        old = self._spare[is_unused]
-        self._spare, old = old[count:], old[:count]
+        if len(self._spare) < count:  # looking at all places costs more than all the rest
+            self._spare = np.flatnonzero(self._num_rows[self.ids[: self._num_places]] == 0)
+        some, self._spare = self._spare[: 2 * count], self._spare[2 * count :]
+        old = some[self._num_rows[self.ids[some]] == 0][:count]
         self._is_placed[self.ids[old]] = False
         first = self._num_places
         self._num_places += count - len(old)

@@ -1,0 +1,61 @@
+"""The comparison with slimt, whose place a slow script takes."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from serving.bench import against_slimt
+from serving.bench.texts import Texts
+from serving.bundle.manifest import Precision
+from serving.bundle.opening import open_bundle
+from serving.engine.config import EngineConfig
+from tests.tiny import tiny_bundle
+
+SLOW = """
+import json, sys
+for line in sys.stdin:
+    print(json.dumps({"seconds": 1000.0, "cpu_seconds": 500.0}), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_bundle("transformer-ssru", tmp_path_factory.mktemp("bundles"), Precision.INT8)
+
+
+def test_it_tells_words_a_second_of_each_engine(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, sentences = tmp_path / "worker.py", tmp_path / "sentences.txt"
+    worker.write_text(SLOW)
+    sentences.write_text("a dog\na cat sleeps\n" * 20)
+    monkeypatch.setattr(against_slimt, "WORKER", worker)
+    arguments = [str(folder), str(tmp_path), str(sentences), "--turns", "2"]
+    result = CliRunner().invoke(against_slimt.main, arguments)
+    assert result.exit_code == 0, result.output
+    first, ours, theirs, one_by_one = result.output.splitlines()
+    assert first.startswith("100 words, 2 turns, 1 core(s)")
+    assert ours.startswith("attendant")
+    assert ours.count("(1.00 x)") == 2
+    assert theirs.split()[:6] == ["slimt", "words/s", "per", "core", "0", "0"]
+    assert one_by_one.startswith("slimt, one by one")
+
+
+def test_an_engine_that_fails_ends_the_comparison(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, sentences = tmp_path / "worker.py", tmp_path / "sentences.txt"
+    worker.write_text("raise SystemExit('slimt is not installed')")
+    sentences.write_text("a dog\n")
+    monkeypatch.setattr(against_slimt, "WORKER", worker)
+    result = CliRunner().invoke(against_slimt.main, [str(folder), str(tmp_path), str(sentences)])
+    assert result.exit_code != 0
+    assert "slimt has failed" in result.output
+
+
+def test_texts_are_translated_each_for_itself(folder: Path) -> None:
+    texts = Texts(open_bundle(folder), EngineConfig(slots=4, threads=1))
+    together = texts.translate(["a dog", "a cat sleeps", "a dog"])
+    assert together[0] == together[2]
+    assert texts.translate(["a cat sleeps"]) == together[1:2]
