@@ -12,7 +12,6 @@ Of several that are left the client has to choose.
 """
 
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 
 # ISO 639-1, ISO 639-3, English name.
@@ -87,15 +86,18 @@ _NO_REGION = "xx"  # mBART's way to say that there is none
 UNDETERMINED = "und"  # ISO 639-3's code of no language in particular
 
 
-def matching(code: str, known: Iterable[str]) -> tuple[str, ...]:
+def matching(code: str, known: tuple[str, ...]) -> tuple[str, ...]:
     """Which of the known codes a client's may mean: the same one alone, else all of that language
     that it does not rule out.
     """
-    if len(code) > _LONGEST_CODE:
-        return ()
-    known = tuple(known)
+    return _matching(code, known) if len(code) <= _LONGEST_CODE else ()
+
+
+@lru_cache(maxsize=1024)
+def _matching(code: str, known: tuple[str, ...]) -> tuple[str, ...]:
     same = [each for each in known if _plain(each) == _plain(code)]
-    return tuple(same[:1]) or tuple(each for each in known if _agree(_parts(each), _parts(code)))
+    wanted = _parts(code)
+    return tuple(same[:1]) or tuple(each for each in known if _agree(_parts(each), wanted))
 
 
 def primary_language(code: str) -> str:
@@ -108,7 +110,6 @@ def language_name(code: str) -> str:
     return _NAMES.get(primary_language(code), code)
 
 
-@lru_cache(maxsize=4096)
 def _parts(code: str) -> tuple[str, str | None, str | None]:
     """Language, script and region."""
     language, *others = _plain(code).split("-")

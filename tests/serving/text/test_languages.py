@@ -38,6 +38,7 @@ M2M = ("en", "fr", "pt", "zh", "he")
         ("xx", M2M, []),
         ("", M2M, []),
         ("-", M2M, []),
+        ("en-" + "x" * 100, M2M, []),
     ],
 )
 def test_what_a_code_means(code: str, known: tuple[str, ...], meant: list[str]) -> None:
