@@ -135,7 +135,9 @@ class RowQuantiser:
         return graph.op.Mul(product, row_range)
 
     def _clip(self, x: Value, channels: Channels) -> Value:
-        """x -> uint8 levels within the range that the weight's input has."""
+        """x -> uint8 levels within the range that the weight's input has; one level farther down, as
+        unsigned numbers are not symmetric.
+        """
         key = x, channels.input_range
         if key not in self._clipped:
             step = self._step_of(channels)

@@ -26,10 +26,22 @@ def softmax(x: Array) -> Array:
 
 
 class Reference:
-    def __init__(self, weights: Mapping[str, Array], options: Mapping[str, Any]) -> None:
+    """alpha: what int8 models multiply inputs by, before they round and clip them to int8; None for
+    arithmetic in floats. Marian clips at -127, bundles at -128, which is nearer to what was clipped.
+    """
+
+    def __init__(
+        self, weights: Mapping[str, Array], options: Mapping[str, Any], alpha: float | None = None
+    ) -> None:
         self.weights = {name: w.astype(np.float64) for name, w in weights.items()}
-        self.options = options
+        self.options, self.alpha = options, alpha
         self.dim = options["dim-emb"]
+
+    def times(self, x: Array, weight: str | Array) -> Array:
+        """x [..., in] times a weight [in, out]."""
+        if self.alpha is not None:
+            x = np.clip(np.rint(x * self.alpha), -128, 127) / self.alpha
+        return x @ (self.weights[weight] if isinstance(weight, str) else weight)
 
     def logits(self, source: list[int], target: list[int]) -> Array:
         """After nothing, and after each token of the target: [1 + target, vocabulary]."""
@@ -64,7 +76,7 @@ class Reference:
             x = self.around(x, read, f"{name}_context_Wo")
             x = self.feed_forward(x, name)
         x = self.finish(x, "decoder")
-        return x @ self.output().T + self.weights.get("decoder_ff_logit_out_b", 0.0)
+        return self.times(x, self.output().T) + self.weights.get("decoder_ff_logit_out_b", 0.0)
 
     def embedding(self, side: str) -> Array:
         own = f"{side}_Wemb"
@@ -105,15 +117,15 @@ class Reference:
         activation = ACTIVATIONS[self.options["transformer-ffn-activation"]]
 
         def sublayer(y: Array) -> Array:
-            hidden = activation(y @ w[f"{name}_W1"] + w[f"{name}_b1"])
-            return hidden @ w[f"{name}_W2"] + w[f"{name}_b2"]
+            hidden = activation(self.times(y, f"{name}_W1") + w[f"{name}_b1"])
+            return self.times(hidden, f"{name}_W2") + w[f"{name}_b2"]
 
         return self.around(x, sublayer, f"{name}_ffn")
 
     def recur(self, name: str, x: Array, state: dict[str, Array]) -> Array:
         w = self.weights
-        forget = sigmoid(x @ w[f"{name}_Wf"] + w[f"{name}_bf"])
-        cell = forget * state.get("cell", 0.0) + (1 - forget) * (x @ w[f"{name}_W"])
+        forget = sigmoid(self.times(x, f"{name}_Wf") + w[f"{name}_bf"])
+        cell = forget * state.get("cell", 0.0) + (1 - forget) * self.times(x, f"{name}_W")
         state["cell"] = cell
         return np.maximum(cell, 0)
 
@@ -128,13 +140,13 @@ class Reference:
         w = self.weights
 
         def heads(y: Array, letter: str) -> Array:
-            projected = y @ w[f"{name}_W{letter}"] + w[f"{name}_b{letter}"]
+            projected = self.times(y, f"{name}_W{letter}") + w[f"{name}_b{letter}"]
             return projected.reshape(len(y), self.options["transformer-heads"], -1).swapaxes(0, 1)
 
         query, key, value = heads(x, "q"), heads(memory, "k"), heads(memory, "v")
         weights = softmax(query @ key.swapaxes(1, 2) / np.sqrt(query.shape[-1]))
         mixed = (weights @ value).swapaxes(0, 1).reshape(len(x), self.dim)
-        return mixed @ w[f"{name}_Wo"] + w[f"{name}_bo"]
+        return self.times(mixed, f"{name}_Wo") + w[f"{name}_bo"]
 
     def norm(self, x: Array, name: str, suffix: str) -> Array:
         centred = x - x.mean(-1, keepdims=True)

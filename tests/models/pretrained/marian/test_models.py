@@ -158,6 +158,36 @@ def test_int8_files_give_their_weights_and_shortlists(
     assert greedy(bundle, None) == [by_reference(model, source) for source in SOURCES]
 
 
+@pytest.mark.parametrize("changes", [{}, UNTIED, {"transformer-ffn-activation": "gelu"}])
+def test_int8_computes_as_marian_does(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """Inputs are multiplied by the file's alphas, rounded and clipped. Errors of fp32 may move one
+    of them across a border now and then; without the clipping the scores are further off.
+    """
+    alpha = 25.0  # so large that much is clipped
+    arrays = bergamot_folder(tmp_path / "model", alphas=alpha, **changes)
+    levels, multipliers = quantised(arrays)
+    weights = arrays | {name: levels[name] / multipliers[name] for name in levels}
+    options = OPTIONS | changes
+    export_checkpoint(read_model(tmp_path / "model"), tmp_path / "bundle", Precision.INT8)
+    forced = targets(len(SOURCES))
+    rows = Rows(open_bundle(tmp_path / "bundle"), SOURCES)
+    found = rows.score([[BOS, *target] for target in forced])
+    real = [i for i in range(NUM_PIECES) if i != UNK]
+    errors = {
+        clipped: np.concatenate(
+            [
+                np.abs(found[row][:, real] - expected_scores(model, source, target)[:, real])
+                for row, (source, target) in enumerate(zip(SOURCES, forced, strict=True))
+            ]
+        ).mean()
+        for clipped, model in (
+            (True, Reference(weights, options, alpha)),
+            (False, Reference(weights, options)),
+        )
+    }
+    assert errors[True] < 1e-3 < 0.01 < errors[False]
+
+
 def test_what_a_folder_says_becomes_conventions(tmp_path: Path) -> None:
     bergamot_folder(tmp_path / "model")
     checkpoint = read_model(tmp_path / "model")
