@@ -81,7 +81,9 @@ def _as_asked(encoder: Any, parse_special: bool) -> Any:
 def _open(path: Path, text: str) -> Any:
     try:
         return tokenizers.Tokenizer.from_str(text)
-    except Exception as error:  # the library raises bare Exception
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises bare Exception, and panics at some bytes
         raise BundleError(path, [f"not a tokenizer: {error}"]) from None
 
 

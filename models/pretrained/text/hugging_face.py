@@ -175,7 +175,9 @@ def _ready(files: _Files) -> bytes:
     spec = files.table("tokenizer.json")
     try:
         ids = Tokenizer.from_buffer(data).get_vocab(True).values()
-    except Exception as error:  # the library raises bare Exception
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises bare Exception, and panics at some bytes
         raise TokenizerError([f"tokenizer.json cannot be read: {error}"]) from None
     if max(ids, default=0) > 2 * len(ids) + _MOST_HOLES:
         raise TokenizerError([f"tokenizer.json has {len(ids)} tokens, and one with id {max(ids)}"])

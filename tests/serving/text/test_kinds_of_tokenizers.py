@@ -1,6 +1,8 @@
 """Any decoder is served: a stream is the whole text, and both are what the library writes."""
 
+import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,12 @@ import pytest
 import tokenizers
 
 from serving.errors import BundleError
-from serving.text.alignment import TokenizedText, words_of
+from serving.text.alignment import Span, TokenizedText, words_of
 from serving.text.beginnings import Beginnings
 from serving.text.borders import WordBorders
 from serving.text.detokenizer import Detokenizer
 from serving.text.grammar import Grammars
+from serving.text.replacement import replace_unknown
 from serving.text.stops import StopStrings
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.kinds_of_tokenizers import TEXTS, WRITERS, tokenizer_of
@@ -159,6 +162,65 @@ def test_other_decoders_are_refused(decoder: Any, message: str, tmp_path: Path) 
     library.save(str(path))
     with pytest.raises(BundleError, match=message):
         Tokenizer(path)
+
+
+def with_charsmap(spec: dict[str, Any]) -> None:
+    spec["normalizer"]["normalizers"][0]["precompiled_charsmap"] = "AAAA"
+
+
+def with_high_id(spec: dict[str, Any]) -> None:
+    vocabulary = {"<unk>": 0, "<new>": 10**9}
+    spec["model"] = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"}
+    spec["added_tokens"] = []
+
+
+def without_unknown(spec: dict[str, Any]) -> None:
+    del spec["model"]["unk_id"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (with_charsmap, "not a tokenizer"),
+        (with_high_id, "a token has the id 1000000000, of"),
+        (without_unknown, "a unigram model needs an unknown token"),
+        (lambda spec: spec.update(normalizer=5), "not a tokenizer"),
+        (lambda spec: spec.pop("model"), "not a tokenizer"),
+    ],
+)
+def test_damaged_files_are_refused(
+    damage: Callable[[dict[str, Any]], object], message: str, tmp_path: Path
+) -> None:
+    tokenizer_of("unigram", tmp_path)
+    path = tmp_path / "tokenizer.json"
+    spec = json.loads(path.read_text(encoding="utf-8"))
+    damage(spec)
+    path.write_text(json.dumps(spec), encoding="utf-8")
+    with pytest.raises(BundleError, match=message):
+        Tokenizer(path)
+
+
+def test_nothing_is_left_to_chance(tmp_path: Path) -> None:
+    """Dropout of merges is for training (Provilkov et al. 2020)."""
+    path = write_byte_tokenizer(tmp_path / "tokenizer.json", TEXTS * 5, 340)
+    ids = Tokenizer(path).encode("the black dog")
+    library = tokenizers.Tokenizer.from_file(str(path))
+    library.model.dropout = 0.9
+    library.save(str(path))
+    assert [Tokenizer(path).encode("the black dog") for _ in range(5)] == [ids] * 5
+
+
+@pytest.mark.parametrize("kind", [*WITH_SPACE_BEFORE, *WITH_SPACE_BEHIND])
+def test_a_word_that_is_copied_has_its_spaces(kind: str, tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(kind, tmp_path)
+    unknown = tokenizer.unknown_id
+    assert unknown is not None
+    ids = [*tokenizer.encode("the"), unknown, *tokenizer.encode_inside(" dog")]
+    is_unknown = [token_id == unknown for token_id in ids]
+    source = TokenizedText("le Zoë chien", (Span(0, 2), Span(2, 6), Span(6, 12)))
+    attention = np.tile(np.array([0.1, 0.8, 0.1], np.float32), (len(ids), 1))
+    pieces = replace_unknown(tokenizer.pieces(ids), is_unknown, attention, source)
+    assert b"".join(pieces).decode() == "the Zoë dog"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Tokenizer as Library
 
 from models.data.tokenizer import encode_all, load_tokenizer
@@ -152,12 +153,22 @@ def test_ids_by_name() -> None:
     assert (ids["</s>"], ids["<unk>"]) == (0, 1)
 
 
+def damaged_rules() -> bytes:
+    """Their size, 4 bytes at the beginning, is wrong."""
+    file_format: Any = sentencepiece_model_pb2
+    model = file_format.ModelProto.FromString(trained())
+    model.normalizer_spec.precompiled_charsmap = b"\xff" * 8
+    return bytes(model.SerializeToString())
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
         (b"", "has no pieces"),
         (b"not a model at all", "not a sentencepiece model"),
         (trained()[:-3], "not a sentencepiece model"),
+        (trained().replace("\u2581the".encode(), b"\xff\xff\xffthe", 1), "pieces that are no text"),
+        (damaged_rules(), "normalisation rules cannot be read"),
         (trained(model_type="char"), "model_type 'char' is not supported"),
     ],
 )
