@@ -1,6 +1,7 @@
 """Marian's `model.npz`: numpy arrays in a zip archive. Nothing in it is unpickled."""
 
 import zipfile
+import zlib
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,16 @@ import numpy as np
 from models.arrays import Array
 from models.pretrained.marian.items import Item, as_matrix
 
+# not there, not an archive, not of arrays, damaged, encrypted, compressed in unknown ways
+UNREADABLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    EOFError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 KINDS = {"float64": "F64", "float32": "F32", "float16": "F16", "int8": "I8"}
 
 
@@ -21,9 +32,7 @@ def read_archive(path: Path, problems: list[str]) -> dict[str, Item]:
                 return {}
             names = [name.removesuffix(".npy") for name in archive.namelist()]
             return {name: _item(path, archive, name) for name in names}
-    except FileNotFoundError:
-        problems.append(f"{path.name} is missing")
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+    except UNREADABLE as error:
         problems.append(f"{path.name} cannot be read: {error}")
     return {}
 

@@ -36,9 +36,10 @@ class MarianFolder:
 
 def looks_like(path: Path) -> bool:
     """Whether a path is a Marian model, or a folder that holds one."""
-    if path.is_file():
-        return _is_model(path)
-    return path.is_dir() and any(_is_model(each) for each in path.iterdir())
+    try:
+        return any(map(_is_model, [path] if path.is_file() else path.iterdir()))
+    except OSError:
+        return False
 
 
 def find_files(path: Path, problems: list[str]) -> MarianFolder:

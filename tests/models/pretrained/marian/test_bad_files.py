@@ -1,6 +1,7 @@
 """What is wrong with a Marian folder is said by name, all of it in one error."""
 
 import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,14 @@ def test_archives_that_are_damaged_or_want_to_be_unpickled(tmp_path: Path) -> No
 
     (problem,) = problems_of(weights_folder(tmp_path, unpickled))
     assert problem == "encoder_l1_self_Wq holds object, which is not supported"
+
+
+def test_archives_of_something_else(tmp_path: Path) -> None:
+    weights_folder(tmp_path, lambda arrays: None)
+    with zipfile.ZipFile(tmp_path / "model.npz", "a") as archive:
+        archive.writestr("notes.txt", "not an array")
+    (problem,) = problems_of(tmp_path)
+    assert problem.startswith("model.npz cannot be read")
 
 
 class Exploding:
