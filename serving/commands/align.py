@@ -70,10 +70,10 @@ def align(
 
     The source stands across the top, the translation down the side; a square is the darker, the
     less its row's word looks at its column's. A word's weight is the sum over its pieces in the
-    source, and the mean over its pieces in the translation. <end> is the end of the source. Of a
-    Transformer, and of others with several heads, the mean of those heads is drawn that the bundle
-    names as aligning best. Each sentence of several is drawn by itself. Needs matplotlib:
-    pip install 'attendant[plots]'
+    source, and the mean over its pieces in the translation. <end> is the end of the source, <tag>
+    among its pieces what languages add. Of a Transformer, and of others with several heads, the
+    mean of those heads is drawn that the bundle names as aligning best. Each sentence of several is
+    drawn by itself. Needs matplotlib: pip install 'attendant[plots]'
 
     \b
     Examples:
@@ -192,9 +192,9 @@ def _heat_map(panel: Panel, pieces: bool) -> "HeatMap":
     told = panel.attention
     title = "" if panel.head is None else f"head {panel.head}"
     if pieces:
-        source, target = (
-            tuple(map(_piece, tokens)) for tokens in (told.source_tokens, told.target_tokens)
-        )
+        *before, end = map(_piece, told.source_tokens)
+        source = (*(piece or "<tag>" for piece in before), end or "<end>")
+        target = tuple(map(_piece, told.target_tokens))
         return HeatMap(source, target, told.weights, title)
     source = tuple(word or "<end>" for word in told.source_words)
     return HeatMap(source, told.target_words, told.word_weights, title)
@@ -202,4 +202,4 @@ def _heat_map(panel: Panel, pieces: bool) -> "HeatMap":
 
 def _piece(text: str) -> str:
     """A piece that begins a word begins with a low line, as SentencePiece writes it."""
-    return text.replace(" ", "▁") or "<end>"
+    return text.replace(" ", "▁")

@@ -2,7 +2,9 @@
 
 Names are those of our fields, as clients write them. What a client says wins, and with it go only
 those defaults that mean something beside it: beam search draws nothing, and greedy decoding has
-nothing to filter. `max_new_tokens` is added in the pipelines, where it is cut to what fits.
+nothing to filter. The pipelines add what limits the length: `max_new_tokens`, cut to what fits,
+and for a translation `max_length_factor` times the tokens of its source (Marian's option of that
+name).
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,6 +17,7 @@ from serving.parameters import (
     ProcessorParams,
     SamplingParams,
     require_integer,
+    require_positive,
 )
 from serving.pipelines.decoding import Decoding
 
@@ -29,12 +32,14 @@ PROCESSORS = (
     "min_tokens",
 )
 MAX_NEW_TOKENS = "max_new_tokens"
+MAX_LENGTH_FACTOR = "max_length_factor"
+_MOST_TOKENS_A_TOKEN = 1000.0
 _LIMITS = (MAX_NEW_TOKENS, "max_tokens", "max_completion_tokens")
 
 
 def problems(generation: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with a manifest's defaults."""
-    known = {*SAMPLING, *BEAM, *PROCESSORS, MAX_NEW_TOKENS}
+    known = {*SAMPLING, *BEAM, *PROCESSORS, MAX_NEW_TOKENS, MAX_LENGTH_FACTOR}
     yield from (f"generation.{name}: unknown" for name in generation if name not in known)
     for name, value in generation.items():
         try:
@@ -56,6 +61,7 @@ def applicable(
     temperature: where neither client nor model says.
     """
     left = {name: value for name, value in generation.items() if name not in given}
+    left.pop(MAX_LENGTH_FACTOR, None)
     num_beams, most = left.pop("num_beams", 1), left.pop(MAX_NEW_TOKENS, None)
     samples = (given.get("temperature") or 0) > 0 or any(name in given for name in FILTERS)
     if num_beams > 1 and not samples and fewest_beams <= MAX_BEAMS:
@@ -90,6 +96,8 @@ def _without(values: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 def _check(name: str, value: Any) -> None:
     if name == MAX_NEW_TOKENS:
         require_integer(name, value, 1)
+    elif name == MAX_LENGTH_FACTOR:
+        require_positive(name, value, _MOST_TOKENS_A_TOKEN)
     elif name == "num_beams":
         BeamParams(value)
     elif name in SAMPLING:

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from math import ceil
 from typing import TypeVar
 
 from serving.bundle.manifest import Manifest
@@ -15,6 +16,7 @@ from serving.errors import RequestError
 from serving.pipelines.attention import attention_of, sentence_attention
 from serving.pipelines.branching import branched, probes
 from serving.pipelines.candidates import candidates_of, renderings_of, successful_end
+from serving.pipelines.defaults import MAX_LENGTH_FACTOR, MAX_NEW_TOKENS
 from serving.pipelines.engine_port import EnginePort
 from serving.pipelines.jobs import (
     ModelCard,
@@ -26,7 +28,7 @@ from serving.pipelines.jobs import (
     TranslationJob,
     spelt,
 )
-from serving.pipelines.planning import Plan, Planner
+from serving.pipelines.planning import Plan, Planner, Segment
 from serving.pipelines.rendering import Renderer
 from serving.pipelines.requests import RequestMaker
 from serving.pipelines.sides import Affixes, Sides
@@ -52,7 +54,8 @@ class TranslationPipeline:
         self._sides = sides
         self._shortlist = shortlist
         self._planner = Planner(manifest, self._sides, limits.max_segments)
-        self._requests = RequestMaker(sides.target, manifest.generation.get("max_new_tokens"))
+        self._requests = RequestMaker(sides.target)
+        self._defaults = manifest.generation
         self._engine = engine
 
     async def translate(self, job: TranslationJob) -> Translation:
@@ -124,9 +127,20 @@ class TranslationPipeline:
                 constraint=segment.beginning,
                 wants_attention=job.wants_attention,
                 attention_heads=job.attention_heads,
+                max_new_tokens=self._max_new_tokens(job, segment),
             )
             for number, (segment, prefix) in enumerate(plan.asked())
         ]
+
+    def _max_new_tokens(self, job: TranslationJob, segment: Segment) -> int | None:
+        """What the client says, else the least of the model's own limits."""
+        if job.decoding.max_new_tokens is not None:
+            return job.decoding.max_new_tokens
+        limit: int | None = self._defaults.get(MAX_NEW_TOKENS)
+        if (factor := self._defaults.get(MAX_LENGTH_FACTOR)) is None:
+            return limit
+        by_source = ceil(factor * len(segment.source_ids))
+        return by_source if limit is None else min(limit, by_source)
 
     def _scoring(self, job: ScoreJob, affixes: Affixes) -> list[GenerationRequest]:
         """A target is forced, its end too: nothing is generated."""

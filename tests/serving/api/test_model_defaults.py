@@ -64,6 +64,21 @@ async def test_translations(tokenizer: Tokenizer) -> None:
     assert {request.processors.no_repeat_ngram_size for request in requests} == {3}
 
 
+async def test_a_translation_is_as_long_as_its_source_lets_it(tokenizer: Tokenizer) -> None:
+    asked = {"q": "abc", "source": "en", "target": "fr"}
+    generation = {"max_length_factor": 0.6, "max_new_tokens": 9}
+    async with made_world(tokenizer, generation=generation) as world:
+        cut = (await post(world, "/translate", **asked)).json()
+        own = (await post(world, "/translate", **asked, max_new_tokens=20)).json()
+        long = (await post(world, "/translate", **{**asked, "q": "a" * 40})).json()
+
+    assert cut["translatedText"] == "ABC"  # 0.6 times 4 tokens, the end among them
+    assert own["translatedText"] == "ABC"
+    assert long["translatedText"] == "A" * 9
+    limits = [request.max_new_tokens for request in world.translator_engine.requests]
+    assert limits == [3, 20, 9]
+
+
 async def test_languages_by_any_of_their_codes(tokenizer: Tokenizer) -> None:
     tokens = Tokens(
         *(0, BOS, EOS, (), (EOS,), (BOS,), (EOS,)),

@@ -65,6 +65,7 @@ def test_everything_wrong_is_told() -> None:
         "early_stopping": "perhaps",
         "no_repeat_ngram_size": 1.5,
         "max_new_tokens": 0,
+        "max_length_factor": 0,
         "do_sample": True,
         "top_p": 0.9,
     }
