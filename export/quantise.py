@@ -135,7 +135,7 @@ class RowQuantiser:
         return graph.op.Mul(product, row_range)
 
     def _clip(self, x: Value, channels: Channels) -> Value:
-        """x -> uint8 levels within the range that the weight's input has, and one level below it."""
+        """x -> uint8 levels within the range of the weight's input, and one level below it."""
         key = x, channels.input_range
         if key not in self._clipped:
             step = self._step_of(channels)
