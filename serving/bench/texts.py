@@ -8,6 +8,7 @@ tells the seconds it took on the clock and in the processor.
 """
 
 import json
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -58,12 +59,15 @@ class Texts:
             for ids in self._source.encode_batch(texts)
         ]
         request = GenerationRequest("", prompt_ids=tokens.prompt_prefix, is_whole=True)
+        factor = manifest.generation.get("max_length_factor", math.inf)
+        limit = manifest.limits.max_target_tokens
         return [
             replace(
                 request,
                 request_id=str(number),
                 source_ids=ids,
                 shortlist=shortlist.of(ids) if shortlist else None,
+                max_new_tokens=math.ceil(min(factor * len(ids), limit)),
             )
             for number, ids in enumerate(sources)
         ]
