@@ -168,9 +168,14 @@ def _end(process: "subprocess.Popen[str]") -> None:
 
 
 def _pattern(special_tokens: Iterable[str]) -> re.Pattern[str]:
-    """The first character of whatever looks like a special token, also within another."""
-    longer = [re.escape(token) for token in special_tokens if len(token) > 1]
-    return re.compile(rf"(?={'|'.join(longer)}).", re.DOTALL) if longer else re.compile(r"(?!)")
+    """The first character of whatever looks like a special token, also within another. A look at
+    that character alone makes it a hundred times as fast where there are hundreds of them.
+    """
+    longer = [token for token in special_tokens if len(token) > 1]
+    if not longer:
+        return re.compile(r"(?!)")
+    first = "".join(re.escape(character) for character in sorted({token[0] for token in longer}))
+    return re.compile(rf"(?=[{first}])(?={'|'.join(map(re.escape, longer))}).", re.DOTALL)
 
 
 def _refusal(messages: list[dict[str, Any]], message: str) -> RequestError:
