@@ -27,7 +27,7 @@ class Format(NamedTuple):
 FORMATS = (
     Format("a checkpoint folder of our own", checkpoint.looks_like, checkpoint.load_checkpoint),
     Format("a Hugging Face folder", families.looks_like, families.read, can_shorten=True),
-    Format("a GGUF file", gguf.looks_like, gguf.read),
+    Format("a GGUF file", gguf.looks_like, gguf.read, can_shorten=True),
     Format("a folder of Marian or Bergamot", marian_folder.looks_like, marian.read),
     Format(
         "a checkpoint of OpenNMT-py or fairseq",

@@ -16,6 +16,7 @@ from models.pretrained.gguf.card import card_of
 from models.pretrained.gguf.container import MAGIC, Container, read_container
 from models.pretrained.gguf.metadata import FAMILIES, Family, configuration, conventions
 from models.pretrained.gguf.names import in_own_names, stored
+from models.pretrained.hugging_face.context import shorten
 from models.pretrained.hugging_face.decoder_only import read_decoder_only
 from models.pretrained.hugging_face.families import DECODER_ONLY
 from models.pretrained.hugging_face.options import Options
@@ -35,8 +36,10 @@ def looks_like(path: Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def read(path: Path) -> Checkpoint:
-    """Raises CheckpointError with all that is wrong."""
+def read(path: Path, context_length: int | None = None) -> Checkpoint:
+    """context_length: the most tokens that it shall read, if not as many as it could. Raises
+    CheckpointError with all that is wrong.
+    """
     container = read_container(path)
     problems: list[str] = []
     metadata = Options(path.name, {key: _plain(v) for key, v in container.fields.items()}, problems)
@@ -53,22 +56,22 @@ def read(path: Path) -> Checkpoint:
     tokenizer = from_gguf(container.fields, problems)
     if problems or tokenizer is None:
         raise CheckpointError(path, problems)
-    config, weights = _model(container, values, FAMILIES[name])
+    options = Options(path.name, values, problems)
+    if context_length is not None:
+        shorten(options, context_length)
+    config, weights = _model(container, options, FAMILIES[name])
     files = {TOKENIZER_FILE: tokenizer, CARD_FILE: card_of(container)}
     return Checkpoint(path, config, weights, texts, files)
 
 
-def _model(
-    container: Container, values: dict[str, Any], family: Family
-) -> tuple[AnyConfig, Arrays]:
-    problems: list[str] = []
+def _model(container: Container, options: Options, family: Family) -> tuple[AnyConfig, Arrays]:
     permuted = {}
     if family.is_permuted:
-        permuted["attn_q"] = values["num_attention_heads"]
-        permuted["attn_k"] = values["num_key_value_heads"]
+        permuted["attn_q"] = options.integer("num_attention_heads")
+        permuted["attn_k"] = options.integer("num_key_value_heads")
+    problems = options.problems
     arrays = stored(container.tensors, permuted, norms_have_one=family.norms_have_one)
     tensors = Tensors(arrays, problems)
-    options = Options(container.path.name, values, problems)
     try:
         config, weights = read_decoder_only(DECODER_ONLY, options, tensors)
     except ModelConfigError as error:

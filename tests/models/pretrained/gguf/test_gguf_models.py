@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from export.exporting import export_checkpoint
 from export.rows import Rows
 from models.batch import Batch
-from models.checkpoint import Checkpoint
+from models.checkpoint import Checkpoint, CheckpointError
 from models.pretrained.gguf.reading import read
 from models.pretrained.reading import read_model
 from models.registry import load_module
@@ -70,6 +70,17 @@ def test_a_text_begins_with_bos_where_the_file_says_so(tmp_path: Path) -> None:
     model = random_model("smollm2")
     path = write_gguf(model, tmp_path / "model.gguf", tokenizer__ggml__add_bos_token=True)
     assert read(path).conventions.prompt_prefix == (BOS,)
+
+
+def test_it_may_be_made_to_read_less(tmp_path: Path) -> None:
+    model = random_model("llama yarn")
+    path = write_gguf(model, tmp_path / "model.gguf")
+    checkpoint = read_model(path, context_length=20)
+    assert export_checkpoint(checkpoint, tmp_path / "bundle", Precision.FP32) is None
+    assert open_bundle(tmp_path / "bundle").manifest.limits.max_target_tokens == 20
+    assert largest_error(model, checkpoint) < TOLERANCE
+    with pytest.raises(CheckpointError, match="65 is not one of 2 to 64"):
+        read_model(path, context_length=65)
 
 
 def test_a_file_without_suffix_is_told_by_its_beginning(tmp_path: Path) -> None:
