@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from models.pretrained.text.errors import TokenizerError
+from models.pretrained.text.errors import TokenizerError, check_names
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 _CONTRACTIONS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
@@ -69,6 +69,7 @@ def _bpe(
     vocabulary: Mapping[str, int], merges: Sequence[str], takes_whole_words: bool
 ) -> models.BPE:
     """Raises TokenizerError for a merge of what are no tokens."""
+    check_names(vocabulary)
     pairs = []
     for merge in merges:
         left, space, right = merge.partition(" ")

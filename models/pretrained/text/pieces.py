@@ -14,7 +14,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from models.pretrained.text.errors import TokenizerError
+from models.pretrained.text.errors import TokenizerError, check_names
 
 SPACE = "\u2581"  # stands for a space in the names of pieces
 # Names with higher ids are needed to cut texts, but unknown to the model; serving knows this name.
@@ -167,6 +167,7 @@ def _unknown_name(pieces: Iterable[Piece]) -> str:
 
 def _names_by_id(ids: Mapping[str, int]) -> list[str]:
     """Raises TokenizerError for an id that two have, or that leaves most ids without a name."""
+    check_names(ids)
     names = {token_id: name for name, token_id in ids.items()}
     size = max(names, default=-1) + 1
     if len(names) < len(ids) or min(names, default=0) < 0 or size > 2 * len(ids) + 1000:

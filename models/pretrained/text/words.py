@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from models.pretrained.text.errors import TokenizerError
+from models.pretrained.text.errors import TokenizerError, check_names
 from models.pretrained.text.pieces import BEYOND
 
 _GOES_ON = "@@"
@@ -24,6 +24,7 @@ def from_words(
     codes: the text of a file of BPE codes, which cut words that are written whole; without them
     words are cut where a text has them cut, as "wor@@ ld".
     """
+    check_names(words)
     special = [*dict.fromkeys((unknown, *special))]
     if missing := [name for name in special if name not in words]:
         raise TokenizerError([f"there is no token {missing[0]!r}"])

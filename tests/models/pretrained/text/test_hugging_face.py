@@ -262,6 +262,8 @@ def test_a_ready_tokenizer_gets_the_tokens_that_were_added(tmp_path: Path) -> No
         ({"spiece__model": trained(), "tokenizer_config__json": {"extra_ids": -1}}, "extra_ids -1"),
         ({"sentencepiece__bpe__model": trained()}, "tokenizer_class 'None'"),
         ({"vocab__json": {"a": 0}, "merges__txt": "a b"}, "the merge 'a b'"),
+        ({"vocab__json": {"\ud800": 0}, "merges__txt": ""}, "is no text"),
+        ({"source__spm": trained(), "vocab__json": {"\ud800": 0}}, "is no text"),
         ({"vocab__json": {"a": 0}, "merges__txt": b"\xff"}, "merges.txt is not UTF-8"),
         (
             {"tokenizer__model": trained(), "added_tokens__json": {"<new>": 5}},
