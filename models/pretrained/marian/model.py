@@ -25,6 +25,7 @@ from models.pretrained.marian.weights import MarianWeights, embedding_names
 SHORTLIST_FILE = "shortlist.safetensors"
 PAIR_IN_FILE = re.compile(r"(?:lex\.\d+\.\d+|model|vocab|srcvocab)\.([a-z]{2})-?([a-z]{2})\.")
 PAIR_IN_FOLDER = re.compile(r"(?:^|.*-)([a-z]{2,3})-([a-z]{2,3})$|^([a-z]{2})([a-z]{2})(?:[-.]|$)")
+MAX_LENGTH_FACTOR = 3.0  # Marian's default: tokens of a translation to one of its source
 UNDETERMINED = "und"  # BCP 47
 
 
@@ -83,13 +84,16 @@ def _checkpoint(
     if config is None:
         return None
     weights = MarianWeights(items, config, options, vocabularies and vocabularies.target.unk)
-    if problems or vocabularies is None:
+    if vocabularies is None:
+        return None
+    conventions = _conventions(folder, vocabularies, config.bos_id)
+    if problems:
         return None
     return Checkpoint(
         folder.path,
         config,
         Arrays(weights.sources),
-        _conventions(folder, vocabularies, config.bos_id),
+        conventions,
         files | {CARD_FILE: _card(folder, languages)},
         weights.quantised,
     )
@@ -117,13 +121,19 @@ def _files(
 
 
 def _conventions(folder: MarianFolder, vocabularies: _Vocabularies, bos: int) -> Conventions:
-    """A text and </s>; the decoder begins with the zero vector. Beam size and normalisation are
-    the configuration's, where it has them.
+    """A text and </s>; the decoder begins with the zero vector. Beam size, normalisation and the
+    longest translation are the configuration's, where it has them.
     """
     options = folder.options
-    generation: dict[str, Any] = {}
+    generation: dict[str, Any] = {
+        "max_length_factor": options.number("max-length-factor", MAX_LENGTH_FACTOR)
+    }
+    if generation["max_length_factor"] <= 0:
+        options.refuse("max-length-factor", "must be positive")
     if "beam-size" in options:
         generation["num_beams"] = options.integer("beam-size")
+        if generation["num_beams"] < 1:
+            options.refuse("beam-size", "must be positive")
     if "normalize" in options and generation.get("num_beams", 1) > 1:
         generation["length_penalty"] = options.number("normalize")
     return Conventions(

@@ -233,4 +233,5 @@ shortlist:
     - false
 beam-size: 1
 normalize: 1.0
+max-length-factor: 2.5
 """

@@ -27,7 +27,7 @@ def softmax(x: Array) -> Array:
 
 class Reference:
     """alpha: what int8 models multiply inputs by before they round and clip them; None for
-    arithmetic in floats. Marian clips at -127, bundles at -128, which is nearer to what was clipped.
+    arithmetic in floats. Marian clips at -127, bundles at -128, which is nearer to the truth.
     """
 
     def __init__(

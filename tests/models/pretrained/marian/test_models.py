@@ -196,6 +196,7 @@ def test_what_a_folder_says_becomes_conventions(tmp_path: Path) -> None:
     assert config.vocab_size == NUM_PIECES + 1
     assert (conventions.source_suffix, conventions.prompt_prefix) == ((EOS,), (BOS,))
     assert (conventions.stop, conventions.unk) == ((EOS,), UNK)
+    assert conventions.generation == {"max_length_factor": 2.5, "num_beams": 1}
     assert checkpoint.files.keys() == {"README.md", "tokenizer.json", "shortlist.safetensors"}
     assert b"model.enpt.intgemm.alphas.bin" in checkpoint.files["README.md"]
 
@@ -220,5 +221,9 @@ def test_opus_models_have_their_ids_in_yaml(tmp_path: Path) -> None:
         "fra": LanguageIds(source_prefix=(2,)),
         "pt_BR": LanguageIds(source_prefix=(3,)),
     }
-    assert checkpoint.conventions.generation == {"num_beams": 6, "length_penalty": 1.0}
+    assert checkpoint.conventions.generation == {
+        "max_length_factor": 3.0,
+        "num_beams": 6,
+        "length_penalty": 1.0,
+    }
     assert checkpoint.config.vocab_size == len(names) + 1
