@@ -58,7 +58,9 @@ def _from_json(value: Any) -> Any:
 class TranslateBody(DecodingFields):
     """LibreTranslate's own fields are q, source, target, format, alternatives, api_key and secret;
     the last two are accepted and not used. Of ours none has to be given. Without any of them
-    decoding is greedy.
+    decoding is as the model's makers recommend, else greedy.
+
+    source, target: languages by any of their codes: en finds a model's eng_Latn or en_XX.
 
     alternatives: further translations of each text, by a beam search twice as wide.
     alternatives_at_prefix: alternatives differ in the token right after `target_prefix`.
@@ -74,7 +76,7 @@ class TranslateBody(DecodingFields):
     return_scores: tell how likely translations are:
     the mean over sentences of the log-probability over the number of tokens to `length_penalty`.
     finish_reasons are told with scores, with a glossary and with max_new_tokens.
-    max_new_tokens: of each sentence. priority: lower comes first.
+    max_new_tokens, min_tokens: of each sentence. priority: lower comes first.
     """
 
     model_config = ConfigDict(extra="forbid")
