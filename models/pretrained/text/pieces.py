@@ -115,9 +115,9 @@ class _Vocabulary:
         ids = {name: i for i, name in enumerate(self.pieces)} if order.ids is None else order.ids
         self.unknown = order.unknown or _unknown_name(source.pieces)
         named = _names_by_id(ids)
-        self.special = [name for name in named if self._is_special(name, order)]
+        self._specials = {self.unknown, *order.special, *order.appended}
+        self.special = [name for name in named if self._is_special(name)]
         self.special += order.appended
-        self._specials = {*self.special}
         lost = [piece.name for piece in source.pieces if piece.is_text and piece.name not in ids]
         self.names = [*named, *order.appended, BEYOND, *lost] if lost else named
         if self.unknown not in self.names:
@@ -134,15 +134,15 @@ class _Vocabulary:
 
     def is_foreign(self, name: str) -> bool:
         kind = self._kind(name)
-        is_known = name in self._specials or name == BEYOND
+        is_known = self._is_special(name) or name == BEYOND
         is_hidden = kind == Kind.UNUSED or (kind is None and not is_known)
         return is_hidden and not self.source.is_bpe
 
     def _kind(self, name: str) -> Kind | None:
         return self.pieces[name].kind if name in self.pieces else None
 
-    def _is_special(self, name: str, order: Order) -> bool:
-        is_named = name == self.unknown or name in order.special or name.startswith(_HOLE)
+    def _is_special(self, name: str) -> bool:
+        is_named = name in self._specials or name.startswith(_HOLE)
         return is_named or self._kind(name) in {Kind.CONTROL, Kind.UNKNOWN}
 
 
