@@ -1,6 +1,7 @@
 """Checkpoints of training toolkits, written by torch.save: which toolkit's is it?
 
     {"model": weights, "generator": weights, "vocab": words, "opt": options}      OpenNMT-py
+    {"vocab": words, "opt": options}, and weights in safetensors beside it        OpenNMT-py
     {"model": weights, "args" or "cfg": options, ...}                             fairseq
 
 The source is the file, or a folder that holds one such file.
@@ -30,7 +31,7 @@ def read(source: Path) -> Checkpoint:
         raise CheckpointError(source, ["it holds no checkpoint, or several"])
     tree = read_torch(path, opennmt.NAMES | fairseq.NAMES)
     keys = set(map(str, tree)) if isinstance(tree, dict) else set()
-    if {"model", "generator", "opt"} <= keys:
+    if {"model", "generator", "opt"} <= keys or ({"vocab", "opt"} <= keys and opennmt.shards(path)):
         return replace(opennmt.read(path, tree), folder=source)
     if "model" in keys and keys & {"args", "cfg"}:
         return replace(fairseq.read(path, tree), folder=source)

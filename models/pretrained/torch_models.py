@@ -39,7 +39,7 @@ class TorchModel:
         self.stored = {
             str(name): Stored(each.kind, each.shape, each.read)
             for name, each in state.items()
-            if isinstance(each, LazyArray)
+            if isinstance(each, LazyArray | Stored)
         }
         self.tensors = Tensors(self.stored, problems)
 

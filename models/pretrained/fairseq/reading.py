@@ -18,6 +18,8 @@ from models.pretrained.vocabularies import read_vocabulary
 
 __all__ = ["NAMES", "read"]
 
+MOST_NEW_TOKENS = 200  # max_len_b of fairseq-generate
+
 # Counters of training that older checkpoints keep; all are data here.
 NAMES = frozenset(f"fairseq.meters.{name}Meter" for name in ("Average", "Stopwatch", "Time"))
 
@@ -42,7 +44,13 @@ def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
             "eos_id": EOS,
         }
     )
-    conventions = Conventions(source_suffix=(EOS,), prompt_prefix=(EOS,), stop=(EOS,), unk=UNK)
+    conventions = Conventions(
+        source_suffix=(EOS,),
+        prompt_prefix=(EOS,),
+        stop=(EOS,),
+        unk=UNK,
+        generation={"max_new_tokens": MOST_NEW_TOKENS},
+    )
     return model.checkpoint(config, reader.weights(config), conventions, tokenizers)
 
 

@@ -7,11 +7,13 @@ Their sources are the words alone; targets begin with <s> and end before </s>
 
 import re
 from collections.abc import Mapping
+from glob import escape
 from pathlib import Path
 from typing import Any
 
 from models.checkpoint import Checkpoint
 from models.conventions import Conventions
+from models.pretrained.hugging_face.stored import in_safetensors
 from models.pretrained.opennmt.embeddings import Embeddings
 from models.pretrained.opennmt.recurrent import RecurrentReader
 from models.pretrained.opennmt.transformer import TransformerReader
@@ -28,20 +30,22 @@ from models.pretrained.torch_models import TorchModel
 from models.pretrained.unpickling import Record
 from models.pretrained.vocabularies import read_vocabulary
 
-__all__ = ["NAMES", "read"]
+__all__ = ["NAMES", "read", "shards"]
 
 READERS: dict[str, type[RecurrentReader] | type[TransformerReader]] = {
     "rnn": RecurrentReader,
     "brnn": RecurrentReader,
     "transformer": TransformerReader,
 }
+MOST_NEW_TOKENS = 250  # max_length of onmt_translate
 OLD_NORMS = {"a_2": "weight", "b_2": "bias"}  # of a class of its own, before torch had one
 
 
 def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
     """The model in an unpickled checkpoint. Raises CheckpointError."""
     problems: list[str] = []
-    model = TorchModel(path, "OpenNMT-py", _options(tree, problems), _state(tree), problems)
+    options, state = _options(tree, problems), _tensors(path, tree, problems)
+    model = TorchModel(path, "OpenNMT-py", options, state, problems)
     kind = model.options.word("encoder_type", "rnn")
     _refuse_what_differs(model)
     if kind not in READERS:
@@ -57,6 +61,22 @@ def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
     return model.checkpoint(config, weights, vocabulary.conventions, vocabulary.tokenizers)
 
 
+def _tensors(path: Path, tree: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    """All tensors by name; versions since 3.4 may keep them in files of safetensors beside it."""
+    if "model" in tree:
+        return _state(tree)
+    found: dict[str, Any] = {}
+    for shard in shards(path):
+        found |= in_safetensors(shard, problems)
+    return found
+
+
+def shards(path: Path) -> list[Path]:
+    """`model_step_1000.safetensors` or `model_step_1000.00.safetensors` ... of a `.pt` file."""
+    pattern = f"{escape(path.stem)}*.safetensors"
+    return sorted(each for each in path.parent.glob(pattern) if each.is_file())
+
+
 def _options(tree: Mapping[str, Any], problems: list[str]) -> Mapping[str, Any]:
     options = tree["opt"]
     if isinstance(options, Record):
@@ -66,10 +86,10 @@ def _options(tree: Mapping[str, Any], problems: list[str]) -> Mapping[str, Any]:
 
 
 def _state(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """All tensors by name; the generator's lie apart, behind "0." where it is a sequence."""
+    """The generator's tensors lie apart, behind "0." where it is a sequence."""
     found: dict[str, Any] = {}
     for part, prefix in (("model", ""), ("generator", "generator.")):
-        tensors = tree[part] if isinstance(tree[part], dict) else {}
+        tensors = tree[part] if isinstance(tree.get(part), dict) else {}
         for name, tensor in tensors.items():
             found[_current_name(f"{prefix}{name}")] = tensor
     return found
@@ -115,7 +135,10 @@ class Vocabulary:
             "eos_id": self._id(EOS),
         }
         self.conventions = Conventions(
-            prompt_prefix=(start,), stop=(self._id(EOS),), unk=self._target.get(UNK)
+            prompt_prefix=(start,),
+            stop=(self._id(EOS),),
+            unk=self._target.get(UNK),
+            generation={"max_new_tokens": MOST_NEW_TOKENS},
         )
 
     def _check_size(self, side: str, words: list[str], expected: int) -> None:

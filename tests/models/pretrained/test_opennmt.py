@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
 from models.checkpoint import CheckpointError
@@ -105,6 +106,7 @@ def test_conventions_and_words(tmp_path: Path) -> None:
     around = checkpoint.conventions
     assert (around.source_prefix, around.source_suffix) == ((), ())
     assert (around.prompt_prefix, around.stop, around.unk) == ((BOS,), (EOS,), 0)
+    assert around.generation == {"max_new_tokens": 250}
     assert isinstance(checkpoint.config, TranslationModelConfig)
     assert checkpoint.config.source_languages == ("und",)
     source = Tokenizer.from_str(checkpoint.tokenizer)
@@ -177,6 +179,17 @@ def test_vocabularies_that_are_objects(
     torch.save(tree, path)
     monkeypatch.undo()
     assert Tokenizer.from_str(read_model(path).tokenizer).encode("old0 old35").ids == [4, 39]
+
+
+def test_weights_in_safetensors_beside_the_checkpoint(tmp_path: Path) -> None:
+    model, path = saved(tmp_path, TRANSFORMER)
+    tree = torch.load(path, weights_only=False)
+    torch.save({name: tree[name] for name in ("vocab", "opt", "optim")}, path)
+    assert "it is no checkpoint of OpenNMT-py or fairseq" in problems_of(path)[0]
+    save_file(model.state_dict(), path.with_suffix(".safetensors"))
+    _, bundle = exported(path, tmp_path / "bundle")
+    reference = Stateless(model, BOS, EOS, keeps_eos=False)
+    assert largest_error(bundle, reference, some_ids(3, 9, NUM_TARGET)) < TOLERANCE
 
 
 UNSUPPORTED: list[dict[str, Any]] = [
