@@ -3,13 +3,20 @@ conventions of its texts. Keys are those of ggml's docs/gguf.md.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from models.conventions import Conventions
-from models.pretrained.gguf.names import ROPE_FREQUENCIES, num_blocks
+from models.pretrained.gguf.names import (
+    ROPE_FREQUENCIES,
+    ROPE_LONG,
+    ROPE_SHORT,
+    SANDWICH,
+    SIDE_BY_SIDE,
+    num_blocks,
+)
 from models.pretrained.gguf.tensors import Tensor
 from models.pretrained.hugging_face.options import Options
 
@@ -25,18 +32,32 @@ BEGINS_WITH_BOS = frozenset({"llama3", "llama-v3", "llama-bpe", "falcon3"})
 
 @dataclass(frozen=True)
 class Family:
-    """What differs between the architectures of Llama's family."""
+    """What differs between the architectures of Llama's family.
 
-    is_permuted: bool = False  # rows of queries and keys; see `names`
+    model_type: Hugging Face's, if it is another name.
+    is_permuted: rows of queries and keys are; see `names`. norms_have_one: so are norms' weights.
+    wide_blocks: how many layers that model has whose scores are scaled by the width of the whole
+        vector, as llama.cpp knows it, and not by the heads' (Gemma's 27B).
+    """
+
+    model_type: str | None = None
+    is_permuted: bool = False
     norms_have_one: bool = False
     activation: str = "silu"
+    names: Mapping[str, str] = field(default_factory=dict)
+    wide_blocks: int | None = None
 
 
+GELU = "gelu_pytorch_tanh"
 FAMILIES = {
     "llama": Family(is_permuted=True),
     "qwen2": Family(),
     "qwen3": Family(),
-    "gemma": Family(norms_have_one=True, activation="gelu_pytorch_tanh"),
+    "gemma": Family(norms_have_one=True, activation=GELU),
+    "gemma2": Family(norms_have_one=True, activation=GELU, names=SANDWICH, wide_blocks=46),
+    "gemma3": Family("gemma3_text", False, True, GELU, SANDWICH, wide_blocks=62),
+    "phi3": Family(names=SIDE_BY_SIDE),
+    "smollm3": Family(is_permuted=True),
 }
 
 
@@ -53,8 +74,8 @@ def configuration(
     if metadata.values.get(f"{name}.expert_count", 0):
         metadata.refuse(f"{name}.expert_count")
     num_heads = metadata.integer(f"{name}.attention.head_count")
-    values = {
-        "model_type": name,
+    values: dict[str, Any] = {
+        "model_type": _model_type(name, metadata),
         "vocab_size": _vocab_size(tensors),
         "hidden_size": metadata.integer(f"{name}.embedding_length"),
         "intermediate_size": metadata.integer(f"{name}.feed_forward_length"),
@@ -71,9 +92,21 @@ def configuration(
         "hidden_activation": FAMILIES[name].activation,
         "head_dim": _head_dim(name, metadata),
         "sliding_window": metadata.values.get(f"{name}.attention.sliding_window"),
+        "attn_logit_softcapping": metadata.values.get(f"{name}.attn_logit_softcapping"),
+        "final_logit_softcapping": metadata.values.get(f"{name}.final_logit_softcapping"),
         **_special_ids(metadata),
     }
+    is_wide = num_layers == FAMILIES[name].wide_blocks
+    whole = values["hidden_size"] // max(num_heads, 1)
+    values["query_pre_attn_scalar"] = whole if is_wide else values["head_dim"]
     return {option: value for option, value in values.items() if value is not None}
+
+
+def _model_type(name: str, metadata: Options) -> str:
+    """A Llama with a window is a Mistral."""
+    if name == "llama" and f"{name}.attention.sliding_window" in metadata:
+        return "mistral"
+    return FAMILIES[name].model_type or name
 
 
 def conventions(metadata: Options) -> Conventions:
@@ -144,9 +177,13 @@ def _scaling(
     name: str, metadata: Options, tensors: Mapping[str, Tensor], length: int
 ) -> dict[str, Any] | None:
     """`rope_scaling` of a `config.json`."""
-    if ROPE_FREQUENCIES in tensors:
-        return _by_divisors(tensors[ROPE_FREQUENCIES], length)
     key = f"{name}.rope.scaling"
+    if ROPE_FREQUENCIES in tensors:
+        return _by_divisors(tensors[ROPE_FREQUENCIES], tensors[ROPE_FREQUENCIES], length, 1.0)
+    if ROPE_LONG in tensors and ROPE_SHORT in tensors:
+        inner = metadata.integer(f"{key}.original_context_length", length)
+        sharpness = metadata.values.get(f"{key}.attn_factor")
+        return _by_divisors(tensors[ROPE_SHORT], tensors[ROPE_LONG], inner, sharpness)
     kind = metadata.word(f"{key}.type", "none")
     factor = metadata.number(f"{key}.factor", metadata.number(f"{name}.rope.scale_linear", 1.0))
     original = metadata.values.get(f"{key}.original_context_length")
@@ -159,13 +196,14 @@ def _scaling(
     return {"rope_type": kind, "factor": factor, "original_max_position_embeddings": original}
 
 
-def _by_divisors(tensor: Tensor, length: int) -> dict[str, Any]:
-    """Llama 3's scaling, which files hold as the divisor of each pair's frequency."""
-    divisors = np.ravel(tensor.read()).tolist()
+def _by_divisors(
+    short: Tensor, long: Tensor, original_length: int, factor: float | None
+) -> dict[str, Any]:
+    """Scalings that files hold as the divisor of each pair's frequency: LongRoPE and Llama 3's."""
     return {
         "rope_type": "longrope",
-        "short_factor": divisors,
-        "long_factor": divisors,
-        "attention_factor": 1.0,
-        "original_max_position_embeddings": length,
+        "short_factor": np.ravel(short.read()).tolist(),
+        "long_factor": np.ravel(long.read()).tolist(),
+        "attention_factor": factor,
+        "original_max_position_embeddings": original_length,
     }

@@ -4,7 +4,7 @@ gguf's constants.py (TENSOR_NAMES) and llama.cpp's convert_hf_to_gguf.py say wha
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from models.arrays import Array
 from models.pretrained.gguf.tensors import Tensor
@@ -24,12 +24,19 @@ BLOCK = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+SANDWICH = {  # of layers with norms on both sides (Gemma 2 and 3)
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+SIDE_BY_SIDE = {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}  # Phi-3
 ROPE_FREQUENCIES = "rope_freqs.weight"
+ROPE_SHORT, ROPE_LONG = "rope_factors_short.weight", "rope_factors_long.weight"
+ROPE_TABLES = {ROPE_FREQUENCIES, ROPE_SHORT, ROPE_LONG}  # part of the configuration
 
 _IN_BLOCK = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 _IN_MODEL = re.compile(r"(\w+)\.(weight|bias)")
 _FOREIGN_NAME = re.compile(r"model\.layers\.(\d+)\.([\w.]+)\.(weight|bias)|([\w.]+)\.(weight|bias)")
-_OWN_NAMES = {foreign: own for own, foreign in (MODEL | BLOCK).items()}
 
 
 def num_blocks(tensors: Mapping[str, Tensor]) -> int:
@@ -37,8 +44,39 @@ def num_blocks(tensors: Mapping[str, Tensor]) -> int:
     return len({found[1] for name in tensors if (found := _IN_BLOCK.fullmatch(name))})
 
 
+class Names:
+    """Of one family: `of_block` are those that it calls otherwise than Llama."""
+
+    def __init__(self, of_block: Mapping[str, str]) -> None:
+        self._foreign = BLOCK | dict(of_block)
+        self._own = {theirs: ours for ours, theirs in (MODEL | self._foreign).items()}
+
+    def foreign(self, name: str) -> str:
+        """`blk.3.attn_q.weight` -> `model.layers.3.self_attn.q_proj.weight`."""
+        if (found := _IN_BLOCK.fullmatch(name)) and found[2] in self._foreign:
+            return f"model.layers.{found[1]}.{self._foreign[found[2]]}.{found[3]}"
+        if (found := _IN_MODEL.fullmatch(name)) and found[1] in MODEL:
+            return f"{MODEL[found[1]]}.{found[2]}"
+        return name
+
+    def in_own(self, message: str) -> str:
+        """A message about tensors under Hugging Face's names, under those of the file."""
+        return _FOREIGN_NAME.sub(self._own_name, message)
+
+    def _own_name(self, found: re.Match[str]) -> str:
+        block, in_block, kind, in_model, other_kind = found.groups()
+        own = self._own.get(in_block or in_model)
+        if own is None:
+            return found[0]
+        return f"blk.{block}.{own}.{kind}" if in_block else f"{own}.{other_kind}"
+
+
 def stored(
-    tensors: Mapping[str, Tensor], permuted_heads: Mapping[str, int], *, norms_have_one: bool
+    tensors: Mapping[str, Tensor],
+    names: Names,
+    permuted_heads: Mapping[str, int],
+    *,
+    norms_have_one: bool,
 ) -> dict[str, Stored]:
     """By Hugging Face's names; tensors without one keep theirs.
 
@@ -47,37 +85,15 @@ def stored(
     """
     found = {}
     for name, tensor in tensors.items():
-        if name != ROPE_FREQUENCIES:
+        if name not in ROPE_TABLES:
             part = _part(name)
-            read = tensor.read
+            read: Callable[[], Array] = tensor.read
             if part in permuted_heads:
                 read = _Unpermuted(tensor, permuted_heads[part])
             elif norms_have_one and part.endswith("norm"):
                 read = _LessOne(tensor)
-            found[foreign_name(name)] = Stored("F32", tensor.shape, read)
+            found[names.foreign(name)] = Stored("F32", tensor.shape, read)
     return found
-
-
-def foreign_name(name: str) -> str:
-    """`blk.3.attn_q.weight` -> `model.layers.3.self_attn.q_proj.weight`."""
-    if (found := _IN_BLOCK.fullmatch(name)) and found[2] in BLOCK:
-        return f"model.layers.{found[1]}.{BLOCK[found[2]]}.{found[3]}"
-    if (found := _IN_MODEL.fullmatch(name)) and found[1] in MODEL:
-        return f"{MODEL[found[1]]}.{found[2]}"
-    return name
-
-
-def in_own_names(message: str) -> str:
-    """A message about tensors under Hugging Face's names, under those of the file."""
-    return _FOREIGN_NAME.sub(_own_name, message)
-
-
-def _own_name(found: re.Match[str]) -> str:
-    block, in_block, kind, in_model, other_kind = found.groups()
-    own = _OWN_NAMES.get(in_block or in_model)
-    if own is None:
-        return found[0]
-    return f"blk.{block}.{own}.{kind}" if in_block else f"{own}.{other_kind}"
 
 
 def _part(name: str) -> str:

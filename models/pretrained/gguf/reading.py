@@ -15,7 +15,7 @@ from models.configs.registry import AnyConfig, ModelConfigError
 from models.pretrained.gguf.card import card_of
 from models.pretrained.gguf.container import MAGIC, Container, read_container
 from models.pretrained.gguf.metadata import FAMILIES, Family, configuration, conventions
-from models.pretrained.gguf.names import in_own_names, stored
+from models.pretrained.gguf.names import Names, stored
 from models.pretrained.hugging_face.context import shorten
 from models.pretrained.hugging_face.decoder_only import read_decoder_only
 from models.pretrained.hugging_face.families import DECODER_ONLY
@@ -69,8 +69,8 @@ def _model(container: Container, options: Options, family: Family) -> tuple[AnyC
     if family.is_permuted:
         permuted["attn_q"] = options.integer("num_attention_heads")
         permuted["attn_k"] = options.integer("num_key_value_heads")
-    problems = options.problems
-    arrays = stored(container.tensors, permuted, norms_have_one=family.norms_have_one)
+    problems, names, has_one = options.problems, Names(family.names), family.norms_have_one
+    arrays = stored(container.tensors, names, permuted, norms_have_one=has_one)
     tensors = Tensors(arrays, problems)
     try:
         config, weights = read_decoder_only(DECODER_ONLY, options, tensors)
@@ -78,7 +78,7 @@ def _model(container: Container, options: Options, family: Family) -> tuple[AnyC
         raise CheckpointError(container.path, [*problems, *error.problems]) from None
     tensors.finish()
     if problems:
-        raise CheckpointError(container.path, [in_own_names(problem) for problem in problems])
+        raise CheckpointError(container.path, [names.in_own(problem) for problem in problems])
     return config, Arrays(weights)
 
 

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 SPECIAL = ["<pad>", "<|im_start|>", "<|im_end|>"]
 CONTROL, NORMAL = 3, 1
+ARCHITECTURES = {"gemma3_text": "gemma3", "mistral": "llama"}  # where names differ
 ADD = {int: "add_uint32", float: "add_float32", bool: "add_bool", str: "add_string"}
 ADD |= {list: "add_array"}
 
@@ -22,7 +23,7 @@ def write_gguf(model: PreTrainedModel, path: Path, kind: Kind = Kind.F32, **keys
 
     keys: set instead of what the model says, dots as double underscores; None leaves one away.
     """
-    name = model.config.model_type
+    name = ARCHITECTURES.get(model.config.model_type, model.config.model_type)
     writer = gguf.GGUFWriter(path, name)
     known = {**_model_fields(model, name), **_tokenizer_fields(model.config.vocab_size)}
     known |= {key.replace("__", "."): value for key, value in keys.items()}
@@ -44,6 +45,7 @@ def write_gguf(model: PreTrainedModel, path: Path, kind: Kind = Kind.F32, **keys
 def _model_fields(model: PreTrainedModel, name: str) -> dict[str, Any]:
     config = model.config
     rope = config.rope_parameters
+    rope = rope.get("full_attention", rope)  # of Gemma 3
     fields = {
         "general.name": "Tiny",
         "general.license": "mit",
@@ -55,7 +57,10 @@ def _model_fields(model: PreTrainedModel, name: str) -> dict[str, Any]:
         f"{name}.attention.head_count_kv": config.num_key_value_heads,
         f"{name}.attention.layer_norm_rms_epsilon": config.rms_norm_eps,
         f"{name}.rope.freq_base": float(rope["rope_theta"]),
+        f"{name}.attention.sliding_window": getattr(config, "sliding_window", None),
     }
+    for cap in ("attn_logit_softcapping", "final_logit_softcapping"):
+        fields[f"{name}.{cap}"] = getattr(config, cap, None)
     if (head_dim := getattr(config, "head_dim", None)) is not None:
         fields |= {f"{name}.attention.{part}_length": head_dim for part in ("key", "value")}
     if rope["rope_type"] in ("linear", "yarn"):
@@ -93,16 +98,20 @@ def _tensors(model: PreTrainedModel, name: str) -> dict[str, np.ndarray]:
     for theirs, parameter in model.named_parameters():
         array = parameter.detach().numpy()
         part = theirs.split(".")[-2]
-        if name == "llama" and part in heads:
+        if name in ("llama", "smollm3") and part in heads:
             halves = array.reshape(heads[part], 2, -1, *array.shape[1:])
             array = halves.swapaxes(1, 2).reshape(array.shape)
-        if name == "gemma" and "norm" in theirs:
+        if "gemma" in name and "norm" in theirs:
             array = array + 1
         ours = names.get_name(theirs, try_suffixes=(".weight", ".bias"))
         assert ours is not None, theirs
         found[ours] = np.ascontiguousarray(array)
-    if config.rope_parameters["rope_type"] == "llama3":
+    rope = config.rope_parameters
+    if rope.get("rope_type") == "llama3":
         found["rope_freqs.weight"] = _rope_divisors(model)
+    for length in ("short", "long"):
+        if factors := rope.get(f"{length}_factor"):
+            found[f"rope_factors_{length}.weight"] = np.array(factors, np.float32)
     return found
 
 
