@@ -116,6 +116,7 @@ class BundleWriter:
             graphs={graph.name: graph.spec(f"{graph.name}.onnx") for graph in model.graphs},
             states=model.states,
             vocab_size=config.vocab_size,
+            source_vocab_size=getattr(config, "source_vocab_size", None),
             window=model.window,
             files={},
             chat_template=conventions.chat_template,

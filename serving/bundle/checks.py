@@ -176,14 +176,21 @@ def _head_problems(manifest: Manifest, attention: TensorSpec) -> Iterator[str]:
 
 def _vocabulary_problems(manifest: Manifest) -> Iterator[str]:
     tokens, vocab_size = manifest.tokens, manifest.vocab_size
-    ids = {tokens.pad, tokens.bos, tokens.eos, *tokens.source_prefix, *tokens.source_suffix}
-    ids.update(tokens.prompt_prefix, tokens.stop)
-    for language in (*tokens.sources.values(), *tokens.targets.values()):
-        ids.update(language.source_prefix, language.source_suffix, language.prompt_prefix)
+    languages = (*tokens.sources.values(), *tokens.targets.values())
+    source_ids = {*tokens.source_prefix, *tokens.source_suffix}
+    target_ids = {tokens.pad, tokens.bos, tokens.eos, *tokens.prompt_prefix, *tokens.stop}
+    for language in languages:
+        source_ids.update(language.source_prefix, language.source_suffix)
+        target_ids.update(language.prompt_prefix)
     if tokens.unk is not None:
-        ids.add(tokens.unk)
-    for token_id in sorted(ids):
-        if not 0 <= token_id < vocab_size:
-            yield f"tokens: id {token_id} is outside the vocabulary of {vocab_size}"
+        target_ids.add(tokens.unk)
+    yield from _ids_outside(source_ids - target_ids, manifest.source_vocab_size or vocab_size)
+    yield from _ids_outside(target_ids, vocab_size)
     if manifest.window > vocab_size:
         yield f"window: {manifest.window} is larger than the vocabulary of {vocab_size}"
+
+
+def _ids_outside(token_ids: set[int], vocab_size: int) -> Iterator[str]:
+    for token_id in sorted(token_ids):
+        if not 0 <= token_id < vocab_size:
+            yield f"tokens: id {token_id} is outside the vocabulary of {vocab_size}"

@@ -133,6 +133,7 @@ class Manifest:
     vocab_size: int
     window: int  # how many of the best tokens the step graph returns per row
     files: dict[str, str]  # file name to SHA-256, of every file but bundle.json itself
+    source_vocab_size: int | None = None  # None: that of the target, vocab_size
     chat_template: str | None = None  # in Jinja, as Hugging Face's tokenizers have them
     generation: dict[str, Any] = field(default_factory=dict)  # what requests do not say
     quality: dict[str, Any] = field(default_factory=dict)

@@ -107,6 +107,7 @@ class RequestRules:
         self._prompt_prefix = tuple(manifest.tokens.prompt_prefix)
         self._stop_ids = frozenset(manifest.tokens.stop)
         self._vocab_size = manifest.vocab_size
+        self._source_vocab_size = manifest.source_vocab_size
         self._has_shortlist, self._window = manifest.has_shortlist, manifest.window
 
     def accept(self, request: GenerationRequest, now: float) -> Generation:
@@ -189,7 +190,7 @@ class RequestRules:
         if len(source_ids) > self._max_source_tokens:
             message = f"too many tokens: at most {self._max_source_tokens} fit"
             raise RequestError("source_ids", len(source_ids), message)
-        self._check_ids("source_ids", source_ids)
+        self._check_ids("source_ids", source_ids, self._source_vocab_size)
 
     def _check_all_ids(self, request: GenerationRequest) -> None:
         processors = request.processors
@@ -204,12 +205,11 @@ class RequestRules:
             for spelling in term.spellings + term.bare:
                 self._check_ids("required", spelling)
 
-    def _check_ids(self, name: str, ids: TokenIds) -> None:
-        if ids and not 0 <= min(ids) <= max(ids) < self._vocab_size:
-            wrong = next(i for i in ids if not 0 <= i < self._vocab_size)
-            raise RequestError(
-                name, wrong, f"no such token: ids go from 0 to {self._vocab_size - 1}"
-            )
+    def _check_ids(self, name: str, ids: TokenIds, vocab_size: int | None = None) -> None:
+        size = vocab_size or self._vocab_size
+        if ids and not 0 <= min(ids) <= max(ids) < size:
+            wrong = next(i for i in ids if not 0 <= i < size)
+            raise RequestError(name, wrong, f"no such token: ids go from 0 to {size - 1}")
 
     def _check_attention(self, request: GenerationRequest) -> None:
         if not self._num_heads:

@@ -106,11 +106,11 @@ def build_pipeline(bundle: Bundle, engine: EnginePort, limits: TextLimits) -> Mo
 
 
 def _sides(bundle: Bundle) -> Sides:
-    """The manifest tells the size of the target's vocabulary, the source's may be another."""
     target = Tokenizer(bundle.target_tokenizer_path, bundle.manifest.vocab_size)
     if bundle.target_tokenizer_path == bundle.tokenizer_path:
         return Sides(target, target)
-    return Sides(Tokenizer(bundle.tokenizer_path), target)
+    source = Tokenizer(bundle.tokenizer_path, bundle.manifest.source_vocab_size)
+    return Sides(source, target)
 
 
 def _is_translator(model: Model) -> TypeGuard[Translator]:

@@ -5,6 +5,7 @@ What matters most here: a request says the same, bit for bit, alone and in any c
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from serving.engine.engine import Engine
 from serving.engine.memory import Array
 from serving.engine.session import open_graphs
 from serving.engine.states import round_span
-from serving.errors import BundleError, DeviceError
+from serving.errors import BundleError, DeviceError, RequestError
 from serving.parameters import SamplingParams
 from serving.request import FinishedEvent, FinishReason, GenerationRequest
 from tests.reference_models import is_language_model
@@ -219,6 +220,19 @@ def test_a_source_may_be_as_long_as_the_limit(family: str, new_bundle: NewBundle
     assert final.reason is FinishReason.STOP or final.num_generated_tokens == (
         limits.max_target_tokens - final.num_prompt_tokens
     )
+
+
+def test_the_source_may_have_more_words_than_the_target(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"vocab_size": 270, "source_vocab_size": 300, "tied_embeddings": False}
+    engine = Engine(
+        open_bundle(tiny_bundle("transformer", tmp_path, Precision.FP32, **sizes)), EngineConfig()
+    )
+    story = run_alone(engine, GenerationRequest("long word", (299, 2), max_new_tokens=3))
+    assert isinstance(story.final, FinishedEvent)
+    with pytest.raises(RequestError, match="ids go from 0 to 299"):
+        engine.submit(GenerationRequest("beyond", (300, 2)))
+    with pytest.raises(RequestError, match="ids go from 0 to 269"):
+        engine.submit(GenerationRequest("beyond", (5, 2), forced_ids=(270,)))
 
 
 def test_cuda_is_refused_where_there_is_none(new_bundle: NewBundle) -> None:
