@@ -15,7 +15,7 @@ from tests.tiny import tiny_checkpoint
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 EXAMPLES = [block for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "curl" in block]
-SIZE = re.compile(r"_dim$|^d_model$|_layers$|^num_heads$")
+SIZE = re.compile(r"_dim$|^d_model$|_layers$|^num_heads$|^source_vocab_size$")
 
 
 def test_there_is_an_example_for_each_endpoint() -> None:
