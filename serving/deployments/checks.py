@@ -18,7 +18,8 @@ def problems_of(config: ServerConfig) -> list[str]:
         for path in group.bundles:
             try:
                 bundle = open_bundle(path)
-                Tokenizer(bundle.tokenizer_path)
+                for tokenizer in {bundle.tokenizer_path, bundle.target_tokenizer_path}:
+                    Tokenizer(tokenizer)
             except BundleError as error:
                 problems += [f"{error.path}: {problem}" for problem in error.problems]
             else:

@@ -42,6 +42,7 @@ class _Run:
     """One request to the engine and the number of its first completion.
 
     echoed: tokens that the completion begins with and of which the engine tells nothing.
+    begins_text: the completion, what is echoed included, is a text of its own.
     """
 
     request: GenerationRequest
@@ -73,14 +74,15 @@ class GenerationPipeline:
         for prompt in prompts:
             self._check_length(prompt, job.decoding.max_new_tokens or 0)
         constraints = {
-            begins_text: await self._structures.constraint(job.decoding, begins_text)
-            for begins_text in {job.echo or prompt.ends_text for prompt in prompts}
+            ends_text: await self._structures.constraint(job.decoding, begins_text=ends_text)
+            for ends_text in {prompt.ends_text for prompt in prompts}
         }
-        runs = [run for number, each in enumerate(prompts) for run in self._runs(job, number, each)]
-        streams = [
-            self._complete(job, run.constrained(constraints[run.begins_text])) for run in runs
+        runs = [
+            run.constrained(constraints[prompt.ends_text])
+            for number, prompt in enumerate(prompts)
+            for run in self._runs(job, number, prompt)
         ]
-        async with aclosing(merge(streams)) as deltas:
+        async with aclosing(merge([self._complete(job, run) for run in runs])) as deltas:
             async for delta in deltas:
                 yield delta
 

@@ -1,10 +1,13 @@
 """What would keep a server from starting is found before Ray starts, all of it."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from serving.bundle.manifest import Precision
+from serving.bundle.opening import open_bundle
+from serving.bundle.writing import seal
 from serving.config import ServerConfig, WorkerGroup
 from serving.deployments.checks import problems_of
 from tests.tiny import tiny_bundle
@@ -41,6 +44,14 @@ def test_every_bundle_is_checked(bundle: Path, tmp_path: Path) -> None:
         if problem.startswith((f"{damaged}: step.onnx: SHA", f"{damaged}: tokenizer.json: missing"))
     ]
     assert len(problems) == 3
+
+
+def test_the_tokenizer_of_the_target_is_checked_too(bundle: Path, tmp_path: Path) -> None:
+    shutil.copytree(bundle, tmp_path / "two")
+    (tmp_path / "two" / "target_tokenizer.json").write_text("{}")
+    seal(tmp_path / "two", open_bundle(bundle).manifest)
+    [problem] = problems_of(config_of(tmp_path / "two"))
+    assert problem.startswith(f"{tmp_path / 'two' / 'target_tokenizer.json'}: not a tokenizer")
 
 
 def test_a_name_is_served_once(bundle: Path) -> None:
