@@ -72,7 +72,8 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        return self.folder.resolve().name
+        path = self.folder.resolve()
+        return path.stem if path.is_file() else path.name
 
     @property
     def tokenizer(self) -> str:
