@@ -59,7 +59,7 @@ class Peer:
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("sentences", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--turns", type=click.IntRange(1), default=5, help="Of each, after one to warm up.")
-@click.option("--slots", type=click.IntRange(1), default=64, help="Rows of Attendant's batch.")
+@click.option("--slots", type=click.IntRange(1), default=128, help="Rows of Attendant's batch.")
 @click.option("--cores", type=click.IntRange(1), default=1, help="Threads of each engine.")
 @click.option(
     "--python", "interpreter", default=sys.executable, help="Of an environment with slimt."
