@@ -11,7 +11,7 @@ import numpy as np
 
 from models.arrays import Array
 from models.configs.registry import AnyConfig, parse_config
-from models.pretrained.hugging_face.options import Options
+from models.pretrained.hugging_face.options import MOST_LAYERS, Options
 from models.pretrained.hugging_face.tensors import Source, Tensors, then
 
 ACTIVATIONS = {  # theirs -> ours
@@ -23,8 +23,6 @@ ACTIVATIONS = {  # theirs -> ours
     "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
 }
-
-MOST_LAYERS = 1000
 
 
 class Family(NamedTuple):

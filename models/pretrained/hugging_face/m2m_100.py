@@ -41,8 +41,10 @@ def read(folder: Folder) -> Checkpoint:
         | {"target_languages": codes(conventions.targets)}
     )
     tensors = folder.tensors.without("model.")
-    table = sinusoids(config.max_source_tokens, config.d_model, first=config.pad_id + 1)
-    weights = layers(config, tensors) | fixed_positions(tensors, table)
+    first = config.pad_id + 1
+    weights = layers(config, tensors) | fixed_positions(
+        tensors, lambda: sinusoids(config.max_source_tokens, config.d_model, first)
+    )
     weights |= stack_norms(config, tensors, "layer_norm", "norm") | embeddings(config, tensors)
     return folder.checkpoint(config, weights, conventions)
 

@@ -60,8 +60,9 @@ def read(folder: Folder) -> Checkpoint:
         | {"norm": "post", "output_bias": bias is not None or bool(banned)}
     )
     tensors = folder.tensors.without("model.")
-    table = sinusoids(config.max_source_tokens, config.d_model)
-    weights = layers(config, tensors) | fixed_positions(tensors, table)
+    weights = layers(config, tensors) | fixed_positions(
+        tensors, lambda: sinusoids(config.max_source_tokens, config.d_model)
+    )
     weights |= embeddings(config, tensors)
     if config.output_bias:
         source = bias or (lambda: np.zeros(config.vocab_size, np.float32))

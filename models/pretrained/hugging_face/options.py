@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from models.files import read_text
+
+MOST_LAYERS = 1000  # more than any model has, and few enough to look for
+MOST_POSITIONS = 2**17  # of a table that is computed
+WIDEST = 2**16  # vector
 LARGEST = 1e30
 
 
@@ -110,11 +115,13 @@ def read_options(path: Path, problems: list[str], *, is_required: bool = False) 
     """The object in the file; empty, and a problem where required, without one."""
     values: Any = {}
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path))
     except FileNotFoundError:
         if is_required:
             problems.append(f"{path.name} is missing")
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        problems.append(f"{path.name} cannot be read: {error.strerror}")
+    except (ValueError, RecursionError) as error:
         problems.append(f"{path.name} is not JSON: {error}")
     if not isinstance(values, dict):
         problems.append(f"{path.name}: expected an object, found {type(values).__name__}")

@@ -9,8 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from models.arrays import Array
-from models.pretrained.hugging_face.options import Options
+from models.pretrained.hugging_face.options import (
+    MOST_LAYERS,
+    MOST_POSITIONS,
+    WIDEST,
+    Options,
+)
 from models.pretrained.hugging_face.tensors import Source, Tensors, rows, then
 
 ACTIVATIONS = {  # theirs -> ours
@@ -51,16 +55,17 @@ def sizes(options: Options, *, default_activation: str, scales: bool) -> dict[st
     """
     for name in ("attention_heads", "ffn_dim"):
         _must_be_equal(options, f"decoder_{name}", f"encoder_{name}")
+    num_positions = options.integer("max_position_embeddings", at_most=MOST_POSITIONS)
     return {
         "architecture": "transformer",
         "vocab_size": options.integer("vocab_size"),
-        "d_model": options.integer("d_model"),
+        "d_model": options.integer("d_model", at_most=WIDEST),
         "num_heads": options.integer("encoder_attention_heads"),
         "ffn_dim": options.integer("encoder_ffn_dim"),
-        "encoder_layers": options.integer("encoder_layers"),
-        "decoder_layers": options.integer("decoder_layers"),
-        "max_source_tokens": options.integer("max_position_embeddings"),
-        "max_target_tokens": options.integer("max_position_embeddings"),
+        "encoder_layers": options.integer("encoder_layers", at_most=MOST_LAYERS),
+        "decoder_layers": options.integer("decoder_layers", at_most=MOST_LAYERS),
+        "max_source_tokens": num_positions,
+        "max_target_tokens": num_positions,
         "positions": "learned",
         "activation": activation(options, "activation_function", default_activation),
         "embedding_scale": _embedding_scale(options, scales),
@@ -136,10 +141,10 @@ def learned_positions(config: Any, tensors: Tensors) -> dict[str, Source]:
     return found
 
 
-def fixed_positions(tensors: Tensors, table: Array) -> dict[str, Source]:
-    """One computed table for both stacks; older files hold it too."""
+def fixed_positions(tensors: Tensors, table: Source) -> dict[str, Source]:
+    """One table for both stacks, computed when it is needed; older files hold it too."""
     tensors.drop(r"(model\.)?(encoder|decoder)\.embed_positions\.weights?")
-    return {f"{stack}.positions.weight": lambda: table for stack in ("encoder", "decoder")}
+    return {f"{stack}.positions.weight": table for stack in ("encoder", "decoder")}
 
 
 def embeddings(config: Any, tensors: Tensors) -> dict[str, Source]:

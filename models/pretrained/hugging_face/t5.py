@@ -18,7 +18,7 @@ from models.conventions import Conventions, LanguageIds
 from models.pretrained.hugging_face.decoding import Decoding
 from models.pretrained.hugging_face.folder import Folder
 from models.pretrained.hugging_face.languages import UNKNOWN
-from models.pretrained.hugging_face.options import Options
+from models.pretrained.hugging_face.options import MOST_LAYERS, Options
 from models.pretrained.hugging_face.seq2seq import ACTIVATIONS
 from models.pretrained.hugging_face.tensors import Source, Tensors, scaled
 
@@ -48,7 +48,7 @@ def read(folder: Folder) -> Checkpoint:
 
 
 def _sizes(options: Options) -> dict[str, Any]:
-    num_layers = options.integer("num_layers")
+    num_layers = options.integer("num_layers", at_most=MOST_LAYERS)
     max_tokens = options.integer("n_positions", MAX_TOKENS)
     return {
         "architecture": "transformer",
@@ -58,7 +58,7 @@ def _sizes(options: Options) -> dict[str, Any]:
         "head_dim": options.integer("d_kv"),
         "ffn_dim": options.integer("d_ff"),
         "encoder_layers": num_layers,
-        "decoder_layers": options.integer("num_decoder_layers", num_layers),
+        "decoder_layers": options.integer("num_decoder_layers", num_layers, MOST_LAYERS),
         "max_source_tokens": max_tokens,
         "max_target_tokens": max_tokens,
         "positions": "relative",

@@ -9,7 +9,7 @@ import yaml
 
 from models.arrays import Array
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
-from models.pretrained.hugging_face.options import Options
+from models.pretrained.hugging_face.options import MOST_LAYERS, WIDEST, Options
 from models.pretrained.marian.items import OPTIONS, Item
 
 EPSILON = 1e-6  # of layer normalisation, in every Marian model
@@ -91,11 +91,11 @@ def config_of(options: Options, vocab_sizes: tuple[int, int], common: dict[str, 
 def _sizes(options: Options) -> dict[str, Any]:
     activation = options.word("transformer-ffn-activation", "relu")
     sizes = {
-        "d_model": options.integer("dim-emb"),
+        "d_model": options.integer("dim-emb", at_most=WIDEST),
         "num_heads": options.integer("transformer-heads"),
         "ffn_dim": options.integer("transformer-dim-ffn"),
-        "encoder_layers": options.integer("enc-depth"),
-        "decoder_layers": options.integer("dec-depth"),
+        "encoder_layers": options.integer("enc-depth", at_most=MOST_LAYERS),
+        "decoder_layers": options.integer("dec-depth", at_most=MOST_LAYERS),
         "activation": "swish" if activation == "gelu" else activation,  # see `weights`
         "positions": "learned",
         "output_bias": True,

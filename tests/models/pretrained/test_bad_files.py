@@ -121,8 +121,8 @@ def test_wrong_values_in_json(source: Path) -> None:
     def replace(path: Path, content: bytes) -> Iterator[None]:
         if path.suffix != ".json":
             return
-        for name in json.loads(content):
-            for wrong in chance.sample(WRONG, 3):
+        for name, value in json.loads(content).items():
+            for wrong in chance.sample(WRONG, 3) + [10**9] * isinstance(value, int):
                 path.write_text(json.dumps({**json.loads(content), name: wrong}))
                 yield
 
