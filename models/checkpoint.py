@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 from models.arrays import Array
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.conventions import Conventions, own_conventions
+from models.files import read_file, read_text
 from models.quantised import Quantised
 
 CONFIG_FILE = "config.json"
@@ -90,7 +91,7 @@ def looks_like(folder: Path) -> bool:
     architectures in other ways.
     """
     try:
-        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        config = json.loads(read_text(folder / CONFIG_FILE))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(config, dict) and "architecture" in config
@@ -105,7 +106,7 @@ def load_checkpoint(folder: str | Path) -> Checkpoint:
     config = _read_config(folder / CONFIG_FILE, problems)
     weights = _read_weights(folder / WEIGHTS_FILE, problems)
     paths = [folder / name for name in OTHER_FILES]
-    files = {path.name: path.read_bytes() for path in paths if path.is_file()}
+    files = {path.name: read_file(path) for path in paths if path.is_file()}
     if TOKENIZER_FILE not in files:
         problems.append(f"{TOKENIZER_FILE} is missing")
     if problems or config is None:
@@ -132,13 +133,15 @@ def save_checkpoint(
 
 def _read_config(path: Path, problems: list[str]) -> AnyConfig | None:
     try:
-        return parse_config(json.loads(path.read_text(encoding="utf-8")))
+        return parse_config(json.loads(read_text(path)))
     except FileNotFoundError:
         problems.append(f"{path.name} is missing")
     except ModelConfigError as error:
         problems += [f"{path.name}: {problem}" for problem in error.problems]
     except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or too much of it
         problems.append(f"{path.name} is not JSON: {error}")
+    except OSError as error:
+        problems.append(f"{path.name} cannot be read: {error.strerror}")
     return None
 
 

@@ -8,6 +8,7 @@ there; without them the text must have been cut before, as the toolkit itself ex
 from collections.abc import Sequence
 from pathlib import Path
 
+from models.files import read_file
 from models.pretrained.text.errors import TokenizerError
 from models.pretrained.text.pieces import SPACE, Order
 from models.pretrained.text.sentencepiece import from_sentencepiece
@@ -15,7 +16,6 @@ from models.pretrained.text.words import from_words
 
 PIECES = ("*.spm", "*.model")
 CODES = ("bpecodes*", "*codes", "code", "*.bpe")
-LARGEST_FILE = 2**26
 
 
 def read_vocabulary(
@@ -67,6 +67,7 @@ def _beside(folder: Path, patterns: Sequence[str], side: str) -> Path | None:
 
 
 def _read(path: Path) -> bytes:
-    if path.stat().st_size > LARGEST_FILE:
-        raise TokenizerError([f"{path.name} is larger than {LARGEST_FILE} bytes"])
-    return path.read_bytes()
+    try:
+        return read_file(path)
+    except OSError as error:
+        raise TokenizerError([f"{path.name} cannot be read: {error.strerror}"]) from None

@@ -5,18 +5,17 @@ Four special words come before those of the file (fairseq/data/dictionary.py).
 
 from pathlib import Path
 
+from models.files import read_text
+
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 PAD, EOS, UNK = 1, 2, 3
 OVERWRITE = "#fairseq:overwrite"  # the word is there twice, and the later one counts
-LARGEST_FILE = 2**28
 
 
 def read_dictionary(path: Path, problems: list[str]) -> list[str]:
     """All words by their ids; none, and a problem, if the file is missing or damaged."""
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise ValueError(f"it is larger than {LARGEST_FILE} bytes")
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
         return [*SPECIAL, *_words(lines)]
     except FileNotFoundError:
         problems.append(f"{path.name} is missing beside the checkpoint")

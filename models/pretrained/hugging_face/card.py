@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from models.files import read_file
 from models.pretrained.hugging_face.options import Options
 
 
@@ -18,9 +19,11 @@ def card_of(path: Path, config: Options) -> bytes:
 
 def _licence(path: Path) -> str | None:
     """The `license` of the folder's own card, which begins with YAML between lines of `---`."""
-    if not path.is_file():
+    try:
+        text = read_file(path).decode(errors="replace")
+    except OSError:
         return None
-    _, _, head = path.read_text(encoding="utf-8", errors="replace").partition("---\n")
+    _, _, head = text.partition("---\n")
     for line in head.partition("\n---")[0].splitlines():
         name, _, value = line.partition(":")
         if name == "license":

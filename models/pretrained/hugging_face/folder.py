@@ -23,6 +23,7 @@ from models.checkpoint import (
 )
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.conventions import Conventions
+from models.files import read_file
 from models.pretrained.hugging_face.card import card_of
 from models.pretrained.hugging_face.options import Options, read_options
 from models.pretrained.hugging_face.stored import stored_tensors
@@ -51,7 +52,7 @@ class Folder:
         """In Jinja. Of several under names, that named "default"."""
         path = self.path / "chat_template.jinja"
         if path.is_file():
-            return path.read_text(encoding="utf-8", errors="replace")
+            return read_file(path).decode(errors="replace")
         template = self.tokenizer.values.get("chat_template")
         several = template if isinstance(template, list) else []
         named = {each.get("name"): each for each in several if isinstance(each, dict)}

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from models.files import read_text
 from models.pretrained.hugging_face.options import Options
 from models.pretrained.marian import binary, shortlist
 
@@ -76,7 +77,7 @@ def _values(path: Path) -> dict[Any, Any] | None:
         with path.open(encoding="utf-8") as file:
             if not _names_models(file.readline() for _ in range(200)):
                 return None  # a vocabulary has the same suffix, and a line for every word
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.safe_load(read_text(path))
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return None
     return values if isinstance(values, dict) and "models" in values else None

@@ -12,6 +12,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from models.arrays import Array
+from models.files import read_file
 
 MAGIC = 0xF11A48D5013417F5
 HEADER = ("magic", "checksum", "most frequent", "best", "offsets", "candidates")  # uint64 each
@@ -35,7 +36,7 @@ def read_shortlist(
     Bergamot.
     """
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except OSError as error:
         problems.append(f"{path.name} cannot be read: {error}")
         return None

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from models.conventions import LanguageIds
+from models.files import read_file, read_text
 from models.pretrained.text.errors import TokenizerError
 from models.pretrained.text.pieces import Order
 from models.pretrained.text.sentencepiece import from_sentencepiece, piece_ids
@@ -37,7 +38,7 @@ def read_vocabulary(path: Path, side: str, problems: list[str]) -> Vocabulary | 
     is_ordered = path.suffix != ".spm"
     model = path.parent / f"{side}.spm" if is_ordered else path
     try:
-        data = model.read_bytes()
+        data = read_file(model)
         ids = _ids_in_yaml(path) if is_ordered else piece_ids(data)
         order = Order(ids=ids, special=tuple(_special(ids))) if is_ordered else Order()
         tokenizer = from_sentencepiece(data, order)
@@ -54,7 +55,7 @@ def read_vocabulary(path: Path, side: str, problems: list[str]) -> Vocabulary | 
 
 def _ids_in_yaml(path: Path) -> dict[str, int]:
     """Everything as text: `no` and `1` are words. Raises ValueError, OSError, YAMLError."""
-    values: Any = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
+    values: Any = yaml.load(read_text(path), Loader=LOADER)
     if not isinstance(values, dict):
         raise ValueError("it is no list of words and their ids")
     return {word: int(token_id) for word, token_id in values.items()}

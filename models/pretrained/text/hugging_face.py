@@ -13,6 +13,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
+from models.files import read_file
 from models.pretrained.text import fairseq_languages
 from models.pretrained.text.byte_level import byte_level_bpe
 from models.pretrained.text.errors import TokenizerError
@@ -79,7 +80,7 @@ class _Files:
 
     def bytes(self, name: str) -> bytes:
         try:
-            return (self._folder / name).read_bytes()
+            return read_file(self._folder / name)
         except OSError as error:
             raise TokenizerError([f"{name} cannot be read: {error.strerror}"]) from None
 
