@@ -87,7 +87,9 @@ class GraphWriter:
         if name not in self._weights:
             tensor = self.store(name, array)
             self._weights[name] = self._builder.initializer(tensor, name=name, qualify=False)
-        return self._weights[name]
+        value = self._weights[name]
+        assert value.shape == ir.Shape(array.shape), f"{name} stands for two weights"
+        return value
 
     def constant(self, value: Any, dtype: str) -> Value:
         """A small anonymous constant, stored once per graph."""

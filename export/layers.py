@@ -85,11 +85,20 @@ class Layers:
         channels = self.weights.channels([f"{name}.weight" for name in names], out_dims)
         return self.project(x, "+".join(names), weight, joined, channels)
 
-    def score(self, x: Value, name: str, weight: Array, bias: Array | None = None) -> Value:
-        """What ``project`` does, for the words of a vocabulary: never in less than 8 bits."""
+    def score(
+        self,
+        x: Value,
+        name: str,
+        weight: Array,
+        bias: Array | None = None,
+        channels: Channels | None = None,
+    ) -> Value:
+        """What ``project`` does, for the words of a vocabulary: never in less than 8 bits, so that
+        a table that ``embed`` looks words up in can be stored once for both.
+        """
         if self._blocks is not None:
             return self._blocks.score(x, name, weight, bias)
-        return self.project(x, name, weight, bias)
+        return self.project(x, name, weight, bias, channels)
 
     def embed(self, ids: Value, name: str, num_rows: int, dim: int, scale: float = 1.0) -> Value:
         """Rows of an embedding times ``scale``, which is folded into a table of floats."""

@@ -230,7 +230,7 @@ class Step(_Stack, ABC):
         if config.shortlist:
             Shortlist(self.layers, config.vocab_size).choose(x, name, weight, bias, channels)
         else:
-            logits = self.layers.project(x, name, weight, bias, channels)
+            logits = self.layers.score(x, name, weight, bias, channels)
             self.layers.choose(logits, config.vocab_size)
 
 

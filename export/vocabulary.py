@@ -39,4 +39,4 @@ def choose(layers: Layers, config: Config, readout: Value, dim: int) -> None:
     name = "embedding" if config.tied_embeddings else "output"
     weight = layers.weights.take(f"{name}.weight", config.vocab_size, dim)
     bias = layers.weights.take("output_bias", config.vocab_size)
-    layers.choose(layers.project(readout, name, weight, bias), config.vocab_size)
+    layers.choose(layers.score(readout, name, weight, bias), config.vocab_size)

@@ -57,7 +57,7 @@ def test_rows_are_the_same_alone_and_in_company(
                 assert np.array_equal(array, found[name]), (name, rows, row, span)
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+@pytest.mark.parametrize("architecture", sorted(BUILDERS))
 def test_in_four_bits_too(tmp_path: Path, architecture: str) -> None:
     test_rows_are_the_same_alone_and_in_company(tmp_path, architecture, {}, Precision.INT4, 2)
 
