@@ -3,14 +3,19 @@
 import re
 from collections.abc import Callable, Sequence
 
+from serving.errors import RequestError
 from serving.parameters import Term, TokenIds
 from serving.pipelines.jobs import GlossaryEntry
 from serving.text.borders import WordBorders
 from serving.text.tokenizer import Tokenizer
 
+NOT_WRITABLE = "cannot be written with the model's vocabulary"
+
 
 class Glossary:
-    """A term is found as whole words, in capitals or not."""
+    """A term is found as whole words, in capitals or not. Raises RequestError for a translation
+    that cannot be written.
+    """
 
     def __init__(
         self, entries: Sequence[GlossaryEntry], tokenizer: Tokenizer, borders: WordBorders
@@ -30,6 +35,9 @@ def _pattern(term: str) -> re.Pattern[str]:
 def _term(entry: GlossaryEntry, tokenizer: Tokenizer, borders: WordBorders) -> Term:
     """A tokenizer whose words have no space before them has bare spellings only."""
     texts = [text.strip() for text in entry.translations]
+    for text in texts:
+        if not tokenizer.can_write(text):
+            raise RequestError("glossary", text, NOT_WRITABLE)
     anywhere = [*texts, *map(_capitalised, texts)]
     inside = _ids(tokenizer.encode_inside, anywhere)
     apart = _ids(tokenizer.encode_inside, [" " + text for text in texts])

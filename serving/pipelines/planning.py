@@ -8,9 +8,9 @@ from typing import Any
 
 from serving.bundle.manifest import Manifest
 from serving.constraints import Constraint
-from serving.errors import TooLarge
+from serving.errors import RequestError, TooLarge
 from serving.parameters import Term, TokenIds
-from serving.pipelines.glossary import Glossary
+from serving.pipelines.glossary import NOT_WRITABLE, Glossary
 from serving.pipelines.jobs import TranslationJob
 from serving.pipelines.sides import Affixes, Sides
 from serving.text.beginnings import Beginnings
@@ -75,12 +75,15 @@ class Planner:
         self._max_segments = max_segments
 
     def plan(self, job: TranslationJob, affixes: Affixes) -> Plan:
-        """Raises TooLarge for too many segments."""
+        """Raises TooLarge for too many segments, RequestError for a prefix or a glossary's term
+        that the target's vocabulary cannot write.
+        """
         fits = partial(self._fits, self._max_segment_tokens(affixes))
         language = primary_language(job.source)
         layouts = tuple(split_text(text, language, fits) for text in job.texts)
         texts = [segment for layout in layouts for segment in layout.segments]
         self.check_number(texts, "sentences")
+        self._check_target_prefix(job.target_prefix)
         glossary = Glossary(job.glossary, self._target, self._borders)
         required = map(glossary.required, texts)
         plan = Plan(layouts, tuple(map(Segment, self.sources(texts, affixes), required)))
@@ -98,6 +101,10 @@ class Planner:
         if len(parts) > self._max_segments:
             message = f"at most {self._max_segments} {name} a request, this has {len(parts)}"
             raise TooLarge("text", parts[0], message)
+
+    def _check_target_prefix(self, prefix: str) -> None:
+        if not self._target.can_write(prefix):
+            raise RequestError("target_prefix", prefix, NOT_WRITABLE)
 
     def _fits(self, max_tokens: int, segment: str) -> bool:
         """Where a token holds at least a byte of the text, short segments need no counting."""

@@ -74,6 +74,11 @@ class Tokenizer:
         ids = self._ids(self._encoders.get(inside, parse_special), text)
         return ids if parse_special else self._plain(ids, text, inside)
 
+    def can_write(self, text: str) -> bool:
+        """Whether there are tokens for all of the text: the unknown one stands for none of it."""
+        ids = self.encode(text)
+        return self.unknown_id not in ids and bool(self.decode(ids) or not text.strip())
+
     def token_bytes(self, token_id: int) -> bytes:
         """UTF-8 bytes a token stands for inside a text, perhaps part of a character; none if
         special.

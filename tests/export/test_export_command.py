@@ -1,6 +1,8 @@
 """`attendant export`: a whole bundle or none, all problems at once, an honest model card."""
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +87,16 @@ def test_languages_are_given_where_the_model_does_not_say(tmp_path: Path) -> Non
     result = run(known, *options)
     assert result.exit_code == 2
     assert "source languages are en: they cannot be changed" in result.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_an_export_that_is_ended_leaves_nothing(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_checkpoint("llama", tmp_path / "mine").folder
+    monkeypatch.setattr("export.write.seal", lambda *_: os.kill(os.getpid(), number))
+    assert run(folder, "-o", tmp_path / "out", "--no-verify").exit_code != 0
+    assert not (tmp_path / "out").exists() and leftovers(tmp_path) == []
 
 
 def test_only_a_bundle_is_replaced(tmp_path: Path) -> None:

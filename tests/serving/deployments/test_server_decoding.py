@@ -104,7 +104,7 @@ def test_beam_search_streamed_is_whole(official: openai.OpenAI, model: str) -> N
         texts[chunk.choices[0].index] += chunk.choices[0].text
 
     assert [choice.text for choice in whole.choices] == texts
-    assert len({*texts}) == 3
+    assert len({*texts}) > 1
 
 
 @GENERATORS

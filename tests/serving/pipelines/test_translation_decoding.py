@@ -1,10 +1,12 @@
 """Alternatives, prefixes, glossaries, alignments and scores of translations."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from models.pretrained.text.words import from_words
 from serving.errors import DeadlineExceeded, RequestError
 from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.decoding import Decoding
@@ -25,6 +27,27 @@ FOUR_BEAMS = Decoding(beam=BeamParams(4, num_hypotheses=4))
 
 def job(*texts: str, **options: Any) -> TranslationJob:
     return TranslationJob("job", texts, "en", "fr", **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"target_prefix": "deux Жук"},
+        {"target_prefix": "Жук "},
+        {"glossary": (GlossaryEntry("two", ("deux", "Жук")),)},
+    ],
+)
+async def test_what_the_vocabulary_cannot_write_is_refused(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    words = ["<pad>", "<s>", "</s>", "<unk>", "two", "deux"]
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(from_words(words, unknown="<unk>", special=words[:4]))
+    pipeline, engine = shouting_translator(Tokenizer(path))
+    with pytest.raises(RequestError, match="cannot be written with the model's vocabulary") as told:
+        await pipeline.translate(job("two", **options))
+    assert told.value.field in options
+    assert engine.requests == []
 
 
 async def test_all_of_decoding_reaches_every_sentence(tokenizer: Tokenizer) -> None:
