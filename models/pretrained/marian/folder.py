@@ -59,7 +59,8 @@ def _is_model(path: Path) -> bool:
 
 def _configuration(folder: Path, problems: list[str]) -> Options:
     """The one YAML file that names models; empty if there is none."""
-    found = [(path, values) for path in _files(folder) if (values := _values(path)) is not None]
+    read = [(path, _values(path, problems)) for path in _files(folder)]
+    found = [(path, values) for path, values in read if values is not None]
     if len(found) > 1:
         names = ", ".join(path.name for path, _ in found)
         problems.append(f"more than one configuration names models: {names}")
@@ -69,8 +70,8 @@ def _configuration(folder: Path, problems: list[str]) -> Options:
     return Options(path.name, {str(name): value for name, value in values.items()}, problems)
 
 
-def _values(path: Path) -> dict[Any, Any] | None:
-    """Of a configuration; a YAML file that cannot be read is none."""
+def _values(path: Path, problems: list[str]) -> dict[Any, Any] | None:
+    """Of a configuration, which is a YAML file with a line that names models."""
     if path.suffix not in (".yml", ".yaml"):
         return None
     try:
@@ -78,7 +79,8 @@ def _values(path: Path) -> dict[Any, Any] | None:
             if not _names_models(file.readline() for _ in range(200)):
                 return None  # a vocabulary has the same suffix, and a line for every word
         values = yaml.safe_load(read_text(path))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        problems.append(f"{path.name} cannot be read: {' '.join(str(error).split())}")
         return None
     return values if isinstance(values, dict) and "models" in values else None
 

@@ -72,6 +72,8 @@ FIRST_HEADER = 16  # of the binary format: name, type, axes, bytes
         (LEX, number_at(32, 2**55), "its header tells of"),
         (VOCABULARY, lambda data: data[: len(data) // 2], "not a sentencepiece model"),
         (CONFIG, lambda data: data.replace(b"model.", b"other."), "bin is missing, which config"),
+        (CONFIG, lambda data: data + b"beam-size: !!python/name:os.system\n", "cannot be read"),
+        (CONFIG, lambda data: data + b"beam-size: -5\n", "beam-size"),
         (CONFIG, lambda data: data.replace(b"2.5", b"-1"), "max-length-factor -1 must be positive"),
         (CONFIG, lambda data: data.replace(b"2.5", b"x"), "max-length-factor 'x' must be"),
         (CONFIG, lambda data: data.replace(b"lex.", b"rex."), "rex.30.30.enpt.s2t.bin cannot be"),
