@@ -83,14 +83,15 @@ class Planner:
         layouts = tuple(split_text(text, language, fits) for text in job.texts)
         texts = [segment for layout in layouts for segment in layout.segments]
         self.check_number(texts, "sentences")
-        self._check_target_prefix(job.target_prefix)
         glossary = Glossary(job.glossary, self._target, self._borders)
         required = map(glossary.required, texts)
         plan = Plan(layouts, tuple(map(Segment, self.sources(texts, affixes), required)))
         words, begun = _last_word_apart(job)
+        if not (self._target.can_write(words) or job.replaces_unknown):
+            raise RequestError("target_prefix", job.target_prefix, NOT_WRITABLE)
         changes: dict[str, Any] = {"prefixes": (tuple(self._target.encode(words)),)}
         if begun:
-            changes["beginning"] = self._beginnings.constraint(begun, begins_text=not words)
+            changes["beginning"] = self._beginning(job.target_prefix, begun, not words)
         return plan.with_changes(dict.fromkeys(plan.first_segments, changes))
 
     def sources(self, texts: Sequence[str], affixes: Affixes) -> list[TokenIds]:
@@ -102,9 +103,22 @@ class Planner:
             message = f"at most {self._max_segments} {name} a request, this has {len(parts)}"
             raise TooLarge("text", parts[0], message)
 
-    def _check_target_prefix(self, prefix: str) -> None:
-        if not self._target.can_write(prefix):
+    def _beginning(self, prefix: str, begun: str, begins_text: bool) -> Constraint:
+        """Of what ends the prefix, as the vocabulary writes it; where it has the whole words only,
+        of one that begins so.
+        """
+        if self._target.can_write(begun):
+            begun = self._written(begun)
+        elif not self._beginnings.has_token(begun, begins_text):
             raise RequestError("target_prefix", prefix, NOT_WRITABLE)
+        return self._beginnings.constraint(begun, begins_text)
+
+    def _written(self, begun: str) -> str:
+        """Normalised, as the target's tokenizer has it."""
+        if self._target.is_lossless:
+            return begun
+        space = " " if begun[0].isspace() else ""
+        return space + self._target.decode(self._target.encode(begun.lstrip()))
 
     def _fits(self, max_tokens: int, segment: str) -> bool:
         """Where a token holds at least a byte of the text, short segments need no counting."""

@@ -19,10 +19,20 @@ class Beginnings:
 
     def constraint(self, text: str, begins_text: bool = True) -> Constraint:
         """begins_text: nothing has been written before it."""
+        return _Beginning(self, *self._wanted(text, begins_text))
+
+    def has_token(self, text: str, begins_text: bool = True) -> bool:
+        """Whether a token alone begins with the text."""
+        wanted, leading = self._wanted(text, begins_text)
+        pieces = map(self.token_bytes, self.that_may_come(wanted, leading))
+        return any(without_leading(piece, leading)[0].startswith(wanted) for piece in pieces)
+
+    def _wanted(self, text: str, begins_text: bool) -> tuple[bytes, int]:
+        """The bytes to be written, and how many spaces are lost before them."""
         spelling = self._tokenizer.spelling
         if spelling.drops_last_space:  # the word before has written the space
-            return _Beginning(self, text.lstrip(" ").encode(), 0)
-        return _Beginning(self, text.encode(), spelling.leading if begins_text else 0)
+            return text.lstrip(" ").encode(), 0
+        return text.encode(), spelling.leading if begins_text else 0
 
     def that_may_come(self, wanted: bytes, leading: int) -> list[int]:
         """The tokens that `wanted` begins with, or that begin with it, without leading spaces."""

@@ -21,6 +21,7 @@ from serving.request import FinishReason
 from serving.text.alignment import Link
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import EOS, shouting_translator
+from tests.serving.text.kinds_of_tokenizers import tokenizer_of
 
 FOUR_BEAMS = Decoding(beam=BeamParams(4, num_hypotheses=4))
 
@@ -48,6 +49,46 @@ async def test_what_the_vocabulary_cannot_write_is_refused(
         await pipeline.translate(job("two", **options))
     assert told.value.field in options
     assert engine.requests == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "prefix", "written"),
+    [
+        ("plain words", "the do", "the dog"),
+        ("plain words", "do", "dog"),
+        ("unigram", "the dog\u2026", "the dog..."),
+        ("unigram", "the\n\uff44og", "the dog"),
+        ("unigram", "\ufb01", "fi"),
+        ("byte-level", "the dog\u2026", "the dog\u2026"),
+    ],
+)
+async def test_a_prefix_is_what_the_vocabulary_makes_of_it(
+    tmp_path: Path, kind: str, prefix: str, written: str
+) -> None:
+    tokenizer = tokenizer_of(kind, tmp_path)
+    pipeline, engine = shouting_translator(tokenizer)
+
+    await pipeline.translate(job("dog", target_prefix=prefix))
+
+    (request,) = engine.requests
+    assert request.constraint is not None
+    matcher, ids = request.constraint.start(), list(request.forced_ids)
+    mask = np.zeros(tokenizer.vocab_size, bool)
+    matcher.allowed(mask)
+    while not mask.all():
+        ids.append(int(np.flatnonzero(mask)[0]))
+        matcher.accept(ids[-1])
+        matcher.allowed(mask)
+    assert tokenizer.decode(ids).startswith(written)
+
+
+async def test_a_prefix_may_hold_unknown_words_that_are_replaced(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of("plain words", tmp_path)
+    pipeline, engine = shouting_translator(tokenizer)
+
+    await pipeline.translate(job("dog", target_prefix="the \u0416 ", replaces_unknown=True))
+
+    assert engine.requests[0].forced_ids[-1] == tokenizer.unknown_id
 
 
 async def test_all_of_decoding_reaches_every_sentence(tokenizer: Tokenizer) -> None:
