@@ -16,7 +16,6 @@ from models.pretrained.hugging_face.options import Options
 from models.pretrained.marian import binary, shortlist
 
 VOCABULARIES = (".spm", ".yml", ".yaml")
-OPUS_MODELS = {"source": "source.spm", "target": "target.spm"}  # beside a vocabulary in YAML
 
 
 @dataclass(frozen=True)
