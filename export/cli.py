@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from serving.bundle.opening import Bundle
 
 
+MOST_PROBLEMS = 200
+
+
 @click.command()
 @click.argument("source", type=click.Path(path_type=Path))
 @click.option(
@@ -112,11 +115,18 @@ def export_model(
         with _tidy_end():
             parity = export_checkpoint(read(), output, Precision(precision), name, comparison)
     except (CheckpointError, BundleError) as error:
-        fail(f"{source} cannot be exported:", *(f"  {problem}" for problem in error.problems))
+        fail(f"{source} cannot be exported:", *_shown(error.problems))
     except (OSError, ValueError) as error:
         fail(str(error))
     click.echo(parity.as_markdown() if parity else "not verified: torch was not used", err=True)
     click.echo(f"wrote {output}", err=True)
+
+
+def _shown(problems: list[str]) -> Iterator[str]:
+    """As many as anyone would read."""
+    yield from (f"  {problem}" for problem in problems[:MOST_PROBLEMS])
+    if len(problems) > MOST_PROBLEMS:
+        yield f"  and {len(problems) - MOST_PROBLEMS} more"
 
 
 @contextmanager

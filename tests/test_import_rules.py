@@ -131,7 +131,13 @@ def all_imports(root: Path) -> list[Import]:
     return [found for path in paths for found in imports_of(path, root)]
 
 
-RULES = (breaks_package_rule, breaks_library_rule, breaks_layer_rule)
+def breaks_reader_rule(found: Import) -> bool:
+    """Readers, and what they make, are for machines without torch."""
+    is_reader = is_inside(found.importer, "models.pretrained", "models.configs")
+    return is_reader and is_inside(found.target, "torch")
+
+
+RULES = (breaks_package_rule, breaks_library_rule, breaks_layer_rule, breaks_reader_rule)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -181,6 +187,7 @@ def test_package_files_are_empty() -> None:
         ("export/graph.py", "from serving.api import openai"),
         ("models/cli.py", "import serving.bundle.opening"),
         ("loadtest/clients.py", "from serving.errors import AttendantError"),
+        ("models/pretrained/marian/model.py", "def read():\n    import torch"),
     ],
 )
 def test_a_broken_rule_is_found(tmp_path: Path, file: str, source: str) -> None:

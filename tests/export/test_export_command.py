@@ -68,6 +68,15 @@ def test_all_problems_of_a_checkpoint_are_told_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists() and leftovers(tmp_path) == []
 
 
+def test_more_problems_than_anyone_would_read_are_counted(tmp_path: Path) -> None:
+    folder = tiny_checkpoint("llama", tmp_path / "mine").folder
+    weights = load_file(folder / "model.safetensors")
+    more = {f"extra.{i}": np.zeros(1, np.float32) for i in range(300)}
+    save_file(weights | more, folder / "model.safetensors")
+    result = run(folder, "-o", tmp_path / "out")
+    assert result.exit_code == 2 and "  and 100 more" in result.output.splitlines()
+
+
 def test_a_folder_that_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     result = run(tmp_path / "empty", "-o", tmp_path / "out")
