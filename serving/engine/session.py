@@ -87,7 +87,7 @@ def _session_options(config: EngineConfig) -> ort.SessionOptions:
     options.intra_op_num_threads = config.threads
     options.log_severity_level = 3
     # Threads look out for the next operator for as long as one takes to come, then sleep. Without
-    # that a step takes a quarter more time or twice as much; without an end to it idle threads burn.
+    # that a step takes a quarter more time, or twice as much; without an end idle threads burn.
     options.add_session_config_entry("session.intra_op.allow_spinning", "1")
     options.add_session_config_entry("session.intra_op.spin_duration_us", "30")
     # Where VNNI is missing, int8 sums would saturate; costs nothing where it is there.
