@@ -1,5 +1,6 @@
 """What all tests share: the one real server, which starts when the first test asks for it."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,13 @@ from tests.serving.imported import chatting_bundle, many_languages_bundle
 # How long an example takes depends on what else the machine does.
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+
+
+@pytest.fixture(autouse=True)
+def broken_pipes_are_errors() -> Iterator[None]:
+    """Commands that are run in this process end with their reader; those who run them do not."""
+    yield
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 
 @pytest.fixture(scope="session")
