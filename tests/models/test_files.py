@@ -35,3 +35,12 @@ def test_what_is_no_plain_file_is_a_problem(tmp_path: Path, kind: str, name: str
     reason = "it is larger than 256 MiB" if kind == "huge" else "it is no regular file"
     told = f"{name} cannot be read: {reason}"
     assert told in refused.value.problems or "none of the known formats" in str(refused.value)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["model.bin", "model.npz", "model.pt", "model.gguf"])
+def test_pipes_are_no_models(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    for source in (tmp_path, tmp_path / name):
+        with pytest.raises(CheckpointError):
+            read_model(source)

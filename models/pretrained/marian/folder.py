@@ -37,7 +37,7 @@ class MarianFolder:
 def looks_like(path: Path) -> bool:
     """Whether a path is a Marian model, or a folder that holds one."""
     try:
-        return any(map(_is_model, [path] if path.is_file() else path.iterdir()))
+        return any(map(_is_model, path.iterdir() if path.is_dir() else [path]))
     except OSError:
         return False
 
@@ -53,6 +53,8 @@ def find_files(path: Path, problems: list[str]) -> MarianFolder:
 
 
 def _is_model(path: Path) -> bool:
+    if not path.is_file():  # a pipe would never open
+        return False
     return path.suffix == ".npz" or (path.suffix == ".bin" and binary.begins_like(path))
 
 
