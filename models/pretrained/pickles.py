@@ -146,7 +146,8 @@ def _entries(path: Path, size: int) -> dict[str, slice]:
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as file:
             return {info.filename: _span(info, file, size) for info in archive.infolist()}
-    except (zipfile.BadZipFile, ArithmeticError, NotImplementedError, ValueError, struct.error):
+    # RuntimeError: what zipfile says of a version of the format that it does not know.
+    except (zipfile.BadZipFile, ArithmeticError, RuntimeError, ValueError, struct.error):
         raise PickleProblem(["the archive is damaged or cut short"]) from None
 
 

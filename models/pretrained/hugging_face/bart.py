@@ -4,9 +4,11 @@ It knows no languages. What it was trained to do with a text, to sum it up or to
 does to every text.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from models.checkpoint import Checkpoint
+from models.conventions import Conventions
 from models.pretrained.hugging_face.decoding import Decoding
 from models.pretrained.hugging_face.folder import Folder
 from models.pretrained.hugging_face.languages import UNKNOWN
@@ -28,22 +30,37 @@ FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
 
 
 def read(folder: Folder) -> Checkpoint:
-    options = folder.config
-    for name, value in FIXED.items():
-        options.only(name, value)
     decoding = Decoding(folder, default_start="eos_token_id")
-    bos = options.integer("bos_token_id")
+    bos = folder.config.integer("bos_token_id")
     conventions = decoding.conventions(decoding.prompt, source_prefix=(bos,))
+    languages = {"source_languages": [UNKNOWN], "target_languages": [UNKNOWN]}
+    return read_stacks(folder, FIXED, decoding, conventions, languages | {"norm": "post"})
+
+
+def read_stacks(
+    folder: Folder,
+    fixed: Mapping[str, Any],
+    decoding: Decoding,
+    conventions: Conventions,
+    more: Mapping[str, Any],
+) -> Checkpoint:
+    """A model whose stacks are BART's. fixed: what its files may say, and nothing else. more: of
+    our own configuration.
+    """
+    options = folder.config
+    for name, value in fixed.items():
+        options.only(name, value)
     bias = output_bias(folder.tensors, options.integer("vocab_size"))
     config: Any = folder.configured(
         sizes(options, default_activation="gelu", scales=False)
         | decoding.special_tokens
-        | {"source_languages": [UNKNOWN], "target_languages": [UNKNOWN]}
-        | {"norm": "post", "embedding_norm": True, "output_bias": bias is not None}
+        | {"embedding_norm": True, "output_bias": bias is not None, **more}
     )
     tensors = folder.tensors.without("model.")
     weights = layers(config, tensors) | learned_positions(config, tensors)
     weights |= stack_norms(config, tensors, "layernorm_embedding", "embedding_norm")
+    if config.has_final_norm:
+        weights |= stack_norms(config, tensors, "layer_norm", "norm")
     weights |= embeddings(config, tensors)
     if bias is not None:
         weights["output_bias"] = bias

@@ -9,6 +9,7 @@ from typing import Any
 
 from models.checkpoint import Checkpoint
 from models.conventions import Conventions, LanguageIds
+from models.pretrained.hugging_face.bart import read_stacks
 from models.pretrained.hugging_face.decoding import Decoding
 from models.pretrained.hugging_face.folder import Folder
 from models.pretrained.hugging_face.languages import (
@@ -17,14 +18,6 @@ from models.pretrained.hugging_face.languages import (
     codes,
     language_tokens,
     only_token,
-)
-from models.pretrained.hugging_face.seq2seq import (
-    embeddings,
-    layers,
-    learned_positions,
-    output_bias,
-    sizes,
-    stack_norms,
 )
 
 FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
@@ -36,26 +29,13 @@ FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
 
 
 def read(folder: Folder) -> Checkpoint:
-    options = folder.config
-    for name, value in FIXED.items():
-        options.only(name, value)
     decoding = Decoding(folder, default_start="eos_token_id")
     conventions = _conventions(folder, decoding)
-    bias = output_bias(folder.tensors, options.integer("vocab_size"))
-    config: Any = folder.configured(
-        sizes(options, default_activation="gelu", scales=False)
-        | decoding.special_tokens
-        | {"source_languages": codes(conventions.sources)}
-        | {"target_languages": codes(conventions.targets)}
-        | {"embedding_norm": True, "output_bias": bias is not None}
-    )
-    tensors = folder.tensors.without("model.")
-    weights = layers(config, tensors) | learned_positions(config, tensors)
-    weights |= stack_norms(config, tensors, "layernorm_embedding", "embedding_norm")
-    weights |= stack_norms(config, tensors, "layer_norm", "norm") | embeddings(config, tensors)
-    if bias is not None:
-        weights["output_bias"] = bias
-    return folder.checkpoint(config, weights, conventions)
+    languages = {
+        "source_languages": codes(conventions.sources),
+        "target_languages": codes(conventions.targets),
+    }
+    return read_stacks(folder, FIXED, decoding, conventions, languages)
 
 
 def _conventions(folder: Folder, decoding: Decoding) -> Conventions:

@@ -8,16 +8,14 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from models.checkpoint import CheckpointError
 from models.configs.base import TranslationModelConfig
 from models.pretrained.reading import read_model
 from tests.models.pretrained.toolkits.comparing import (
     TOLERANCE,
-    by_our_module,
-    decoded,
-    expected,
     exported,
     largest_error,
+    must_compute,
+    problems_of,
     some_ids,
 )
 from tests.models.pretrained.toolkits.fairseq import EOS, TransformerModel
@@ -56,23 +54,11 @@ def changed(folder: Path, change: Any) -> Path:
     return path
 
 
-def problems_of(path: Path) -> list[str]:
-    with pytest.raises(CheckpointError) as caught:
-        read_model(path)
-    return caught.value.problems
-
-
 @pytest.mark.parametrize("changes", MODELS, ids=str)
 def test_bundles_compute_what_the_modules_compute(tmp_path: Path, changes: dict[str, Any]) -> None:
     model, path = saved(tmp_path, changes)
     reference = Stateless(model, EOS, EOS, keeps_eos=True)
-    checkpoint, bundle = exported(path, tmp_path / "bundle")
-    sources = some_ids(20, 9, NUM_TARGET)
-    assert largest_error(bundle, reference, sources[:4]) < TOLERANCE
-    greedy = expected(reference, sources, 1)
-    assert decoded(bundle, sources, 1) == greedy
-    assert by_our_module(checkpoint, sources[:5]) == greedy[:5]
-    assert decoded(bundle, sources[:8], 3) == expected(reference, sources[:8], 3)
+    must_compute(path, tmp_path / "bundle", reference, some_ids(20, 9, NUM_TARGET))
 
 
 def test_a_folder_with_a_checkpoint_and_its_dictionaries(tmp_path: Path) -> None:

@@ -54,6 +54,17 @@ def problems_of(path: Path) -> list[str]:
     return caught.value.problems
 
 
+def test_an_archive_of_an_unknown_version(tmp_path: Path) -> None:
+    path = saved(tmp_path, {"x": torch.zeros(2)})
+    data = bytearray(path.read_bytes())
+    needed = data.rindex(b"PK\x01\x02") + 6  # the version needed, in the archive's directory
+    data[needed : needed + 2] = (99).to_bytes(2, "little")
+    path.write_bytes(data)
+    with pytest.raises(NotImplementedError):
+        zipfile.ZipFile(path)
+    assert problems_of(path) == ["the archive is damaged or cut short"]
+
+
 @pytest.mark.parametrize("options", FORMATS)
 def test_what_torch_wrote_is_read(tmp_path: Path, options: dict[str, Any]) -> None:
     wrote = an_object()

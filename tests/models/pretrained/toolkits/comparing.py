@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from export.decoding import decode
 from export.exporting import export_checkpoint
 from export.rows import Rows
 from models.beam_search import BeamRules, beam_search
-from models.checkpoint import Checkpoint
+from models.checkpoint import Checkpoint, CheckpointError
 from models.pretrained.reading import read_model
 from models.registry import load_module
 from models.torch_loop import translate_batch
@@ -27,6 +28,13 @@ def exported(source: Path, folder: Path) -> tuple[Checkpoint, Bundle]:
     checkpoint = read_model(source)
     export_checkpoint(checkpoint, folder, Precision.FP32)
     return checkpoint, open_bundle(folder)
+
+
+def problems_of(path: Path) -> list[str]:
+    """What is told of a source that cannot be read."""
+    with pytest.raises(CheckpointError) as caught:
+        read_model(path)
+    return caught.value.problems
 
 
 def some_ids(num: int, longest: int, num_words: int, seed: int = 0) -> list[list[int]]:
@@ -73,3 +81,15 @@ def by_our_module(checkpoint: Checkpoint, sources: list[list[int]]) -> list[list
     module = load_module(checkpoint)
     around = checkpoint.conventions
     return [translate_batch(module, [source], NUM_NEW, around)[0] for source in sources]
+
+
+def must_compute(
+    source: Path, folder: Path, reference: Stateless, sources: list[list[int]]
+) -> None:
+    """A bundle of the source in `folder`, and our module, say what the reference does."""
+    checkpoint, bundle = exported(source, folder)
+    assert largest_error(bundle, reference, sources[:4]) < TOLERANCE
+    greedy = expected(reference, sources, 1)
+    assert decoded(bundle, sources, 1) == greedy
+    assert by_our_module(checkpoint, sources[:5]) == greedy[:5]
+    assert decoded(bundle, sources[:8], 3) == expected(reference, sources[:8], 3)
