@@ -36,7 +36,7 @@ ONLY_IN = {
     "starlette": ("serving.api",),
     "jinja2": ("serving.text.chat_rendering",),
     "llguidance": ("serving.text.grammar",),
-    "onnxruntime": ("serving.engine.session",),
+    "onnxruntime": ("serving.engine.graphs.session",),
     "torch": ("models", "export.verify"),
     "transformers": (),
 }
@@ -182,7 +182,7 @@ def test_package_files_are_empty() -> None:
         ("serving/bundle/opening.py", "def load():\n    from serving.engine.engine import Engine"),
         ("serving/api/openai.py", "import ray.serve"),
         ("serving/pipelines/jobs.py", "from fastapi import FastAPI"),
-        ("serving/engine/runner.py", "from onnxruntime import InferenceSession"),
+        ("serving/engine/graphs/runner.py", "from onnxruntime import InferenceSession"),
         ("serving/app.py", "from export.exporting import export"),
         ("export/graph.py", "from serving.api import openai"),
         ("models/cli.py", "import serving.bundle.opening"),

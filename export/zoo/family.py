@@ -19,7 +19,7 @@ from export.zoo.run import Run
 from models.data.corpus import Pair, read_pairs
 from serving.bundle.manifest import MANIFEST_FILE, Precision
 from serving.bundle.opening import open_bundle
-from serving.engine.states import row_bytes
+from serving.engine.states.store import row_bytes
 
 
 @dataclass(frozen=True)

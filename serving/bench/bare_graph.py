@@ -2,8 +2,8 @@
 
 import time
 
-from serving.engine.memory import Array
-from serving.engine.runner import Graph, Run
+from serving.engine.graphs.runner import Graph, Run
+from serving.engine.states.memory import Array
 
 
 class RecordedGraph:

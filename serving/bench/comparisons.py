@@ -20,7 +20,7 @@ from serving.bench.steady import STEPS, Share, end, seconds_of_steps
 from serving.bench.workload import Workload
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.session import open_graphs
+from serving.engine.graphs.session import open_graphs
 from serving.parameters import BeamParams, SamplingParams
 from serving.request import FailedEvent, GenerationRequest, TokenEvent
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from serving.bundle.opening import Bundle, open_bundle
 from serving.config import ServerConfig, WorkerGroup
-from serving.engine.session import check_device
+from serving.engine.graphs.session import check_device
 from serving.errors import BundleError, DeviceError
 from serving.text.tokenizer import Tokenizer
 

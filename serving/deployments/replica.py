@@ -19,7 +19,7 @@ from serving.deployments.forwarding import WideCatalog, all_expositions
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.sharing import FairShare
+from serving.engine.turns import FairShare
 from serving.engine_metrics import EngineMetrics, MeasuredEngine
 from serving.metrics import Metrics
 from serving.pipelines.catalog import Model, build_pipeline

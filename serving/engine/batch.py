@@ -7,7 +7,7 @@ to the step graph in place: writing here is feeding it.
 import numpy as np
 
 from serving.engine.generation import Generation
-from serving.engine.memory import Array
+from serving.engine.states.memory import Array
 
 
 class Batch:

@@ -12,22 +12,22 @@ import time
 import numpy as np
 
 from serving.bundle.opening import Bundle
-from serving.engine.admission import Admission
+from serving.engine.admission.admission import Admission
+from serving.engine.admission.queues import Deadlines
 from serving.engine.batch import Batch
-from serving.engine.beam_search import BeamSearch
-from serving.engine.beams import Beams
+from serving.engine.beam.beams import Beams
+from serving.engine.beam.search import BeamSearch
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation, RequestRules
+from serving.engine.graphs.runner import Graphs, Runner
+from serving.engine.graphs.session import open_graphs
 from serving.engine.measures import EngineStats, StepReport
 from serving.engine.processing.processors import Processors
-from serving.engine.queues import Deadlines
-from serving.engine.reporting import Decoded, Reporter
 from serving.engine.rows import Follower, Rows
-from serving.engine.runner import Graphs, Runner
-from serving.engine.sampling import Sampling
-from serving.engine.search import Choices, Scores
-from serving.engine.session import open_graphs
-from serving.engine.states import row_bytes
+from serving.engine.sampling.sampler import Sampling
+from serving.engine.scores import Choices, Scores
+from serving.engine.states.store import row_bytes
+from serving.engine.token_events import Decoded, Reporter
 from serving.errors import EngineError, RequestError
 from serving.request import Event, GenerationRequest
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from serving.bundle.manifest import Manifest
-from serving.engine.states import max_source_tokens
+from serving.engine.states.store import max_source_tokens
 from serving.errors import DeadlineExceeded, RequestError
 from serving.parameters import TokenIds
 from serving.request import (

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from serving.engine.batch import Batch
 from serving.engine.generation import Generation
-from serving.engine.states import StateStore, Used
+from serving.engine.states.store import StateStore, Used
 
 
 class Follower(Protocol):

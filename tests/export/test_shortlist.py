@@ -16,7 +16,7 @@ from models.pretrained.reading import read_model
 from serving.bundle.manifest import BATCH, CANDIDATES, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
-from serving.engine.session import open_graphs
+from serving.engine.graphs.session import open_graphs
 from tests.models.pretrained.marian.files import (
     NUM_PIECES,
     OPTIONS,

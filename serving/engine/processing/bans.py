@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from serving.engine.generation import Generation
-from serving.engine.memory import Array
+from serving.engine.states.memory import Array
 
 Ngrams = dict[tuple[int, ...], tuple[int, ...]]  # first tokens -> last tokens
 Words = dict[int, list[tuple[int, ...]]]  # last token but one -> words

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from serving.engine.generation import Generation
-from serving.engine.memory import Array
+from serving.engine.states.memory import Array
 
 BIAS, PENALTY, TOLL = range(3)
 

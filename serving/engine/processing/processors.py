@@ -8,10 +8,10 @@ are banned: nothing brings a banned token back, so the order of bans is of no co
 import numpy as np
 
 from serving.engine.generation import Generation
-from serving.engine.memory import Array
 from serving.engine.processing.changes import Changes, change
 from serving.engine.processing.row import RowProcessors, row_processors
-from serving.engine.search import Edited, Scores
+from serving.engine.scores import Edited, Scores
+from serving.engine.states.memory import Array
 
 
 class Processors:

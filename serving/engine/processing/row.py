@@ -6,9 +6,9 @@ import numpy as np
 
 from serving.constraints import Mask, Matcher
 from serving.engine.generation import Generation
-from serving.engine.memory import Array
 from serving.engine.processing.bans import Ban, bans_of
 from serving.engine.processing.changes import Changes
+from serving.engine.states.memory import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from serving.engine.generation import Generation
-from serving.engine.memory import Array
 from serving.engine.processing.processors import Processors
-from serving.engine.search import Edited, Scores
+from serving.engine.scores import Edited, Scores
+from serving.engine.states.memory import Array
 from serving.parameters import ProcessorParams
 from serving.request import GenerationRequest
 

@@ -13,8 +13,8 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.runner import Graph
-from serving.engine.session import open_graphs
+from serving.engine.graphs.runner import Graph
+from serving.engine.graphs.session import open_graphs
 from serving.errors import RequestError
 from serving.parameters import BeamParams
 from serving.request import GenerationRequest

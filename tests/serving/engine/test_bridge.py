@@ -11,9 +11,9 @@ import pytest
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
+from serving.engine.graphs.runner import Graphs
 from serving.engine.measures import EngineStats, StepReport
-from serving.engine.memory import Array
-from serving.engine.runner import Graphs
+from serving.engine.states.memory import Array
 from serving.errors import EngineStopped, Overloaded, RequestError
 from serving.parameters import BeamParams, SamplingParams
 from serving.request import AbortedEvent, FailedEvent, FinishedEvent, GenerationRequest, TokenEvent

@@ -14,9 +14,9 @@ from serving.bundle.manifest import Precision, StateKind
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.memory import Array
-from serving.engine.session import open_graphs
-from serving.engine.states import round_span
+from serving.engine.graphs.session import open_graphs
+from serving.engine.states.memory import Array
+from serving.engine.states.store import round_span
 from serving.errors import BundleError, DeviceError, RequestError
 from serving.parameters import SamplingParams
 from serving.request import FinishedEvent, FinishReason, GenerationRequest

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
-from serving.engine.caches import StateCache
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
+from serving.engine.states.cache import StateCache
 from serving.parameters import BeamParams
 from serving.request import GenerationRequest
 from tests.serving.engine.driving import Story, run_all, run_alone, tell

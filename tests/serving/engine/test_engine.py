@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.generation import Generation
-from serving.engine.sampling import Sampling
-from serving.engine.search import Scores
+from serving.engine.sampling.sampler import Sampling
+from serving.engine.scores import Scores
 from serving.errors import EngineError, Overloaded, RequestError
 from serving.parameters import SamplingParams
 from serving.request import (

@@ -6,9 +6,9 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from serving.engine.beam_group import Beam, BeamGroup
+from serving.engine.beam.group import Beam, BeamGroup
+from serving.engine.beam.hypotheses import LEAST_COVERAGE, Node, Pool
 from serving.engine.generation import Generation
-from serving.engine.hypotheses import LEAST_COVERAGE, Node, Pool
 from serving.parameters import BeamParams
 from serving.request import FinishReason, GenerationRequest, TokenEvent
 

@@ -8,8 +8,8 @@ import pytest
 
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.memory import Array, CudaMemory, DeviceArray, copy_blocks, device_array
-from serving.engine.runner import Graphs
+from serving.engine.graphs.runner import Graphs
+from serving.engine.states.memory import Array, CudaMemory, DeviceArray, copy_blocks, device_array
 from serving.request import GenerationRequest
 from tests.serving.engine.driving import run_all
 from tests.serving.engine.toy import toy_bundle, toy_graphs

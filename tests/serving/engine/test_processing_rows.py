@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from serving.constraints import Mask, Matcher
 from serving.engine.generation import Generation
-from serving.engine.memory import Array
 from serving.engine.processing.processors import Processors
-from serving.engine.search import Scores
+from serving.engine.scores import Scores
+from serving.engine.states.memory import Array
 from serving.parameters import ProcessorParams
 from tests.serving.engine.editing import (
     SLOTS,

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.engine.admission.queues import Deadlines, KeyedQueue
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation, RequestRules
-from serving.engine.queues import Deadlines, KeyedQueue
 from serving.request import GenerationRequest
 from tests.serving.engine.toy import toy_bundle
 

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.generation import logits_process as hugging_face
 
-from serving.engine.draws import Draws
-from serving.engine.draws_whole import WholeRows
-from serving.engine.draws_window import draw_from_window
 from serving.engine.generation import Generation
-from serving.engine.memory import Array
-from serving.engine.randomness import Uniforms
-from serving.engine.sampling import Sampling
-from serving.engine.search import Edited, Scores
+from serving.engine.sampling.filters import Draws
+from serving.engine.sampling.randomness import Uniforms
+from serving.engine.sampling.sampler import Sampling
+from serving.engine.sampling.whole_rows import WholeRows
+from serving.engine.sampling.window import draw_from_window
+from serving.engine.scores import Edited, Scores
+from serving.engine.states.memory import Array
 from serving.errors import RequestError
 from serving.parameters import SamplingParams
 from serving.request import GenerationRequest

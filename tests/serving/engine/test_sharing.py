@@ -13,8 +13,8 @@ from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.measures import EngineStats, StepReport
-from serving.engine.memory import Array
-from serving.engine.sharing import FairShare, Turns
+from serving.engine.states.memory import Array
+from serving.engine.turns import FairShare, Turns
 from serving.request import FinishedEvent, GenerationRequest
 from tests.serving.engine.toy import toy_bundle, toy_graphs
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.union import WIDTH_STEP, Union
+from serving.engine.shortlist.union import WIDTH_STEP, Union
 from serving.errors import RequestError
 from serving.parameters import ProcessorParams
 from serving.request import FinishedEvent, FinishReason, GenerationRequest

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.memory import Array, HostMemory
-from serving.engine.states import StateStore, Used, round_span, row_bytes
+from serving.engine.states.memory import Array, HostMemory
+from serving.engine.states.store import StateStore, Used, round_span, row_bytes
 from tests.serving.engine.toy import HIDDEN, HISTORY, MEMORY, SUMMARY, toy_bundle
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.terms import Progress, Terms
+from serving.engine.beam.terms import Progress, Terms
 from serving.parameters import Term, TokenIds
 
 IDS = st.integers(0, 4)

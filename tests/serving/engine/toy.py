@@ -25,8 +25,8 @@ from serving.bundle.manifest import (
     Tokens,
 )
 from serving.bundle.opening import Bundle
-from serving.engine.memory import Array, HostMemory
-from serving.engine.runner import Graphs
+from serving.engine.graphs.runner import Graphs
+from serving.engine.states.memory import Array, HostMemory
 
 VOCAB_SIZE, WINDOW, CAPACITY, MAX_SOURCE = 50, 8, 24, 100
 BOS, STOP = 1, 2

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from serving.bundle.manifest import LENGTH, SOURCE, Manifest, StateKind, StateSpec
-from serving.engine.memory import Array, Memory
+from serving.engine.states.memory import Array, Memory
 
 SPAN_STEP = 16
 NEXT = ".next"  # marks the step graph's output of a state

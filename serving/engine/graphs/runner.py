@@ -15,10 +15,10 @@ import numpy as np
 from serving.bundle.manifest import Manifest
 from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
-from serving.engine.memory import Array, Memory
-from serving.engine.search import Scores
-from serving.engine.shortlists import Scoring, Shortlists, WholeVocabulary
-from serving.engine.states import Layout, StateStore, max_span
+from serving.engine.scores import Scores
+from serving.engine.shortlist.shortlists import Scoring, Shortlists, WholeVocabulary
+from serving.engine.states.memory import Array, Memory
+from serving.engine.states.store import Layout, StateStore, max_span
 
 Run = Callable[[], None]
 NUM_STAGING_ROWS = 2  # for a prompt in progress, and for a more urgent one that comes meanwhile

@@ -4,13 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from serving.engine.admission.waiting import Fail, Waiting
 from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
+from serving.engine.graphs.runner import Runner
 from serving.engine.measures import StepReport
 from serving.engine.rows import Rows
-from serving.engine.runner import Runner
-from serving.engine.scheduler import Fail, Waiting
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from serving.engine.beam_group import Beam, BeamGroup
+from serving.engine.beam.group import Beam, BeamGroup
+from serving.engine.beam.lexical import LexicalGroup
 from serving.engine.generation import Generation
-from serving.engine.lexical import LexicalGroup
 
 
 class Beams:

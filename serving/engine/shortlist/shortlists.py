@@ -11,9 +11,9 @@ import numpy as np
 
 from serving.bundle.manifest import Manifest
 from serving.engine.generation import Generation
-from serving.engine.memory import Array
-from serving.engine.search import Scores
-from serving.engine.union import Union
+from serving.engine.scores import Scores
+from serving.engine.shortlist.union import Union
+from serving.engine.states.memory import Array
 
 # Rows are padded to whole vectors of the graph's kernels, so that sums do not depend on padding.
 WIDTH_STEP = 64

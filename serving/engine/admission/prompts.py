@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from serving.engine.caches import StateCache
+from serving.engine.admission.intake import Intake, Surroundings
 from serving.engine.generation import Generation
-from serving.engine.intake import Intake, Surroundings
 from serving.engine.measures import StepReport
-from serving.engine.memory import Array
-from serving.engine.states import Layout, Used
+from serving.engine.states.cache import StateCache
+from serving.engine.states.memory import Array
+from serving.engine.states.store import Layout, Used
 
 
 @dataclass(slots=True, eq=False)

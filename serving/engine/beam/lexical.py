@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from operator import itemgetter
 
-from serving.engine.beam_group import Beam, BeamGroup, Candidate, Tell
+from serving.engine.beam.group import Beam, BeamGroup, Candidate, Tell
+from serving.engine.beam.hypotheses import Node
+from serving.engine.beam.terms import Progress, Terms
 from serving.engine.generation import Generation
-from serving.engine.hypotheses import Node
-from serving.engine.terms import Progress, Terms
 from serving.request import FinishReason, TokenEvent
 
 

@@ -5,11 +5,11 @@ Equal sources of one group are encoded once, and the states of those seen lately
 
 import time
 
-from serving.engine.caches import StateCache
+from serving.engine.admission.intake import Intake, Surroundings
+from serving.engine.admission.waiting import encode_groups, encode_span
 from serving.engine.generation import Generation
-from serving.engine.intake import Intake, Surroundings
 from serving.engine.measures import StepReport
-from serving.engine.scheduler import encode_groups, encode_span
+from serving.engine.states.cache import StateCache
 from serving.parameters import TokenIds
 
 NO_POSITIONS = slice(0)

@@ -7,8 +7,8 @@ import numpy as np
 from serving.bundle.manifest import Manifest
 from serving.engine.batch import Batch
 from serving.engine.generation import Generation
-from serving.engine.memory import Array
-from serving.engine.search import Choices, Scores
+from serving.engine.scores import Choices, Scores
+from serving.engine.states.memory import Array
 from serving.request import Attention, FinishedEvent, FinishReason, TokenEvent, TokenLogprob
 
 

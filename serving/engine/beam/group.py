@@ -5,8 +5,8 @@ beam. It decides; rows and states are moved by `beams.py`.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from serving.engine.beam.hypotheses import Node, Pool, common_node, tokens_until
 from serving.engine.generation import Generation
-from serving.engine.hypotheses import Node, Pool, common_node, tokens_until
 from serving.parameters import NO_PROCESSORS
 from serving.request import FinishedEvent, FinishReason, TokenEvent
 

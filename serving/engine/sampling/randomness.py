@@ -4,7 +4,7 @@ al., 2011).
 
 import numpy as np
 
-from serving.engine.memory import Array
+from serving.engine.states.memory import Array
 
 
 class Uniforms:

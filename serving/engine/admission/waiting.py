@@ -8,9 +8,9 @@ while urgent requests fill every slot, the others wait.
 from collections.abc import Callable, Iterator
 from itertools import groupby
 
+from serving.engine.admission.queues import KeyedQueue
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
-from serving.engine.queues import KeyedQueue
 from serving.errors import Overloaded
 
 ENCODE_STEP = 4

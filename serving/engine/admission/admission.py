@@ -2,16 +2,16 @@
 prompts prefilled.
 """
 
+from serving.engine.admission.intake import Surroundings
+from serving.engine.admission.prompts import PromptIntake
+from serving.engine.admission.sources import SourceIntake
+from serving.engine.admission.waiting import Fail, Waiting
 from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
-from serving.engine.intake import Surroundings
+from serving.engine.graphs.runner import Runner
 from serving.engine.measures import StepReport
-from serving.engine.prompts import PromptIntake
 from serving.engine.rows import Rows
-from serving.engine.runner import Runner
-from serving.engine.scheduler import Fail, Waiting
-from serving.engine.sources import SourceIntake
 
 
 class Admission:

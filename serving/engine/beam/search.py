@@ -14,14 +14,14 @@ from operator import itemgetter
 import numpy as np
 
 from serving.engine.batch import Batch
-from serving.engine.beam_group import Beam, BeamGroup, Candidate, Tell
-from serving.engine.beams import Beams
-from serving.engine.candidates import best_tokens, values_of
-from serving.engine.hypotheses import Node
-from serving.engine.memory import Array
-from serving.engine.reporting import Decoded, Reporter
+from serving.engine.beam.beams import Beams
+from serving.engine.beam.candidates import best_tokens, values_of
+from serving.engine.beam.group import Beam, BeamGroup, Candidate, Tell
+from serving.engine.beam.hypotheses import Node
 from serving.engine.rows import Rows
-from serving.engine.search import Choices, Scores
+from serving.engine.scores import Choices, Scores
+from serving.engine.states.memory import Array
+from serving.engine.token_events import Decoded, Reporter
 from serving.request import FinishReason, TokenEvent
 
 NO_TOKEN = float("-inf")

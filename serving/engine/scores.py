@@ -7,7 +7,7 @@ it knows nothing of states, graphs or requests that wait.
 
 from dataclasses import dataclass
 
-from serving.engine.memory import Array
+from serving.engine.states.memory import Array
 
 
 class Scores:

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from serving.engine.draws import Draws
-from serving.engine.draws_whole import WholeRows
-from serving.engine.draws_window import draw_from_window
 from serving.engine.generation import Generation
-from serving.engine.memory import Array
-from serving.engine.randomness import Uniforms
-from serving.engine.search import Choices, Edited, Scores
+from serving.engine.sampling.filters import Draws
+from serving.engine.sampling.randomness import Uniforms
+from serving.engine.sampling.whole_rows import WholeRows
+from serving.engine.sampling.window import draw_from_window
+from serving.engine.scores import Choices, Edited, Scores
+from serving.engine.states.memory import Array
 
 MIN_TEMPERATURE = 1e-4
 NUM_PARAMS = 6
