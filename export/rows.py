@@ -10,7 +10,7 @@ from export.graph import Array
 from serving.bundle.manifest import BATCH, CANDIDATES, LENGTH, SOURCE, UNION, Shape, StateKind
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
-from serving.engine.graphs.runner import Graph
+from serving.engine.graphs.graph import Graph
 from serving.engine.graphs.session import open_graphs
 from serving.engine.states.memory import HostMemory
 

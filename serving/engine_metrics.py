@@ -10,7 +10,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from serving.engine.measures import EngineStats, StepReport
+from serving.engine.measures import EngineStats, StepStats
 from serving.metrics import REQUEST_BUCKETS, Metrics
 from serving.pipelines.engine_port import EnginePort
 from serving.request import Event, FinishedEvent, FinishReason, GenerationRequest, TokenEvent
@@ -158,33 +158,31 @@ class ModelMeter:
         self._encoder_misses = bound(ours.encoder_cache, "miss")
         self._expired, self._reorders = bound(ours.expired), bound(ours.reorders)
 
-    def on_step(self, report: StepReport, stats: EngineStats, step_seconds: float) -> None:
+    def on_step(self, step: StepStats, stats: EngineStats, step_seconds: float) -> None:
         self.on_stats(stats)
-        for phase, seconds in report.phase_seconds.items():
+        for phase, seconds in step.phase_seconds.items():
             self._phases[phase].observe(seconds)
-        self._phases["host"].observe(step_seconds - sum(report.phase_seconds.values()))
-        for seconds in report.queue_seconds:
+        self._phases["host"].observe(step_seconds - sum(step.phase_seconds.values()))
+        for seconds in step.queue_seconds:
             for histogram in self._queue:
                 histogram.observe(seconds)
-        if report.num_rows:
-            self._batch_rows.observe(report.num_rows)
-        if report.num_padded_tokens:
-            self._padding.set(1 - report.num_source_tokens / report.num_padded_tokens)
-        self._iteration.observe(
-            report.num_rows + report.num_source_tokens + report.num_prefilled_tokens
-        )
-        self._on_counts(report)
+        if step.num_rows:
+            self._batch_rows.observe(step.num_rows)
+        if step.num_padded_tokens:
+            self._padding.set(1 - step.num_source_tokens / step.num_padded_tokens)
+        self._iteration.observe(step.num_rows + step.num_source_tokens + step.num_prefilled_tokens)
+        self._on_counts(step)
 
-    def _on_counts(self, report: StepReport) -> None:
+    def _on_counts(self, step: StepStats) -> None:
         """What most steps have none of."""
-        _add(self._reorders, report.num_reorders)
-        _add(self._expired, report.num_expired)
+        _add(self._reorders, step.num_reorders)
+        _add(self._expired, step.num_expired)
         for counter in self._prefix_hits:
-            _add(counter, report.num_prefix_hits)
-        _add(self._prefix_misses, report.num_prefix_misses)
-        _add(self._prefix_queries, report.num_prefix_hits + report.num_prefix_misses)
-        _add(self._encoder_hits, report.num_encoder_hits)
-        _add(self._encoder_misses, report.num_encoder_misses)
+            _add(counter, step.num_prefix_hits)
+        _add(self._prefix_misses, step.num_prefix_misses)
+        _add(self._prefix_queries, step.num_prefix_hits + step.num_prefix_misses)
+        _add(self._encoder_hits, step.num_encoder_hits)
+        _add(self._encoder_misses, step.num_encoder_misses)
 
     def on_stats(self, stats: EngineStats) -> None:
         for gauge in self._rows:

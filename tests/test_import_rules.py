@@ -43,6 +43,7 @@ ONLY_IN = {
 
 # Inside serving a part imports only parts of a lower rank, and its own.
 RANK = {
+    "arrays": 0,
     "errors": 0,
     "constraints": 0,
     "parameters": 1,

@@ -2,8 +2,8 @@
 
 import time
 
-from serving.engine.graphs.runner import Graph, Run
-from serving.engine.states.memory import Array
+from serving.arrays import Array
+from serving.engine.graphs.graph import Graph, Run
 
 
 class RecordedGraph:

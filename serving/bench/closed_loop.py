@@ -76,10 +76,10 @@ class Stopwatch:
         started = time.perf_counter()
         events = self._engine.step()
         now = time.perf_counter()
-        phases = self._engine.report.phase_seconds
+        phases = self._engine.step_stats.phase_seconds
         self._step_seconds.append(now - started)
         self._host_seconds.append(now - started - sum(phases.values()))
-        self._rows.append(self._engine.report.num_rows)
+        self._rows.append(self._engine.step_stats.num_rows)
         for phase, seconds in phases.items():
             self._phase_seconds[phase] = self._phase_seconds.get(phase, 0.0) + seconds
         return sum(self._read(event, now) for event in events)

@@ -61,7 +61,7 @@ class SteadyLoad:
                     raise event.error
                 if is_final(event):
                     self._submit_next(self._successors.pop(event.request_id))
-            phases = self._engine.report.phase_seconds
+            phases = self._engine.step_stats.phase_seconds
             self.reading_seconds += phases.get("encode", 0.0) + phases.get("prefill", 0.0)
 
     def _submit_next(self, requests: Iterator[GenerationRequest]) -> None:

@@ -6,14 +6,14 @@ to the step graph in place: writing here is feeding it.
 
 import numpy as np
 
+from serving.arrays import Array
 from serving.engine.generation import Generation
-from serving.engine.states.memory import Array
 
 
 class Batch:
     """A generation has one row, or one for each of its live beams.
 
-    num_known: how many of a row's next tokens are given in advance. num_generated: how many of its
+    num_given: how many of a row's next tokens are given in advance. num_generated: how many of its
     tokens were not. max_generated: how many may be.
     """
 
@@ -24,7 +24,7 @@ class Batch:
         self.past_lengths = np.zeros(slots, np.int32)
         self.total_lengths = np.ones(slots, np.int32)
         self.source_lengths = np.ones(slots, np.int32)
-        self.num_known = np.zeros(slots, np.int64)
+        self.num_given = np.zeros(slots, np.int64)
         self.num_generated = np.zeros(slots, np.int64)
         self.max_generated = np.zeros(slots, np.int64)
         self.is_beam = np.zeros(slots, bool)
@@ -35,7 +35,7 @@ class Batch:
             self.past_lengths,
             self.total_lengths,
             self.source_lengths,
-            self.num_known,
+            self.num_given,
             self.num_generated,
             self.max_generated,
             self.is_beam,
@@ -55,13 +55,13 @@ class Batch:
         return self.slots - sum(each.request.num_rows for each in set(self.generations))
 
     def add(self, generation: Generation, num_prefilled: int) -> int:
-        """Give a generation the next row; the states hold so many of its known tokens."""
+        """Give a generation the next row, whose states hold so many of its given tokens."""
         row = self.num_rows
-        self.ids[row, 0] = generation.known_ids[num_prefilled]
+        self.ids[row, 0] = generation.given_ids[num_prefilled]
         self.past_lengths[row] = num_prefilled
         self.total_lengths[row] = num_prefilled + 1
         self.source_lengths[row] = max(generation.num_source_tokens, 1)
-        self.num_known[row] = len(generation.known_ids) - num_prefilled - 1
+        self.num_given[row] = len(generation.given_ids) - num_prefilled - 1
         self.num_generated[row] = 0
         self.max_generated[row] = generation.max_new_tokens
         self.is_beam[row] = generation.request.beam is not None
@@ -90,11 +90,11 @@ class Batch:
         return last
 
     def advance(self, token_ids: Array) -> None:
-        """Every row has one more token; those that had known ones have one of them less."""
+        """Give every row one more token; those that had given ones have one of them less."""
         rows = len(token_ids)
-        is_known = self.num_known[:rows] > 0
+        is_given = self.num_given[:rows] > 0
         self.ids[:rows, 0] = token_ids
         self.past_lengths[:rows] += 1
         self.total_lengths[:rows] += 1
-        self.num_generated[:rows] += ~is_known
-        self.num_known[:rows] -= is_known
+        self.num_generated[:rows] += ~is_given
+        self.num_given[:rows] -= is_given

@@ -129,7 +129,7 @@ class AsyncEngine:
 
     def _observe(self, observer: EngineObserver, step_seconds: float) -> None:
         try:
-            observer.on_step(self.engine.report, self.engine.stats(), step_seconds)
+            observer.on_step(self.engine.step_stats, self.engine.stats(), step_seconds)
         except Exception as error:
             logger.error("the observer failed; it is told no more", exc_info=error)
             self._observer = None

@@ -9,25 +9,23 @@ It knows states and graphs only as the manifest lists them, whatever the archite
 import logging
 import time
 
-import numpy as np
-
 from serving.bundle.opening import Bundle
 from serving.engine.admission.admission import Admission
 from serving.engine.admission.queues import Deadlines
+from serving.engine.admission.rules import RequestRules
 from serving.engine.batch import Batch
-from serving.engine.beam.beams import Beams
-from serving.engine.beam.search import BeamSearch
 from serving.engine.config import EngineConfig
-from serving.engine.generation import Generation, RequestRules
-from serving.engine.graphs.runner import Graphs, Runner
+from serving.engine.decision import Decision
+from serving.engine.generation import Generation
+from serving.engine.graphs.graph import Graphs
+from serving.engine.graphs.runner import Runner
 from serving.engine.graphs.session import open_graphs
-from serving.engine.measures import EngineStats, StepReport
-from serving.engine.processing.processors import Processors
+from serving.engine.measures import EngineStats, StepStats
 from serving.engine.rows import Follower, Rows
-from serving.engine.sampling.sampler import Sampling
-from serving.engine.scores import Choices, Scores
+from serving.engine.scores import Scores, WholeVocabulary
+from serving.engine.search import Search
+from serving.engine.shortlist.shortlists import Shortlists
 from serving.engine.states.store import row_bytes
-from serving.engine.token_events import Decoded, Reporter
 from serving.errors import EngineError, RequestError
 from serving.request import Event, GenerationRequest
 
@@ -43,22 +41,19 @@ class Engine:
         """`graphs` stands in for the bundle's own, in tests. Raises BundleError or DeviceError."""
         self.config = config or EngineConfig()
         self.manifest = manifest = bundle.manifest
-        self.report = StepReport()
+        self.step_stats = StepStats()
         slots = self.config.slots
         self._rules = RequestRules(manifest, slots)
         self._batch = Batch(slots)
         graphs = graphs or open_graphs(bundle, self.config)
-        self._runner = Runner(manifest, graphs, self._batch, self.config)
-        self._sampling = Sampling(slots, manifest.vocab_size, manifest.limits.max_target_tokens)
-        self._processors = Processors(slots, manifest.vocab_size)
-        self._beams = Beams(slots)
-        followers: list[Follower] = [self._sampling, self._processors, self._beams]
-        if self._runner.shortlists is not None:
-            followers.append(self._runner.shortlists)
-        self._rows = Rows(self._batch, self._runner.states, tuple(followers))
+        self._search = Search(manifest, self._batch)
+        scoring = Shortlists if manifest.has_shortlist else WholeVocabulary
+        self._runner = Runner(manifest, graphs, self._batch, scoring, self.config)
+        followers = [*self._search.followers]
+        if isinstance(self._runner.scoring, Follower):
+            followers.append(self._runner.scoring)
+        self._rows = Rows(self._batch, self._runner.states, followers)
         self._admission = Admission(self.config, self._batch, self._runner, self._rows, self._fail)
-        self._reporter = Reporter(manifest, self._batch)
-        self._beam_search = BeamSearch(self._batch, self._rows, self._beams, self._reporter)
         self._row_bytes = row_bytes(manifest.states)
         self._deadlines = Deadlines()
         self._open: dict[str, Generation] = {}
@@ -102,17 +97,19 @@ class Engine:
             self.cancel(request_id)
 
     def step(self) -> list[Event]:
-        """Let the waiting in, give every row one more token, and tell what happened."""
-        self.report = StepReport()
+        """Let the waiting in, give every row one more token, and report what happened."""
+        self.step_stats = StepStats()
         self._expire()
-        self._admission.admit(self.report)
+        self._admission.admit(self.step_stats)
         if self._batch.num_rows:
             try:
-                step = self._decode(self._run())
+                scores = self._run()
+                decision = self._search.decide(scores)
+                self._rows.apply(decision)
             except Exception as error:
                 self._fail_batch(error)
             else:
-                self._report(step)
+                self._report(decision)
         events, self._events = self._events, []
         return events
 
@@ -121,7 +118,7 @@ class Engine:
         for generation in self._deadlines.take_expired(time.perf_counter()):
             self._leave(generation)
             self._end(generation, generation.expired())
-            self.report.num_expired += 1
+            self.step_stats.num_expired += 1
 
     def _leave(self, generation: Generation) -> None:
         """Out of the queue, of prefilling or of the batch."""
@@ -133,40 +130,13 @@ class Engine:
         rows = self._batch.num_rows
         wants_attention = bool(self._batch.needs_attention[:rows].any())
         scores = self._runner.step(rows, wants_attention)
-        self.report.decoded(rows, started)
+        self.step_stats.decoded(rows, started)
         return scores
 
-    def _decode(self, scores: Scores) -> Decoded:
-        """Decide every row's next token, and let the rows take it."""
-        if self._processors.is_active:
-            self._processors.edit(scores)
-        choices = self._sampling.choose(scores, self._batch.num_generated[: scores.num_rows])
-        self._take_known(choices, scores)
-        decoded = self._reporter.report(choices, scores)
-        token_ids = choices.token_ids
-        if self._beams.groups:
-            token_ids = self._beam_search.choose(scores, choices, decoded)
-        if self._processors.is_active:
-            self._processors.advance(token_ids, self._batch.num_known[: len(token_ids)] > 0)
-        self._batch.advance(token_ids)
-        return decoded
-
-    def _take_known(self, choices: Choices, scores: Scores) -> None:
-        """Rows whose next token is given in advance take it, whatever its score."""
-        batch = self._batch
-        rows = np.flatnonzero(batch.num_known[: scores.num_rows])
-        for row in rows:
-            choices.token_ids[row] = batch.generations[row].known_ids[batch.total_lengths[row]]
-        if len(rows):
-            choices.logprobs[rows] = scores.of_tokens(rows, choices.token_ids[rows])
-
-    def _report(self, decoded: Decoded) -> None:
-        """Tell what there is to tell; rows that nobody needs any more leave."""
-        self._events += decoded.tokens
-        self.report.num_reorders = decoded.num_copies
-        for row in sorted(decoded.left_rows, reverse=True):  # no row moves before its turn
-            self._rows.remove(row)
-        for generation, event in decoded.ends:
+    def _report(self, decision: Decision) -> None:
+        self._events += decision.events
+        self.step_stats.num_reorders = len(decision.copies)
+        for generation, event in decision.endings:
             self._end(generation, event)
 
     def _fail_batch(self, error: Exception) -> None:
@@ -185,5 +155,4 @@ class Engine:
     def _end(self, generation: Generation, final_event: Event) -> None:
         del self._open[generation.request_id]
         self._deadlines.remove(generation)
-        self._beams.leave(generation)
         self._events.append(final_event)

@@ -1,13 +1,8 @@
 """A request in progress: the engine's own view of it."""
 
-import secrets
 from dataclasses import dataclass
 
-import numpy as np
-
-from serving.bundle.manifest import Manifest
-from serving.engine.states.store import max_source_tokens
-from serving.errors import DeadlineExceeded, RequestError
+from serving.errors import DeadlineExceeded
 from serving.parameters import TokenIds
 from serving.request import (
     AbortedEvent,
@@ -42,7 +37,7 @@ class Generation:
         return self.request.request_id
 
     @property
-    def known_ids(self) -> TokenIds:
+    def given_ids(self) -> TokenIds:
         """Everything that is given in advance: its prompt and its forced tokens."""
         return self.prompt_ids + self.request.forced_ids
 
@@ -66,7 +61,7 @@ class Generation:
             self.request_id,
             reason,
             self.num_source_tokens,
-            len(self.known_ids),
+            len(self.given_ids),
             num_generated,
             stop_logprob,
             hypotheses,
@@ -80,145 +75,3 @@ class Generation:
 
     def aborted(self) -> AbortedEvent:
         return AbortedEvent(self.request_id)
-
-
-def named_ids(request: GenerationRequest) -> set[int]:
-    """Tokens that a request forces, requires or prefers by name."""
-    processors = request.processors
-    ids = {*request.forced_ids, *(processors.allowed_ids or ())}
-    ids.update(token_id for token_id, _ in processors.logit_bias)
-    for term in request.required:
-        for spelling in term.spellings + term.bare:
-            ids.update(spelling)
-    return ids
-
-
-class RequestRules:
-    """What a bundle lets a request ask for. Turns a request into a generation or raises
-    RequestError.
-    """
-
-    def __init__(self, manifest: Manifest, slots: int) -> None:
-        self._slots = slots
-        self._has_encoder = "encode" in manifest.graphs
-        self._num_heads = manifest.num_attention_heads
-        self._max_source_tokens = max_source_tokens(manifest)
-        self._max_target_tokens = manifest.limits.max_target_tokens
-        self._prompt_prefix = tuple(manifest.tokens.prompt_prefix)
-        self._stop_ids = frozenset(manifest.tokens.stop)
-        self._vocab_size = manifest.vocab_size
-        self._source_vocab_size = manifest.source_vocab_size
-        self._has_shortlist, self._window = manifest.has_shortlist, manifest.window
-
-    def accept(self, request: GenerationRequest, now: float) -> Generation:
-        """More `max_new_tokens` than the limits leave are cut to that: it ends by length."""
-        self._check_source(request.source_ids)
-        self._check_all_ids(request)
-        self._check_attention(request)
-        if request.num_rows > self._slots:
-            message = f"must be at most {self._slots}, the rows of one batch here"
-            raise RequestError("num_beams", request.num_rows, message)
-        prompt_ids = request.prompt_ids
-        if not request.is_whole:
-            prompt_ids = self._prompt_prefix + prompt_ids
-        room = self._room(prompt_ids, request)
-        wanted, seed, timeout = (
-            request.max_new_tokens,
-            request.sampling.seed,
-            request.timeout_seconds,
-        )
-        own_stop_ids = frozenset(request.stop_token_ids)
-        stop_ids = own_stop_ids if request.ignore_eos else own_stop_ids | self._stop_ids
-        return Generation(
-            request,
-            prompt_ids,
-            max_new_tokens=room if wanted is None else min(wanted, room),
-            stop_ids=stop_ids,
-            has_own_stops=bool(own_stop_ids) or request.ignore_eos,
-            seed=secrets.randbits(64) if seed is None else seed % 2**64,
-            submitted_at=now,
-            deadline=None if timeout is None else now + timeout,
-            shortlist=self._shortlist(request, stop_ids),
-        )
-
-    def _shortlist(self, request: GenerationRequest, stop_ids: frozenset[int]) -> Ids | None:
-        """What is scored for a request: its shortlist and all that it names itself. It fills a
-        window; for a grammar that is the whole vocabulary.
-        """
-        shortlist = request.shortlist
-        if shortlist is None:
-            return None
-        self._check_shortlist(shortlist)
-        if request.constraint is not None:
-            return None
-        named = np.array(sorted(stop_ids | named_ids(request)), np.int64)
-        places = np.minimum(np.searchsorted(shortlist, named), len(shortlist) - 1)
-        if (shortlist[places] != named).any():
-            shortlist = np.union1d(shortlist, named)
-        if len(shortlist) < self._window:
-            shortlist = np.union1d(shortlist, np.arange(self._window))
-        return shortlist
-
-    def _check_shortlist(self, shortlist: Ids) -> None:
-        if not self._has_shortlist:
-            message = "this model scores its whole vocabulary"
-            raise RequestError("shortlist", len(shortlist), message)
-        if not len(shortlist) or (np.diff(shortlist) <= 0).any():
-            raise RequestError("shortlist", len(shortlist), "must be ascending and not empty")
-        self._check_ids("shortlist", (int(shortlist[0]), int(shortlist[-1])))
-
-    def _room(self, prompt_ids: TokenIds, request: GenerationRequest) -> int:
-        """How many tokens may still be generated."""
-        if not prompt_ids:
-            raise RequestError("prompt_ids", request.prompt_ids, "must not be empty")
-        num_known = len(prompt_ids) + len(request.forced_ids)
-        ends_by_itself = request.max_new_tokens == 0
-        room = self._max_target_tokens - num_known
-        if room < (0 if ends_by_itself else 1):
-            field = "forced_ids" if request.forced_ids else "prompt_ids"
-            message = f"too many tokens: at most {self._max_target_tokens - 1} fit"
-            raise RequestError(field, num_known, message)
-        return room
-
-    def _check_source(self, source_ids: TokenIds | None) -> None:
-        if not self._has_encoder:
-            if source_ids is not None:
-                raise RequestError("source_ids", len(source_ids), "this model takes no source")
-            return
-        if not source_ids:
-            raise RequestError("source_ids", source_ids, "this model needs a source")
-        if len(source_ids) > self._max_source_tokens:
-            message = f"too many tokens: at most {self._max_source_tokens} fit"
-            raise RequestError("source_ids", len(source_ids), message)
-        self._check_ids("source_ids", source_ids, self._source_vocab_size)
-
-    def _check_all_ids(self, request: GenerationRequest) -> None:
-        processors = request.processors
-        self._check_ids("prompt_ids", request.prompt_ids)
-        self._check_ids("forced_ids", request.forced_ids)
-        self._check_ids("stop_token_ids", request.stop_token_ids)
-        self._check_ids("logit_bias", tuple(token_id for token_id, _ in processors.logit_bias))
-        self._check_ids("allowed_ids", processors.allowed_ids or ())
-        for word in processors.bad_words:
-            self._check_ids("bad_words", word)
-        for term in request.required:
-            for spelling in term.spellings + term.bare:
-                self._check_ids("required", spelling)
-
-    def _check_ids(self, name: str, ids: TokenIds, vocab_size: int | None = None) -> None:
-        size = vocab_size or self._vocab_size
-        if ids and not 0 <= min(ids) <= max(ids) < size:
-            wrong = next(i for i in ids if not 0 <= i < size)
-            raise RequestError(name, wrong, f"no such token: ids go from 0 to {size - 1}")
-
-    def _check_attention(self, request: GenerationRequest) -> None:
-        if not self._num_heads:
-            message = "this model has no attention over its source"
-            if request.wants_attention:
-                raise RequestError("wants_attention", True, message)
-            if request.beam is not None and request.beam.coverage_penalty:
-                raise RequestError("coverage_penalty", request.beam.coverage_penalty, message)
-        for head in request.attention_heads:
-            if not 0 <= head < self._num_heads:
-                message = f"no such head: there are {self._num_heads}"
-                raise RequestError("attention_heads", head, message)

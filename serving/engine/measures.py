@@ -18,7 +18,7 @@ class EngineStats:
 
 
 @dataclass(slots=True)
-class StepReport:
+class StepStats:
     """One step. Phases: encode, prefill, decode; what is left of its time is the host's.
 
     num_rows: rows of the decoding run; 0 if there was none.
@@ -71,4 +71,4 @@ class StepReport:
 class EngineObserver(Protocol):
     """Told of every step, on the engine's thread, which it must not hold up."""
 
-    def on_step(self, report: StepReport, stats: EngineStats, step_seconds: float) -> None: ...
+    def on_step(self, step_stats: StepStats, stats: EngineStats, step_seconds: float) -> None: ...

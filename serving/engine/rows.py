@@ -1,67 +1,67 @@
 """Rows and all that is kept for them: whoever adds, copies, moves or removes a row does it here.
 
-The batch says which rows there are, the state store holds their tensors, and followers (searches,
-processors) what they remember per row.
+The batch says which rows there are, the state store holds their tensors, and followers (samplers,
+searches, processors) what they remember per row.
 """
 
-from typing import Protocol
+from collections.abc import Sequence
 
 from serving.engine.batch import Batch
+from serving.engine.decision import Decision, RowCopy
 from serving.engine.generation import Generation
-from serving.engine.states.store import StateStore, Used
+from serving.engine.states.kind import RowExtent
+from serving.engine.states.store import StateStore
 
 
-class Follower(Protocol):
+class Follower:
+    """Remembers something for each row. What it has no use for does nothing here."""
+
     def admit(self, row: int, generation: Generation) -> None:
-        """A generation has a new row."""
+        """Begin to follow the new row of a generation."""
 
     def copy(self, source: int, target: int) -> None:
-        """Row `target` now stands where `source` stands; both live on."""
+        """Let row `target` stand where `source` stands; both live on."""
 
     def move(self, source: int, target: int) -> None:
-        """Row `source` is now `target`, whose own content has left; `source` is forgotten next."""
+        """Call row `source` from now on `target`, a row that was forgotten."""
 
     def forget(self, row: int) -> None:
-        """There is no such row any more."""
+        """Forget a row that leaves."""
+
+    def advance(self, decision: Decision) -> None:
+        """Let every row take its token; the decision's copies have been made."""
 
 
 class Rows:
-    def __init__(self, batch: Batch, states: StateStore, followers: tuple[Follower, ...]) -> None:
+    def __init__(self, batch: Batch, states: StateStore, followers: Sequence[Follower]) -> None:
         self._batch, self._states, self._followers = batch, states, followers
 
     def add(self, generation: Generation, num_prefilled: int) -> int:
-        """The states of the row behind the last one are the generation's already."""
+        """Add a row whose states, behind those of the last row, are the generation's already."""
         row = self._batch.add(generation, num_prefilled)
         for follower in self._followers:
             follower.admit(row, generation)
         return row
 
-    def fork(self, parent: int) -> int:
-        """A new row that stands where `parent` stands, after the step it has just taken."""
-        row = self._batch.fork(parent)
-        self._states.move(parent, row, self._used(parent))
+    def apply(self, decision: Decision) -> None:
+        """Carry out a step's decision, after the run whose scores it was made of."""
+        for each in decision.copies:
+            self._copy(each)
         for follower in self._followers:
-            follower.copy(parent, row)
-        return row
-
-    def overwrite(self, source: int, target: int, num_shared: int) -> None:
-        """Let a row stand where another row of its generation stands.
-
-        num_shared: how many positions both have in common, as they have the same first tokens.
-        """
-        self._states.move_suffix(source, target, num_shared, self._used(source))
-        for follower in self._followers:
-            follower.copy(source, target)
+            follower.advance(decision)
+        self._batch.advance(decision.token_ids)
+        for row in sorted(decision.finished_rows, reverse=True):  # no row moves before its turn
+            self.remove(row)
 
     def remove(self, row: int) -> None:
         """Take a row out of the batch; the last row moves into the hole."""
         last = self._batch.remove(row)
+        for follower in self._followers:
+            follower.forget(row)
         if last is not None:
             for follower in self._followers:
                 follower.move(last, row)
-            self._states.move(last, row, self._used_before(row))
-        for follower in self._followers:
-            follower.forget(row if last is None else last)
+            self._states.move(last, row, self._extent(row))
 
     def remove_all(self, generation: Generation) -> None:
         rows = [row for row, each in enumerate(self._batch.generations) if each is generation]
@@ -75,11 +75,18 @@ class Rows:
                 follower.forget(row)
         self._batch.generations.clear()
 
-    def _used(self, row: int) -> Used:
-        """What a row holds after a step, before the batch advances."""
-        used = self._used_before(row)
-        return Used(used.target_tokens + 1, used.source_tokens)
+    def _copy(self, copy: RowCopy) -> None:
+        used = self._extent(copy.source)
+        extent = RowExtent(used.target_tokens + 1, used.source_tokens)  # the step's token too
+        if copy.target == self._batch.num_rows:
+            self._batch.fork(copy.source)
+            self._states.move(copy.source, copy.target, extent)
+        else:
+            self._states.move_suffix(copy.source, copy.target, copy.num_shared, extent)
+        for follower in self._followers:
+            follower.copy(copy.source, copy.target)
 
-    def _used_before(self, row: int) -> Used:
+    def _extent(self, row: int) -> RowExtent:
+        """Tell how much of a row's states its next step will read."""
         batch = self._batch
-        return Used(int(batch.past_lengths[row]), int(batch.source_lengths[row]))
+        return RowExtent(int(batch.past_lengths[row]), int(batch.source_lengths[row]))

@@ -1,18 +1,20 @@
-"""How next tokens are decided: what every search reads and answers.
+"""The step graph's answer: how likely every row's next token is.
 
-Sampling (greedy decoding is its special case) decides for rows that generate alone, beam search for
-groups of rows. A search owns whatever it must remember per row and is told when rows come and move;
-it knows nothing of states, graphs or requests that wait.
+Whatever decides next tokens reads this and nothing else of the graph. Who is scored, the whole
+vocabulary or a shortlist, is a `Scoring`'s business.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
-from serving.engine.states.memory import Array
+import numpy as np
+
+from serving.arrays import Array
+from serving.bundle.manifest import Manifest
 
 
 class Scores:
-    """What the step graph says of each row's next token; log-probabilities of the model's own
-    distribution.
+    """Log-probabilities of the model's own distribution of each row's next token.
 
     top_logp: f32 [rows, window], the likeliest, best first
     top_ids: i64 [rows, window]
@@ -46,11 +48,11 @@ class Scores:
 
     @property
     def fewest_scored(self) -> int:
-        """How many tokens are scored in any row at least."""
+        """Count the tokens that are scored in the row that has the fewest."""
         return int(self.scored.shape[1])
 
     def of_tokens(self, rows: Array, token_ids: Array) -> Array:
-        """f32 [len(rows)]: of each row that of one token."""
+        """Return the log-probability of one token of each row, f32 [len(rows)]."""
         values: Array = self.logp[rows, token_ids]
         return values
 
@@ -78,3 +80,46 @@ class Choices:
 
     token_ids: Array
     logprobs: Array
+
+
+class Scoring(Protocol):
+    """Which tokens the step graph scores in each row, and where it writes the scores."""
+
+    def fit(self, num_rows: int) -> tuple[int, ...]:
+        """Make room for the rows. Arrays bound to a graph hold until this returns another value."""
+
+    def inputs(self, num_rows: int) -> dict[str, Array]:
+        """Return what the step graph reads of it."""
+
+    def scores(self, rows: slice) -> Scores:
+        """Return the arrays that the graph writes for these rows; the next run overwrites them."""
+
+
+class WholeVocabulary:
+    """Scores every token in every row."""
+
+    def __init__(self, manifest: Manifest, num_rows: int) -> None:
+        self._logp = np.zeros((num_rows, manifest.vocab_size), np.float32)
+        self._window = Window(manifest, num_rows)
+
+    def fit(self, num_rows: int) -> tuple[int, ...]:
+        return ()
+
+    def inputs(self, num_rows: int) -> dict[str, Array]:
+        return {}
+
+    def scores(self, rows: slice) -> Scores:
+        return Scores(self._logp[rows], *self._window.of(rows))
+
+
+class Window:
+    """The likeliest tokens of each row, as the graph writes them."""
+
+    def __init__(self, manifest: Manifest, num_rows: int) -> None:
+        self._logp = np.zeros((num_rows, manifest.window), np.float32)
+        self._ids = np.zeros((num_rows, manifest.window), np.int64)
+        self._log_normaliser = np.zeros(num_rows, np.float32)
+
+    def of(self, rows: slice) -> tuple[Array, Array, Array]:
+        """Return log-probabilities, ids and normalisers of these rows."""
+        return self._logp[rows], self._ids[rows], self._log_normaliser[rows]

@@ -10,7 +10,7 @@ from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
 from serving.engine.graphs.runner import Runner
-from serving.engine.measures import StepReport
+from serving.engine.measures import StepStats
 from serving.engine.rows import Rows
 
 
@@ -37,6 +37,6 @@ class Admission:
         """Whether it was not in the batch yet."""
         return self._waiting.remove(generation) or self._intake.remove(generation)
 
-    def admit(self, report: StepReport) -> None:
+    def admit(self, step_stats: StepStats) -> None:
         """Bring in those whose turn it is, before the next decoding run."""
-        self._intake.admit(report)
+        self._intake.admit(step_stats)

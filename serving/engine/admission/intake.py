@@ -9,7 +9,7 @@ from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
 from serving.engine.graphs.runner import Runner
-from serving.engine.measures import StepReport
+from serving.engine.measures import StepStats
 from serving.engine.rows import Rows
 
 
@@ -42,5 +42,5 @@ class Intake(ABC):
         return False
 
     @abstractmethod
-    def admit(self, report: StepReport) -> None:
+    def admit(self, step_stats: StepStats) -> None:
         """Bring in those whose turn it is, before the next decoding run."""

@@ -6,16 +6,17 @@ its tokens alone: not on load, budgets or what the cache holds.
 """
 
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
 
+from serving.arrays import Array
 from serving.engine.admission.intake import Intake, Surroundings
 from serving.engine.generation import Generation
-from serving.engine.measures import StepReport
+from serving.engine.measures import StepStats
 from serving.engine.states.cache import StateCache
-from serving.engine.states.memory import Array
-from serving.engine.states.store import Layout, Used
+from serving.engine.states.kind import RowExtent, RowPart
 
 
 @dataclass(slots=True, eq=False)
@@ -23,14 +24,14 @@ class Staged:
     """A prompt in progress.
 
     row: its staging row. token_ids: i64, what is prefilled: all of the prompt but its last token.
-    num_done: how many of them the row's states hold, as of `layout`.
+    num_done: how many of them the row's states hold. place: where the current buffers were then.
     """
 
     generation: Generation
     row: int
     token_ids: Array
     num_done: int
-    layout: Layout
+    place: tuple[Hashable, ...]
 
     @property
     def is_done(self) -> bool:
@@ -62,14 +63,14 @@ class PromptIntake(Intake):
                 return True
         return False
 
-    def admit(self, report: StepReport) -> None:
+    def admit(self, step_stats: StepStats) -> None:
         """Prefill what the step's budget leaves beside the rows that decode, but at least one
         chunk. What the cache holds costs nothing.
         """
         num_left = self._max_step_tokens - self._batch.num_rows
         has_run = False
-        while (staged := self._most_urgent(report)) is not None:
-            self._restore(staged, report)
+        while (staged := self._most_urgent(step_stats)) is not None:
+            self._restore(staged, step_stats)
             if staged.is_done:
                 self._enter(staged)
                 num_left -= 1
@@ -78,14 +79,14 @@ class PromptIntake(Intake):
             num_left -= positions.stop - positions.start
             if has_run and num_left < 0:
                 break
-            self._run(staged, positions, report)
+            self._run(staged, positions, step_stats)
             has_run = True
 
-    def _most_urgent(self, report: StepReport) -> Staged | None:
+    def _most_urgent(self, step_stats: StepStats) -> Staged | None:
         """Who is next. A more urgent newcomer goes first while there is a staging row for it."""
         first = self._waiting.first
         if first is not None and self._free_rows and self._overtakes(first):
-            self._stage(first, report)
+            self._stage(first, step_stats)
         return self._staged[0] if self._staged else None
 
     def _overtakes(self, first: Generation) -> bool:
@@ -94,19 +95,19 @@ class PromptIntake(Intake):
         num_claimed = sum(each.request.num_rows for each in self.underway)
         return first.request.num_rows <= self._batch.num_free - num_claimed
 
-    def _stage(self, generation: Generation, report: StepReport) -> None:
+    def _stage(self, generation: Generation, step_stats: StepStats) -> None:
         self._waiting.remove(generation)
-        report.joined([generation], time.perf_counter())
+        step_stats.joined([generation], time.perf_counter())
         row = self._free_rows.pop()
         self._states.admit(row, 1, span=0)
         token_ids = np.array(generation.prompt_ids[:-1], np.int64)
-        self._staged.insert(0, Staged(generation, row, token_ids, 0, self._states.layout))
+        self._staged.insert(0, Staged(generation, row, token_ids, 0, self._states.place))
 
     def _unstage(self, staged: Staged) -> None:
         self._staged.remove(staged)
         self._free_rows.append(staged.row)
 
-    def _restore(self, staged: Staged, report: StepReport) -> None:
+    def _restore(self, staged: Staged, step_stats: StepStats) -> None:
         """Take all next chunks that the cache holds."""
         self._settle(staged)
         while self._cache.is_on and not staged.is_done:
@@ -114,11 +115,11 @@ class PromptIntake(Intake):
             kept = self._cache.get(staged.token_ids[: positions.stop])
             if kept is None:
                 break
-            self._states.restore(staged.row, positions, 0, kept)
+            self._states.restore(staged.row, RowPart(positions, 0), kept)
             staged.num_done = positions.stop
-            report.num_prefix_hits += positions.stop - positions.start
+            step_stats.num_prefix_hits += positions.stop - positions.start
 
-    def _run(self, staged: Staged, positions: slice, report: StepReport) -> None:
+    def _run(self, staged: Staged, positions: slice, step_stats: StepStats) -> None:
         started = time.perf_counter()
         try:
             self._runner.prefill(staged.row, positions.start, staged.token_ids[positions])
@@ -128,18 +129,19 @@ class PromptIntake(Intake):
             return
         staged.num_done = positions.stop
         if self._cache.is_on:
-            parts = self._states.parts(staged.row, positions, 0)
+            parts = self._states.parts(staged.row, RowPart(positions, 0))
             self._cache.put(staged.token_ids[: positions.stop], parts)
-            report.num_prefix_misses += positions.stop - positions.start
-        report.prefilled(positions.stop - positions.start, started)
+            step_stats.num_prefix_misses += positions.stop - positions.start
+        step_stats.prefilled(positions.stop - positions.start, started)
 
     def _enter(self, staged: Staged) -> None:
         num_tokens = len(staged.token_ids)
-        self._states.move(staged.row, self._batch.num_rows, Used(num_tokens, source_tokens=0))
+        extent = RowExtent(num_tokens, source_tokens=0)
+        self._states.move(staged.row, self._batch.num_rows, extent)
         self._unstage(staged)
         self._rows.add(staged.generation, num_tokens)
 
     def _settle(self, staged: Staged) -> None:
         """Follow the batch, which may have taken steps since."""
-        self._states.catch_up(staged.row, staged.layout)
-        staged.layout = self._states.layout
+        self._states.catch_up(staged.row, staged.place)
+        staged.place = self._states.place

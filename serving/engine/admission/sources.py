@@ -8,11 +8,10 @@ import time
 from serving.engine.admission.intake import Intake, Surroundings
 from serving.engine.admission.waiting import encode_groups, encode_span
 from serving.engine.generation import Generation
-from serving.engine.measures import StepReport
+from serving.engine.measures import StepStats
 from serving.engine.states.cache import StateCache
+from serving.engine.states.kind import RowPart
 from serving.parameters import TokenIds
-
-NO_POSITIONS = slice(0)
 
 
 class SourceIntake(Intake):
@@ -25,11 +24,11 @@ class SourceIntake(Intake):
         config = around.config
         self._cache = StateCache(config.encoder_cache_bytes if config.device == "cpu" else 0)
 
-    def admit(self, report: StepReport) -> None:
+    def admit(self, step_stats: StepStats) -> None:
         if not self._waiting or self._awaits_rows():
             return
         for group in encode_groups(self._waiting.take_sources(self._batch.num_free)):
-            self._admit(group, report)
+            self._admit(group, step_stats)
 
     def _awaits_rows(self) -> bool:
         """While all rows are wanted, sources come in a quarter of the slots at a time: encoding one
@@ -38,28 +37,28 @@ class SourceIntake(Intake):
         enough = min(len(self._waiting), self._batch.slots // 4)
         return self._batch.num_rows > 0 and self._batch.num_free < enough
 
-    def _admit(self, group: list[Generation], report: StepReport) -> None:
+    def _admit(self, group: list[Generation], step_stats: StepStats) -> None:
         """Set the states of the rows behind the batch. Where that fails, the group's requests have
         failed.
         """
         started = time.perf_counter()
-        report.joined(group, started)
+        step_stats.joined(group, started)
         first = self._batch.num_rows
         span = encode_span(group[0])
         in_use = int(self._batch.source_lengths[:first].max(initial=0))
         try:
             self._states.fit_span(max(in_use, span), first)
-            ordered = self._fill(first, group, span, report)
+            ordered = self._fill(first, group, span, step_stats)
         except Exception as error:
             self._fail(group, error)
             return
         if span:
-            report.add_seconds("encode", started)
+            step_stats.add_seconds("encode", started)
         for generation in ordered:
             self._rows.add(generation, num_prefilled=0)
 
     def _fill(
-        self, first: int, group: list[Generation], span: int, report: StepReport
+        self, first: int, group: list[Generation], span: int, step_stats: StepStats
     ) -> list[Generation]:
         """Returns the group in the order of its rows: those that were encoded come first."""
         found = {source: self._cache.get(source) for source in map(_source, group)}
@@ -73,13 +72,18 @@ class SourceIntake(Intake):
         if new:
             self._runner.encode(first, [_source(each) for each in new], span)
         for row, source in enumerate(map(_source, new), first):
-            parts[source] = self._states.parts(row, NO_POSITIONS, len(source))
+            parts[source] = self._states.parts(row, _encoded(source))
             self._cache.put(source, parts[source])
         for row, source in enumerate(map(_source, others), first + len(new)):
-            self._states.restore(row, NO_POSITIONS, len(source), parts[source])
-        report.encoded(new, others, span)
+            self._states.restore(row, _encoded(source), parts[source])
+        step_stats.encoded(new, others, span)
         return new + others
 
 
 def _source(generation: Generation) -> TokenIds:
     return generation.request.source_ids or ()
+
+
+def _encoded(source: TokenIds) -> RowPart:
+    """Select what the encoder gives a row."""
+    return RowPart(slice(0), len(source))

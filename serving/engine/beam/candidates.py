@@ -4,8 +4,8 @@ all of the row's scores.
 
 import numpy as np
 
+from serving.arrays import Array
 from serving.engine.scores import Scores
-from serving.engine.states.memory import Array
 
 
 def best_tokens(scores: Scores, rows: Array, count: int) -> tuple[Array, Array]:

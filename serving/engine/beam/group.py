@@ -1,20 +1,22 @@
-"""One beam search: its live beams, its hypotheses that have ended, and how a step goes from beam to
-beam. It decides; rows and states are moved by `beams.py`.
+"""One beam search between two steps, as a value: its live beams and what has ended.
+
+A step makes the next value of it; rows and states are for `Rows.apply` to change.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from serving.engine.beam.hypotheses import Node, Pool, common_node, tokens_until
+from serving.engine.beam.hypotheses import Ended, Node, Pool, common_node, tokens_until
 from serving.engine.generation import Generation
 from serving.parameters import NO_PROCESSORS
 from serving.request import FinishedEvent, FinishReason, TokenEvent
 
 # A continuation: log-probability of all its tokens, place of its beam in the group, token id.
-Candidate = tuple[float, int, int]
+Continuation = tuple[float, int, int]
+EventOf = Callable[[int, int], TokenEvent]  # (row, token id): reports a row's taking a token
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Beam:
     """A live hypothesis and its row. logprob: sum over its generated tokens, after processors."""
 
@@ -23,114 +25,139 @@ class Beam:
     node: Node | None = None
 
 
-Tell = Callable[[int, int], TokenEvent]  # the event of a row's taking a token
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """What becomes of a group's beams: those that go on, best first, and all that has ended."""
+
+    going_on: list[Continuation]
+    pool: Pool
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class BeamGroup:
-    """num_shared[a][b]: how many first positions of the states of two beams' rows are equal."""
+    """num_shared[a][b]: how many first positions of the states of two beams' rows are equal.
+    num_generated: tokens of every beam that were not given in advance. num_reported: tokens of the
+    best hypothesis that the request has been told.
+    """
 
-    def __init__(self, generation: Generation, row: int) -> None:
-        beam = generation.request.beam
-        assert beam is not None
-        self.generation = generation
-        self.num_beams = beam.num_beams
-        self.beams = [Beam(row)]
-        self.num_shared = [[0]]
-        self._num_hypotheses = beam.num_hypotheses
-        self._pool = Pool(beam, generation.max_new_tokens)
-        # Where scores only fall, and nothing but them ranks or ends a search.
-        self._may_prune = (
-            beam.early_stopping is not True
-            and beam.coverage_penalty == 0
-            and generation.request.processors == NO_PROCESSORS
-        )
-        self._num_told = 0
+    generation: Generation
+    beams: tuple[Beam, ...]
+    pool: Pool
+    num_shared: tuple[tuple[int, ...], ...] = ((0,),)
+    num_generated: int = 0
+    num_reported: int = 0
+
+    @property
+    def num_beams(self) -> int:
+        return self.pool.params.num_beams
 
     @property
     def num_candidates(self) -> int:
-        """How many tokens of one beam can matter: those that all beams go on with, and stops."""
+        """Count the tokens of one beam that can matter: those all beams go on with, and stops."""
         return self.num_beams + len(self.generation.stop_ids)
 
+    @property
+    def num_positions(self) -> int:
+        """Count the positions that the states of a row hold after the step."""
+        return len(self.generation.given_ids) + self.num_generated
+
+    @property
+    def may_prune(self) -> bool:
+        """Tell whether scores only fall, and nothing but them ranks or ends the search."""
+        params = self.pool.params
+        return (
+            params.early_stopping is not True
+            and params.coverage_penalty == 0
+            and self.generation.request.processors == NO_PROCESSORS
+        )
+
     def wanted(self, beam: Beam) -> Sequence[int]:
-        """Tokens to consider for a beam even if they are none of its best."""
+        """List tokens to consider for a beam even if they are none of its best."""
         return ()
 
-    def take_known(self, event: TokenEvent) -> None:
-        """A token that was given in advance, while there is but one beam."""
+    def grown(self, parent: Beam, row: int, logprob: float, event: TokenEvent) -> Beam:
+        """Make the beam that goes on from a parent by one token."""
+        return Beam(row, logprob, Node(event, parent.node))
+
+    def after_given(self, event: TokenEvent) -> "BeamGroup":
+        """Take in a token that was given in advance and reported, while there is but one beam."""
         [beam] = self.beams
-        beam.node = Node(event, beam.node)
+        grown = self.grown(beam, beam.row, 0.0, event)
+        return replace(self, beams=(grown,), num_reported=self.num_reported + 1)
 
-    def choose(
-        self, candidates: Iterable[Candidate], num_tokens: int, tell: Tell
-    ) -> list[Candidate]:
-        """Those that go on, best first; none when the search is done. candidates: best first.
+    def moved(self, source: int, target: int) -> "BeamGroup":
+        """Follow a row that is now another one."""
+        beams = (replace(beam, row=target) if beam.row == source else beam for beam in self.beams)
+        return replace(self, beams=tuple(beams))
 
-        num_tokens: how many each has generated with this one.
+    def expand(self, continuations: Iterable[Continuation], event_of: EventOf) -> Expansion:
+        """Say which beams go on and which end; none goes on when the search is done.
+
+        continuations: best first.
         """
+        num_tokens = self.num_generated + 1
         is_last = num_tokens == self.generation.max_new_tokens
-        going_on: list[Candidate] = []
-        for rank, candidate in enumerate(candidates):
-            is_stop = candidate[2] in self.generation.stop_ids
+        going_on: list[Continuation] = []
+        ended: list[Ended] = []
+        for rank, each in enumerate(continuations):
+            is_stop = each[2] in self.generation.stop_ids
             if is_stop or is_last:
                 if rank < self.num_beams:
                     reason = FinishReason.STOP if is_stop else FinishReason.LENGTH
-                    self._end(candidate, reason, num_tokens, tell)
+                    ended.append(self.end(each, reason, event_of))
             elif len(going_on) < self.num_beams:
-                going_on.append(candidate)
+                going_on.append(each)
             if rank >= self.num_beams - 1 and (is_last or len(going_on) == self.num_beams):
                 break
-        self._pool.trim()
-        return self._useful(going_on, num_tokens)
+        return self.expansion(going_on, ended)
 
-    def _useful(self, going_on: list[Candidate], num_tokens: int) -> list[Candidate]:
-        """Without those that cannot end better than what has ended: their rows are free."""
-        if not going_on or self._pool.is_final(going_on[0][0], num_tokens):
-            return []
-        if not (self._may_prune and self._pool.is_full):
-            return going_on
-        return [each for each in going_on if self._pool.can_improve(each[0], num_tokens)]
+    def expansion(self, going_on: list[Continuation], ended: list[Ended]) -> Expansion:
+        """Leave out those that cannot end better than what has ended: their rows are free."""
+        pool, num_tokens = self.pool.joined_by(ended), self.num_generated + 1
+        if not going_on or pool.is_final(going_on[0][0], num_tokens):
+            return Expansion([], pool)
+        if self.may_prune and pool.is_full:
+            going_on = [each for each in going_on if pool.can_improve(each[0], num_tokens)]
+        return Expansion(going_on, pool)
 
-    def _end(self, candidate: Candidate, reason: FinishReason, num_tokens: int, tell: Tell) -> None:
-        logprob, place, token_id = candidate
-        beam = self.beams[place]
-        event = tell(beam.row, token_id)
+    def end(self, continuation: Continuation, reason: FinishReason, event_of: EventOf) -> Ended:
+        logprob, place, token_id = continuation
+        beam, num_tokens = self.beams[place], self.num_generated + 1
+        event = event_of(beam.row, token_id)
         if reason is FinishReason.STOP:
-            self._pool.add(logprob, num_tokens, beam.node, reason, event)
-        else:
-            self._pool.add(logprob, num_tokens, Node(event, beam.node), reason)
+            return self.pool.rated(logprob, num_tokens, beam.node, reason, event)
+        return self.pool.rated(logprob, num_tokens, Node(event, beam.node), reason)
 
-    def end_known(self, reason: FinishReason, end: TokenEvent | None) -> None:
-        """What was given in advance is all there is."""
-        [beam] = self.beams
-        self._pool.add(0.0, 0, beam.node, reason, end)
-
-    def give_up(self, num_tokens: int) -> None:
-        """No beam can go on: without a hypothesis that has ended, the best beam stays as it is."""
-        if not self._pool.ended:
-            best = max(self.beams, key=lambda beam: beam.logprob)
-            self._pool.add(best.logprob, num_tokens, best.node, FinishReason.CONSTRAINT)
+    def given_up(self) -> Pool:
+        """End the best beam as it is, when no beam can go on and none has ended."""
+        best, reason = max(self.beams, key=lambda beam: beam.logprob), FinishReason.CONSTRAINT
+        ended = self.pool.rated(best.logprob, self.num_generated, best.node, reason)
+        return self.pool.joined_by([ended])
 
     def certain_tokens(self) -> list[TokenEvent]:
-        """Tokens not told yet on which all hypotheses agree that may still be the best one."""
-        nodes = [beam.node for beam in self.beams] + [each.node for each in self._pool.ended]
-        return self._untold(common_node(nodes))
+        """List tokens not reported yet on which all hypotheses agree that may still be best."""
+        nodes = [beam.node for beam in self.beams] + [each.node for each in self.pool.ended]
+        return tokens_until(common_node(nodes), self.num_reported)
 
-    def finish(self) -> tuple[list[TokenEvent], FinishedEvent]:
-        """What is left to tell of the best hypothesis, and the end."""
-        best = self._pool.ended[0]
-        num_forced = len(self.generation.request.forced_ids)
+    def last_tokens(self) -> list[TokenEvent]:
+        """List what is left to report of the best hypothesis."""
+        return tokens_until(self.pool.ended[0].node, self.num_reported)
+
+    def finished(self) -> FinishedEvent:
+        """End the search with the best that has ended."""
+        best = self.pool.ended[0]
         depth = best.node.depth if best.node else 0
-        num_generated = max(depth - num_forced, 0) + (best.end is not None)
-        ended = self._pool.ended[: self._num_hypotheses]
-        event = self.generation.finished(
+        num_given = len(self.generation.request.forced_ids)
+        ended = self.pool.ended[: self.pool.params.num_hypotheses]
+        return self.generation.finished(
             best.reason,
-            num_generated,
+            max(depth - num_given, 0) + (best.end is not None),
             best.end.logprob if best.end else None,
             tuple(each.as_hypothesis() for each in ended),
         )
-        return self._untold(best.node), event
 
-    def _untold(self, node: Node | None) -> list[TokenEvent]:
-        tokens = tokens_until(node, self._num_told)
-        self._num_told += len(tokens)
-        return tokens
+
+def start_group(generation: Generation, row: int) -> BeamGroup:
+    beam = generation.request.beam
+    assert beam is not None
+    return BeamGroup(generation, (Beam(row),), Pool(beam, generation.max_new_tokens))

@@ -1,15 +1,16 @@
-"""What a beam search keeps: the tokens of its beams as a tree, and the hypotheses that have ended.
+"""The tokens of a beam search as a tree, and the hypotheses that have ended.
 
 The rules are those of Hugging Face's `generate`, so that the two can be held against each other.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional
 
 import numpy as np
 
+from serving.arrays import Array
 from serving.parameters import BeamParams
 from serving.request import FinishReason, Hypothesis, TokenEvent
 
@@ -27,7 +28,7 @@ class Node:
 
 
 def tokens_until(node: Node | None, depth: int = 0) -> list[TokenEvent]:
-    """The tokens after the first `depth`, in order."""
+    """List the tokens after the first `depth`, in order."""
     tokens = []
     while node is not None and node.depth > depth:
         tokens.append(node.event)
@@ -36,7 +37,7 @@ def tokens_until(node: Node | None, depth: int = 0) -> list[TokenEvent]:
 
 
 def common_node(nodes: Sequence[Node | None]) -> Node | None:
-    """The last node that all have in common; None if there is none."""
+    """Find the last node that all have in common; None if there is none."""
     least = min(node.depth if node else 0 for node in nodes)
     raised = {_ancestor(node, least) for node in nodes}
     while len(raised) > 1:
@@ -68,6 +69,7 @@ class Ended:
         return Hypothesis(tuple(tokens_until(self.node)), self.score, self.reason, logprob)
 
 
+@dataclass(frozen=True, slots=True)
 class Pool:
     """The best hypotheses that have ended, best first; those that fail a constraint come last.
 
@@ -75,52 +77,52 @@ class Pool:
     the end of its translation covers most.
     """
 
-    def __init__(self, params: BeamParams, max_new_tokens: int) -> None:
-        self._params = params
-        self._max_new_tokens = max_new_tokens
-        self._num_enough = params.num_enough
-        self._size = max(params.num_enough, params.num_hypotheses)
-        self.ended: list[Ended] = []
+    params: BeamParams
+    max_new_tokens: int
+    ended: tuple[Ended, ...] = ()
 
     @property
     def is_full(self) -> bool:
-        return len(self.ended) >= self._num_enough
+        return len(self.ended) >= self.params.num_enough
 
-    def add(
+    def rated(
         self,
         logprob: float,
         num_tokens: int,
         node: Node | None,
         reason: FinishReason,
         end: TokenEvent | None = None,
-    ) -> None:
-        """num_tokens: generated ones, the stop token included."""
+    ) -> Ended:
+        """Score a hypothesis that ends. num_tokens: generated ones, the stop token included."""
         score = likelihood = self._likelihood(logprob, num_tokens)
-        if self._params.coverage_penalty:
-            score += self._params.coverage_penalty * _coverage(node, end)
-        self.ended.append(Ended(node, likelihood, score, reason, end))
+        if self.params.coverage_penalty:
+            score += self.params.coverage_penalty * _coverage(node, end)
+        return Ended(node, likelihood, score, reason, end)
 
-    def trim(self) -> None:
-        """Once everything of a step has been added: an older one goes before its equals."""
-        self.ended.sort(key=lambda each: (each.reason is FinishReason.CONSTRAINT, -each.score))
-        del self.ended[self._size :]
+    def joined_by(self, new: Sequence[Ended]) -> "Pool":
+        """Take in all that has ended in a step: an older one goes before its equals."""
+        if not new:
+            return self
+        ranked = sorted((*self.ended, *new), key=_rank)
+        size = max(self.params.num_enough, self.params.num_hypotheses)
+        return replace(self, ended=tuple(ranked[:size]))
 
     def is_final(self, best_logprob: float, num_tokens: int) -> bool:
-        """Whether the search may stop, given the likeliest beam that goes on."""
+        """Tell whether the search may stop, given the likeliest beam that goes on."""
         if not self.is_full:
             return False
-        if self._params.early_stopping is True:
+        if self.params.early_stopping is True:
             return True
-        if self._params.early_stopping == "never":
+        if self.params.early_stopping == "never":
             return not self.can_improve(best_logprob, num_tokens)
         return self._likelihood(best_logprob, num_tokens) <= self._least_likelihood
 
     def can_improve(self, logprob: float, num_tokens: int) -> bool:
-        """Whether a beam may still end better than the worst that a full pool keeps, if no token
-        adds to its score.
+        """Tell whether a beam may still end better than the worst that a full pool keeps, if no
+        token adds to its score.
         """
-        longest = self._params.length_penalty > 0
-        length = self._max_new_tokens if longest else num_tokens
+        longest = self.params.length_penalty > 0
+        length = self.max_new_tokens if longest else num_tokens
         return self._likelihood(logprob, length) > self._least_likelihood
 
     @property
@@ -128,18 +130,22 @@ class Pool:
         return min(each.likelihood for each in self.ended)
 
     def _likelihood(self, logprob: float, num_tokens: int) -> float:
-        length = max(num_tokens + self._params.num_counted, 1)
-        return float(logprob / length**self._params.length_penalty)
+        length = max(num_tokens + self.params.num_counted, 1)
+        return float(logprob / length**self.params.length_penalty)
+
+
+def _rank(ended: Ended) -> tuple[bool, float]:
+    return ended.reason is FinishReason.CONSTRAINT, -ended.score
 
 
 def _coverage(node: Node | None, end: TokenEvent | None) -> float:
-    """Sum over source tokens of log(min(attention received, 1)): Wu et al. 2016, equation 14."""
+    """Sum log(min(attention received, 1)) over source tokens: Wu et al. 2016, equation 14."""
     rows = [each for each in _attentions(node, end) if each is not None]
     received = np.sum(rows, axis=0, dtype=np.float64)
     return math.fsum(np.log(np.clip(received, LEAST_COVERAGE, 1.0)))
 
 
-def _attentions(node: Node | None, end: TokenEvent | None) -> Iterator[np.ndarray | None]:
+def _attentions(node: Node | None, end: TokenEvent | None) -> Iterator[Array | None]:
     if end is not None:
         yield end.attention
     yield from (token.attention for token in tokens_until(node))

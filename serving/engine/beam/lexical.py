@@ -5,74 +5,77 @@ the terms they have met, and the banks share the beam. A hypothesis may end once
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from operator import itemgetter
 
-from serving.engine.beam.group import Beam, BeamGroup, Candidate, Tell
-from serving.engine.beam.hypotheses import Node
+from serving.engine.beam.group import Beam, BeamGroup, Continuation, EventOf, Expansion
+from serving.engine.beam.hypotheses import Ended, Node, Pool
 from serving.engine.beam.terms import Progress, Terms
 from serving.engine.generation import Generation
 from serving.request import FinishReason, TokenEvent
 
 
-class LexicalGroup(BeamGroup):
-    """Terms may begin in forced tokens: those are part of the output."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class LexicalBeam(Beam):
+    """progress: how far the terms have come in its tokens."""
 
-    def __init__(self, generation: Generation, row: int) -> None:
-        super().__init__(generation, row)
-        self._start = Progress(Terms(generation.request.required))
-        self._progress: dict[Node, Progress] = {}  # of the beams and of those they come from
-        self._may_prune = False  # a bank's best beam may be worse than all that has ended
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LexicalGroup(BeamGroup):
+    """Terms may begin in tokens given in advance: those are part of the output."""
+
+    @property
+    def may_prune(self) -> bool:
+        return False  # a bank's best beam may be worse than all that has ended
 
     def wanted(self, beam: Beam) -> Sequence[int]:
-        return self._progress_of(beam.node).next_ids()
+        return _progress(beam).next_ids()
 
-    def take_known(self, event: TokenEvent) -> None:
-        super().take_known(event)
-        self._keep_progress()
+    def grown(self, parent: Beam, row: int, logprob: float, event: TokenEvent) -> Beam:
+        progress = _progress(parent).after(event.token_id)
+        return LexicalBeam(row, logprob, Node(event, parent.node), progress=progress)
 
-    def choose(
-        self, candidates: Iterable[Candidate], num_tokens: int, tell: Tell
-    ) -> list[Candidate]:
-        self._keep_progress()
-        is_last = num_tokens == self.generation.max_new_tokens
-        banks: dict[int, list[Candidate]] = {}
+    def expand(self, continuations: Iterable[Continuation], event_of: EventOf) -> Expansion:
+        is_last = self.num_generated + 1 == self.generation.max_new_tokens
+        banks: dict[int, list[Continuation]] = {}
+        ended: list[Ended] = []
         num_complete = 0
-        for candidate in candidates:
-            progress = self._after(candidate)
+        for each in continuations:
+            progress = self._after(each)
             num_complete += progress.is_complete
-            is_stop = candidate[2] in self.generation.stop_ids
+            is_stop = each[2] in self.generation.stop_ids
             if is_stop or is_last:
                 if progress.is_complete and num_complete <= self.num_beams:
                     reason = FinishReason.STOP if is_stop else FinishReason.LENGTH
-                    self._end(candidate, reason, num_tokens, tell)
+                    ended.append(self.end(each, reason, event_of))
                 elif not is_stop:
-                    self._end(candidate, FinishReason.CONSTRAINT, num_tokens, tell)
+                    ended.append(self.end(each, FinishReason.CONSTRAINT, event_of))
             else:
-                banks.setdefault(progress.num_met, []).append(candidate)
-        self._pool.trim()
-        return self._useful(self._shared_out(banks), num_tokens)
+                banks.setdefault(progress.num_met, []).append(each)
+        return self.expansion(self._shared_out(banks), ended)
 
-    def _shared_out(self, banks: dict[int, list[Candidate]]) -> list[Candidate]:
-        """The best of every bank in turn, from the one that has met most."""
+    def _shared_out(self, banks: dict[int, list[Continuation]]) -> list[Continuation]:
+        """Take the best of every bank in turn, from the one that has met most."""
         turns = zip_longest(*(banks[num_met] for num_met in sorted(banks, reverse=True)))
         chosen = [each for turn in turns for each in turn if each is not None]
         return sorted(chosen[: self.num_beams], key=itemgetter(0), reverse=True)
 
-    def _after(self, candidate: Candidate) -> Progress:
-        _, place, token_id = candidate
-        progress = self._progress_of(self.beams[place].node)
+    def _after(self, continuation: Continuation) -> Progress:
+        _, place, token_id = continuation
+        progress = _progress(self.beams[place])
         return progress if token_id in self.generation.stop_ids else progress.after(token_id)
 
-    def _keep_progress(self) -> None:
-        nodes = [beam.node for beam in self.beams]
-        self._progress = {node: self._progress_of(node) for node in nodes if node is not None}
 
-    def _progress_of(self, node: Node | None) -> Progress:
-        """That of its parent is known, or it has none."""
-        if node is None:
-            return self._start
-        if node not in self._progress:
-            parent = self._progress_of(node.parent)
-            self._progress[node] = parent.after(node.event.token_id)
-        return self._progress[node]
+def start_lexical_group(generation: Generation, row: int) -> LexicalGroup:
+    params = generation.request.beam
+    assert params is not None
+    beam = LexicalBeam(row, progress=Progress(Terms(generation.request.required)))
+    return LexicalGroup(generation, (beam,), Pool(params, generation.max_new_tokens))
+
+
+def _progress(beam: Beam) -> Progress:
+    assert isinstance(beam, LexicalBeam)
+    return beam.progress

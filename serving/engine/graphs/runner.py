@@ -4,48 +4,34 @@ Everything a graph reads or writes is bound to it once per shape and kept, so th
 is one call. The runner knows rows and tensors; it does not know requests, and no architecture.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from math import prod
-from typing import Protocol
 
 import numpy as np
 
+from serving.arrays import Array
 from serving.bundle.manifest import Manifest
 from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
-from serving.engine.scores import Scores
-from serving.engine.shortlist.shortlists import Scoring, Shortlists, WholeVocabulary
-from serving.engine.states.memory import Array, Memory
-from serving.engine.states.store import Layout, StateStore, max_span
+from serving.engine.graphs.encoder import Encoder
+from serving.engine.graphs.graph import Graph, Graphs, Run
+from serving.engine.scores import Scores, Scoring
+from serving.engine.states.store import StateStore, max_span
 
-Run = Callable[[], None]
 NUM_STAGING_ROWS = 2  # for a prompt in progress, and for a more urgent one that comes meanwhile
-
-
-class Graph(Protocol):
-    def bind(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
-        """A call that runs the graph on what these arrays hold at that time, in place."""
-
-
-@dataclass(frozen=True)
-class Graphs:
-    """A bundle's graphs, loaded, and the memory that their states live in.
-
-    attention: loads the step graph that also gives attention; None where there is none.
-    """
-
-    step: Graph
-    encode: Graph | None
-    memory: Memory
-    attention: Callable[[], Graph] | None = None
 
 
 class Runner:
     def __init__(
-        self, manifest: Manifest, graphs: Graphs, batch: Batch, config: EngineConfig
+        self,
+        manifest: Manifest,
+        graphs: Graphs,
+        batch: Batch,
+        make_scoring: Callable[[Manifest, int], Scoring],
+        config: EngineConfig,
     ) -> None:
+        """make_scoring: (manifest, rows) to what the step graph scores."""
         step = manifest.graphs["step"]
         self._input_names = {spec.name for spec in step.inputs}
         ids = next(spec for spec in step.inputs if spec.name == "ids")
@@ -58,10 +44,9 @@ class Runner:
         self._step = graphs.step
         attention = graphs.attention
         self._attention = AttentionStep(manifest, attention, batch.slots) if attention else None
-        self.shortlists = Shortlists(manifest, num_rows) if manifest.has_shortlist else None
-        self._scoring: Scoring = self.shortlists or WholeVocabulary(manifest, num_rows)
+        self.scoring = make_scoring(manifest, num_rows)
         self._fitted: tuple[int, ...] = ()
-        self._bound: dict[tuple[int, Layout, bool], Run] = {}
+        self._bound: dict[Hashable, Run] = {}
 
     def encode(self, first_row: int, sources: Sequence[tuple[int, ...] | None], span: int) -> None:
         """Set the states of new rows from their sources, padded to `span`; zero them where there
@@ -79,7 +64,7 @@ class Runner:
             "past_lengths": lengths[:1],
             "total_lengths": lengths[1:],
         }
-        self._bind(row, row + 1, inputs, self._scoring.scores(slice(row, row + 1)))()
+        self._bind(row, row + 1, inputs, self.scoring.scores(slice(row, row + 1)))()
         self.states.settle(row)
 
     def step(self, num_rows: int, wants_attention: bool = False) -> Scores:
@@ -88,12 +73,11 @@ class Runner:
         Attention changes no other score; it costs a graph of its own.
         """
         self._fit(num_rows)
-        layout = self.states.layout
-        scores = self._scoring.scores(slice(num_rows))
+        scores = self.scoring.scores(slice(num_rows))
         if wants_attention:
             assert self._attention is not None
-            scores.attention = self._attention.output(num_rows, layout.span)
-        key = (num_rows, layout, wants_attention)
+            scores.attention = self._attention.output(num_rows, self.states.span)
+        key = (num_rows, self.states.place, wants_attention)
         run = self._bound.get(key)
         if run is None:
             run = self._bound[key] = self._bind(0, num_rows, self._decode_inputs(num_rows), scores)
@@ -102,7 +86,7 @@ class Runner:
         return scores
 
     def _fit(self, num_rows: int) -> None:
-        fitted = self._scoring.fit(num_rows)
+        fitted = self.scoring.fit(num_rows)
         if fitted != self._fitted:
             self._fitted = fitted
             self._bound.clear()
@@ -114,7 +98,7 @@ class Runner:
             "past_lengths": batch.past_lengths[:num_rows],
             "total_lengths": batch.total_lengths[:num_rows],
             "source_lengths": batch.source_lengths[:num_rows],
-            **self._scoring.inputs(num_rows),
+            **self.scoring.inputs(num_rows),
         }
 
     def _bind(self, first: int, last: int, inputs: dict[str, Array], scores: Scores) -> Run:
@@ -152,37 +136,3 @@ class AttentionStep:
         """[rows, heads, span]"""
         shape = (num_rows, self._num_heads, span)
         return self._flat[: prod(shape)].reshape(shape)
-
-
-class Encoder:
-    """The encode graph, writing into the state store's scratch memory."""
-
-    def __init__(self, manifest: Manifest, graph: Graph, states: StateStore) -> None:
-        self._graph, self._states = graph, states
-        self._pad = manifest.tokens.pad
-        self._bound: dict[tuple[int, int], EncodeBinding] = {}
-
-    def run(self, sources: Sequence[tuple[int, ...]], span: int) -> None:
-        key = (len(sources), span)
-        if key not in self._bound:
-            self._bound[key] = self._bind(*key)
-        bound = self._bound[key]
-        bound.ids[...] = self._pad
-        for row, source in enumerate(sources):
-            bound.ids[row, : len(source)] = source
-            bound.lengths[row] = len(source)
-        bound.run()
-
-    def _bind(self, num_rows: int, span: int) -> "EncodeBinding":
-        ids = np.zeros((num_rows, span), np.int64)
-        lengths = np.zeros(num_rows, np.int32)
-        inputs: dict[str, Array] = {"source_ids": ids, "source_lengths": lengths}
-        run = self._graph.bind(inputs, self._states.scratch(num_rows, span))
-        return EncodeBinding(ids, lengths, run)
-
-
-@dataclass(frozen=True)
-class EncodeBinding:
-    ids: Array
-    lengths: Array
-    run: Run

@@ -5,11 +5,12 @@ from functools import partial
 
 import onnxruntime as ort
 
+from serving.arrays import Array
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle
 from serving.engine.config import Device, EngineConfig
-from serving.engine.graphs.runner import Graphs
-from serving.engine.states.memory import Array, CudaMemory, DeviceArray, HostMemory
+from serving.engine.graphs.graph import Graphs
+from serving.engine.states.memory import CudaMemory, DeviceArray, HostMemory
 from serving.errors import BundleError, DeviceError
 
 # Fused, they are 6 times slower on CPU at 32 rows.

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
+from serving.arrays import Array
 from serving.engine.generation import Generation
-from serving.engine.states.memory import Array
 
 Ngrams = dict[tuple[int, ...], tuple[int, ...]]  # first tokens -> last tokens
 Words = dict[int, list[tuple[int, ...]]]  # last token but one -> words
@@ -29,7 +29,7 @@ class Ban(Protocol):
 def bans_of(generation: Generation) -> tuple[Ban, ...]:
     """Those that a request asks for, in Hugging Face's order."""
     params = generation.request.processors
-    known, stop_ids = generation.known_ids, generation.stop_ids
+    known, stop_ids = generation.given_ids, generation.stop_ids
     bans: list[Ban] = []
     if params.no_repeat_ngram_size:
         bans.append(RepeatedNgrams.after(known, params.no_repeat_ngram_size))
@@ -49,12 +49,12 @@ class RepeatedNgrams:
         self._prompt, self._own, self._recent = prompt, own, recent
 
     @classmethod
-    def after(cls, known_ids: tuple[int, ...], size: int) -> "RepeatedNgrams":
+    def after(cls, given_ids: tuple[int, ...], size: int) -> "RepeatedNgrams":
         followers: dict[tuple[int, ...], dict[int, None]] = {}
-        for end in range(size - 1, len(known_ids)):
-            followers.setdefault(known_ids[end - size + 1 : end], {})[known_ids[end]] = None
+        for end in range(size - 1, len(given_ids)):
+            followers.setdefault(given_ids[end - size + 1 : end], {})[given_ids[end]] = None
         prompt = {first: tuple(last) for first, last in followers.items()}
-        return cls(size, prompt, {}, _last(known_ids, size - 1))
+        return cls(size, prompt, {}, _last(given_ids, size - 1))
 
     def banned(self) -> Array:
         token_ids = self._prompt.get(self._recent, ()) + self._own.get(self._recent, ())
@@ -79,7 +79,7 @@ class BadWords:
     @classmethod
     def after(
         cls,
-        known_ids: tuple[int, ...],
+        given_ids: tuple[int, ...],
         bad_words: Sequence[tuple[int, ...]],
         stop_ids: frozenset[int],
     ) -> "BadWords":
@@ -92,7 +92,7 @@ class BadWords:
             elif word[0] not in stop_ids:
                 singles.append(word[0])
         span = max(len(word) for word in bad_words) - 1
-        return cls(np.array(singles, np.int64), words, span, _last(known_ids, span))
+        return cls(np.array(singles, np.int64), words, span, _last(given_ids, span))
 
     def banned(self) -> Array:
         words = self._words.get(self._recent[-1], ()) if self._recent else ()

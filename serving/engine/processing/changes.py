@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from serving.arrays import Array
 from serving.engine.generation import Generation
-from serving.engine.states.memory import Array
 
 BIAS, PENALTY, TOLL = range(3)
 
@@ -29,7 +29,7 @@ class Changes:
         self._presence, self._frequency = params.presence_penalty, params.frequency_penalty
         self.is_beam = generation.request.beam is not None
         biases = dict(params.logit_bias)
-        prompt = set(generation.known_ids) if self._repetition != 1 else set()
+        prompt = set(generation.given_ids) if self._repetition != 1 else set()
         token_ids = [*biases, *(prompt - biases.keys())]
         capacity = min(len(token_ids) + generation.max_new_tokens, vocab_size)
         self._index = {token_id: index for index, token_id in enumerate(token_ids)}

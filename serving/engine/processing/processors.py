@@ -7,14 +7,16 @@ are banned: nothing brings a banned token back, so the order of bans is of no co
 
 import numpy as np
 
+from serving.arrays import Array
+from serving.engine.decision import Decision
 from serving.engine.generation import Generation
 from serving.engine.processing.changes import Changes, change
 from serving.engine.processing.row import RowProcessors, row_processors
+from serving.engine.rows import Follower
 from serving.engine.scores import Edited, Scores
-from serving.engine.states.memory import Array
 
 
-class Processors:
+class Processors(Follower):
     """Follows the rows. A token given in advance counts as prompt, from the beginning on."""
 
     def __init__(self, slots: int, vocab_size: int) -> None:
@@ -35,19 +37,20 @@ class Processors:
         self._put(target, processors and processors.fork())
 
     def move(self, source: int, target: int) -> None:
-        self._put(target, self._rows.get(source))
+        self._put(target, self._rows.pop(source, None))
 
     def forget(self, row: int) -> None:
         self._rows.pop(row, None)
 
-    def advance(self, token_ids: Array, is_forced: Array) -> None:
-        """Every row has one more token; i64 [rows], bool [rows]."""
+    def advance(self, decision: Decision) -> None:
         for row, processors in self._rows.items():
-            if not is_forced[row]:
-                processors.accept(int(token_ids[row]))
+            if not decision.is_given[row]:
+                processors.accept(int(decision.token_ids[row]))
 
     def edit(self, scores: Scores) -> None:
         """Set `scores.edited` if a row has anything to edit at this step."""
+        if not self.is_active:
+            return
         changing = [(row, each.changes) for row, each in self._rows.items() if each.changes]
         banning = [(row, ids) for row, each in self._rows.items() for ids in each.banned()]
         matching = [(row, matcher) for row, each in self._rows.items() for matcher in each.matchers]

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from serving.arrays import Array
 from serving.constraints import Mask, Matcher
 from serving.engine.generation import Generation
 from serving.engine.processing.bans import Ban, bans_of
 from serving.engine.processing.changes import Changes
-from serving.engine.states.memory import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from serving.engine.states.memory import Array
+from serving.arrays import Array
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ al., 2011).
 
 import numpy as np
 
-from serving.engine.states.memory import Array
+from serving.arrays import Array
 
 
 class Uniforms:

@@ -1,20 +1,23 @@
-"""The search that draws: temperature, then filters; or greedy, row by row."""
+"""Chooses the next token of rows that do not search: drawn, after temperature and filters, or the
+likeliest.
+"""
 
 import numpy as np
 
+from serving.arrays import Array
 from serving.engine.generation import Generation
+from serving.engine.rows import Follower
 from serving.engine.sampling.filters import Draws
 from serving.engine.sampling.randomness import Uniforms
 from serving.engine.sampling.whole_rows import WholeRows
 from serving.engine.sampling.window import draw_from_window
 from serving.engine.scores import Choices, Edited, Scores
-from serving.engine.states.memory import Array
 
 MIN_TEMPERATURE = 1e-4
 NUM_PARAMS = 6
 
 
-class Sampling:
+class Sampler(Follower):
     """Remembers each row's parameters and random numbers."""
 
     def __init__(self, slots: int, vocab_size: int, max_new_tokens: int) -> None:
@@ -49,6 +52,7 @@ class Sampling:
 
     def move(self, source: int, target: int) -> None:
         self.copy(source, target)
+        self.forget(source)
 
     def forget(self, row: int) -> None:
         self._is_sampled[row] = False

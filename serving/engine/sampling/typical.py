@@ -6,8 +6,8 @@ the mean logarithm.
 
 import numpy as np
 
+from serving.arrays import Array
 from serving.engine.sampling.filters import Draws, Kept
-from serving.engine.states.memory import Array
 
 LEAST_LOG = -1e4  # stands in for log 0; its weight is 0 all the same
 

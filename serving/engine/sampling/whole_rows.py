@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from serving.arrays import Array
 from serving.engine.sampling.filters import Draws, Kept
 from serving.engine.sampling.typical import LEAST_LOG, cut_typical
-from serving.engine.states.memory import Array
 
 BLOCK = 64
 NUM_CANDIDATES = (256, 2048)  # what filters leave is rarely more

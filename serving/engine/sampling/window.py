@@ -6,9 +6,9 @@ none is above the window's last; that bounds it from both sides.
 
 import numpy as np
 
+from serving.arrays import Array
 from serving.engine.sampling.filters import Draws, Kept
 from serving.engine.sampling.typical import stays_typical
-from serving.engine.states.memory import Array
 
 ROUNDING = 1e-5  # more than float32 log-probabilities of one row can miss a sum of 1 by
 ROUNDINGS = np.array([[-ROUNDING], [ROUNDING]])

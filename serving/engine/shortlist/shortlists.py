@@ -5,66 +5,27 @@ row is told depends on its own shortlist alone. Requests without one have the wh
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
+from serving.arrays import Array
 from serving.bundle.manifest import Manifest
 from serving.engine.generation import Generation
-from serving.engine.scores import Scores
+from serving.engine.rows import Follower
+from serving.engine.scores import Scores, Window
 from serving.engine.shortlist.union import Union
-from serving.engine.states.memory import Array
 
 # Rows are padded to whole vectors of the graph's kernels, so that sums do not depend on padding.
 WIDTH_STEP = 64
 
 
-class Scoring(Protocol):
-    """What the step graph is to score of each row, and where it writes that."""
-
-    def fit(self, num_rows: int) -> tuple[int, ...]:
-        """Make room for the rows. What is bound to a graph holds until this returns another."""
-
-    def inputs(self, num_rows: int) -> dict[str, Array]: ...
-
-    def scores(self, rows: slice) -> Scores:
-        """Of rows; the next run overwrites them."""
-
-
-class WholeVocabulary:
-    def __init__(self, manifest: Manifest, num_rows: int) -> None:
-        self._logp = np.zeros((num_rows, manifest.vocab_size), np.float32)
-        self._best = Best(manifest, num_rows)
-
-    def fit(self, num_rows: int) -> tuple[int, ...]:
-        return ()
-
-    def inputs(self, num_rows: int) -> dict[str, Array]:
-        return {}
-
-    def scores(self, rows: slice) -> Scores:
-        return Scores(self._logp[rows], *self._best.of(rows))
-
-
-class Best:
-    """The window of the likeliest tokens of each row, as the graph writes it."""
-
-    def __init__(self, manifest: Manifest, num_rows: int) -> None:
-        self._logp = np.zeros((num_rows, manifest.window), np.float32)
-        self._ids = np.zeros((num_rows, manifest.window), np.int64)
-        self._log_normaliser = np.zeros(num_rows, np.float32)
-
-    def of(self, rows: slice) -> tuple[Array, Array, Array]:
-        return self._logp[rows], self._ids[rows], self._log_normaliser[rows]
-
-
-class Shortlists:
-    """A follower of the rows. All shortlists are as wide as the longest needs."""
+class Shortlists(Follower):
+    """Follows the rows. All shortlists are as wide as the longest needs."""
 
     def __init__(self, manifest: Manifest, slots: int) -> None:
         self._every = np.arange(manifest.vocab_size)
         self._union = Union(manifest.vocab_size)
-        self._best = Best(manifest, slots)
+        self._window = Window(manifest, slots)
         self._ids: list[Array] = [self._every[:0]] * slots
         self._lengths = np.zeros(slots, np.int32)
         most = slots * _rounded(manifest.vocab_size)
@@ -83,10 +44,10 @@ class Shortlists:
             self._put(target, self._ids[source])
 
     def move(self, source: int, target: int) -> None:
-        """`source` gets what has left, and is forgotten with it."""
         for column in (self._lengths, self._places):
-            column[target], column[source] = column[source], column[target].copy()
-        self._ids[target], self._ids[source] = self._ids[source], self._ids[target]
+            column[target] = column[source]
+        self._ids[target], self._ids[source] = self._ids[source], self._every[:0]
+        self._lengths[source] = 0
         self._has_changed = True
 
     def forget(self, row: int) -> None:
@@ -118,7 +79,7 @@ class Shortlists:
 
     def scores(self, rows: slice) -> Scores:
         logp = _rows_of(self._flat_logp, len(self._ids), self._width)[rows]
-        return ShortScores(logp, self._ids[rows], self._whole[rows], *self._best.of(rows))
+        return ShortScores(logp, self._ids[rows], self._whole[rows], *self._window.of(rows))
 
     @property
     def _places(self) -> Array:

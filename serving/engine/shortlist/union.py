@@ -6,7 +6,7 @@ are often the same.
 
 import numpy as np
 
-from serving.engine.states.memory import Array
+from serving.arrays import Array
 
 WIDTH_STEP = 512
 

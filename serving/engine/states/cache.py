@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from serving.engine.states.memory import Array
+from serving.arrays import Array
 
 TokenIds = Sequence[int] | Array
 

@@ -14,9 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from serving.arrays import Array
 from serving.errors import DeviceError
-
-Array = np.ndarray[Any, Any]
 
 
 class Memory(Protocol):

@@ -1,35 +1,25 @@
-"""The slot store: every state tensor of every row, and how each kind of state moves.
+"""The slot store: every state tensor of every row.
 
-Row r of every state is slot r. Active rows are always the prefix [0, num_rows), so a graph reads
-plain prefix views. States of one kind, shape and type (a layer's keys, its values, the next
-layer's) are stacked in one array, so that a row moves by one copy, not by one per state. The store
+Active rows are always the prefix [0, num_rows), so a graph reads plain prefix views. The store
 knows nothing of requests: it is told which rows come, move and grow.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Protocol
 
 import numpy as np
 
+from serving.arrays import Array
 from serving.bundle.manifest import LENGTH, SOURCE, Manifest, StateKind, StateSpec
-from serving.engine.states.memory import Array, Memory
+from serving.engine.states.append import AppendStates
+from serving.engine.states.constant import ConstantStates
+from serving.engine.states.kind import RowExtent, RowPart, Stack, States, round_span
+from serving.engine.states.memory import Memory
+from serving.engine.states.replace import ReplaceStates
+from serving.engine.states.source import SourceSizes, SourceStates
 
-SPAN_STEP = 16
-NEXT = ".next"  # marks the step graph's output of a state
-# Heads that start a multiple of this apart compete for the same sets of a cache; some positions
-# that are never used keep them apart (up to a fifth of a decoding step).
-ALIASING_BYTES, SLACK = 16 * 1024, 16
 DEFAULT_MAX_SOURCE_TOKENS = 1024
-
-
-def round_span(num_tokens: int) -> int:
-    """Round source tokens up to a span: a multiple of 16, coarser as it grows, at most a quarter
-    too long.
-    """
-    step = max(SPAN_STEP, 1 << max(num_tokens - 1, 0).bit_length() >> 3)
-    return -(-num_tokens // step) * step
 
 
 def max_source_tokens(manifest: Manifest) -> int:
@@ -40,318 +30,99 @@ def max_span(manifest: Manifest) -> int:
     return round_span(max_source_tokens(manifest))
 
 
-@dataclass(frozen=True)
-class Layout:
-    """What the addresses behind a prefix view depend on, besides the number of rows."""
-
-    span: int
-    side: int  # which of its two buffers a constant state with a source axis is in
-    parity: int  # which of its two buffers a replace state is read from
-
-    @property
-    def other_side(self) -> int:
-        return 1 - self.side
-
-    @property
-    def other_parity(self) -> int:
-        return 1 - self.parity
-
-
-@dataclass(frozen=True)
-class Used:
-    """How much of a row is worth copying."""
-
-    target_tokens: int
-    source_tokens: int
-
-
-class States(Protocol):
-    """Tensors of one kind, shape and type, for every slot; dictionaries are by tensor name."""
-
-    def read(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
-        """The step graph's inputs for rows [first, last)."""
-
-    def written(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
-        """The step graph's outputs for these rows."""
-
-    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
-        """Where the encode graph writes new rows."""
-
-    def admit(self, first: int, num_rows: int, span: int, layout: Layout) -> None:
-        """Fill new rows from the scratch memory."""
-
-    def part(self, row: int, positions: slice, num_source_tokens: int, layout: Layout) -> Array:
-        """A view of what a row holds: of these target positions, of so many source tokens, and of
-        all that has neither axis.
-        """
-
-
-class Stack:
-    """Names the layers of stacked tensors: [states, rows, ...]."""
-
-    def __init__(self, specs: Sequence[StateSpec], memory: Memory) -> None:
-        self.names = [spec.name for spec in specs]
-        self.shape, self.dtype = specs[0].shape, specs[0].dtype
-        self._memory = memory
-
-    def zeros(self, num_rows: int, *shape: int) -> Array:
-        return self._memory.zeros((len(self.names), num_rows, *shape), self.dtype)
-
-    def named(self, stacked: Array, suffix: str = "") -> dict[str, Array]:
-        return {f"{name}{suffix}": stacked[i] for i, name in enumerate(self.names)}
-
-
-class AppendStates:
-    """One position is added per token, in place: self-attention keys and values."""
-
-    def __init__(self, stack: Stack, slots: int, capacity: int, memory: Memory) -> None:
-        self._stack = stack
-        axis = stack.shape.index(LENGTH)
-        block = prod(int(size) for size in stack.shape[axis + 1 :])
-        if capacity * block * np.dtype(stack.dtype).itemsize % ALIASING_BYTES == 0:
-            capacity += SLACK
-        shape = (capacity if size == LENGTH else int(size) for size in stack.shape)
-        self._buffer = stack.zeros(slots, *shape)
-        self._before = (slice(None),) * (1 + axis)
-
-    def read(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
-        return self._stack.named(self._buffer[:, first:last])
-
-    def written(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
-        return self._stack.named(self._buffer[:, first:last], NEXT)
-
-    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
-        return {}
-
-    def admit(self, first: int, num_rows: int, span: int, layout: Layout) -> None:
-        """Nothing: what an earlier row left beyond a row's own length is never read."""
-
-    def part(self, row: int, positions: slice, num_source_tokens: int, layout: Layout) -> Array:
-        return self._buffer[:, row][(*self._before, positions)]
-
-
-class ReplaceStates:
-    """Overwritten at every token, so read from one buffer and written to another: an RNN's hidden
-    vector. Those that the encoder does not set begin at zero.
-    """
-
-    def __init__(self, stack: Stack, slots: int, is_encoded: bool, memory: Memory) -> None:
-        self._stack, self._memory = stack, memory
-        shape = [int(size) for size in stack.shape]
-        self._buffers = [stack.zeros(slots, *shape) for _ in range(2)]
-        self._scratch = stack.zeros(slots, *shape) if is_encoded else None
-
-    def read(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
-        return self._stack.named(self._buffers[layout.parity][:, first:last])
-
-    def written(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
-        return self._stack.named(self._buffers[layout.other_parity][:, first:last], NEXT)
-
-    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
-        return {} if self._scratch is None else self._stack.named(self._scratch[:, :num_rows])
-
-    def admit(self, first: int, num_rows: int, span: int, layout: Layout) -> None:
-        rows = self._buffers[layout.parity][:, first : first + num_rows]
-        if self._scratch is None:
-            self._memory.clear(rows)
-        else:
-            self._memory.copy(rows, self._scratch[:, :num_rows])
-
-    def part(self, row: int, positions: slice, num_source_tokens: int, layout: Layout) -> Array:
-        return self._buffers[layout.parity][:, row]
-
-    def settle(self, row: int, layout: Layout) -> None:
-        """Make what a run over this row alone has written what the next run reads."""
-        read, written = self._buffers[layout.parity], self._buffers[layout.other_parity]
-        self._memory.copy(read[:, row], written[:, row])
-
-
-class ConstantStates:
-    """Set at admission, then read, one size for every row."""
-
-    def __init__(self, stack: Stack, slots: int, memory: Memory) -> None:
-        self._stack, self._memory = stack, memory
-        shape = [int(size) for size in stack.shape]
-        self._buffer, self._scratch = (stack.zeros(slots, *shape) for _ in range(2))
-
-    def read(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
-        return self._stack.named(self._buffer[:, first:last])
-
-    def written(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
-        return {}
-
-    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
-        return self._stack.named(self._scratch[:, :num_rows])
-
-    def admit(self, first: int, num_rows: int, span: int, layout: Layout) -> None:
-        rows = self._buffer[:, first : first + num_rows]
-        self._memory.copy(rows, self._scratch[:, :num_rows])
-
-    def part(self, row: int, positions: slice, num_source_tokens: int, layout: Layout) -> Array:
-        return self._buffer[:, row]
-
-
-class SourceStates:
-    """Constant, with an axis over source positions as long as the span: cross-attention keys and
-    values.
-
-    A graph wants [rows, ..., span, ...] without gaps, so the rows lie in a flat buffer, `span`
-    apart; when the span changes they are copied to the other of two buffers.
-    """
-
-    def __init__(self, stack: Stack, slots: int, sizes: "SourceSizes", memory: Memory) -> None:
-        self._stack, self._memory = stack, memory
-        self._before = (slice(None),) * (1 + stack.shape.index(SOURCE))
-        self._slots = slots
-        self._sides = [stack.zeros(slots * self._row_size(sizes.max_span)) for _ in range(2)]
-        self._scratch = stack.zeros(self._row_size(sizes.max_scratch_tokens))
-        self._views: dict[tuple[int, int], Array] = {}
-
-    def read(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
-        return self._stack.named(self._rows(layout)[:, first:last])
-
-    def written(self, first: int, last: int, layout: Layout) -> dict[str, Array]:
-        return {}
-
-    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
-        return self._stack.named(self._shaped(self._scratch, num_rows, span))
-
-    def admit(self, first: int, num_rows: int, span: int, layout: Layout) -> None:
-        rows = self._rows(layout)[:, first : first + num_rows]
-        part = (slice(None), *self._before, slice(span))
-        self._memory.copy(rows[part], self._shaped(self._scratch, num_rows, span))
-
-    def part(self, row: int, positions: slice, num_source_tokens: int, layout: Layout) -> Array:
-        return self._rows(layout)[:, row][(*self._before, slice(num_source_tokens))]
-
-    def restride(self, num_rows: int, old: Layout, new: Layout) -> None:
-        part = (slice(None), *self._before, slice(min(old.span, new.span)))
-        target, source = self._rows(new)[:, :num_rows], self._rows(old)[:, :num_rows]
-        self._memory.copy(target[part], source[part])
-
-    def _rows(self, layout: Layout) -> Array:
-        """[states, slots, ..., span, ...]"""
-        key = (layout.side, layout.span)
-        if key not in self._views:
-            self._views[key] = self._shaped(self._sides[layout.side], self._slots, layout.span)
-        return self._views[key]
-
-    def _shaped(self, flat: Array, num_rows: int, span: int) -> Array:
-        shape = (span if size == SOURCE else int(size) for size in self._stack.shape)
-        part = flat[:, : num_rows * self._row_size(span)]
-        return part.reshape(len(part), num_rows, *shape, copy=False)
-
-    def _row_size(self, span: int) -> int:
-        return prod(span if size == SOURCE else int(size) for size in self._stack.shape)
-
-
-@dataclass(frozen=True)
-class SourceSizes:
-    max_span: int
-    max_scratch_tokens: int
-
-
 class StateStore:
     """All states of a bundle."""
 
     def __init__(
         self, manifest: Manifest, slots: int, max_encode_tokens: int, memory: Memory
     ) -> None:
-        self.layout = Layout(span=SPAN_STEP, side=0, parity=0)
-        self._memory = memory
         encode = manifest.graphs.get("encode")
         encoded = {spec.name for spec in encode.outputs} if encode else set()
         longest = max_span(manifest)
         sizes = SourceSizes(longest, max(longest, max_encode_tokens))
-        self._appended: list[AppendStates] = []
-        self._replaced: list[ReplaceStates] = []
-        self._constant: list[ConstantStates] = []
-        self._by_source: list[SourceStates] = []
+        capacity = manifest.limits.max_target_tokens
+        self._memory = memory
+        self._kinds: list[States] = []
         for specs in _alike(manifest.states, encoded):
             stack, kind = Stack(specs, memory), specs[0].kind
             if kind is StateKind.APPEND:
-                capacity = manifest.limits.max_target_tokens
-                self._appended.append(AppendStates(stack, slots, capacity, memory))
+                self._kinds.append(AppendStates(stack, slots, capacity))
             elif kind is StateKind.REPLACE:
-                is_encoded = specs[0].name in encoded
-                self._replaced.append(ReplaceStates(stack, slots, is_encoded, memory))
+                self._kinds.append(ReplaceStates(stack, slots, specs[0].name in encoded))
             elif SOURCE in stack.shape:
-                self._by_source.append(SourceStates(stack, slots, sizes, memory))
+                self._kinds.append(SourceStates(stack, slots, sizes))
             else:
-                self._constant.append(ConstantStates(stack, slots, memory))
-        self._all: list[States] = [
-            *self._appended,
-            *self._replaced,
-            *self._constant,
-            *self._by_source,
-        ]
+                self._kinds.append(ConstantStates(stack, slots))
+
+    @property
+    def place(self) -> tuple[Hashable, ...]:
+        """Identify where the current buffers are, see `States.place`."""
+        return tuple(states.place for states in self._kinds)
+
+    @property
+    def span(self) -> int:
+        """Source positions that every row has room for now."""
+        return max(states.span for states in self._kinds)
 
     def inputs(self, first: int, last: int) -> dict[str, Array]:
-        return _merged(states.read(first, last, self.layout) for states in self._all)
+        return _merged(states.read(first, last) for states in self._kinds)
 
     def outputs(self, first: int, last: int) -> dict[str, Array]:
-        return _merged(states.written(first, last, self.layout) for states in self._all)
+        return _merged(states.written(first, last) for states in self._kinds)
 
     def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
-        """Where the encode graph writes its outputs; the next run overwrites them."""
-        return _merged(states.scratch(num_rows, span) for states in self._all)
+        """Return where the encode graph writes its outputs; the next run overwrites them."""
+        return _merged(states.scratch(num_rows, span) for states in self._kinds)
 
     def admit(self, first: int, num_rows: int, span: int) -> None:
         """Fill new rows from what was encoded."""
-        for states in self._all:
-            states.admit(first, num_rows, span, self.layout)
+        for states in self._kinds:
+            states.admit(first, num_rows, span)
 
-    def parts(self, row: int, positions: slice, num_source_tokens: int) -> list[Array]:
-        """Views of what a row holds, see `States.part`, in an order that never changes."""
-        parts = (positions, num_source_tokens, self.layout)
-        return [states.part(row, *parts) for states in self._all]
+    def parts(self, row: int, part: RowPart) -> list[Array]:
+        """Return views of part of what a row holds, in an order that never changes."""
+        return [states.part(row, part) for states in self._kinds]
 
-    def restore(
-        self, row: int, positions: slice, num_source_tokens: int, saved: Sequence[Array]
-    ) -> None:
+    def restore(self, row: int, part: RowPart, saved: Sequence[Array]) -> None:
         """Fill a row with copies of what `parts` gave of some row."""
-        parts = self.parts(row, positions, num_source_tokens)
-        for part, content in zip(parts, saved, strict=True):
-            self._memory.copy(part, content)
+        for target, content in zip(self.parts(row, part), saved, strict=True):
+            self._memory.copy(target, content)
 
-    def move(self, source: int, target: int, used: Used) -> None:
+    def move(self, source: int, target: int, extent: RowExtent) -> None:
         """Copy a row's states, whole, over those of another row."""
-        extent = (slice(used.target_tokens), used.source_tokens)
-        self.restore(target, *extent, self.parts(source, *extent))
+        part = RowPart.whole(extent)
+        self.restore(target, part, self.parts(source, part))
 
-    def move_suffix(self, source: int, target: int, num_shared: int, used: Used) -> None:
-        """The same between rows of one source whose first `num_shared` positions are equal: those
-        and the constant states stay where they are.
+    def move_suffix(self, source: int, target: int, num_shared: int, extent: RowExtent) -> None:
+        """Copy a row over one of the same source whose first `num_shared` positions are equal:
+        those, and the constant states, stay where they are.
         """
-        extent = (slice(num_shared, used.target_tokens), 0, self.layout)
-        changing: list[States] = [*self._appended, *self._replaced]
-        for states in changing:
-            self._memory.copy(states.part(target, *extent), states.part(source, *extent))
+        part = RowPart(slice(num_shared, extent.target_tokens), 0)
+        for states in self._kinds:
+            if states.differs_between_beams:
+                self._memory.copy(states.part(target, part), states.part(source, part))
 
     def flip(self) -> None:
-        """The whole batch has taken a step: what was written is what is read next."""
-        if self._replaced:
-            layout = self.layout
-            self.layout = Layout(layout.span, layout.side, layout.other_parity)
+        """Let the next run read what a run over the whole batch has written."""
+        for states in self._kinds:
+            states.flip()
 
     def settle(self, row: int) -> None:
-        """One row alone has taken a step."""
-        for states in self._replaced:
-            states.settle(row, self.layout)
+        """Let the next run read what a run over this row alone has written."""
+        for states in self._kinds:
+            states.settle(row)
 
-    def catch_up(self, row: int, layout: Layout) -> None:
-        """Keep what a row held in `layout`, when it was not among those that stepped since."""
-        if layout.parity != self.layout.parity:
-            self.settle(row)
+    def catch_up(self, row: int, place: tuple[Hashable, ...]) -> None:
+        """Keep what a row held at `place`, when it was not among those that stepped since."""
+        for states, old in zip(self._kinds, place, strict=True):
+            states.catch_up(row, old)
 
     def fit_span(self, num_source_tokens: int, num_rows: int) -> None:
         """Give the first `num_rows` rows a span for the longest source; shrink when it pays."""
-        span, old = round_span(num_source_tokens), self.layout
-        if not self._by_source or old.span >= span > old.span // 2:
-            return
-        self.layout = Layout(span, old.other_side if num_rows else old.side, old.parity)
-        for states in self._by_source if num_rows else ():
-            states.restride(num_rows, old, self.layout)
+        span, old = round_span(num_source_tokens), self.span
+        if not old >= span > old // 2:
+            for states in self._kinds:
+                states.fit_span(span, num_rows)
 
 
 def _alike(specs: Sequence[StateSpec], encoded: set[str]) -> list[list[StateSpec]]:
@@ -368,7 +139,7 @@ def _merged(parts: Iterable[dict[str, Array]]) -> dict[str, Array]:
 
 @dataclass(frozen=True)
 class RowBytes:
-    """What a row's states take: fixed, per target position and per source position."""
+    """Bytes of a row's states: fixed, per target position and per source position."""
 
     fixed: int
     per_target_token: int

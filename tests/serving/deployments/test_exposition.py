@@ -3,7 +3,7 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.deployments.exposition import merged
-from serving.engine.measures import EngineStats, StepReport
+from serving.engine.measures import EngineStats, StepStats
 from serving.engine_metrics import EngineMetrics
 from serving.metrics import Metrics, Outcome
 from serving.request import FinishedEvent, FinishReason
@@ -13,7 +13,7 @@ def exposition_of(replica: str) -> bytes:
     metrics = Metrics(replica)
     meter = EngineMetrics(metrics).of("m")
     metrics.ended("m", "openai", Outcome.SUCCESS, 0.1)
-    report = StepReport(
+    report = StepStats(
         phase_seconds={"decode": 0.004, "encode": 0.001},
         num_rows=3,
         num_source_tokens=40,

@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from serving.arrays import Array
+from serving.engine.decision import Decision
 from serving.engine.generation import Generation
 from serving.engine.processing.processors import Processors
 from serving.engine.scores import Edited, Scores
-from serving.engine.states.memory import Array
 from serving.parameters import ProcessorParams
 from serving.request import GenerationRequest
 
@@ -62,7 +63,12 @@ def row_of(scores: Scores, row: int) -> Array:
 
 def advance(processors: Processors, *token_ids: int) -> None:
     for token_id in token_ids:
-        processors.advance(np.full(SLOTS, token_id), np.zeros(SLOTS, bool))
+        processors.advance(taking(*[token_id] * SLOTS))
+
+
+def taking(*token_ids: int, is_given: bool = False) -> Decision:
+    """Every row takes its token."""
+    return Decision(np.array(token_ids), np.full(len(token_ids), is_given))
 
 
 def banned_of(logp: Array) -> set[int]:

@@ -13,7 +13,7 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.graphs.runner import Graph
+from serving.engine.graphs.graph import Graph
 from serving.engine.graphs.session import open_graphs
 from serving.errors import RequestError
 from serving.parameters import BeamParams

@@ -170,7 +170,7 @@ def test_every_width_has_its_rows_and_gives_them_back(num_beams: int) -> None:
     most, events = 0, []
     while engine.has_work:
         events += engine.step()
-        most = max(most, engine.report.num_rows)
+        most = max(most, engine.step_stats.num_rows)
     story = Story()
     for event in events:
         story.add(event)
@@ -186,7 +186,7 @@ def test_only_one_row_runs_until_the_first_token_is_free() -> None:
     rows = []
     while engine.has_work:
         engine.step()
-        rows.append(engine.report.num_rows)
+        rows.append(engine.step_stats.num_rows)
     assert rows[:5] == [1, 1, 1, 1, 4]
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from serving.arrays import Array
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.graphs.runner import Graphs
-from serving.engine.measures import EngineStats, StepReport
-from serving.engine.states.memory import Array
+from serving.engine.graphs.graph import Graphs
+from serving.engine.measures import EngineStats, StepStats
 from serving.errors import EngineStopped, Overloaded, RequestError
 from serving.parameters import BeamParams, SamplingParams
 from serving.request import AbortedEvent, FailedEvent, FinishedEvent, GenerationRequest, TokenEvent
@@ -25,9 +25,9 @@ UNSTOPPED = next(i for i in range(3, 50) if int(next_logp((i,), (1,)).argmax()) 
 
 class Watcher:
     def __init__(self) -> None:
-        self.seen: list[tuple[StepReport, EngineStats]] = []
+        self.seen: list[tuple[StepStats, EngineStats]] = []
 
-    def on_step(self, report: StepReport, stats: EngineStats, step_seconds: float) -> None:
+    def on_step(self, report: StepStats, stats: EngineStats, step_seconds: float) -> None:
         assert step_seconds >= sum(report.phase_seconds.values())
         self.seen.append((report, stats))
 

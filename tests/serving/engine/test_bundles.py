@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from serving.arrays import Array
 from serving.bundle.manifest import Precision, StateKind
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.graphs.session import open_graphs
-from serving.engine.states.memory import Array
-from serving.engine.states.store import round_span
+from serving.engine.states.kind import round_span
 from serving.errors import BundleError, DeviceError, RequestError
 from serving.parameters import SamplingParams
 from serving.request import FinishedEvent, FinishReason, GenerationRequest

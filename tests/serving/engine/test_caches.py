@@ -115,7 +115,7 @@ def check_against_alone(engine: Engine, plain: Engine, wanted: list[GenerationRe
             engine.submit(*left[:3])
             del left[:3]
             tell(stories, engine.step())
-            num_hits += engine.report.num_prefix_hits + engine.report.num_encoder_hits
+            num_hits += engine.step_stats.num_prefix_hits + engine.step_stats.num_encoder_hits
         for request_id, story in stories.items():
             assert story.tokens == alone[request_id].tokens
             assert story.final == alone[request_id].final

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.arrays import Array
 from serving.engine.beam.candidates import best_tokens, values_of
 from serving.engine.beam.hypotheses import Node, common_node, tokens_until
 from serving.engine.scores import Edited, Scores
-from serving.engine.states.memory import Array
 from serving.request import TokenEvent
 
 VOCAB, WINDOW = 40, 6

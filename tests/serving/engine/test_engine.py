@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.generation import Generation
-from serving.engine.sampling.sampler import Sampling
+from serving.engine.sampling.sampler import Sampler
 from serving.engine.scores import Scores
 from serving.errors import EngineError, Overloaded, RequestError
 from serving.parameters import SamplingParams
@@ -46,7 +46,7 @@ def naive(request: GenerationRequest) -> list[int]:
     params, target = request.sampling, (BOS, *request.prompt_ids)
     room = CAPACITY - len(target)
     count = min(request.max_new_tokens or room, room)
-    sampling, seed = Sampling(1, VOCAB_SIZE, CAPACITY), params.seed or 0
+    sampling, seed = Sampler(1, VOCAB_SIZE, CAPACITY), params.seed or 0
     sampling.admit(0, Generation(request, target, count, frozenset(), False, seed, 0.0, None))
     said: list[int] = []
     for position in range(count):
@@ -229,7 +229,7 @@ def test_a_step_encodes_no_more_than_its_budget() -> None:
     engine.step()
     assert engine.stats().num_rows == 2
     assert engine.stats().num_waiting == 3
-    assert (engine.report.num_source_tokens, engine.report.num_padded_tokens) == (2, 8)
+    assert (engine.step_stats.num_source_tokens, engine.step_stats.num_padded_tokens) == (2, 8)
 
 
 def test_prompts_are_prefilled_in_chunks() -> None:

@@ -1,12 +1,13 @@
 """What a pool of ended hypotheses keeps, and when it says that a search may stop."""
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 import pytest
 
-from serving.engine.beam.group import Beam, BeamGroup
+from serving.engine.beam.group import Beam, start_group
 from serving.engine.beam.hypotheses import LEAST_COVERAGE, Node, Pool
 from serving.engine.generation import Generation
 from serving.parameters import BeamParams
@@ -23,19 +24,18 @@ def test_coverage_is_added_to_the_score() -> None:
     pool = Pool(BeamParams(2, coverage_penalty=0.5, length_penalty=2.0), max_new_tokens=9)
     node = Node(token(0.25, 0.75, 0.0), Node(token(0.25, 0.75, 0.0), None))
 
-    pool.add(-3.0, 3, node, FinishReason.STOP, end=token(0.25, 0.75, 0.0))
+    ended = pool.rated(-3.0, 3, node, FinishReason.STOP, end=token(0.25, 0.75, 0.0))
 
     coverage = math.log(0.75) + math.log(1.0) + math.log(LEAST_COVERAGE)
-    assert pool.ended[0].score == pytest.approx(-3.0 / 9 + 0.5 * coverage)
+    assert ended.score == pytest.approx(-3.0 / 9 + 0.5 * coverage)
 
 
 def test_coverage_ranks() -> None:
     pool = Pool(BeamParams(2, coverage_penalty=1.0), max_new_tokens=9)
-    pool.add(-1.0, 1, Node(token(1.0, 0.1), None), FinishReason.STOP, end=token(0.9, 0.1))
-    pool.add(-2.0, 1, Node(token(0.5, 0.5), None), FinishReason.STOP, end=token(0.5, 0.5))
-    pool.trim()
+    likely = pool.rated(-1.0, 1, Node(token(1.0, 0.1), None), FinishReason.STOP, token(0.9, 0.1))
+    covering = pool.rated(-2.0, 1, Node(token(0.5, 0.5), None), FinishReason.STOP, token(0.5, 0.5))
 
-    assert [each.likelihood for each in pool.ended] == [-2.0, -1.0]
+    assert pool.joined_by([likely, covering]).ended == (covering, likely)
 
 
 @pytest.mark.parametrize("early_stopping", [False, "never"])
@@ -51,9 +51,10 @@ def test_coverage_does_not_keep_a_search_going(
         coverage_penalty=coverage_penalty,
     )
     pool = Pool(params, max_new_tokens=99)
-    for logprob in (-1.0, -2.0):
-        pool.add(logprob, 1, Node(token(1.0, 0.001), None), FinishReason.STOP, token(1.0, 0.001))
-    pool.trim()
+    half = token(1.0, 0.001)
+    pool = pool.joined_by(
+        [pool.rated(each, 1, Node(half, None), FinishReason.STOP, half) for each in (-1.0, -2.0)]
+    )
 
     assert pool.is_final(-2.5, 2)
     assert not pool.is_final(-1.5, 2)
@@ -69,12 +70,13 @@ def test_only_what_can_no_longer_rank_is_given_up(
     )
     request = GenerationRequest("r", (3, 4), beam=params)
     generation = Generation(request, (1,), 20, frozenset({STOP}), False, 0, 0.0, None)
-    group = BeamGroup(generation, row=0)
 
-    def tell(row: int, token_id: int) -> TokenEvent:
+    def event_of(row: int, token_id: int) -> TokenEvent:
         return TokenEvent("r", token_id, -0.5, attention=np.array([0.9, 0.1], np.float32))
 
-    assert group.choose([(-1.0, 0, STOP), (-2.0, 0, 7), (-3.0, 0, 8)], 1, tell)
-    group.beams = [Beam(0), Beam(1)]
-    going_on = group.choose([(-1.5, 1, 6), (-2.0, 0, STOP), (-2.1, 0, 5)], 2, tell)
-    assert len(going_on) == num_going_on
+    group = start_group(generation, row=0)
+    first = group.expand([(-1.0, 0, STOP), (-2.0, 0, 7), (-3.0, 0, 8)], event_of)
+    assert len(first.going_on) == 2
+    group = replace(group, pool=first.pool, beams=(Beam(0), Beam(1)), num_generated=1)
+    second = group.expand([(-1.5, 1, 6), (-2.0, 0, STOP), (-2.1, 0, 5)], event_of)
+    assert len(second.going_on) == num_going_on

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from serving.arrays import Array
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.graphs.runner import Graphs
-from serving.engine.states.memory import Array, CudaMemory, DeviceArray, copy_blocks, device_array
+from serving.engine.graphs.graph import Graphs
+from serving.engine.states.memory import CudaMemory, DeviceArray, copy_blocks, device_array
 from serving.request import GenerationRequest
 from tests.serving.engine.driving import run_all
 from tests.serving.engine.toy import toy_bundle, toy_graphs

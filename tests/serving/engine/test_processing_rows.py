@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.arrays import Array
 from serving.constraints import Mask, Matcher
 from serving.engine.generation import Generation
 from serving.engine.processing.processors import Processors
 from serving.engine.scores import Scores
-from serving.engine.states.memory import Array
 from serving.parameters import ProcessorParams
 from tests.serving.engine.editing import (
     SLOTS,
@@ -24,6 +24,7 @@ from tests.serving.engine.editing import (
     processor_params,
     random_scores,
     row_of,
+    taking,
 )
 
 
@@ -136,13 +137,13 @@ def test_a_constraint_follows_generated_tokens_only() -> None:
         ProcessorParams(), prompt=(0, 9), forced_ids=(7, 7), constraint=constraint
     )
     processors.admit(0, generation)
-    processors.advance(np.array([7]), np.array([True]))
+    processors.advance(taking(7, is_given=True))
     for token_id in (5, 4, 3, 1):
         edited = edit(processors, random_scores(1))
         assert set(range(VOCAB_SIZE)) - banned_of(edited.logp[0]) == {token_id}
         assert not edited.is_dead[0]
         if token_id >= 3:
-            processors.advance(np.array([token_id]), np.array([False]))
+            processors.advance(taking(token_id))
 
 
 def test_a_constraint_that_other_bans_leave_nothing_of_is_dead() -> None:
@@ -156,7 +157,7 @@ def test_requests_that_share_a_constraint_do_not_share_their_place() -> None:
     constraint = Countdown(5)
     processors = Processors(SLOTS, VOCAB_SIZE)
     processors.admit(0, generation_of(ProcessorParams(), constraint=constraint))
-    processors.advance(np.array([5]), np.array([False]))
+    processors.advance(taking(5))
     processors.admit(1, generation_of(ProcessorParams(), constraint=constraint))
     edited = edit(processors, random_scores(2))
     assert [np.argmax(edited.logp[row]) for row in range(2)] == [4, 5]
@@ -186,7 +187,7 @@ class Twin:
         processors = Processors(1, VOCAB_SIZE)
         processors.admit(0, self.generation)
         for token_id in self.generated:
-            processors.advance(np.array([token_id]), np.array([False]))
+            processors.advance(taking(token_id))
         rows = slice(row, row + 1)
         own = Scores(
             scores.logp[rows],
@@ -226,9 +227,9 @@ class Rows:
     def remove(self, number: int) -> None:
         if self.twins:
             row, last = number % len(self.twins), len(self.twins) - 1
+            self.processors.forget(row)
             if row != last:
                 self.processors.move(last, row)
-            self.processors.forget(last)
             self.twins[row] = self.twins[last]
             self.twins.pop()
 
@@ -236,7 +237,7 @@ class Rows:
         self.step_by(self._random.integers(0, 6, len(self.twins)).tolist())
 
     def step_by(self, token_ids: list[int]) -> None:
-        self.processors.advance(np.array(token_ids), np.zeros(len(self.twins), bool))
+        self.processors.advance(taking(*token_ids))
         self.twins = [
             Twin(twin.generation, (*twin.generated, token_id))
             for twin, token_id in zip(self.twins, token_ids, strict=True)

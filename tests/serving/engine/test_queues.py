@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.engine.admission.queues import Deadlines, KeyedQueue
+from serving.engine.admission.rules import RequestRules
 from serving.engine.config import EngineConfig
-from serving.engine.generation import Generation, RequestRules
+from serving.engine.generation import Generation
 from serving.request import GenerationRequest
 from tests.serving.engine.toy import toy_bundle
 

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.generation import logits_process as hugging_face
 
+from serving.arrays import Array
 from serving.engine.generation import Generation
 from serving.engine.sampling.filters import Draws
 from serving.engine.sampling.randomness import Uniforms
-from serving.engine.sampling.sampler import Sampling
+from serving.engine.sampling.sampler import Sampler
 from serving.engine.sampling.whole_rows import WholeRows
 from serving.engine.sampling.window import draw_from_window
 from serving.engine.scores import Edited, Scores
-from serving.engine.states.memory import Array
 from serving.errors import RequestError
 from serving.parameters import SamplingParams
 from serving.request import GenerationRequest
@@ -88,8 +88,8 @@ def filtered(logp: Array, params: SamplingParams) -> Array:
     return scores[0].softmax(-1).numpy()
 
 
-def sampling_of(params: list[SamplingParams], vocab_size: int, count: int) -> Sampling:
-    sampling = Sampling(len(params), vocab_size, count)
+def sampling_of(params: list[SamplingParams], vocab_size: int, count: int) -> Sampler:
+    sampling = Sampler(len(params), vocab_size, count)
     for row, each in enumerate(params):
         request = GenerationRequest("r", (3,), sampling=each)
         sampling.admit(
@@ -283,8 +283,8 @@ def test_rows_move_with_their_parameters_and_numbers() -> None:
     params = [SamplingParams(), SamplingParams(1.0, seed=1), SamplingParams(1.0, 5, seed=2)]
     sampling = sampling_of(params, 2000, 1)
     before = sampling.choose(scores_of(logp), np.zeros(3, int)).token_ids
+    sampling.forget(0)
     sampling.move(2, 0)
-    sampling.forget(2)
     after = sampling.choose(scores_of(logp[:2]), np.zeros(2, int)).token_ids
     assert after.tolist() == [before[2], before[1]]
 

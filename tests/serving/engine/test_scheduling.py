@@ -267,7 +267,7 @@ def test_a_deadline_ends_a_request_wherever_it_is(num_steps: int, clock: Clock) 
     assert isinstance(event, FailedEvent)
     assert isinstance(event.error, DeadlineExceeded)
     assert "5 s" in str(event.error)
-    assert engine.report.num_expired == 1
+    assert engine.step_stats.num_expired == 1
     assert engine.stats().num_rows == engine.stats().num_waiting == 0
 
 
@@ -280,11 +280,11 @@ def test_a_prompt_seen_before_is_not_computed_again() -> None:
     engine.submit(replace(first, request_id="same"))
     engine.step()
     assert script.step_shapes == [(1, 1)]
-    assert (engine.report.num_prefix_hits, engine.report.num_prefix_misses) == (10, 0)
+    assert (engine.step_stats.num_prefix_hits, engine.step_stats.num_prefix_misses) == (10, 0)
     other = replace(first, request_id="other", prompt_ids=(*first.prompt_ids[:8], 40, 41))
     assert run_alone(engine, other).said == run_alone(toy_engine(), other).said
     assert script.step_shapes == [(1, 1), (1, 2), (1, 1)]
-    assert (engine.report.num_prefix_hits, engine.report.num_prefix_misses) == (8, 2)
+    assert (engine.step_stats.num_prefix_hits, engine.step_stats.num_prefix_misses) == (8, 2)
 
 
 def test_equal_sources_are_encoded_once_and_those_seen_before_not_at_all() -> None:
@@ -294,7 +294,7 @@ def test_equal_sources_are_encoded_once_and_those_seen_before_not_at_all() -> No
     engine.submit(*wanted)
     engine.step()
     assert script.encode_shapes == [(2, 4)]
-    assert (engine.report.num_encoder_hits, engine.report.num_encoder_misses) == (1, 2)
+    assert (engine.step_stats.num_encoder_hits, engine.step_stats.num_encoder_misses) == (1, 2)
     run_all(engine, [])
     stories = run_all(engine, wanted)
     assert script.encode_shapes == [(2, 4)]
@@ -309,5 +309,5 @@ def test_caches_that_are_off_keep_nothing() -> None:
     request = GenerationRequest("r", None, tuple(range(3, 13)), max_new_tokens=1)
     for _ in range(2):
         run_alone(engine, request)
-        assert (engine.report.num_prefix_hits, engine.report.num_prefix_misses) == (0, 0)
+        assert (engine.step_stats.num_prefix_hits, engine.step_stats.num_prefix_misses) == (0, 0)
     assert script.step_shapes == [(1, 4), (1, 4), (1, 2), (1, 1)] * 2

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from serving.arrays import Array
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.measures import EngineStats, StepReport
-from serving.engine.states.memory import Array
+from serving.engine.measures import EngineStats, StepStats
 from serving.engine.turns import FairShare, Turns
 from serving.request import FinishedEvent, GenerationRequest
 from tests.serving.engine.toy import toy_bundle, toy_graphs
@@ -114,7 +114,7 @@ class Stopwatch:
     def __init__(self) -> None:
         self.seconds = 0.0
 
-    def on_step(self, report: StepReport, stats: EngineStats, step_seconds: float) -> None:
+    def on_step(self, report: StepStats, stats: EngineStats, step_seconds: float) -> None:
         self.seconds += step_seconds
 
 

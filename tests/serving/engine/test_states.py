@@ -3,8 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.states.memory import Array, HostMemory
-from serving.engine.states.store import StateStore, Used, round_span, row_bytes
+from serving.arrays import Array
+from serving.engine.states.kind import RowExtent, round_span
+from serving.engine.states.memory import HostMemory
+from serving.engine.states.store import StateStore, row_bytes
 from tests.serving.engine.toy import HIDDEN, HISTORY, MEMORY, SUMMARY, toy_bundle
 
 
@@ -21,7 +23,7 @@ def test_a_span_grows_at_once_and_shrinks_only_by_half() -> None:
 
     def span_for(num_tokens: int, num_rows: int) -> int:
         store.fit_span(num_tokens, num_rows)
-        return store.layout.span
+        return store.span
 
     assert span_for(40, 0) == 48
     assert span_for(20, 2) == 48
@@ -39,7 +41,7 @@ def test_rows_keep_their_values_when_the_span_changes_and_when_they_move() -> No
         memory = store.inputs(0, 3)["memory"]
         assert memory.shape == (3, 2, round_span(longest), 3)
         assert memory[:, 1, :16, 2].tolist() == [[1] * 16, [2] * 16, [3] * 16]
-    store.move(2, 0, Used(target_tokens=1, source_tokens=16))
+    store.move(2, 0, RowExtent(target_tokens=1, source_tokens=16))
     assert store.inputs(0, 2)["memory"][:, 0, 15, 0].tolist() == [3, 2]
 
 
@@ -65,7 +67,7 @@ def test_between_rows_of_one_source_only_what_they_do_not_share_is_copied() -> N
     history, memory = store.inputs(0, 2)["history"], store.inputs(0, 2)["memory"]
     history[0], history[1], memory[0], memory[1] = 1, 2, 3, 4
 
-    store.move_suffix(0, 1, num_shared=7, used=Used(target_tokens=9, source_tokens=5))
+    store.move_suffix(0, 1, num_shared=7, extent=RowExtent(target_tokens=9, source_tokens=5))
 
     positions, hidden = ledger.shapes
     assert (positions, hidden) == ((1, 2, 2, 3), (1, 4))  # states, heads, positions, size

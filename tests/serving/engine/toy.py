@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from serving.arrays import Array
 from serving.bundle.checks import SHORTLIST_INPUTS
 from serving.bundle.manifest import (
     CANDIDATES,
@@ -25,8 +26,8 @@ from serving.bundle.manifest import (
     Tokens,
 )
 from serving.bundle.opening import Bundle
-from serving.engine.graphs.runner import Graphs
-from serving.engine.states.memory import Array, HostMemory
+from serving.engine.graphs.graph import Graphs
+from serving.engine.states.memory import HostMemory
 
 VOCAB_SIZE, WINDOW, CAPACITY, MAX_SOURCE = 50, 8, 24, 100
 BOS, STOP = 1, 2

@@ -1,0 +1,55 @@
+"""Decides every row's next token: given in advance, drawn, or found by beam search.
+
+It reads scores, rows and what searches remember, and changes none of them: to decide twice is to
+decide the same.
+"""
+
+import numpy as np
+
+from serving.arrays import Array
+from serving.bundle.manifest import Manifest
+from serving.engine.batch import Batch
+from serving.engine.beam.groups import BeamGroups
+from serving.engine.beam.search import BeamSearch
+from serving.engine.decision import Decision
+from serving.engine.outcomes import Outcomes
+from serving.engine.processing.processors import Processors
+from serving.engine.rows import Follower
+from serving.engine.sampling.sampler import Sampler
+from serving.engine.scores import Choices, Scores
+
+
+class Search:
+    def __init__(self, manifest: Manifest, batch: Batch) -> None:
+        self._batch = batch
+        self._processors = Processors(batch.slots, manifest.vocab_size)
+        self._sampler = Sampler(batch.slots, manifest.vocab_size, manifest.limits.max_target_tokens)
+        self._groups = BeamGroups()
+        self._outcomes = Outcomes(manifest, batch)
+        self._beam_search = BeamSearch(self._groups, self._outcomes.token_event)
+
+    @property
+    def followers(self) -> tuple[Follower, ...]:
+        """List what remembers something of each row."""
+        return self._processors, self._sampler, self._groups
+
+    def decide(self, scores: Scores) -> Decision:
+        self._processors.edit(scores)
+        choices = self._sampler.choose(scores, self._batch.num_generated[: scores.num_rows])
+        is_given = self._take_given(choices, scores)
+        decision = Decision(choices.token_ids, is_given)
+        self._outcomes.decide(decision, choices.logprobs, scores)
+        if self._groups.groups:
+            self._beam_search.decide(decision, scores)
+        return decision
+
+    def _take_given(self, choices: Choices, scores: Scores) -> Array:
+        """Put in the tokens that are given in advance, whatever their score; bool [rows]."""
+        batch = self._batch
+        is_given: Array = batch.num_given[: scores.num_rows] > 0
+        rows = np.flatnonzero(is_given)
+        for row in rows:
+            choices.token_ids[row] = batch.generations[row].given_ids[batch.total_lengths[row]]
+        if len(rows):
+            choices.logprobs[rows] = scores.of_tokens(rows, choices.token_ids[rows])
+        return is_given

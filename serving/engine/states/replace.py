@@ -1,0 +1,47 @@
+"""States that every token overwrites: an RNN's hidden vector."""
+
+from collections.abc import Hashable
+
+from serving.arrays import Array
+from serving.engine.states.kind import NEXT, Stack, States
+
+
+class ReplaceStates(States):
+    """Read from one buffer and written to another, which change places after every step. Those
+    that the encoder does not set begin at zero.
+    """
+
+    def __init__(self, stack: Stack, slots: int, is_encoded: bool) -> None:
+        shape = [int(size) for size in stack.shape]
+        super().__init__(stack, stack.zeros(slots, *shape))
+        self._next = stack.zeros(slots, *shape)
+        self._scratch = stack.zeros(slots, *shape) if is_encoded else None
+        self._is_flipped = False
+
+    @property
+    def place(self) -> Hashable:
+        return self._is_flipped
+
+    def written(self, first: int, last: int) -> dict[str, Array]:
+        return self._stack.named(self._next[:, first:last], NEXT)
+
+    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
+        return {} if self._scratch is None else self._stack.named(self._scratch[:, :num_rows])
+
+    def admit(self, first: int, num_rows: int, span: int) -> None:
+        rows = self._current[:, first : first + num_rows]
+        if self._scratch is None:
+            self._memory.clear(rows)
+        else:
+            self._memory.copy(rows, self._scratch[:, :num_rows])
+
+    def flip(self) -> None:
+        self._current, self._next = self._next, self._current
+        self._is_flipped = not self._is_flipped
+
+    def settle(self, row: int) -> None:
+        self._memory.copy(self._current[:, row], self._next[:, row])
+
+    def catch_up(self, row: int, place: Hashable) -> None:
+        if place != self.place:
+            self.settle(row)
