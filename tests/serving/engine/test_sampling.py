@@ -10,6 +10,7 @@ from transformers.generation import logits_process as hugging_face
 from serving.arrays import Array
 from serving.engine.generation import Generation
 from serving.engine.sampling.filters import Draws
+from serving.engine.sampling.naive import distribution
 from serving.engine.sampling.randomness import Uniforms
 from serving.engine.sampling.sampler import Sampler
 from serving.engine.sampling.whole_rows import WholeRows
@@ -67,8 +68,8 @@ def scores_of(logp: Array, edited: Edited | None = None) -> Scores:
     return Scores(logp, top_logp, top_ids, np.zeros(len(logp)), edited=edited)
 
 
-def filtered(logp: Array, params: SamplingParams) -> Array:
-    """The distribution that Hugging Face's warpers leave of one row, in its order of them."""
+def warped(logp: Array, params: SamplingParams) -> Array:
+    """Return what Hugging Face's warpers leave of one row, in its order of them."""
     warpers: list[hugging_face.LogitsProcessor] = [
         hugging_face.TemperatureLogitsWarper(params.temperature)
     ]
@@ -128,7 +129,7 @@ def assert_follows(counts: Array, probabilities: Array) -> None:
 @pytest.mark.parametrize("spread", [0.5, 1.5, 3.0])
 def test_draws_follow_the_exact_distribution(filters: dict[str, float], spread: float) -> None:
     logp = random_logp(np.random.default_rng(5), 150, spread)
-    expected = filtered(logp, sampling_params(filters))
+    expected = distribution(logp, sampling_params(filters))
     assert_draws_follow(scores_of(np.tile(logp, (50, 1))), filters, expected)
 
 
@@ -140,7 +141,7 @@ def test_edited_rows_draw_from_the_edited_scores(filters: dict[str, float]) -> N
     edited_logp[rng.permutation(150)[:50]] = -np.inf
     edited_logp[logp[0].argmax()] = -np.inf
     scores = scores_of(logp, edited_rows(np.tile(edited_logp, (50, 1)), range(50)))
-    expected = filtered(edited_logp, sampling_params(filters))
+    expected = distribution(edited_logp, sampling_params(filters))
     assert_draws_follow(scores, filters, expected)
 
 
@@ -188,6 +189,18 @@ filter_values = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=300)
+@given(seed=st.integers(0, 2**32), spread=st.floats(0.01, 12), filters=filter_values)
+def test_the_naive_sampler_keeps_what_hugging_face_keeps(
+    seed: int, spread: float, filters: dict[str, float]
+) -> None:
+    logp = random_logp(np.random.default_rng(seed), 300, spread)
+    params = sampling_params(filters)
+    expected = warped(logp, params)
+    is_equal = distribution(logp, params) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert is_equal or is_a_close_call(logp, filters, expected)
+
+
 def draws_of(filters: dict[str, float], numbers: Array, second_numbers: Array) -> Draws:
     params = sampling_params(filters)
     top_k = params.top_k or np.inf
@@ -203,14 +216,14 @@ def draws_of(filters: dict[str, float], numbers: Array, second_numbers: Array) -
     num_candidates=st.sampled_from([20, 100, 300]),
     filters=filter_values,
 )
-def test_keeps_what_hugging_face_keeps(
+def test_whole_rows_draw_what_the_naive_sampler_keeps(
     seed: int, spread: float, num_candidates: int, filters: dict[str, float]
 ) -> None:
     """In the middle of a token's share of the distribution it is drawn; shares are in the order of
     likelihood where filters need it, else of ids.
     """
     logp = random_logp(np.random.default_rng(seed), 300, spread)
-    expected = filtered(logp, sampling_params(filters))
+    expected = distribution(logp, sampling_params(filters))
     is_ranked = filters.keys() & {"top_k", "top_p", "typical_p"}
     order = np.argsort(-logp, kind="stable") if is_ranked else np.arange(300)
     shares = expected[order]
@@ -234,14 +247,14 @@ def is_a_close_call(logp: Array, filters: dict[str, float], expected: Array) -> 
     is_moved = filters.keys() - {"temperature", "top_k"}
     for factor in (1 - 1e-5, 1 + 1e-5):
         moved = filters | {name: filters[name] * factor for name in is_moved}
-        if ((filtered(logp, sampling_params(moved)) > 0) != (expected > 0)).any():
+        if ((distribution(logp, sampling_params(moved)) > 0) != (expected > 0)).any():
             return True
     return False
 
 
 @settings(max_examples=300)
 @given(seed=st.integers(0, 2**32), spread=st.floats(0.01, 12), filters=filter_values)
-def test_the_window_draws_only_what_hugging_face_keeps(
+def test_the_window_draws_only_what_the_naive_sampler_keeps(
     seed: int, spread: float, filters: dict[str, float]
 ) -> None:
     """And what it draws at once, it draws as often as the distribution has it."""
@@ -250,9 +263,9 @@ def test_the_window_draws_only_what_hugging_face_keeps(
     numbers = (np.arange(2000) + 0.5) / 2000
     draws = draws_of(filters, numbers, numbers)
     ranks, _ = draw_from_window(np.tile(scores.top_logp, (2000, 1)), 300, draws)
-    expected = filtered(logp, sampling_params(filters))[scores.top_ids[0]]
+    expected = distribution(logp, sampling_params(filters))[scores.top_ids[0]]
     counts = np.bincount(ranks[ranks >= 0], minlength=WINDOW)
-    if is_a_close_call(logp, filters, filtered(logp, sampling_params(filters))):
+    if is_a_close_call(logp, filters, distribution(logp, sampling_params(filters))):
         return
     assert not counts[expected == 0].any()
     drawn = np.flatnonzero(counts)

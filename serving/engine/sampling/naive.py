@@ -1,0 +1,43 @@
+"""Sampling as it is defined, one row at a time over the whole vocabulary.
+
+The engine never runs this. It is here to be read first: the other files of this folder draw from
+the same distribution, exactly, without sorting or summing a vocabulary at every step, and are
+tested against it.
+"""
+
+import numpy as np
+
+from serving.arrays import Array
+from serving.parameters import SamplingParams
+
+
+def distribution(logp: Array, params: SamplingParams) -> Array:
+    """Return how likely each token is to be drawn, f64 [vocabulary], of log-probabilities."""
+    kept = _normalised(np.exp(logp.astype(np.float64) / params.temperature))
+    if params.top_k:
+        kept = _normalised(kept * (kept >= np.sort(kept)[-params.top_k :][0]))
+    if params.top_p < 1:
+        kept = _normalised(kept * _is_among_first(kept, -kept, params.top_p))
+    if params.min_p:
+        kept = _normalised(kept * (kept >= params.min_p * kept.max()))
+    if params.typical_p < 1:
+        surprisal = -np.log(kept, out=np.full_like(kept, -np.inf), where=kept > 0)
+        entropy = (kept * np.where(kept > 0, surprisal, 0)).sum()
+        kept = _normalised(kept * _is_among_first(kept, abs(surprisal - entropy), params.typical_p))
+    if params.epsilon_cutoff:
+        kept = _normalised(kept * (kept >= min(params.epsilon_cutoff, kept.max())))
+    return kept
+
+
+def _is_among_first(probabilities: Array, keys: Array, enough: float) -> Array:
+    """Tell which tokens come, by ascending keys, before the others hold enough probability."""
+    order = np.argsort(keys, kind="stable")
+    before = probabilities[order].cumsum() - probabilities[order]
+    is_among = np.empty(len(order), bool)
+    is_among[order] = before < enough
+    return is_among
+
+
+def _normalised(weights: Array) -> Array:
+    normalised: Array = weights / weights.sum()
+    return normalised
