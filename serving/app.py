@@ -92,6 +92,8 @@ def _start(config: ServerConfig, folder: Path, port: int) -> None:
 
     from serving.deployments.group import cpus_per_replica
 
+    # Whoever ends this process may end its group with it. Ray has to outlive that, to drain.
+    os.register_at_fork(after_in_child=os.setsid)
     for name in ("ray", "ray.serve"):
         logging.getLogger(name).setLevel(logging.ERROR)
     ray.init(

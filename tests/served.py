@@ -41,7 +41,7 @@ def served(config: dict[str, Any], folder: Path, **options: Any) -> Iterator[str
     try:
         yield _url(process)
     finally:
-        process.send_signal(signal.SIGTERM)
+        os.killpg(process.pid, signal.SIGTERM)  # as timeout does, and many who look after servers
         _, rest = process.communicate(timeout=STOP_TIMEOUT_SECONDS)
     assert (process.returncode, rest) == (0, "")
 
@@ -55,6 +55,7 @@ def attendant(
         env={**environment, "PYTHONPATH": str(ROOT)},
         text=True,
         stderr=subprocess.PIPE,
+        process_group=0,
         **options,
     )
 

@@ -12,9 +12,8 @@ from serving.errors import AttendantError
 _HAPROXY = Path(__file__).with_name("haproxy")
 
 MAX_CONNECTIONS = 4096  # as many as Ray Serve wants
-_MIN_CONNECTIONS = 64
-# HAProxy wants for each connection one to the client, one to the replica and half a pipe.
-_FILES_PER_CONNECTION = 2.5
+_MIN_CONNECTIONS = 100
+_FILES_PER_CONNECTION = 2  # in HAProxy: one to the client, one to the replica
 _OTHER_FILES = 128  # its own listeners, threads and health checks; in a replica models and Ray
 
 
@@ -31,9 +30,9 @@ def allowed_connections() -> int:
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS
-    connections = int((files - _OTHER_FILES) / _FILES_PER_CONNECTION)
+    connections = (files - _OTHER_FILES) // _FILES_PER_CONNECTION
     if connections < _MIN_CONNECTIONS:
-        least = int(_OTHER_FILES + _MIN_CONNECTIONS * _FILES_PER_CONNECTION)
+        least = _OTHER_FILES + _MIN_CONNECTIONS * _FILES_PER_CONNECTION
         raise AttendantError(
             f"a process may open no more than {files} files here, which are too few: "
             f"raise the limit to {least} or, better, to 16384 (ulimit -Hn)"
