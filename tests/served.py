@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,26 +33,29 @@ def int8_bundle(name: str, architecture: str, folder: Path, **changes: Any) -> P
 
 
 @contextmanager
-def served(config: dict[str, Any], folder: Path) -> Iterator[str]:
+def served(config: dict[str, Any], folder: Path, **options: Any) -> Iterator[str]:
     """The URL of a server that runs with this configuration; it must also stop cleanly."""
     path = folder / "server.yaml"
-    path.write_text(json.dumps({**config, "port": free_port()}, default=str))
-    process = attendant("serve", "--config", str(path))
+    path.write_text(json.dumps({"port": free_port(), **config}, default=str))
+    process = attendant("serve", "--config", str(path), **options)
     try:
         yield _url(process)
     finally:
-        process.send_signal(signal.SIGTERM)
+        os.killpg(process.pid, signal.SIGTERM)  # as timeout does, and many who look after servers
         _, rest = process.communicate(timeout=STOP_TIMEOUT_SECONDS)
     assert (process.returncode, rest) == (0, "")
 
 
-def attendant(*arguments: str, **options: Any) -> "subprocess.Popen[str]":
+def attendant(
+    *arguments: str, environment: Mapping[str, str] = os.environ, **options: Any
+) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-m", "serving.cli", *arguments],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env={**environment, "PYTHONPATH": str(ROOT)},
         text=True,
         stderr=subprocess.PIPE,
+        process_group=0,
         **options,
     )
 
