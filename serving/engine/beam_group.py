@@ -73,8 +73,7 @@ class BeamGroup:
             is_stop = candidate[2] in self.generation.stop_ids
             if is_stop or is_last:
                 if rank < self.num_beams:
-                    reason = FinishReason.STOP if is_stop else FinishReason.LENGTH
-                    self._end(candidate, reason, num_tokens, tell)
+                    self._end(candidate, self._reason(is_stop, is_last), num_tokens, tell)
             elif len(going_on) < self.num_beams:
                 going_on.append(candidate)
             if rank >= self.num_beams - 1 and (is_last or len(going_on) == self.num_beams):
@@ -90,11 +89,16 @@ class BeamGroup:
             return going_on
         return [each for each in going_on if self._pool.can_improve(each[0], num_tokens)]
 
+    def _reason(self, is_stop: bool, is_last: bool) -> FinishReason:
+        """A stop token that comes last may be forced."""
+        is_forced = is_last and self.generation.last_id is not None
+        return FinishReason.STOP if is_stop and not is_forced else FinishReason.LENGTH
+
     def _end(self, candidate: Candidate, reason: FinishReason, num_tokens: int, tell: Tell) -> None:
         logprob, place, token_id = candidate
         beam = self.beams[place]
         event = tell(beam.row, token_id)
-        if reason is FinishReason.STOP:
+        if token_id in self.generation.stop_ids:
             self._pool.add(logprob, num_tokens, beam.node, reason, event)
         else:
             self._pool.add(logprob, num_tokens, Node(event, beam.node), reason)

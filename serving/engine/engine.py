@@ -8,6 +8,7 @@ It knows states and graphs only as the manifest lists them, whatever the archite
 
 import logging
 import time
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -17,8 +18,10 @@ from serving.engine.batch import Batch
 from serving.engine.beam_search import BeamSearch
 from serving.engine.beams import Beams
 from serving.engine.config import EngineConfig
+from serving.engine.exclusions import Exclusions
 from serving.engine.generation import Generation, RequestRules
 from serving.engine.measures import EngineStats, StepReport
+from serving.engine.processing.endings import force_ends, rows_at_their_end
 from serving.engine.processing.processors import Processors
 from serving.engine.queues import Deadlines
 from serving.engine.reporting import Decoded, Reporter
@@ -38,9 +41,15 @@ class Engine:
     """Every request that `submit` accepts gets exactly one final event from a later `step`."""
 
     def __init__(
-        self, bundle: Bundle, config: EngineConfig | None = None, graphs: Graphs | None = None
+        self,
+        bundle: Bundle,
+        config: EngineConfig | None = None,
+        graphs: Graphs | None = None,
+        excluded_ids: Iterable[int] = (),
     ) -> None:
-        """`graphs` stands in for the bundle's own, in tests. Raises BundleError or DeviceError."""
+        """`graphs` stands in for the bundle's own, in tests. excluded_ids: tokens that only those
+        requests get that name them. Raises BundleError or DeviceError.
+        """
         self.config = config or EngineConfig()
         self.manifest = manifest = bundle.manifest
         self.report = StepReport()
@@ -50,7 +59,8 @@ class Engine:
         graphs = graphs or open_graphs(bundle, self.config)
         self._runner = Runner(manifest, graphs, self._batch, self.config)
         self._sampling = Sampling(slots, manifest.vocab_size, manifest.limits.max_target_tokens)
-        self._processors = Processors(slots, manifest.vocab_size)
+        self._exclusions = Exclusions(manifest, excluded_ids)
+        self._processors = Processors(slots, manifest.vocab_size, self._exclusions)
         self._beams = Beams(slots)
         followers: list[Follower] = [self._sampling, self._processors, self._beams]
         if self._runner.shortlists is not None:
@@ -138,8 +148,8 @@ class Engine:
 
     def _decode(self, scores: Scores) -> Decoded:
         """Decide every row's next token, and let the rows take it."""
-        if self._processors.is_active:
-            self._processors.edit(scores)
+        self._exclusions.apply(scores)
+        self._edit(scores)
         choices = self._sampling.choose(scores, self._batch.num_generated[: scores.num_rows])
         self._take_known(choices, scores)
         decoded = self._reporter.report(choices, scores)
@@ -150,6 +160,14 @@ class Engine:
             self._processors.advance(token_ids, self._batch.num_known[: len(token_ids)] > 0)
         self._batch.advance(token_ids)
         return decoded
+
+    def _edit(self, scores: Scores) -> None:
+        ending_rows = rows_at_their_end(self._batch, scores.num_rows)
+        if self._processors.is_active or len(ending_rows):
+            self._processors.edit(scores, ending_rows)
+        if len(ending_rows):
+            assert scores.edited is not None
+            force_ends(scores.edited, self._batch, ending_rows)
 
     def _take_known(self, choices: Choices, scores: Scores) -> None:
         """Rows whose next token is given in advance take it, whatever its score."""

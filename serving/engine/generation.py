@@ -24,7 +24,7 @@ from serving.request import (
 class Generation:
     """prompt_ids: the bundle's prefix and the request's prompt. max_new_tokens: within the bundle's
     limits. deadline: None or a time of `time.perf_counter`. shortlist: i64, ascending; None for the
-    whole vocabulary.
+    whole vocabulary. last_id: what the last of `max_new_tokens` must be; None if it may be any.
     """
 
     request: GenerationRequest
@@ -36,6 +36,7 @@ class Generation:
     submitted_at: float
     deadline: float | None
     shortlist: Ids | None = None
+    last_id: int | None = None
 
     @property
     def request_id(self) -> str:
@@ -86,7 +87,7 @@ def named_ids(request: GenerationRequest) -> set[int]:
     """Tokens that a request forces, requires or prefers by name."""
     processors = request.processors
     ids = {*request.forced_ids, *(processors.allowed_ids or ())}
-    ids.update(token_id for token_id, _ in processors.logit_bias)
+    ids.update(token_id for token_id, bias in processors.logit_bias if bias > 0)
     for term in request.required:
         for spelling in term.spellings + term.bare:
             ids.update(spelling)
@@ -106,6 +107,7 @@ class RequestRules:
         self._max_target_tokens = manifest.limits.max_target_tokens
         self._prompt_prefix = tuple(manifest.tokens.prompt_prefix)
         self._stop_ids = frozenset(manifest.tokens.stop)
+        self._last_id = manifest.tokens.forced_eos
         self._vocab_size = manifest.vocab_size
         self._source_vocab_size = manifest.source_vocab_size
         self._has_shortlist, self._window = manifest.has_shortlist, manifest.window
@@ -139,6 +141,7 @@ class RequestRules:
             submitted_at=now,
             deadline=None if timeout is None else now + timeout,
             shortlist=self._shortlist(request, stop_ids),
+            last_id=None if request.ignore_eos else self._last_id,
         )
 
     def _shortlist(self, request: GenerationRequest, stop_ids: frozenset[int]) -> Ids | None:

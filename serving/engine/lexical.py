@@ -44,8 +44,7 @@ class LexicalGroup(BeamGroup):
             is_stop = candidate[2] in self.generation.stop_ids
             if is_stop or is_last:
                 if progress.is_complete and num_complete <= self.num_beams:
-                    reason = FinishReason.STOP if is_stop else FinishReason.LENGTH
-                    self._end(candidate, reason, num_tokens, tell)
+                    self._end(candidate, self._reason(is_stop, is_last), num_tokens, tell)
                 elif not is_stop:
                     self._end(candidate, FinishReason.CONSTRAINT, num_tokens, tell)
             else:

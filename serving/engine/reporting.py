@@ -49,7 +49,8 @@ class Reporter:
             if is_dead[row]:
                 event = self._end(row, FinishReason.CONSTRAINT, 0)
             elif is_stopped[row]:
-                event = self._end(row, FinishReason.STOP, 1, float(choices.logprobs[row]))
+                reason = self._reason(row, bool(self._num_left(rows)[row] == 1))
+                event = self._end(row, reason, 1, float(choices.logprobs[row]))
             else:
                 event = self._end(row, FinishReason.LENGTH, 1)
             decoded.ends.append((self._batch.generations[row], event))
@@ -67,6 +68,11 @@ class Reporter:
     def _tokens(self, rows: Array, choices: Choices, scores: Scores) -> list[TokenEvent]:
         columns = rows.tolist(), choices.token_ids[rows].tolist(), choices.logprobs[rows].tolist()
         return [self.token(*each, scores) for each in zip(*columns, strict=True)]
+
+    def _reason(self, row: int, is_last: bool) -> FinishReason:
+        """Why it ends with a stop token, which at its last one may be forced."""
+        is_forced = is_last and self._batch.generations[row].last_id is not None
+        return FinishReason.LENGTH if is_forced else FinishReason.STOP
 
     def _end(
         self, row: int, reason: FinishReason, num_new: int, stop_logprob: float | None = None
@@ -115,5 +121,5 @@ class Reporter:
 
 
 def _top(scores: Scores, row: int, count: int) -> tuple[TokenLogprob, ...]:
-    ids, logprobs = scores.top_ids[row, :count].tolist(), scores.top_logp[row, :count].tolist()
-    return tuple(map(TokenLogprob, ids, logprobs))
+    ids, logprobs = scores.likeliest_ids[row, :count], scores.likeliest_logp[row, :count]
+    return tuple(map(TokenLogprob, ids.tolist(), logprobs.tolist()))
