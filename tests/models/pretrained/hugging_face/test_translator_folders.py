@@ -195,6 +195,33 @@ def test_older_folders_say_it_all_in_one_file(tmp_path: Path) -> None:
     assert_same_weights(found, expected)
 
 
+@pytest.mark.parametrize(("name", "end"), [("bart", 2), ("mbart", 2), ("marian", 0), ("t5", None)])
+def test_what_a_length_ends_ends_with_the_families_token(
+    name: str, end: int | None, tmp_path: Path
+) -> None:
+    """Where nothing says so: a file of its own for generation says all."""
+    folder = folder_of(name, tmp_path, generation_config={"forced_eos_token_id": None})
+    assert read_model(folder).conventions.forced_eos is None
+    own = transformers.AutoConfig.from_pretrained(folder)
+    assert getattr(own, "forced_eos_token_id", None) == end
+    (folder / "generation_config.json").unlink()
+    assert read_model(folder).conventions.forced_eos == end
+    change = {"forced_eos_token_id": None}
+    assert read_model(folder_of_config(folder, change)).conventions.forced_eos is None
+
+
+def folder_of_config(folder: Path, changes: dict[str, Any]) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return folder
+
+
+def test_only_one_token_may_be_forced_last(tmp_path: Path) -> None:
+    settings = {"eos_token_id": [2, 3], "forced_eos_token_id": [2, 3]}
+    found = problems_of(folder_of("bart", tmp_path, generation_config=settings))
+    assert found == ["generation_config.json: forced_eos_token_id [2, 3] must be one token"]
+
+
 def test_models_without_their_head(tmp_path: Path) -> None:
     """Base models are saved without "model."."""
     folder = folder_of("m2m-100", tmp_path)
