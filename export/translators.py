@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 def translator(folder: Path, num_beams: int | None = None) -> "Translate":
-    """Of the checkpoint or the bundle in `folder`. Without `num_beams` a bundle decodes as its makers
-    recommend, else greedily.
+    """Of the checkpoint or the bundle in `folder`. Without `num_beams` a bundle decodes as its
+    makers recommend, all else greedily.
 
     Raises CheckpointError or BundleError, ValueError for a language model.
     """

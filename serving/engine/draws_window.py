@@ -22,8 +22,8 @@ def draw_from_window(
     """Ranks, i64 [rows], -1 where the window cannot tell; and the proposals, f64 [rows]: where in
     the cumulative weights they fall, the likeliest token's being 1.
 
-    top_logp: f32 [rows, window], best first. excluded: f64 [rows], the probability of tokens outside
-        that must not be drawn.
+    top_logp: f32 [rows, window], best first.
+    excluded: f64 [rows], the probability of those outside that must not be drawn.
     """
     logp = np.maximum(top_logp, LEAST_LOGP, dtype=np.float64)
     logs = logp - logp[:, :1]

@@ -82,8 +82,8 @@ class Scores:
         return values
 
     def _read(self) -> tuple[Array, Array]:
-        """`logp` and what it no longer has, [rows, excluded tokens]; made once, as late as possible:
-        steps of greedy rows need no scores but the best.
+        """`logp` and what it lacks, [rows, excluded tokens]; made once, as late as possible: steps
+        of greedy rows need no scores but the best.
         """
         if self._choosable is None:
             logp = self._all_logp()

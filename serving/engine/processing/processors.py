@@ -18,9 +18,7 @@ from serving.engine.search import NOTHING, Edited, Scores
 class Processors:
     """Follows the rows. A token given in advance counts as prompt, from the beginning on."""
 
-    def __init__(
-        self, slots: int, vocab_size: int, exclusions: Exclusions | None = None
-    ) -> None:
+    def __init__(self, slots: int, vocab_size: int, exclusions: Exclusions | None = None) -> None:
         self._vocab_size = vocab_size
         self._exclusions = exclusions
         self._rows: dict[int, RowProcessors] = {}

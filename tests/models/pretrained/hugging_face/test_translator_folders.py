@@ -216,6 +216,22 @@ def folder_of_config(folder: Path, changes: dict[str, Any]) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("beam", [[], ["--beam", "3"]])
+def test_a_vocabulary_padded_beyond_its_tokenizer_says_words_only(
+    beam: list[str], tmp_path: Path
+) -> None:
+    """As T5's, of 32,128 rows for 32,100 tokens; these are most of what it would say."""
+    family = FAMILIES["t5"]
+    save(replace(family, sizes=family.sizes | {"vocab_size": 600}), tmp_path / "theirs")
+    export_checkpoint(read_model(tmp_path / "theirs"), tmp_path / "ours", Precision.INT8)
+    lines = "".join(f"w{i} w{i + 3} w{2 * i}\n" for i in range(12, 50))
+    told = CliRunner().invoke(translate, ["--model", str(tmp_path / "ours"), *beam], input=lines)
+    assert told.exit_code == 0, told.output
+    words = told.stdout.split()
+    assert len(words) > 200
+    assert {int(word.removeprefix("w")) for word in words} <= {*range(3, 120)}
+
+
 def test_only_one_token_may_be_forced_last(tmp_path: Path) -> None:
     settings = {"eos_token_id": [2, 3], "forced_eos_token_id": [2, 3]}
     found = problems_of(folder_of("bart", tmp_path, generation_config=settings))
