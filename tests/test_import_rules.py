@@ -23,7 +23,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "serving.engine",
         "serving.errors",
         "serving.parameters",
+        "serving.pipelines",  # evaluation translates as the service does
         "serving.request",
+        "serving.text",
     ),
     "loadtest": (),
     "deploy": (),
@@ -53,7 +55,7 @@ RANK = {
     "text": 4,
     "engine": 4,
     "pipelines": 5,
-    "bench": 5,
+    "bench": 6,
     "metrics": 6,
     "engine_metrics": 7,
     "api": 7,

@@ -147,6 +147,8 @@ class GenerationBody(DecodingFields):
 class CompletionBody(GenerationBody):
     """`POST /v1/completions`.
 
+    prompt: text, to which the model's start token is added, or token ids, to which nothing is.
+        Encoder-decoders complete no prompts; they are refused by name.
     max_tokens: 16, unless the model's makers recommend other; 0 with echo gives the prompt back;
     with logprobs too, that scores it.
     """
@@ -176,8 +178,10 @@ class CompletionBody(GenerationBody):
 
     def job(self, request_id: str) -> CompletionJob:
         num_choices = len(self.prompts) * self.n
-        if not 1 <= num_choices <= MAX_CHOICES:
-            message = f"prompts times n must be between 1 and {MAX_CHOICES}"
+        if not num_choices:
+            raise RequestError("prompt", self.prompt, "must not be empty")
+        if num_choices > MAX_CHOICES:
+            message = f"prompts times n must be at most {MAX_CHOICES}"
             raise RequestError("prompt", num_choices, message)
         if self.max_tokens == 0 and not self.echo:
             raise RequestError("max_tokens", 0, "must be at least 1, unless echo is true")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from serving.api.openai_bodies import StreamOptions
-from serving.pipelines.jobs import CompletionDelta, CompletionJob, TokenText, spelt
+from serving.pipelines.jobs import CompletionDelta, CompletionJob, Shown, TokenText, spelt
 
 
 class Shape(ABC):
@@ -120,5 +120,7 @@ def _chat_logprobs(delta: CompletionDelta) -> dict[str, Any]:
     return {"logprobs": {"content": content, "refusal": None}}
 
 
-def _chat_token(token: bytes, logprob: float | None) -> dict[str, Any]:
-    return {"token": spelt(token), "logprob": logprob, "bytes": list(token)}
+def _chat_token(token: Shown, logprob: float | None) -> dict[str, Any]:
+    """A token that is no more than an id has no bytes."""
+    text = b"" if isinstance(token, int) else token
+    return {"token": spelt(token), "logprob": logprob, "bytes": list(text)}

@@ -127,15 +127,15 @@ def _check(compare: str | None, batch: Sequence[int] | None, requests: int | Non
 def _workload(
     bundle: Path, input_file: Any, max_new_tokens: int | None, device: Any, threads: int | None
 ) -> "Workload":
-    from serving.bench.workload import Workload, requests_of
+    from serving.bench.workload import workload_of
     from serving.bundle.opening import open_bundle
     from serving.engine.config import available_cpus
 
     opened = open_bundle(bundle)
-    wanted = requests_of(opened, input_file.read() if input_file else None, max_new_tokens)
-    if not wanted:
+    text = input_file.read() if input_file else None
+    if text is not None and not text.strip():
         raise click.BadParameter("has no line with text in it", param_hint="--input")
-    return Workload(opened, device, threads or available_cpus(), wanted)
+    return workload_of(opened, text, max_new_tokens, device, threads or available_cpus())
 
 
 def _measure(

@@ -106,7 +106,7 @@ def compare_graph(workload: Workload, plan: Plan) -> Comparison:
     config = workload.config(batch)
     graphs = open_graphs(workload.bundle, config)
     recorded = RecordedGraph(graphs.step, batch)
-    engine = Engine(workload.bundle, config, replace(graphs, step=recorded))
+    engine = Engine(workload.bundle, config, replace(graphs, step=recorded), workload.excluded_ids)
 
     def repeat() -> Raw:
         seconds = seconds_of_steps(engine, [Share(workload.requests(), batch)])

@@ -8,11 +8,9 @@ tells the seconds it took on the clock and in the processor.
 """
 
 import json
-import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -21,21 +19,22 @@ import click
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
+from serving.pipelines.framing import Framing
+from serving.pipelines.sides import Affixes, Sides
 from serving.request import FailedEvent, GenerationRequest, TokenEvent
 from serving.text.shortlist import Shortlist
-from serving.text.tokenizer import Tokenizer
 
 
 class Texts:
     """Greedy translation of many sentences at once."""
 
     def __init__(self, bundle: Bundle, config: EngineConfig) -> None:
-        self._manifest = bundle.manifest
-        size = bundle.manifest.vocab_size
-        self._source = Tokenizer(bundle.tokenizer_path, size)
-        self._target = Tokenizer(bundle.target_tokenizer_path, size)
-        self._shortlist = Shortlist.of_bundle(bundle)
-        self._engine = Engine(bundle, config)
+        manifest = bundle.manifest
+        languages = manifest.source_languages[0], manifest.target_languages[0]
+        self._affixes = Affixes.of(manifest.tokens, *languages)
+        self._framing = Framing(manifest, Shortlist.of_bundle(bundle))
+        self._sides = Sides.of_bundle(bundle)
+        self._engine = Engine(bundle, config, excluded_ids=self._sides.target.textless_ids)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Raises what a request fails with."""
@@ -48,29 +47,15 @@ class Texts:
                     ids[int(event.request_id)].append(event.token_id)
                 elif isinstance(event, FailedEvent):
                     raise event.error
-        return [self._target.decode(each) for each in ids]
+        return [self._sides.target.decode(each) for each in ids]
 
     def _requests(self, texts: Sequence[str]) -> list[GenerationRequest]:
-        manifest, shortlist = self._manifest, self._shortlist
-        languages = manifest.source_languages[0], manifest.target_languages[0]
-        tokens = manifest.tokens.between(*languages)
-        sources = [
-            (*tokens.source_prefix, *ids, *tokens.source_suffix)
-            for ids in self._source.encode_batch(texts)
-        ]
-        request = GenerationRequest("", prompt_ids=tokens.prompt_prefix, is_whole=True)
-        factor = manifest.generation.get("max_length_factor", math.inf)
-        limit = manifest.limits.max_target_tokens
-        return [
-            replace(
-                request,
-                request_id=str(number),
-                source_ids=ids,
-                shortlist=shortlist.of(ids) if shortlist else None,
-                max_new_tokens=math.ceil(min(factor * len(ids), limit)),
-            )
+        sources = map(self._affixes.around, self._sides.source.encode_batch(texts))
+        requests = [
+            GenerationRequest(str(number), ids, max_new_tokens=self._framing.max_new_tokens(ids))
             for number, ids in enumerate(sources)
         ]
+        return [self._framing.completed(request, self._affixes) for request in requests]
 
 
 @click.command()

@@ -1,15 +1,21 @@
 """What the bench asks of an engine: sentences and prompts, as requests without end."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
 
+from serving.bundle.manifest import Manifest
 from serving.bundle.opening import Bundle
 from serving.engine.config import Device, EngineConfig
 from serving.engine.engine import Engine
+from serving.pipelines.framing import Framing
+from serving.pipelines.jobs import ModelCard, TranslationJob
+from serving.pipelines.planning import Planner
+from serving.pipelines.sides import Affixes, Sides
 from serving.request import GenerationRequest
-from serving.text.tokenizer import Tokenizer
+from serving.text.shortlist import Shortlist
 
 SENTENCES = """\
 A man in a red jacket is waiting for the bus.
@@ -34,15 +40,21 @@ PROMPT_NEW_TOKENS = 64
 
 @dataclass(frozen=True)
 class Workload:
-    """A bundle, where to run it, and greedy requests whose texts the bench uses in turn."""
+    """A bundle, where to run it, and greedy requests whose texts the bench uses in turn.
+
+    excluded_ids: of the engine. num_counted: of the requests' beam searches.
+    """
 
     bundle: Bundle
     device: Device
     threads: int
     wanted: Sequence[GenerationRequest]
+    excluded_ids: frozenset[int]
+    num_counted: int
 
     def engine(self, slots: int, prefix_cache_bytes: int = 0) -> Engine:
-        return Engine(self.bundle, self.config(slots, prefix_cache_bytes))
+        config = self.config(slots, prefix_cache_bytes)
+        return Engine(self.bundle, config, excluded_ids=self.excluded_ids)
 
     def config(self, slots: int, prefix_cache_bytes: int = 0) -> EngineConfig:
         """Caches are off: the bench repeats its texts, users do not."""
@@ -56,27 +68,56 @@ class Workload:
 
     def requests(self, name: str = "", **changes: Any) -> Iterator[GenerationRequest]:
         """The requests again and again, changed so; `name` keeps their ids apart from others'."""
+        if beam := changes.get("beam"):
+            changes["beam"] = replace(beam, num_counted=self.num_counted)
         for i, request in enumerate(cycle(self.wanted)):
             yield replace(request, request_id=f"{name}{i}", **changes)
 
 
-def requests_of(
-    bundle: Bundle, text: str | None, max_new_tokens: int | None
-) -> list[GenerationRequest]:
-    """Of `text`, or the built-in sentences. A line is a source where the model has an encoder, else
-    a prompt; both are cut to the limits.
+def workload_of(
+    bundle: Bundle, text: str | None, max_new_tokens: int | None, device: Device, threads: int
+) -> Workload:
+    """Of `text`, or the built-in sentences: prompts, one a line, or what the service makes of the
+    lines as sources, in the first languages of a model of many.
     """
-    tokens, limits = bundle.manifest.tokens, bundle.manifest.limits
-    lines = (SENTENCES if text is None else text).splitlines()
-    encoded = Tokenizer(bundle.tokenizer_path).encode_batch(
-        [each for each in lines if each.strip()]
-    )
-    if "encode" not in bundle.manifest.graphs:
-        room = limits.max_target_tokens // 2
-        count = max_new_tokens or PROMPT_NEW_TOKENS
-        return [
-            GenerationRequest("", None, tuple(ids[:room]), max_new_tokens=count) for ids in encoded
-        ]
-    room = (limits.max_source_tokens or 256) - len(tokens.source_prefix + tokens.source_suffix)
-    sources = [(*tokens.source_prefix, *ids[:room], *tokens.source_suffix) for ids in encoded]
-    return [GenerationRequest("", ids, max_new_tokens=max_new_tokens) for ids in sources]
+    manifest, sides = bundle.manifest, Sides.of_bundle(bundle)
+    lines = [line for line in (text or SENTENCES).splitlines() if line.strip()]
+    if "encode" in manifest.graphs:
+        wanted, num_counted = _translations(bundle, sides, lines, max_new_tokens)
+    else:
+        wanted, num_counted = _prompts(manifest, sides, lines, max_new_tokens), 0
+    return Workload(bundle, device, threads, wanted, sides.target.textless_ids, num_counted)
+
+
+def _prompts(
+    manifest: Manifest, sides: Sides, lines: Sequence[str], max_new_tokens: int | None
+) -> list[GenerationRequest]:
+    """Cut to half of what fits."""
+    room = manifest.limits.max_target_tokens // 2
+    count = max_new_tokens or PROMPT_NEW_TOKENS
+    return [
+        GenerationRequest("", prompt_ids=tuple(ids[:room]), max_new_tokens=count)
+        for ids in sides.target.encode_batch(lines)
+    ]
+
+
+def _translations(
+    bundle: Bundle, sides: Sides, lines: Sequence[str], max_new_tokens: int | None
+) -> tuple[list[GenerationRequest], int]:
+    """Also: how many tokens of their prompts count in a beam search's lengths."""
+    manifest, card = bundle.manifest, ModelCard.of(bundle.manifest)
+    source = card.source_languages[0]
+    target = card.targets_of(source)[0]
+    affixes = Affixes.of(manifest.tokens, source, target)
+    framing = Framing(manifest, Shortlist.of_bundle(bundle))
+    planner = Planner(manifest.limits, manifest.tokens, sides, sys.maxsize)
+    plan = planner.plan(TranslationJob("", tuple(lines), source, target), affixes)
+    requests = [
+        GenerationRequest(
+            "",
+            segment.source_ids,
+            max_new_tokens=max_new_tokens or framing.max_new_tokens(segment.source_ids),
+        )
+        for segment in plan.segments
+    ]
+    return [framing.completed(each, affixes) for each in requests], framing.num_counted(affixes)

@@ -32,6 +32,7 @@ from serving.pipelines.jobs import (
     TranslationJob,
 )
 from serving.pipelines.merging import in_batches
+from serving.pipelines.sides import Sides
 
 _METRICS_TIMEOUT_SECONDS = 2.0
 # Between two graph runs the engine's thread waits at most this long for a busy event loop. With
@@ -94,12 +95,13 @@ class Replica:
 
     def _load(self, bundle: Bundle, config: EngineConfig) -> Model:
         meter = self._engine_metrics.of(bundle.manifest.name)
-        engine = Engine(bundle, config)
+        sides = Sides.of_bundle(bundle)
+        engine = Engine(bundle, config, excluded_ids=sides.target.textless_ids)
         meter.on_stats(engine.stats())
         bridge = AsyncEngine(engine, meter, self._share.join() if self._share else None)
         bridge.start()
         self._engines.append(bridge)
-        return build_pipeline(bundle, MeasuredEngine(bridge, meter), self._limits)
+        return build_pipeline(bundle, sides, MeasuredEngine(bridge, meter), self._limits)
 
     def _is_healthy(self) -> bool:
         return all(engine.is_alive for engine in self._engines)

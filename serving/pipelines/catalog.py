@@ -22,7 +22,6 @@ from serving.pipelines.sides import Sides
 from serving.pipelines.translation import TranslationPipeline
 from serving.text.languages import matching
 from serving.text.shortlist import Shortlist
-from serving.text.tokenizer import Tokenizer
 
 
 class Translator(Protocol):
@@ -92,25 +91,14 @@ class Catalog:
         raise _unsupported(cards, source, target)
 
 
-def build_pipeline(bundle: Bundle, engine: EnginePort, limits: TextLimits) -> Model:
+def build_pipeline(bundle: Bundle, sides: Sides, engine: EnginePort, limits: TextLimits) -> Model:
     """Raises BundleError for files or defaults that cannot be used."""
     manifest = bundle.manifest
     if problems := list(default_problems(manifest.generation)):
         raise BundleError(bundle.folder, problems)
     if manifest.task is Task.GENERATE:
-        tokenizer = Tokenizer(bundle.tokenizer_path, manifest.vocab_size)
-        return GenerationPipeline(manifest, tokenizer, engine)
-    return TranslationPipeline(
-        manifest, _sides(bundle), engine, limits, Shortlist.of_bundle(bundle)
-    )
-
-
-def _sides(bundle: Bundle) -> Sides:
-    target = Tokenizer(bundle.target_tokenizer_path, bundle.manifest.vocab_size)
-    if bundle.target_tokenizer_path == bundle.tokenizer_path:
-        return Sides(target, target)
-    source = Tokenizer(bundle.tokenizer_path, bundle.manifest.source_vocab_size)
-    return Sides(source, target)
+        return GenerationPipeline(manifest, sides.target, engine)
+    return TranslationPipeline(manifest, sides, engine, limits, Shortlist.of_bundle(bundle))
 
 
 def _is_translator(model: Model) -> TypeGuard[Translator]:

@@ -46,7 +46,7 @@ class Completion:
         """
         for token_id in token_ids:
             if self._reports_tokens:
-                token = self._tokenizer.token_bytes(token_id)
+                token = self._tokenizer.shown(token_id)
                 self._tokens.append(TokenText(token, None, (), self._num_characters))
             self._echoed += self._pushed(token_id)
 
@@ -112,6 +112,6 @@ class Completion:
         return tuple(tokens)
 
     def _token_text(self, event: TokenEvent) -> TokenText:
-        token_bytes = self._tokenizer.token_bytes
-        top = tuple((token_bytes(token.token_id), token.logprob) for token in event.top)
-        return TokenText(token_bytes(event.token_id), event.logprob, top, self._num_characters)
+        shown = self._tokenizer.shown
+        top = tuple((shown(token.token_id), token.logprob) for token in event.top)
+        return TokenText(shown(event.token_id), event.logprob, top, self._num_characters)

@@ -18,7 +18,13 @@ from serving.pipelines.jobs import CompletionDelta, CompletionJob, ModelCard
 from serving.pipelines.merging import merge
 from serving.pipelines.requests import RequestMaker
 from serving.pipelines.structures import Structures
-from serving.request import FinishedEvent, GenerationRequest, Hypothesis, TokenEvent
+from serving.request import (
+    FinishedEvent,
+    FinishReason,
+    GenerationRequest,
+    Hypothesis,
+    TokenEvent,
+)
 from serving.text.chat import Chat, ChatTemplate
 from serving.text.tokenizer import Tokenizer
 
@@ -27,7 +33,8 @@ Deltas = AsyncGenerator[CompletionDelta, None]
 
 @dataclass(frozen=True, slots=True)
 class _Prompt:
-    """token_ids: without the bundle's own prefix, unless they are whole with what they have.
+    """token_ids: without the bundle's own prefix, unless they are whole with what they have: chats,
+    which their template has written, and prompts that are given as ids, which mean what they say.
     ends_text: what comes next begins a text of its own. field: what the client calls it.
     """
 
@@ -41,16 +48,30 @@ class _Prompt:
 class _Run:
     """One request to the engine and the number of its first completion.
 
+    request: None where what is echoed is all that is wanted.
     echoed: tokens that the completion begins with and of which the engine tells nothing.
     begins_text: the completion, what is echoed included, is a text of its own.
     """
 
-    request: GenerationRequest
+    request: GenerationRequest | None
     index: int
+    num_prompt_tokens: int
     echoed: TokenIds
     begins_text: bool
 
+    @property
+    def num_forced(self) -> int:
+        return len(self.request.forced_ids) if self.request else 0
+
+    @property
+    def has_others(self) -> bool:
+        """Whether it brings more than one completion."""
+        beam = self.request.beam if self.request else None
+        return beam is not None and beam.num_hypotheses > 1
+
     def constrained(self, constraint: Constraint | None) -> "_Run":
+        if self.request is None:
+            return self
         return replace(self, request=replace(self.request, constraint=constraint))
 
 
@@ -99,16 +120,18 @@ class GenerationPipeline:
             if not 0 <= token_id < self._vocab_size:
                 message = f"token ids must be between 0 and {self._vocab_size - 1}"
                 raise RequestError("prompt", token_id, message)
-        return _Prompt(prompt, ends_text=not prompt)
+        has_text = any(map(self._tokenizer.token_bytes, prompt))
+        return _Prompt(prompt, is_whole=True, ends_text=not has_text)
 
-    def _num_before(self, is_whole: bool) -> int:
+    def _num_before(self, prompt: _Prompt) -> int:
         """How many tokens the bundle puts in front of a prompt."""
-        return 0 if is_whole else len(self._tokens.prompt_prefix)
+        return 0 if prompt.is_whole else len(self._tokens.prompt_prefix)
 
     def _check_length(self, prompt: _Prompt, max_new_tokens: int) -> None:
-        num_prompt_tokens = self._num_before(prompt.is_whole) + len(prompt.token_ids)
+        num_prompt_tokens = self._num_before(prompt) + len(prompt.token_ids)
         if num_prompt_tokens == 0:
-            raise RequestError(prompt.field, "", "must not be empty: this model has no start token")
+            reason = "" if prompt.is_whole else ": this model has no start token"
+            raise RequestError(prompt.field, "", f"must not be empty{reason}")
         room = self.card.max_target_tokens - num_prompt_tokens
         if room < min(max_new_tokens, 1):
             raise RequestError(
@@ -125,36 +148,51 @@ class GenerationPipeline:
 
     def _runs(self, job: CompletionJob, number: int, prompt: _Prompt) -> Iterator[_Run]:
         """A beam search makes all choices of a prompt at once; each sample is a run of its own."""
-        make = self._requests.of(job.decoding)
-        given, forced = self._divided(job, prompt.token_ids)
+        given, forced = self._divided(job, prompt)
+        is_told = job.decoding.max_new_tokens == 0 and not forced
+        step = job.num_choices if job.decoding.beam and not is_told else 1
         first = number * job.num_choices
-        for sample in range(1 if job.decoding.beam else job.num_choices):
-            request = make(
-                f"{job.request_id}-{first + sample}",
-                prompt_ids=given,
-                forced_ids=forced,
-                sampling=_sampling_of(job.decoding.sampling, sample),
-                streams=job.streams,
-                is_whole=prompt.is_whole,
+        for index in range(first, first + job.num_choices, step):
+            yield _Run(
+                None if is_told else self._request(job, prompt, index, given, forced),
+                index,
+                self._num_before(prompt) + len(prompt.token_ids),
+                given if job.echo else (),
+                job.echo or prompt.ends_text,
             )
-            if job.decoding.max_new_tokens == 0:  # nothing is generated that could be a stop token
-                request = replace(request, ignore_eos=True, stop_token_ids=())
-            begins_text = job.echo or prompt.ends_text
-            yield _Run(request, first + sample, given if job.echo else (), begins_text)
 
-    def _divided(self, job: CompletionJob, prompt_ids: TokenIds) -> tuple[TokenIds, TokenIds]:
+    def _request(
+        self, job: CompletionJob, prompt: _Prompt, index: int, given: TokenIds, forced: TokenIds
+    ) -> GenerationRequest:
+        request = self._requests.of(job.decoding)(
+            f"{job.request_id}-{index}",
+            prompt_ids=given,
+            forced_ids=forced,
+            sampling=_sampling_of(job.decoding.sampling, index % job.num_choices),
+            streams=job.streams,
+            is_whole=prompt.is_whole,
+        )
+        if job.decoding.max_new_tokens == 0:  # nothing is generated that could be a stop token
+            return replace(request, ignore_eos=True, stop_token_ids=())
+        return request
+
+    def _divided(self, job: CompletionJob, prompt: _Prompt) -> tuple[TokenIds, TokenIds]:
         """What of a prompt is only given, and what is forced, so that the engine tells it.
 
         The first token of all is forced only if the bundle's own prefix comes before it.
         """
+        prompt_ids = prompt.token_ids
         decoding = job.decoding
         if not job.echo or (decoding.logprobs is None and decoding.max_new_tokens != 0):
             return prompt_ids, ()
-        num_given = 0 if self._tokens.prompt_prefix else 1
+        num_given = 0 if self._num_before(prompt) else 1
         return prompt_ids[:num_given], prompt_ids[num_given:]
 
     async def _complete(self, job: CompletionJob, run: _Run) -> Deltas:
         completion = self._completion(job, run, run.index)
+        if run.request is None:
+            yield completion.ended(FinishReason.LENGTH)
+            return
         async with aclosing(self._engine.generate(run.request)) as events:
             async for event in events:
                 if isinstance(event, FinishedEvent):
@@ -165,7 +203,7 @@ class GenerationPipeline:
                     raise_failure(event)
                 if not completion.is_finished and (delta := completion.grown(event)) is not None:
                     yield delta
-                if completion.is_finished and not _has_others(run.request):
+                if completion.is_finished and not run.has_others:
                     return
 
     def _ends(
@@ -174,7 +212,7 @@ class GenerationPipeline:
         if not best.is_finished:
             score = event.hypotheses[0].score if event.hypotheses else None
             yield best.ended(event.reason, event.stop_logprob, score)
-        if _has_others(run.request):
+        if run.has_others:
             yield from self._other_hypotheses(job, run, event)
 
     def _other_hypotheses(
@@ -189,10 +227,9 @@ class GenerationPipeline:
                 yield completion.ended(event.reason)
 
     def _completion(self, job: CompletionJob, run: _Run, index: int) -> Completion:
-        request = run.request
-        num_forced = len(request.forced_ids)
-        num_known = self._num_before(request.is_whole) + len(request.prompt_ids) + num_forced
-        completion = Completion(self._tokenizer, job, index, num_known, num_forced, run.begins_text)
+        completion = Completion(
+            self._tokenizer, job, index, run.num_prompt_tokens, run.num_forced, run.begins_text
+        )
         completion.echo(run.echoed)
         return completion
 
@@ -208,10 +245,6 @@ def _chat_template(manifest: Manifest, tokenizer: Tokenizer) -> ChatTemplate | N
         "unk_token": tokens.unk,
     }
     return ChatTemplate(manifest.chat_template, tokenizer, special_ids)
-
-
-def _has_others(request: GenerationRequest) -> bool:
-    return request.beam is not None and request.beam.num_hypotheses > 1
 
 
 def _deltas(completion: Completion, hypothesis: Hypothesis) -> Iterator[CompletionDelta]:

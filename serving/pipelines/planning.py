@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from serving.bundle.manifest import Manifest
+from serving.bundle.manifest import Limits, Tokens
 from serving.constraints import Constraint
 from serving.errors import RequestError, TooLarge
 from serving.parameters import Term, TokenIds
@@ -65,9 +65,9 @@ class Plan:
 
 
 class Planner:
-    def __init__(self, manifest: Manifest, sides: Sides, max_segments: int) -> None:
-        self._limits = manifest.limits
-        self._prompt_prefix = manifest.tokens.prompt_prefix
+    def __init__(self, limits: Limits, tokens: Tokens, sides: Sides, max_segments: int) -> None:
+        self._limits = limits
+        self._prompt_prefix = tokens.prompt_prefix
         self._source, self._target = sides.source, sides.target
         self._is_lossless = sides.source.is_lossless
         self._borders = WordBorders(sides.target)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serving.bundle.manifest import LanguageIds, Tokens
+from serving.bundle.opening import Bundle
 from serving.parameters import TokenIds
 from serving.text.tokenizer import Tokenizer
 
@@ -45,6 +46,16 @@ class Sides:
 
     source: Tokenizer
     target: Tokenizer
+
+    @classmethod
+    def of_bundle(cls, bundle: Bundle) -> "Sides":
+        """Raises BundleError. A language model has one side."""
+        manifest = bundle.manifest
+        target = Tokenizer(bundle.target_tokenizer_path, manifest.vocab_size)
+        if bundle.target_tokenizer_path == bundle.tokenizer_path:
+            return cls(target, target)
+        size = manifest.source_vocab_size or manifest.vocab_size
+        return cls(Tokenizer(bundle.tokenizer_path, size), target)
 
     def source_pieces(self, ids: TokenIds, affixes: Affixes) -> list[bytes]:
         """The bytes of each token; those around the text have none."""

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from math import ceil
 from typing import TypeVar
 
 from serving.bundle.manifest import Manifest
@@ -16,8 +15,8 @@ from serving.errors import RequestError
 from serving.pipelines.attention import attention_of, sentence_attention
 from serving.pipelines.branching import branched, probes
 from serving.pipelines.candidates import candidates_of, renderings_of, successful_end
-from serving.pipelines.defaults import MAX_LENGTH_FACTOR, MAX_NEW_TOKENS
 from serving.pipelines.engine_port import EnginePort
+from serving.pipelines.framing import Framing
 from serving.pipelines.jobs import (
     ModelCard,
     PairScore,
@@ -52,10 +51,9 @@ class TranslationPipeline:
         self.card = ModelCard.of(manifest)
         self._tokens = manifest.tokens
         self._sides = sides
-        self._shortlist = shortlist
-        self._planner = Planner(manifest, self._sides, limits.max_segments)
+        self._framing = Framing(manifest, shortlist)
+        self._planner = Planner(manifest.limits, manifest.tokens, sides, limits.max_segments)
         self._requests = RequestMaker(sides.target)
-        self._defaults = manifest.generation
         self._engine = engine
 
     async def translate(self, job: TranslationJob) -> Translation:
@@ -103,18 +101,8 @@ class TranslationPipeline:
         self, requests: Sequence[GenerationRequest], affixes: Affixes
     ) -> list[list[Event]]:
         """What becomes of the requests."""
-        completed = [self._completed(request, affixes) for request in requests]
+        completed = [self._framing.completed(request, affixes) for request in requests]
         return await self._engine.run(completed) if completed else []
-
-    def _completed(self, request: GenerationRequest, affixes: Affixes) -> GenerationRequest:
-        """With what the bundle gives every request. In the length of a beam search's hypothesis all
-        of the prompt but its first token counts, as in Hugging Face's `generate`.
-        """
-        num_counted = max(len(self._tokens.prompt_prefix) + len(affixes.prompt) - 1, 0)
-        beam = request.beam and replace(request.beam, num_counted=num_counted)
-        source_ids = request.source_ids or ()
-        shortlist = self._shortlist.of(source_ids) if self._shortlist else None
-        return replace(request, prompt_ids=affixes.prompt, beam=beam, shortlist=shortlist)
 
     def _translating(self, job: TranslationJob, plan: Plan) -> list[GenerationRequest]:
         make = self._requests.of(job.decoding)
@@ -133,14 +121,9 @@ class TranslationPipeline:
         ]
 
     def _max_new_tokens(self, job: TranslationJob, segment: Segment) -> int | None:
-        """What the client says, else the least of the model's own limits."""
-        if job.decoding.max_new_tokens is not None:
-            return job.decoding.max_new_tokens
-        limit: int | None = self._defaults.get(MAX_NEW_TOKENS)
-        if (factor := self._defaults.get(MAX_LENGTH_FACTOR)) is None:
-            return limit
-        by_source = ceil(factor * len(segment.source_ids))
-        return by_source if limit is None else min(limit, by_source)
+        """What the client says, else what the model's makers say."""
+        wanted = job.decoding.max_new_tokens
+        return self._framing.max_new_tokens(segment.source_ids) if wanted is None else wanted
 
     def _scoring(self, job: ScoreJob, affixes: Affixes) -> list[GenerationRequest]:
         """A target is forced, its end too: nothing is generated."""

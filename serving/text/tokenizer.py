@@ -23,7 +23,8 @@ _BYTES_OF_TEXTS = {bytes([byte]) for byte in range(0xF5) if byte not in (0, 0xC0
 
 
 class Tokenizer:
-    """vocab_size: of the model, if the tokenizer may know more; that is unknown to the model.
+    """vocab_size: of the model. What the tokenizer knows beyond is unknown to the model; ids that
+    only the model has are `textless_ids`.
 
     A byte-level tokenizer round-trips every valid Unicode string: `decode(encode(text)) == text`.
     Others may normalise a text, or have no token for some of it: see `is_lossless`.
@@ -34,7 +35,9 @@ class Tokenizer:
         self._spec = self._encoders.outline
         encoder = self._encoders.get()
         self._names = _names(path, encoder, vocab_size)
-        self.special_tokens: Mapping[int, str] = _special(encoder, len(self._names))
+        self.textless_ids = frozenset(i for i, name in enumerate(self._names) if name is None)
+        """Ids that the model has no token for: padding of its vocabulary, and holes in it."""
+        self.special_tokens: Mapping[int, str] = _special(encoder, self._names)
         """How special tokens are written, by id."""
         self.unknown_id = _unknown_id(encoder, self._spec)
         self._reserved = {*self.special_tokens} - {self.unknown_id}
@@ -81,9 +84,13 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """UTF-8 bytes a token stands for inside a text, perhaps part of a character; none if
-        special.
+        special, or where there is no such token.
         """
         return self.spelling.table[token_id]
+
+    def shown(self, token_id: int) -> bytes | int:
+        """Its bytes, or its id where there is no such token."""
+        return token_id if token_id in self.textless_ids else self.token_bytes(token_id)
 
     def pieces(self, token_ids: Iterable[int], begins_text: bool = True) -> list[bytes]:
         """The bytes of each token in this very text."""
@@ -117,7 +124,10 @@ class Tokenizer:
         return re.compile("|".join(places))
 
     def _spelling(self, path: Path) -> Spelling:
-        names = ("" if i in self.special_tokens else name for i, name in enumerate(self._names))
+        names = (
+            "" if name is None or i in self.special_tokens else name
+            for i, name in enumerate(self._names)
+        )
         try:
             return spelling(self._spec["decoder"], names)
         except UnknownDecoder as error:
@@ -125,29 +135,37 @@ class Tokenizer:
 
     def _known(self, ids: list[int]) -> list[int]:
         """Without those that the model does not know, which become its unknown token."""
-        size = len(self._names)
-        if not ids or max(ids) < size:
+        if not ids or max(ids) < self._first_unknown:
             return list(ids)
-        known = (token_id if token_id < size else self.unknown_id for token_id in ids)
+        known = (i if self._knows(i) else self.unknown_id for i in ids)
         return [token_id for token_id in known if token_id is not None]
 
+    @cached_property
+    def _first_unknown(self) -> int:
+        return min(self.textless_ids, default=len(self._names))
 
-def _names(path: Path, tokenizer: Any, vocab_size: int | None) -> list[str]:
-    """What every token of the model is called; nothing where an id has no token."""
+    def _knows(self, token_id: int) -> bool:
+        return token_id < len(self._names) and token_id not in self.textless_ids
+
+
+def _names(path: Path, tokenizer: Any, vocab_size: int | None) -> list[str | None]:
+    """What every token of the model is called; None where an id has no token."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     size = max(vocabulary.values(), default=-1) + 1
     if size > 2 * len(vocabulary) + _MOST_HOLES:
         raise BundleError(path, [f"a token has the id {size - 1}, of {len(vocabulary)} tokens"])
-    vocab_size = min(vocabulary.get(_BEYOND, size), size if vocab_size is None else vocab_size)
-    names = [""] * size
+    known_size = vocabulary.get(_BEYOND, size)
+    names: list[str | None] = [None] * max(size, vocab_size or 0)
     for name, token_id in vocabulary.items():
-        names[token_id] = name
-    return names[:vocab_size]
+        if token_id < known_size:
+            names[token_id] = name
+    return names[: known_size if vocab_size is None else vocab_size]
 
 
-def _special(tokenizer: Any, size: int) -> dict[int, str]:
+def _special(tokenizer: Any, names: Sequence[str | None]) -> dict[int, str]:
     added = tokenizer.get_added_tokens_decoder()
-    return {i: token.content for i, token in added.items() if token.special and i < size}
+    known = {i: token.content for i, token in added.items() if token.special and i < len(names)}
+    return {i: content for i, content in known.items() if names[i] is not None}
 
 
 def _unknown_id(tokenizer: Any, spec: Mapping[str, Any]) -> int | None:

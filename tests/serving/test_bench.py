@@ -1,15 +1,33 @@
 """`attendant bench` on tiny bundles."""
 
 import json
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from serving.bench.command import COMPARED, OF_ONE_SIZE, bench
 from serving.bench.comparisons import COMPARISONS
+from serving.bench.workload import workload_of
 from serving.bundle.manifest import Precision
+from serving.bundle.opening import open_bundle
+from serving.config import TextLimits
+from serving.errors import Overloaded
+from serving.parameters import BeamParams, SamplingParams
+from serving.pipelines.catalog import build_pipeline
+from serving.pipelines.decoding import Decoding
+from serving.pipelines.jobs import ModelCard, TranslationJob
+from serving.pipelines.sides import Sides
+from serving.pipelines.translation import TranslationPipeline
+from serving.request import Event, GenerationRequest
+from tests.export.test_shortlist import bundle_of as shortlisting_bundle
+from tests.serving.engine.driving import run_all
+from tests.serving.imported import many_languages_bundle
 from tests.tiny import tiny_bundle
 
 SAMPLED = ["--temperature", "1", "--top-k", "50", "--top-p", "0.9", "--min-p", "0.01"]
@@ -54,6 +72,57 @@ def test_measures_any_search(search: list[str], tmp_path: Path) -> None:
     assert measured["requests"] == 4
     num_rows = 6 if "--beam" in search else 2
     assert num_rows / 2 < measured["mean_rows"] <= num_rows
+
+
+class Recorder:
+    """Keeps what the service asks of its engine."""
+
+    requests: Sequence[GenerationRequest] = ()
+
+    async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
+        self.requests = requests
+        raise Overloaded(0)
+
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
+        raise AssertionError("translations are run")
+
+
+TEXT = "A dog runs. A cat sleeps!\nDr. Smith " + "waits and " * 30 + "goes.\n"
+
+
+@pytest.mark.parametrize("kind", ["languages", "shortlist"])
+@pytest.mark.parametrize("beam", [None, BeamParams(3)])
+async def test_measures_what_is_served(kind: str, beam: BeamParams | None, tmp_path: Path) -> None:
+    if kind == "languages":
+        bundle = open_bundle(many_languages_bundle(tmp_path))
+    else:
+        bundle = shortlisting_bundle(tmp_path, Precision.INT8)
+    card = ModelCard.of(bundle.manifest)
+    source = card.source_languages[0]
+    target = card.targets_of(source)[0]
+    engine, sides = Recorder(), Sides.of_bundle(bundle)
+    pipeline = build_pipeline(bundle, sides, engine, TextLimits())
+    assert isinstance(pipeline, TranslationPipeline)
+    job = TranslationJob("", tuple(TEXT.splitlines()), source, target, Decoding(beam=beam))
+    with pytest.raises(Overloaded):
+        await pipeline.translate(job)
+
+    workload = workload_of(bundle, TEXT, None, "cpu", threads=1)
+    measured = list(islice(workload.requests(beam=beam), len(engine.requests)))
+
+    assert len(workload.wanted) == len(engine.requests) > 2
+    for ours, served in zip(measured, engine.requests, strict=True):
+        assert replace(served, request_id=ours.request_id) == ours
+        np.testing.assert_array_equal(ours.shortlist, served.shortlist)
+        assert (ours.shortlist is not None) == (kind == "shortlist")
+
+
+def test_measures_no_tokens_that_are_not_served(tmp_path: Path) -> None:
+    bundle = open_bundle(tiny_bundle("llama", tmp_path, Precision.INT8, vocab_size=300))
+    workload = workload_of(bundle, None, 9, "cpu", threads=1)
+    requests = islice(workload.requests(sampling=SamplingParams(2.0, seed=0)), 40)
+    stories = run_all(workload.engine(8), requests)
+    assert all(i < 259 for story in stories.values() for i in story.token_ids)
 
 
 COMPARED_NUMBERS = {

@@ -6,16 +6,22 @@ from models.checkpoint import TOKENIZER_FILE, Checkpoint
 from models.conventions import Conventions
 from models.pretrained.hugging_face.decoder_only import Family
 from models.pretrained.hugging_face.folder import Folder
-from models.pretrained.hugging_face.generation import generation_defaults, stop_ids
+from models.pretrained.hugging_face.generation import (
+    forced_eos,
+    generation_defaults,
+    stop_ids,
+)
 
 
 def read_language_model(family: Family, folder: Folder) -> Checkpoint:
     """Raises CheckpointError with every problem."""
     config = folder.configured(family.configure(folder.config))
     weights = family.place(folder.config, config, folder.tensors)
+    stop = stop_ids(folder.generation, folder.config) or (config.eos_id,)
     conventions = Conventions(
         prompt_prefix=prompt_prefix(folder, config.bos_id),
-        stop=stop_ids(folder.generation, folder.config) or (config.eos_id,),
+        stop=stop,
+        forced_eos=forced_eos(folder.generation, stop),
         chat_template=folder.chat_template,
         generation=generation_defaults(folder.generation),
     )

@@ -16,18 +16,22 @@ LEAST_RESTS = np.array([[1e-300], [ROUNDING]])
 LEAST_LOGP = -1e4  # stands in for log 0, to keep sums free of infinities
 
 
-def draw_from_window(top_logp: Array, vocab_size: int, draws: Draws) -> tuple[Array, Array]:
+def draw_from_window(
+    top_logp: Array, vocab_size: int, draws: Draws, excluded: Array | float = 0.0
+) -> tuple[Array, Array]:
     """Ranks, i64 [rows], -1 where the window cannot tell; and the proposals, f64 [rows]: where in
     the cumulative weights they fall, the likeliest token's being 1.
 
     top_logp: f32 [rows, window], best first.
+    excluded: f64 [rows], the probability of those outside that must not be drawn.
     """
     logp = np.maximum(top_logp, LEAST_LOGP, dtype=np.float64)
     logs = logp - logp[:, :1]
     logs *= draws.exponents[:, None]
     num_outside = vocab_size - logp.shape[1]
     is_enough = draws.top_k.max() <= logp.shape[1]  # nothing outside is kept
-    kept = Kept(logs, 0 if is_enough else _weight_outside(logp, num_outside, draws.exponents))
+    outside = 0.0 if is_enough else _weight_outside(logp, num_outside, draws.exponents, excluded)
+    kept = Kept(logs, outside)
     kept.cut_prefix(draws)
     is_typical = draws.typical_p < 1
     has_typical = is_typical.any()
@@ -42,7 +46,9 @@ def draw_from_window(top_logp: Array, vocab_size: int, draws: Draws) -> tuple[Ar
     return np.where(is_drawn, ranks, -1), proposals
 
 
-def _weight_outside(logp: Array, num_outside: int, exponents: Array) -> Array:
+def _weight_outside(
+    logp: Array, num_outside: int, exponents: Array, excluded: Array | float
+) -> Array:
     """Bounds, f64 [2, rows].
 
     With n probabilities p_i <= p_min (the window's last) that sum to `rest` and the exponent
@@ -52,7 +58,7 @@ def _weight_outside(logp: Array, num_outside: int, exponents: Array) -> Array:
     """
     if not num_outside:
         return np.zeros((2, len(logp)))
-    rest = 1 - np.exp(logp).sum(axis=1)
+    rest = 1 - np.exp(logp).sum(axis=1) - excluded
     log_rest = np.log(np.maximum(rest + ROUNDINGS, LEAST_RESTS))
     log_least, log_num = logp[:, -1], np.log(num_outside)
     by_least = log_rest + (exponents - 1) * log_least

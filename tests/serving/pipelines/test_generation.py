@@ -104,6 +104,7 @@ async def test_a_cancelled_task_cancels_its_requests(tokenizer: Tokenizer) -> No
     [
         ((259,), 1, "prompt"),
         ((-1,), 1, "prompt"),
+        ((), 1, "prompt"),
         ("x" * 127, 1, "prompt"),
         ("x" * 100, 28, "max_tokens"),
     ],

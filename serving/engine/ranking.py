@@ -14,7 +14,7 @@ def best_tokens(scores: Scores, rows: Array, count: int) -> tuple[Array, Array]:
     """
     window = scores.top_ids.shape[1]
     if count > window:
-        return _best_of_all(_all_values(scores, rows), count)
+        return best_of_all(_all_values(scores, rows), count)
     if scores.edited is None:
         return scores.top_logp[rows, :count].astype(np.float64), scores.top_ids[rows, :count]
     return _best_of_edited(scores, rows, count)
@@ -51,11 +51,11 @@ def _best_of_edited(scores: Scores, rows: Array, count: int) -> tuple[Array, Arr
         scores.edited.is_raised[rows] | (values[:, -1] < scores.top_logp[rows, -1])
     )
     if is_open.any():
-        values[is_open], ids[is_open] = _best_of_all(_all_values(scores, rows[is_open]), count)
+        values[is_open], ids[is_open] = best_of_all(_all_values(scores, rows[is_open]), count)
     return values, ids
 
 
-def _best_of_all(values: Array, count: int) -> tuple[Array, Array]:
+def best_of_all(values: Array, count: int) -> tuple[Array, Array]:
     """Of equal values the lower token id comes first, as in the window."""
     num_rows, vocab_size = values.shape
     count = min(count, vocab_size)
