@@ -20,8 +20,8 @@ from serving.engine.config import EngineConfig
 from serving.pipelines.defaults import applicable, decoding_of
 from serving.pipelines.jobs import ModelCard, TranslationJob
 from serving.pipelines.offline import in_order, opened
-from serving.pipelines.planning import Planner
-from serving.pipelines.sides import Affixes, Sides
+from serving.pipelines.translation.planning import Planner
+from serving.pipelines.translation.sides import Affixes, Sides
 from serving.text.splitting import Layout
 from serving.text.tokenizer import Tokenizer
 

@@ -28,7 +28,7 @@ from serving.api.services import Services
 from serving.api.streams import EventStream, sse
 from serving.errors import ModelNotFound, RequestError
 from serving.metrics import Outcome, Tracked, outcome_of
-from serving.pipelines.generation import Deltas, collect
+from serving.pipelines.completion.pipeline import Deltas, collect
 from serving.pipelines.jobs import CompletionDelta, ModelCard
 
 PREFIX = "/v1"

@@ -199,7 +199,7 @@ async def _write_json_lines(
 ) -> None:
     from dataclasses import replace
 
-    from serving.pipelines.generation import collect
+    from serving.pipelines.completion.pipeline import collect
     from serving.pipelines.offline import in_order
 
     async def work(numbered: tuple[int, str]) -> list[str]:

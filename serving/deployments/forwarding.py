@@ -18,7 +18,7 @@ from ray.serve.schema import ApplicationStatus
 from serving.bundle.manifest import Task
 from serving.errors import AttendantError, EngineError, EngineStopped
 from serving.pipelines.catalog import Catalog, Model
-from serving.pipelines.generation import Deltas
+from serving.pipelines.completion.pipeline import Deltas
 from serving.pipelines.jobs import (
     CompletionJob,
     ModelCard,

@@ -32,7 +32,7 @@ from serving.pipelines.jobs import (
     TranslationJob,
 )
 from serving.pipelines.merging import in_batches
-from serving.pipelines.sides import Sides
+from serving.pipelines.translation.sides import Sides
 
 _METRICS_TIMEOUT_SECONDS = 2.0
 # Between two graph runs the engine's thread waits at most this long for a busy event loop. With

@@ -7,9 +7,9 @@ from serving.bundle.manifest import Task
 from serving.bundle.opening import Bundle
 from serving.config import TextLimits
 from serving.errors import BundleError, ModelNotFound, RequestError
+from serving.pipelines.completion.pipeline import Deltas, GenerationPipeline
 from serving.pipelines.defaults import problems as default_problems
 from serving.pipelines.engine_port import EnginePort
-from serving.pipelines.generation import Deltas, GenerationPipeline
 from serving.pipelines.jobs import (
     CompletionJob,
     ModelCard,
@@ -18,8 +18,8 @@ from serving.pipelines.jobs import (
     Translation,
     TranslationJob,
 )
-from serving.pipelines.sides import Sides
-from serving.pipelines.translation import TranslationPipeline
+from serving.pipelines.translation.pipeline import TranslationPipeline
+from serving.pipelines.translation.sides import Sides
 from serving.text.languages import matching
 from serving.text.shortlist import Shortlist
 

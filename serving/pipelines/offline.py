@@ -12,7 +12,7 @@ from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.pipelines.catalog import Catalog, build_pipeline
-from serving.pipelines.sides import Sides
+from serving.pipelines.translation.sides import Sides
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -21,9 +21,9 @@ from serving.bundle.manifest import (
 from serving.config import TextLimits
 from serving.errors import Overloaded
 from serving.parameters import MAX_BEAMS
-from serving.pipelines.generation import GenerationPipeline
-from serving.pipelines.sides import Sides
-from serving.pipelines.translation import TranslationPipeline
+from serving.pipelines.completion.pipeline import GenerationPipeline
+from serving.pipelines.translation.pipeline import TranslationPipeline
+from serving.pipelines.translation.sides import Sides
 from serving.request import (
     Event,
     FailedEvent,

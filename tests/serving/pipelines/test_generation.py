@@ -7,8 +7,8 @@ import pytest
 
 from serving.errors import RequestError
 from serving.parameters import SamplingParams
+from serving.pipelines.completion.pipeline import collect
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.generation import collect
 from serving.pipelines.jobs import CompletionJob
 from serving.request import FinishReason
 from serving.text.tokenizer import Tokenizer

@@ -7,8 +7,8 @@ import pytest
 
 from serving.errors import DeadlineExceeded, RequestError
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams
+from serving.pipelines.completion.pipeline import GenerationPipeline, collect
 from serving.pipelines.decoding import Decoding, Structure
-from serving.pipelines.generation import GenerationPipeline, collect
 from serving.pipelines.jobs import CompletionDelta, CompletionJob
 from serving.request import FinishReason, GenerationRequest
 from serving.text.tokenizer import Tokenizer

@@ -13,8 +13,8 @@ from serving.parameters import BeamParams
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import ScoreJob, TranslationJob
-from serving.pipelines.sides import Sides
-from serving.pipelines.translation import TranslationPipeline
+from serving.pipelines.translation.pipeline import TranslationPipeline
+from serving.pipelines.translation.sides import Sides
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import BOS, EOS, FakeEngine, manifest, shouting_translator
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer

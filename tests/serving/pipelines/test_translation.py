@@ -8,8 +8,8 @@ from serving.bundle.manifest import Task
 from serving.config import TextLimits
 from serving.errors import EngineError, EngineStopped, Overloaded, RequestError
 from serving.pipelines.jobs import TranslationJob
-from serving.pipelines.sides import Sides
-from serving.pipelines.translation import TranslationPipeline
+from serving.pipelines.translation.pipeline import TranslationPipeline
+from serving.pipelines.translation.sides import Sides
 from serving.request import AbortedEvent, Event, FailedEvent
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import EOS, FakeEngine, manifest, shouting_translator

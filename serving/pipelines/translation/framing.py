@@ -8,7 +8,7 @@ from math import ceil
 from serving.bundle.manifest import Manifest
 from serving.parameters import TokenIds
 from serving.pipelines.defaults import MAX_LENGTH_FACTOR, MAX_NEW_TOKENS
-from serving.pipelines.sides import Affixes
+from serving.pipelines.translation.sides import Affixes
 from serving.request import GenerationRequest
 from serving.text.shortlist import Shortlist
 

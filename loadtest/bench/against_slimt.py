@@ -1,6 +1,6 @@
 """Ours and slimt with a model of Firefox Translations or Bergamot, in turns: words a second.
 
-    python -m serving.bench.against_slimt BUNDLE FOLDER SENTENCES --python OTHER/bin/python
+    python -m loadtest.bench.against_slimt BUNDLE FOLDER SENTENCES --python OTHER/bin/python
 
 BUNDLE is what `attendant export FOLDER` made. Each engine is a process, and waits while the other
 has its turn. Both get all sentences at once, so that each makes the batches it likes; slimt also
@@ -75,7 +75,7 @@ def main(
 ) -> None:
     """Words a second and core of BUNDLE and of slimt with the model in FOLDER."""
     num_words = len(sentences.read_text(encoding="utf-8").split())
-    ours = [sys.executable, "-m", "serving.bench.texts", str(bundle), str(sentences)]
+    ours = [sys.executable, "-m", "loadtest.bench.texts", str(bundle), str(sentences)]
     theirs = [interpreter, str(WORKER), str(folder), str(sentences), str(cores)]
     peers = [
         Peer("attendant", [*ours, f"--threads={cores}", f"--slots={slots}"]),

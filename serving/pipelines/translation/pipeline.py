@@ -12,11 +12,7 @@ from typing import TypeVar
 from serving.bundle.manifest import Manifest
 from serving.config import TextLimits
 from serving.errors import RequestError
-from serving.pipelines.attention import attention_of, sentence_attention
-from serving.pipelines.branching import branched, probes
-from serving.pipelines.candidates import candidates_of, renderings_of, successful_end
 from serving.pipelines.engine_port import EnginePort
-from serving.pipelines.framing import Framing
 from serving.pipelines.jobs import (
     ModelCard,
     PairScore,
@@ -27,10 +23,14 @@ from serving.pipelines.jobs import (
     TranslationJob,
     spelt,
 )
-from serving.pipelines.planning import Plan, Planner, Segment
-from serving.pipelines.rendering import Renderer
 from serving.pipelines.requests import RequestMaker
-from serving.pipelines.sides import Affixes, Sides
+from serving.pipelines.translation.attention import attention_of, sentence_attention
+from serving.pipelines.translation.branching import branched, probes
+from serving.pipelines.translation.candidates import candidates_of, renderings_of, successful_end
+from serving.pipelines.translation.framing import Framing
+from serving.pipelines.translation.planning import Plan, Planner, Segment
+from serving.pipelines.translation.rendering import Renderer
+from serving.pipelines.translation.sides import Affixes, Sides
 from serving.request import Event, GenerationRequest, TokenEvent
 from serving.text.shortlist import Shortlist
 

@@ -5,10 +5,10 @@ told.
 from collections.abc import Sequence
 
 from serving.parameters import TokenIds
-from serving.pipelines.attention import attention_of, sentence_attention
-from serving.pipelines.candidates import Candidate
 from serving.pipelines.jobs import AlignedWords, Rendering, SentenceAttention, TranslationJob
-from serving.pipelines.sides import Affixes, Sides
+from serving.pipelines.translation.attention import attention_of, sentence_attention
+from serving.pipelines.translation.candidates import Candidate
+from serving.pipelines.translation.sides import Affixes, Sides
 from serving.text.alignment import Array, TokenizedText, links, word_attention
 from serving.text.replacement import (
     PLACEHOLDER,

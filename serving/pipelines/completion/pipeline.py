@@ -12,12 +12,12 @@ from serving.bundle.manifest import Manifest
 from serving.constraints import Constraint
 from serving.errors import RequestError
 from serving.parameters import MAX_SEED, SamplingParams, TokenIds
-from serving.pipelines.completion import Completion
+from serving.pipelines.completion.growing import Completion
+from serving.pipelines.completion.structures import Structures
 from serving.pipelines.engine_port import EnginePort, raise_failure
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, ModelCard
 from serving.pipelines.merging import merge
 from serving.pipelines.requests import RequestMaker
-from serving.pipelines.structures import Structures
 from serving.request import (
     FinishedEvent,
     FinishReason,

@@ -14,10 +14,10 @@ from typing import Any
 
 import click
 
-from serving.bench.bare_graph import RecordedGraph
-from serving.bench.closed_loop import run_closed_loop
-from serving.bench.steady import STEPS, Share, end, seconds_of_steps
-from serving.bench.workload import Workload
+from loadtest.bench.bare_graph import RecordedGraph
+from loadtest.bench.closed_loop import run_closed_loop
+from loadtest.bench.steady import STEPS, Share, end, seconds_of_steps
+from loadtest.bench.workload import Workload
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.graphs.session import open_graphs

@@ -1,7 +1,7 @@
 """Text in, text out, by turns: the bare engine as engines of others are measured beside it
 (`loadtest.peers`).
 
-    python -m serving.bench.texts BUNDLE SENTENCES
+    python -m loadtest.bench.texts BUNDLE SENTENCES
 
 For every line on standard input all sentences are translated, one request each, and a line of JSON
 tells the seconds it took on the clock and in the processor.
@@ -19,8 +19,8 @@ import click
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.pipelines.framing import Framing
-from serving.pipelines.sides import Affixes, Sides
+from serving.pipelines.translation.framing import Framing
+from serving.pipelines.translation.sides import Affixes, Sides
 from serving.request import FailedEvent, GenerationRequest, TokenEvent
 from serving.text.shortlist import Shortlist
 

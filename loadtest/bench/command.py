@@ -12,7 +12,7 @@ import click
 from serving.parameters import MAX_BEAMS, BeamParams, SamplingParams
 
 if TYPE_CHECKING:
-    from serving.bench.workload import Workload
+    from loadtest.bench.workload import Workload
 
 MIN_REQUESTS = 32
 DEFAULT_BATCHES = (1, 8, 32)
@@ -127,7 +127,7 @@ def _check(compare: str | None, batch: Sequence[int] | None, requests: int | Non
 def _workload(
     bundle: Path, input_file: Any, max_new_tokens: int | None, device: Any, threads: int | None
 ) -> "Workload":
-    from serving.bench.workload import workload_of
+    from loadtest.bench.workload import workload_of
     from serving.bundle.opening import open_bundle
     from serving.engine.config import available_cpus
 
@@ -146,7 +146,7 @@ def _measure(
     num_requests: int | None,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """A closed loop for each batch size: a line and all numbers."""
-    from serving.bench.closed_loop import run_closed_loop
+    from loadtest.bench.closed_loop import run_closed_loop
 
     for batch in batches:
         engine = workload.engine(batch * (beam.num_beams if beam else 1))
@@ -166,7 +166,7 @@ def _compare(
     num_repetitions: int,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """A comparison at each batch size: a line and all numbers."""
-    from serving.bench.comparisons import COMPARISONS, Plan
+    from loadtest.bench.comparisons import COMPARISONS, Plan
 
     for batch in batches:
         found = COMPARISONS[name](workload, Plan(beam, sampling, batch, num_repetitions))

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from serving.parameters import ProcessorParams
-from serving.pipelines.candidates import successful_end
 from serving.pipelines.jobs import TranslationJob
-from serving.pipelines.planning import Plan
+from serving.pipelines.translation.candidates import successful_end
+from serving.pipelines.translation.planning import Plan
 from serving.request import MAX_LOGPROBS, Event, GenerationRequest, TokenEvent
 from serving.text.tokenizer import Tokenizer
 

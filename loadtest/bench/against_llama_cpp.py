@@ -1,6 +1,6 @@
 """One request at a time, ours and llama-cpp-python's in turns: tokens a second on the same cores.
 
-    python -m serving.bench.against_llama_cpp BUNDLE MODEL.gguf --python OTHER/bin/python
+    python -m loadtest.bench.against_llama_cpp BUNDLE MODEL.gguf --python OTHER/bin/python
 
 Each engine is a process with so many threads, and waits while the other has its turn. The same ids
 go in, as many come out, greedily, at the level where both speak token ids: no text and no
@@ -93,7 +93,7 @@ def main(
     """Tokens a second of BUNDLE and of llama-cpp-python with the file GGUF, as JSON."""
     prompt = _prompt(bundle, prompt_tokens)
     context = str(prompt_tokens + tokens + SPARE)
-    own = [sys.executable, "-m", "serving.bench.against_llama_cpp", "serve"]
+    own = [sys.executable, "-m", "loadtest.bench.against_llama_cpp", "serve"]
     players = [
         Player("attendant", [*own, str(bundle), str(threads)]),
         Player("llama.cpp", [interpreter, str(WORKER), str(gguf), str(threads), context]),

@@ -6,7 +6,7 @@ import numpy as np
 
 from serving.parameters import TokenIds
 from serving.pipelines.jobs import SentenceAttention, spelt
-from serving.pipelines.sides import Affixes, Sides
+from serving.pipelines.translation.sides import Affixes, Sides
 from serving.request import TokenEvent
 from serving.text.alignment import DRAWN_WORD, Array, TokenizedText, word_attention, words_of
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from serving.bench.command import COMPARED, OF_ONE_SIZE, bench
-from serving.bench.comparisons import COMPARISONS
-from serving.bench.workload import workload_of
+from loadtest.bench.command import COMPARED, OF_ONE_SIZE, bench
+from loadtest.bench.comparisons import COMPARISONS
+from loadtest.bench.workload import workload_of
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.config import TextLimits
@@ -22,8 +22,8 @@ from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.catalog import build_pipeline
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import ModelCard, TranslationJob
-from serving.pipelines.sides import Sides
-from serving.pipelines.translation import TranslationPipeline
+from serving.pipelines.translation.pipeline import TranslationPipeline
+from serving.pipelines.translation.sides import Sides
 from serving.request import Event, GenerationRequest
 from tests.export.test_shortlist import bundle_of as shortlisting_bundle
 from tests.serving.engine.driving import run_all

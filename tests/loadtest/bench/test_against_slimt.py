@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from serving.bench import against_slimt
-from serving.bench.texts import Texts
+from loadtest.bench import against_slimt
+from loadtest.bench.texts import Texts
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig

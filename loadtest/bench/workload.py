@@ -10,10 +10,10 @@ from serving.bundle.manifest import Manifest
 from serving.bundle.opening import Bundle
 from serving.engine.config import Device, EngineConfig
 from serving.engine.engine import Engine
-from serving.pipelines.framing import Framing
 from serving.pipelines.jobs import ModelCard, TranslationJob
-from serving.pipelines.planning import Planner
-from serving.pipelines.sides import Affixes, Sides
+from serving.pipelines.translation.framing import Framing
+from serving.pipelines.translation.planning import Planner
+from serving.pipelines.translation.sides import Affixes, Sides
 from serving.request import GenerationRequest
 from serving.text.shortlist import Shortlist
 

@@ -10,9 +10,9 @@ from serving.bundle.manifest import Limits, Tokens
 from serving.constraints import Constraint
 from serving.errors import RequestError, TooLarge
 from serving.parameters import Term, TokenIds
-from serving.pipelines.glossary import NOT_WRITABLE, Glossary
 from serving.pipelines.jobs import TranslationJob
-from serving.pipelines.sides import Affixes, Sides
+from serving.pipelines.translation.glossary import NOT_WRITABLE, Glossary
+from serving.pipelines.translation.sides import Affixes, Sides
 from serving.text.beginnings import Beginnings
 from serving.text.borders import WordBorders
 from serving.text.languages import primary_language
