@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from serving.api.bodies import limited, parse, parse_form, parse_json
+from serving.api.bodies import limited, parse, parse_form, parse_json, parse_multipart
 from serving.api.errors import message_of, renamed
 from serving.api.services import Services
 from serving.api.translate_bodies import NAMES, TranslateBody
@@ -27,7 +27,7 @@ _URL_ENCODED = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
 
 
-def error_body(status: int, error: Exception) -> dict[str, Any]:
+def error_body(status: int, error: BaseException) -> dict[str, Any]:
     return {"error": message_of(renamed(error, NAMES))}
 
 
@@ -94,8 +94,7 @@ async def _fields(request: Request, limits: TextLimits) -> dict[str, Any]:
         given = parse_form(await request.body())
         return _gathered([*request.query_params.multi_items(), *given])
     if content_type == _MULTIPART:
-        form = await request.form()
-        given = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+        given = await parse_multipart(request)
         return _gathered([*request.query_params.multi_items(), *given])
     query = _gathered(request.query_params.multi_items())
     body = await request.body()

@@ -15,7 +15,7 @@ from serving.api.bodies import limited, parse, parse_json
 from serving.api.chat_bodies import AT_REST as CHAT_AT_REST
 from serving.api.chat_bodies import NAMES as CHAT_NAMES
 from serving.api.chat_bodies import ChatBody
-from serving.api.errors import ErrorBody, log_failure, message_of, renamed, status_of
+from serving.api.errors import ENDS, ErrorBody, log_failure, message_of, renamed, status_of
 from serving.api.openai_bodies import (
     AT_REST,
     NAMES,
@@ -67,7 +67,7 @@ def error_body_at(path: str) -> ErrorBody:
     return partial(_error_body, names)
 
 
-def _error_body(names: Mapping[str, str], status: int, error: Exception) -> dict[str, Any]:
+def _error_body(names: Mapping[str, str], status: int, error: BaseException) -> dict[str, Any]:
     error = renamed(error, names)
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     code = "model_not_found" if isinstance(error, ModelNotFound) else _CODES.get(status)
@@ -152,7 +152,9 @@ async def _events(
         async with aclosing(chunks):
             async for chunk in chunks:
                 yield sse(chunk)
-    except Exception as error:
+    except ENDS:
+        raise
+    except BaseException as error:  # a library's panic is no Exception
         log_failure(error)
         tracked.outcome = outcome_of(error)
         yield sse(_error_body(names, status_of(error), error))

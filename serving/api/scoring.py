@@ -66,7 +66,7 @@ class ScoreBody(BaseModel):
         )
 
 
-def error_body(status: int, error: Exception) -> dict[str, Any]:
+def error_body(status: int, error: BaseException) -> dict[str, Any]:
     return {"error": message_of(renamed(error, NAMES))}
 
 
