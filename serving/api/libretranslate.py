@@ -46,7 +46,13 @@ def router(services: Services) -> APIRouter:
     @routes.post(
         "/translate",
         responses=responses(Translated, PlainError, OF_A_BODY),
-        openapi_extra=body(TranslateBody, JSON, URL_ENCODED, MULTIPART),
+        openapi_extra=body(
+            TranslateBody,
+            JSON,
+            URL_ENCODED,
+            MULTIPART,
+            example={"q": "A dog runs.", "source": "en", "target": "fr"},
+        ),
     )
     async def translate(request: Request) -> JSONResponse:
         """Translate a text or a list of texts."""

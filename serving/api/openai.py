@@ -69,19 +69,34 @@ class _Endpoint:
     at_rest: Mapping[str, tuple[Any, ...]]
     names: Mapping[str, str]
     id_prefix: str
+    example: dict[str, Any]
 
     @property
     def documentation(self) -> dict[str, Any]:
         answers = responses(self.answer, OpenAIError, OF_A_BODY)
         answers[200] |= text(EventStream.media_type, "With `stream`: chunks, then [DONE].")
-        return {"responses": answers, "openapi_extra": body(self.body, JSON)}
+        return {"responses": answers, "openapi_extra": body(self.body, JSON, example=self.example)}
 
 
 _COMPLETIONS = _Endpoint(
-    "/completions", CompletionBody, Completion, CompletionShape, AT_REST, NAMES, "cmpl"
+    "/completions",
+    CompletionBody,
+    Completion,
+    CompletionShape,
+    AT_REST,
+    NAMES,
+    "cmpl",
+    {"model": "llama-en", "prompt": "It was"},
 )
 _CHATS = _Endpoint(
-    "/chat/completions", ChatBody, ChatCompletion, ChatShape, CHAT_AT_REST, CHAT_NAMES, "chatcmpl"
+    "/chat/completions",
+    ChatBody,
+    ChatCompletion,
+    ChatShape,
+    CHAT_AT_REST,
+    CHAT_NAMES,
+    "chatcmpl",
+    {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "Hello!"}]},
 )
 
 

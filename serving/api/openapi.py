@@ -41,9 +41,10 @@ def text(media_type: str, description: str) -> dict[str, Any]:
     return {"content": {media_type: {"schema": {"type": "string", "description": description}}}}
 
 
-def body(cls: type[BaseModel], *media_types: str) -> dict[str, Any]:
-    schema = {"$ref": _REF.format(model=cls.__name__)}
-    content = {media_type: {"schema": schema} for media_type in media_types}
+def body(cls: type[BaseModel], *media_types: str, example: dict[str, Any]) -> dict[str, Any]:
+    """example: what `/docs` offers to try out."""
+    told = {"schema": {"$ref": _REF.format(model=cls.__name__)}, "example": example}
+    content = dict.fromkeys(media_types, told)
     return {"requestBody": {"required": True, "content": content}}
 
 

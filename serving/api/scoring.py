@@ -81,7 +81,16 @@ def router(services: Services) -> APIRouter:
     @routes.post(
         PATH,
         responses=responses(Scores, PlainError, OF_A_BODY),
-        openapi_extra=body(ScoreBody, JSON),
+        openapi_extra=body(
+            ScoreBody,
+            JSON,
+            example={
+                "q": "A dog runs.",
+                "translations": ["Un chien court."],
+                "source": "en",
+                "target": "fr",
+            },
+        ),
     )
     async def score(request: Request) -> JSONResponse:
         """Log-probabilities of translations, and of their tokens."""
