@@ -32,8 +32,10 @@ Responses = dict[int | str, dict[str, Any]]
 
 def responses(answer: Any, error: Any, statuses: Iterable[int]) -> Responses:
     """answer, error: their types."""
-    failed = {status: {"model": error, "description": _ERRORS[status]} for status in statuses}
-    return {200: {"model": answer, "description": "Success"}, **failed}
+    told: Responses = {200: {"model": answer, "description": "Success"}}
+    for status in statuses:
+        told[status] = {"model": error, "description": _ERRORS[status]}
+    return told
 
 
 def text(media_type: str, description: str) -> dict[str, Any]:
@@ -51,8 +53,7 @@ def body(cls: type[BaseModel], *media_types: str, example: dict[str, Any]) -> di
 def describe_bodies(app: FastAPI, classes: Iterable[type[BaseModel]]) -> None:
     """Once all routes are there: put the schemas into the document that `body` refers to."""
     document = app.openapi()
-    models = [(cls, "validation") for cls in classes]
-    _, definitions = models_json_schema(models, ref_template=_REF)
+    _, definitions = models_json_schema([(cls, "validation") for cls in classes], ref_template=_REF)
     schemas = document["components"]["schemas"]
     schemas |= definitions["$defs"]
     _forget_errors_of_fastapi(document, schemas)

@@ -76,3 +76,7 @@ class _Sender(logging.Handler):
             self._socket.sendto(text[-_MAX_RECORD_BYTES:], self._address)
         except OSError:
             self.handleError(record)
+
+    def close(self) -> None:
+        self._socket.close()
+        super().close()

@@ -59,10 +59,12 @@ def within_reach(case: Case) -> Case:
     by chance alone hardly any is right in all its fields.
     """
     if isinstance(case.body, dict) and len(str(case.body)) % 2:
-        known = THERE | {"model": "shout" if case.path in ("/translate", "/score") else "story"}
+        known: dict[str, Any] = THERE | {
+            "model": "shout" if case.path in ("/translate", "/score") else "story"
+        }
         further = sorted(case.body.keys() - NEEDED)
         kept = NEEDED | {further[len(str(case.body)) % len(further)] if further else ""}
-        body = {name: value for name, value in case.body.items() if name in kept}
+        body: dict[str, Any] = {n: value for n, value in case.body.items() if n in kept}
         case.body = body | {name: known[name] for name in known.keys() & body}
     if "name" in case.path_parameters and len(case.path_parameters["name"]) % 2:
         case.path_parameters["name"] = "story"
