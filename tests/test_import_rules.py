@@ -46,7 +46,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 ONLY_IN = {
     "ray": ("serving.deployments", "serving.app"),
     "fastapi": ("serving.api",),
+    "fastapi_offline": ("serving.api",),
     "starlette": ("serving.api",),
+    "uvicorn": ("serving.deployments.http_1_0",),
     "jinja2": ("serving.text.chat_rendering",),
     "llguidance": ("serving.text.grammar",),
     "onnxruntime": ("serving.engine.graphs.session",),

@@ -11,8 +11,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from serving.api.answers import PlainError, Scores
 from serving.api.bodies import limited, parse, parse_json
 from serving.api.errors import message_of, renamed
+from serving.api.openapi import JSON, OF_A_BODY, body, responses
 from serving.api.services import Services
 from serving.errors import RequestError
 from serving.pipelines.decoding import Decoding
@@ -66,15 +68,30 @@ class ScoreBody(BaseModel):
         )
 
 
-def error_body(status: int, error: Exception) -> dict[str, Any]:
+BODIES = (ScoreBody,)
+
+
+def error_body(status: int, error: BaseException) -> dict[str, Any]:
     return {"error": message_of(renamed(error, NAMES))}
 
 
 def router(services: Services) -> APIRouter:
     routes = APIRouter(tags=["Scoring"])
-    schema = {"content": {"application/json": {"schema": ScoreBody.model_json_schema()}}}
 
-    @routes.post(PATH, openapi_extra={"requestBody": schema})
+    @routes.post(
+        PATH,
+        responses=responses(Scores, PlainError, OF_A_BODY),
+        openapi_extra=body(
+            ScoreBody,
+            JSON,
+            example={
+                "q": "A dog runs.",
+                "translations": ["Un chien court."],
+                "source": "en",
+                "target": "fr",
+            },
+        ),
+    )
     async def score(request: Request) -> JSONResponse:
         """Log-probabilities of translations, and of their tokens."""
         with services.metrics.track("score") as tracked:
