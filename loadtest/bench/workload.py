@@ -77,8 +77,8 @@ class Workload:
 def workload_of(
     bundle: Bundle, text: str | None, max_new_tokens: int | None, device: Device, threads: int
 ) -> Workload:
-    """Of `text`, or the built-in sentences: prompts, one a line, or what the service makes of the
-    lines as sources, in the first languages of a model of many.
+    """Read `text`, or the built-in sentences: lines are prompts, or sources, of which the service's
+    own planner makes requests, in the first languages of a model of many.
     """
     manifest, sides = bundle.manifest, Sides.of_bundle(bundle)
     lines = [line for line in (text or SENTENCES).splitlines() if line.strip()]
@@ -104,7 +104,7 @@ def _prompts(
 def _translations(
     bundle: Bundle, sides: Sides, lines: Sequence[str], max_new_tokens: int | None
 ) -> tuple[list[GenerationRequest], int]:
-    """Also: how many tokens of their prompts count in a beam search's lengths."""
+    """Return also how many tokens of their prompts count in a beam search's lengths."""
     manifest, card = bundle.manifest, ModelCard.of(bundle.manifest)
     source = card.source_languages[0]
     target = card.targets_of(source)[0]

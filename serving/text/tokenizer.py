@@ -89,7 +89,7 @@ class Tokenizer:
         return self.spelling.table[token_id]
 
     def shown(self, token_id: int) -> bytes | int:
-        """Its bytes, or its id where there is no such token."""
+        """Return its bytes, or its id where there is no such token."""
         return token_id if token_id in self.textless_ids else self.token_bytes(token_id)
 
     def pieces(self, token_ids: Iterable[int], begins_text: bool = True) -> list[bytes]:
@@ -149,7 +149,7 @@ class Tokenizer:
 
 
 def _names(path: Path, tokenizer: Any, vocab_size: int | None) -> list[str | None]:
-    """What every token of the model is called; None where an id has no token."""
+    """Name every token of the model; None where an id has no token."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     size = max(vocabulary.values(), default=-1) + 1
     if size > 2 * len(vocabulary) + _MOST_HOLES:

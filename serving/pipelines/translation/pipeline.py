@@ -121,7 +121,7 @@ class TranslationPipeline:
         ]
 
     def _max_new_tokens(self, job: TranslationJob, segment: Segment) -> int | None:
-        """What the client says, else what the model's makers say."""
+        """Take the client's word, else that of the model's makers."""
         wanted = job.decoding.max_new_tokens
         return self._framing.max_new_tokens(segment.source_ids) if wanted is None else wanted
 
