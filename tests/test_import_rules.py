@@ -35,7 +35,7 @@ ONLY_IN = {
     "fastapi": ("serving.api",),
     "starlette": ("serving.api",),
     "jinja2": ("serving.text.chat_rendering",),
-    "llguidance": ("serving.text.grammar",),
+    "llguidance": ("serving.text.compiling", "serving.text.grammar"),
     "onnxruntime": ("serving.engine.session",),
     "torch": ("models", "export.verify"),
     "transformers": (),
