@@ -3,9 +3,9 @@
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
-from serving.api.answers import PlainError, Status
-from serving.api.openapi import OF_ANY_ROUTE, responses, text
-from serving.api.services import Services
+from serving.api.http.answers import PlainError, Status
+from serving.api.http.openapi import OF_ANY_ROUTE, responses, text
+from serving.api.http.services import Services
 from serving.metrics import Metrics
 
 _NOT_READY = {"model": Status | PlainError, "description": "Loading, draining, or failed."}

@@ -10,8 +10,8 @@ from typing import Any
 
 from ray import serve
 
-from serving.api.app import create_app
-from serving.api.services import Services
+from serving.api.application import create_app
+from serving.api.http.services import Services
 from serving.bundle.opening import Bundle, open_bundle
 from serving.config import WorkerGroup
 from serving.deployments.console import log_to_console

@@ -6,7 +6,7 @@ Texts with one of these words in them break the server as nobody expects it to b
 from collections.abc import Callable
 from typing import Any
 
-from serving.api.openai_shapes import Shape
+from serving.api.openai.shapes import Shape
 from serving.text.tokenizer import Tokenizer
 
 

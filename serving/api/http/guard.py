@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serving.api.errors import ENDS, Asked, ErrorBody, asked, log_failure, path_of, status_of
+from serving.api.http.errors import ENDS, Asked, ErrorBody, asked, log_failure, path_of, status_of
 
 _ID_HEADER = "x-request-id"
 

@@ -11,27 +11,16 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from serving.api.answers import (
+from serving.api.http.answers import (
     ChatCompletion,
     Completion,
     ModelBody,
     ModelList,
     OpenAIError,
 )
-from serving.api.bodies import limited, parse, parse_json
-from serving.api.chat_bodies import AT_REST as CHAT_AT_REST
-from serving.api.chat_bodies import NAMES as CHAT_NAMES
-from serving.api.chat_bodies import ChatBody
-from serving.api.errors import ENDS, ErrorBody, log_failure, message_of, renamed, status_of
-from serving.api.openai_bodies import (
-    AT_REST,
-    NAMES,
-    CompletionBody,
-    StreamOptions,
-    without_fields_at_rest,
-)
-from serving.api.openai_shapes import ChatShape, CompletionShape, Shape
-from serving.api.openapi import (
+from serving.api.http.bodies import limited, parse, parse_json
+from serving.api.http.errors import ENDS, ErrorBody, log_failure, message_of, renamed, status_of
+from serving.api.http.openapi import (
     JSON,
     OF_A_BODY,
     OF_A_MODEL,
@@ -40,8 +29,19 @@ from serving.api.openapi import (
     responses,
     text,
 )
-from serving.api.services import Services
-from serving.api.streams import EventStream, sse
+from serving.api.http.services import Services
+from serving.api.http.streams import EventStream, sse
+from serving.api.openai.chat_body import AT_REST as CHAT_AT_REST
+from serving.api.openai.chat_body import NAMES as CHAT_NAMES
+from serving.api.openai.chat_body import ChatBody
+from serving.api.openai.completion_body import (
+    AT_REST,
+    NAMES,
+    CompletionBody,
+    StreamOptions,
+    without_fields_at_rest,
+)
+from serving.api.openai.shapes import ChatShape, CompletionShape, Shape
 from serving.errors import ModelNotFound, RequestError
 from serving.metrics import Outcome, Tracked, outcome_of
 from serving.pipelines.completion.pipeline import Deltas, collect

@@ -13,10 +13,10 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from serving.api.answers import Language, PlainError, Translated
-from serving.api.bodies import limited, parse, parse_form, parse_json, parse_multipart
-from serving.api.errors import message_of, renamed
-from serving.api.openapi import (
+from serving.api.http.answers import Language, PlainError, Translated
+from serving.api.http.bodies import limited, parse, parse_form, parse_json, parse_multipart
+from serving.api.http.errors import message_of, renamed
+from serving.api.http.openapi import (
     JSON,
     MULTIPART,
     OF_A_BODY,
@@ -25,8 +25,8 @@ from serving.api.openapi import (
     body,
     responses,
 )
-from serving.api.services import Services
-from serving.api.translate_bodies import NAMES, TranslateBody
+from serving.api.http.services import Services
+from serving.api.libretranslate.translate_body import NAMES, TranslateBody
 from serving.bundle.manifest import Task
 from serving.config import TextLimits
 from serving.pipelines.jobs import AlignedWords, ModelCard, Translation

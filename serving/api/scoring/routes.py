@@ -11,11 +11,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from serving.api.answers import PlainError, Scores
-from serving.api.bodies import limited, parse, parse_json
-from serving.api.errors import message_of, renamed
-from serving.api.openapi import JSON, OF_A_BODY, body, responses
-from serving.api.services import Services
+from serving.api.http.answers import PlainError, Scores
+from serving.api.http.bodies import limited, parse, parse_json
+from serving.api.http.errors import message_of, renamed
+from serving.api.http.openapi import JSON, OF_A_BODY, body, responses
+from serving.api.http.services import Services
 from serving.errors import RequestError
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import PairScore, ScoreJob

@@ -6,11 +6,14 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.middleware.cors import CORSMiddleware
 
-from serving.api import libretranslate, openai, operations, scoring
-from serving.api.errors import ErrorBody, install_error_handlers
-from serving.api.guard import Guard, Heads
-from serving.api.openapi import describe_bodies
-from serving.api.services import Services
+from serving.api import operations
+from serving.api.http.errors import ErrorBody, install_error_handlers
+from serving.api.http.guard import Guard, Heads
+from serving.api.http.openapi import describe_bodies
+from serving.api.http.services import Services
+from serving.api.libretranslate import routes as libretranslate
+from serving.api.openai import routes as openai
+from serving.api.scoring import routes as scoring
 
 
 def create_app(services: Services) -> FastAPI:
