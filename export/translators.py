@@ -1,5 +1,5 @@
-"""Models as functions from texts to texts: a bundle by all that serves it, a checkpoint by plain
-torch loops. Both cut a text into the same sentences, so that their scores compare.
+"""Makes functions from texts to texts of models: of a bundle by all that serves it, of a checkpoint
+by plain torch loops. Both cut a text into the same sentences, so that their scores compare.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def translator(folder: Path, num_beams: int | None = None) -> "Translate":
-    """Of the checkpoint or the bundle in `folder`. Without `num_beams` a bundle decodes as its
+    """Open the checkpoint or the bundle in `folder`. Without `num_beams` a bundle decodes as its
     makers recommend, all else greedily.
 
     Raises CheckpointError or BundleError, ValueError for a language model.
@@ -92,7 +92,7 @@ def _of_checkpoint(folder: Path, num_beams: int | None) -> "Translate":
 
 
 def _layouts(checkpoint: Checkpoint, texts: list[str]) -> tuple[Layout, ...]:
-    """The texts in sentences, as the service cuts them."""
+    """Cut the texts into sentences, as the service does."""
     config: Any = checkpoint.config
     tokens = tokens_of(config, checkpoint.conventions)
     side = Tokenizer(checkpoint.folder / TOKENIZER_FILE, config.vocab_size)

@@ -11,11 +11,13 @@ from typing import Any
 
 from ray import serve
 
-from serving.api.app import create_app
-from serving.api.services import Services
+from serving.api.application import create_app
+from serving.api.http.services import Services
 from serving.config import WorkerGroup
+from serving.deployments.console import log_to_console
 from serving.deployments.exposition import merged
-from serving.deployments.forwarding import WideCatalog, all_expositions
+from serving.deployments.forwarding import WideCatalog, all_expositions, failing_from_afar
+from serving.deployments.http_1_0 import unframe_streams
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.turns import FairShare
@@ -44,6 +46,8 @@ class Replica:
     """All bundles of a group, loaded and served."""
 
     def __init__(self, group: WorkerGroup, threads: int, engines_at_once: int) -> None:
+        log_to_console()
+        unframe_streams()
         sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
         context = serve.get_replica_context()
         self._metrics = Metrics(context.replica_tag)
@@ -76,18 +80,21 @@ class Replica:
         return self._catalog.own_cards
 
     async def translate(self, model: str, job: TranslationJob) -> Translation:
-        translator = await self._catalog.translator(model, job.source, job.target)
-        return await translator.translate(job)
+        with failing_from_afar():
+            translator = await self._catalog.translator(model, job.source, job.target)
+            return await translator.translate(job)
 
     async def score(self, model: str, job: ScoreJob) -> tuple[PairScore, ...]:
-        translator = await self._catalog.translator(model, job.source, job.target)
-        return await translator.score(job)
+        with failing_from_afar():
+            translator = await self._catalog.translator(model, job.source, job.target)
+            return await translator.score(job)
 
     async def stream(self, model: str, job: CompletionJob) -> Any:
-        generator = await self._catalog.generator(model)
-        async with aclosing(in_batches(generator.stream(job))) as batches:
-            async for batch in batches:
-                yield batch
+        with failing_from_afar():
+            generator = await self._catalog.generator(model)
+            async with aclosing(in_batches(generator.stream(job))) as batches:
+                async for batch in batches:
+                    yield batch
 
     async def own_exposition(self) -> bytes:
         return self._metrics.exposition()

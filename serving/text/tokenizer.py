@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from serving.errors import BundleError
-from serving.text.encoders import Encoders
+from serving.errors import BundleError, Untokenizable
+from serving.text.encoders import Encoders, reading
 from serving.text.spelling import Spelling, UnknownDecoder, Writer, spelling
 
 _MOST_HOLES = 1000  # ids without a token
@@ -25,6 +25,8 @@ _BYTES_OF_TEXTS = {bytes([byte]) for byte in range(0xF5) if byte not in (0, 0xC0
 class Tokenizer:
     """vocab_size: of the model. What the tokenizer knows beyond is unknown to the model; ids that
     only the model has are `textless_ids`.
+
+    Whatever encodes raises Untokenizable, a RequestError, for a text that the library fails at.
 
     A byte-level tokenizer round-trips every valid Unicode string: `decode(encode(text)) == text`.
     Others may normalise a text, or have no token for some of it: see `is_lossless`.
@@ -64,7 +66,8 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         normalised = [self._encoders.normalise(text) for text in texts]
-        encodings = self._encoders.get().encode_batch(normalised, add_special_tokens=False)
+        with reading(texts[0] if len(texts) == 1 else f"{len(texts)} texts"):
+            encodings = self._encoders.get().encode_batch(normalised, add_special_tokens=False)
         rows = zip(encodings, normalised, strict=True)
         return [self._plain(self._known(encoding.ids), text) for encoding, text in rows]
 
@@ -79,7 +82,10 @@ class Tokenizer:
 
     def can_write(self, text: str) -> bool:
         """Whether there are tokens for all of the text: the unknown one stands for none of it."""
-        ids = self.encode(text)
+        try:
+            ids = self.encode(text)
+        except Untokenizable:
+            return False
         return self.unknown_id not in ids and bool(self.decode(ids) or not text.strip())
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -89,7 +95,7 @@ class Tokenizer:
         return self.spelling.table[token_id]
 
     def shown(self, token_id: int) -> bytes | int:
-        """Its bytes, or its id where there is no such token."""
+        """Return its bytes, or its id where there is no such token."""
         return token_id if token_id in self.textless_ids else self.token_bytes(token_id)
 
     def pieces(self, token_ids: Iterable[int], begins_text: bool = True) -> list[bytes]:
@@ -102,7 +108,9 @@ class Tokenizer:
         return b"".join(self.pieces(token_ids, begins_text)).decode("utf-8", errors="replace")
 
     def _ids(self, encoder: Any, text: str) -> list[int]:
-        return self._known(encoder.encode(text, add_special_tokens=False).ids)
+        with reading(text):
+            encoding = encoder.encode(text, add_special_tokens=False)
+        return self._known(encoding.ids)
 
     def _plain(self, ids: list[int], text: str, inside: bool = False) -> list[int]:
         """The ids of a text without special tokens: some models find them as they find any piece.
@@ -149,7 +157,7 @@ class Tokenizer:
 
 
 def _names(path: Path, tokenizer: Any, vocab_size: int | None) -> list[str | None]:
-    """What every token of the model is called; None where an id has no token."""
+    """Name every token of the model; None where an id has no token."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     size = max(vocabulary.values(), default=-1) + 1
     if size > 2 * len(vocabulary) + _MOST_HOLES:

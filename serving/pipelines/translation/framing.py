@@ -1,5 +1,5 @@
-"""What a translation model's bundle gives every request beside the text: shared by all that build
-requests, so that what is measured is what is served.
+"""Gives every request what a translation model's bundle has beside the text: shared by all that
+build requests, so that what is measured is what is served.
 """
 
 from dataclasses import replace
@@ -28,13 +28,13 @@ class Framing:
         )
 
     def num_counted(self, affixes: Affixes) -> int:
-        """In the length of a beam search's hypothesis all of the prompt but its first token counts,
-        as in Hugging Face's `generate`.
+        """Count what of a prompt is part of a beam search's lengths: all but its first token, as in
+        Hugging Face's `generate`.
         """
         return max(self._num_prefix + len(affixes.prompt) - 1, 0)
 
     def max_new_tokens(self, source_ids: TokenIds) -> int | None:
-        """The least of the model's own limits; None if it has none."""
+        """Return the least of the model's own limits; None if it has none."""
         limit: int | None = self._defaults.get(MAX_NEW_TOKENS)
         if (factor := self._defaults.get(MAX_LENGTH_FACTOR)) is None:
             return limit

@@ -31,6 +31,7 @@ from serving.pipelines.translation.planning import Plan, Planner, Segment
 from serving.pipelines.translation.rendering import Renderer
 from serving.pipelines.translation.sides import Affixes, Sides
 from serving.request import Event, GenerationRequest, TokenEvent
+from serving.text.checks import tokenizing
 from serving.text.shortlist import Shortlist
 
 # Longer texts are split on another thread, so that streams of other requests go on.
@@ -121,7 +122,7 @@ class TranslationPipeline:
         ]
 
     def _max_new_tokens(self, job: TranslationJob, segment: Segment) -> int | None:
-        """What the client says, else what the model's makers say."""
+        """Take the client's word, else that of the model's makers."""
         wanted = job.decoding.max_new_tokens
         return self._framing.max_new_tokens(segment.source_ids) if wanted is None else wanted
 
@@ -129,7 +130,8 @@ class TranslationPipeline:
         """A target is forced, its end too: nothing is generated."""
         make = self._requests.of(job.decoding)
         sources = self._planner.sources([source.strip() for source, _ in job.pairs], affixes)
-        targets = self._sides.target.encode_batch([target.strip() for _, target in job.pairs])
+        with tokenizing("translations"):
+            targets = self._sides.target.encode_batch([target.strip() for _, target in job.pairs])
         return [
             make(
                 f"{job.request_id}-{number}",
