@@ -83,7 +83,7 @@ def lines_of(file: BinaryIO) -> Iterator[str]:
             text = line.decode()
         except UnicodeDecodeError as error:
             raise RequestError(f"line {number}", line, f"is not UTF-8: {error.reason}") from None
-        check_text(f"line {number}", text, max_characters=sys.maxsize)
+        check_text(f"line {number}", text)
         yield text
 
 
