@@ -37,7 +37,7 @@ ONLY_IN = {
     "starlette": ("serving.api",),
     "uvicorn": ("serving.deployments.http_1_0",),
     "jinja2": ("serving.text.chat_rendering",),
-    "llguidance": ("serving.text.grammar",),
+    "llguidance": ("serving.text.compiling", "serving.text.grammar"),
     "onnxruntime": ("serving.engine.session",),
     "torch": ("models", "export.verify"),
     "transformers": (),
