@@ -1,8 +1,10 @@
 """Reading files that others have written: nothing that never ends or does not fit into memory."""
 
 import errno
+import json
 import stat
 from pathlib import Path
+from typing import Any
 
 MOST_BYTES = 2**28  # of configurations, vocabularies, tokenizers; weights are mapped
 
@@ -20,3 +22,16 @@ def read_file(path: Path) -> bytes:
 def read_text(path: Path) -> str:
     """UTF-8. Raises OSError as `read_file` does, UnicodeDecodeError."""
     return read_file(path).decode("utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """Raises OSError as `read_file` does, and ValueError with what is wrong inside."""
+    try:
+        text = read_text(path)
+        if not text.strip():
+            raise ValueError("is empty")
+        return json.loads(text)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"is not JSON: {error}") from None
+    except RecursionError:
+        raise ValueError("is not JSON: it nests too deep") from None

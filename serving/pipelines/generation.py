@@ -20,6 +20,7 @@ from serving.pipelines.requests import RequestMaker
 from serving.pipelines.structures import Structures
 from serving.request import FinishedEvent, GenerationRequest, Hypothesis, TokenEvent
 from serving.text.chat import Chat, ChatTemplate
+from serving.text.checks import tokenizing
 from serving.text.tokenizer import Tokenizer
 
 Deltas = AsyncGenerator[CompletionDelta, None]
@@ -91,10 +92,13 @@ class GenerationPipeline:
             if self._chat is None:
                 message = f"model {self.card.name} has no chat template; it completes prompts only"
                 raise RequestError("messages", f"{len(prompt.messages)} messages", message)
-            token_ids = await asyncio.to_thread(self._chat.prompt_ids, prompt)
+            with tokenizing("messages"):
+                token_ids = await asyncio.to_thread(self._chat.prompt_ids, prompt)
             return _Prompt(token_ids, True, not prompt.continues_last, "messages")
         if isinstance(prompt, str):
-            return _Prompt(tuple(self._tokenizer.encode(prompt)), ends_text=not prompt)
+            with tokenizing("prompt"):
+                token_ids = tuple(self._tokenizer.encode(prompt))
+            return _Prompt(token_ids, ends_text=not prompt)
         for token_id in prompt:
             if not 0 <= token_id < self._vocab_size:
                 message = f"token ids must be between 0 and {self._vocab_size - 1}"

@@ -33,6 +33,7 @@ from serving.pipelines.rendering import Renderer
 from serving.pipelines.requests import RequestMaker
 from serving.pipelines.sides import Affixes, Sides
 from serving.request import Event, GenerationRequest, TokenEvent
+from serving.text.checks import tokenizing
 from serving.text.shortlist import Shortlist
 
 # Longer texts are split on another thread, so that streams of other requests go on.
@@ -146,7 +147,8 @@ class TranslationPipeline:
         """A target is forced, its end too: nothing is generated."""
         make = self._requests.of(job.decoding)
         sources = self._planner.sources([source.strip() for source, _ in job.pairs], affixes)
-        targets = self._sides.target.encode_batch([target.strip() for _, target in job.pairs])
+        with tokenizing("translations"):
+            targets = self._sides.target.encode_batch([target.strip() for _, target in job.pairs])
         return [
             make(
                 f"{job.request_id}-{number}",

@@ -13,7 +13,7 @@ import numpy as np
 from llguidance import LLMatcher
 
 from serving.constraints import Constraint, Mask, Matcher
-from serving.errors import RequestError
+from serving.errors import RequestError, Untokenizable
 from serving.text.compiling import (
     NotCompiled,
     Vocabulary,
@@ -147,7 +147,10 @@ class _Vocabulary(Vocabulary):
         that the tokenizer has for them, or the longest ones where it would normalise them.
         """
         text = beginning(text)
-        ids = self._tokenizer.encode_inside(text.decode(errors="replace"))
+        try:
+            ids = self._tokenizer.encode_inside(text.decode(errors="replace"))
+        except Untokenizable:
+            return self.longest(text)
         is_exact = b"".join(map(self._tokenizer.token_bytes, ids)) == text
         return ids if is_exact else self.longest(text)
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Encoding, Tokenizer
 
 from models.files import read_file
 from models.pretrained.text import fairseq_languages
 from models.pretrained.text.byte_level import byte_level_bpe
-from models.pretrained.text.errors import TokenizerError
+from models.pretrained.text.errors import TokenizerError, using_library
 from models.pretrained.text.pieces import Order
 from models.pretrained.text.sentencepiece import fairseq_order, from_sentencepiece
 
@@ -65,6 +65,20 @@ def token_ids(tokenizer_json: bytes) -> dict[str, int]:
     """Every token by its name."""
     vocabulary: dict[str, int] = Tokenizer.from_str(tokenizer_json.decode()).get_vocab(True)
     return vocabulary
+
+
+def encode(tokenizer_json: bytes, text: str, problems: list[str], *, is_bare: bool) -> Encoding:
+    """A text as the tokenizer has it; bare: without special tokens around it. That its patterns
+    give up, at which the library panics, is a problem.
+    """
+    tokenizer = Tokenizer.from_str(tokenizer_json.decode())
+    tokenizer.no_padding()
+    try:
+        with using_library(f"tokenizer: {text[:40]!r} cannot be encoded"):
+            return tokenizer.encode(text, add_special_tokens=not is_bare)
+    except TokenizerError as error:
+        problems += error.problems
+        return Encoding()
 
 
 class _Files:
@@ -174,12 +188,8 @@ def _read(files: _Files) -> Tokenizers:
 def _ready(files: _Files) -> bytes:
     data = files.bytes("tokenizer.json")
     spec = files.table("tokenizer.json")
-    try:
+    with using_library("tokenizer.json cannot be read"):
         ids = Tokenizer.from_buffer(data).get_vocab(True).values()
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # the library raises bare Exception, and panics at some bytes
-        raise TokenizerError([f"tokenizer.json cannot be read: {error}"]) from None
     if max(ids, default=0) > 2 * len(ids) + _MOST_HOLES:
         raise TokenizerError([f"tokenizer.json has {len(ids)} tokens, and one with id {max(ids)}"])
     if unknown := {*_decoder_types(spec.get("decoder"))} - _DECODERS:
