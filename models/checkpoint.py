@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from models.arrays import Array
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.conventions import Conventions, own_conventions
-from models.files import read_file, read_json
+from models.files import check_safetensors, read_file, read_json
 from models.quantised import Quantised
 
 CONFIG_FILE = "config.json"
@@ -146,9 +146,11 @@ def _read_config(path: Path, problems: list[str]) -> AnyConfig | None:
 
 def _read_weights(path: Path, problems: list[str]) -> dict[str, np.ndarray]:
     try:
+        check_safetensors(path)
         return {name: w.astype(np.float32) for name, w in load_file(path).items()}
     except FileNotFoundError:
         problems.append(f"{path.name} is missing")
     except (SafetensorError, OSError) as error:
-        problems.append(f"{path.name} cannot be read: {error}")
+        reason = error.strerror if isinstance(error, OSError) else None
+        problems.append(f"{path.name} cannot be read: {reason or error}")
     return {}

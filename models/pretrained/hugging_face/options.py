@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from models.files import read_json
+from models.files import MOST_CONFIG_BYTES, read_json
 
 MOST_LAYERS = 1000  # more than any model has, and few enough to look for
 MOST_POSITIONS = 2**17  # of a table that is computed
@@ -110,11 +110,17 @@ def _is(value: Any, *kinds: type) -> bool:
     return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
 
-def read_options(path: Path, problems: list[str], *, is_required: bool = False) -> Options:
+def read_options(
+    path: Path,
+    problems: list[str],
+    *,
+    is_required: bool = False,
+    most_bytes: int = MOST_CONFIG_BYTES,
+) -> Options:
     """The object in the file; empty, and a problem where required, without one."""
     values: Any = {}
     try:
-        values = read_json(path)
+        values = read_json(path, most_bytes)
     except FileNotFoundError:
         if is_required:
             problems.append(f"{path.name} is missing")

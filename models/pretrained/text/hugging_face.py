@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Encoding, Tokenizer
 
-from models.files import read_file
+from models.files import MOST_BYTES, MOST_CONFIG_BYTES, read_file
 from models.pretrained.text import fairseq_languages
 from models.pretrained.text.byte_level import byte_level_bpe
 from models.pretrained.text.errors import TokenizerError, using_library
@@ -92,24 +92,24 @@ class _Files:
     def has(self, *names: str) -> bool:
         return all((self._folder / name).is_file() for name in names)
 
-    def bytes(self, name: str) -> bytes:
+    def bytes(self, name: str, most_bytes: int = MOST_BYTES) -> bytes:
         try:
-            return read_file(self._folder / name)
+            return read_file(self._folder / name, most_bytes)
         except OSError as error:
             raise TokenizerError([f"{name} cannot be read: {error.strerror}"]) from None
 
-    def text(self, name: str) -> str:
+    def text(self, name: str, most_bytes: int = MOST_BYTES) -> str:
         try:
-            return self.bytes(name).decode()
+            return self.bytes(name, most_bytes).decode()
         except UnicodeDecodeError:
             raise TokenizerError([f"{name} is not UTF-8"]) from None
 
-    def table(self, name: str) -> dict[str, Any]:
+    def table(self, name: str, most_bytes: int = MOST_CONFIG_BYTES) -> dict[str, Any]:
         """Of a JSON file; empty if there is none."""
         if not self.has(name):
             return {}
         try:
-            table = json.loads(self.text(name))
+            table = json.loads(self.text(name, most_bytes))
         except (ValueError, RecursionError) as error:
             raise TokenizerError([f"{name} is not JSON: {error}"]) from None
         if not isinstance(table, dict):
@@ -117,7 +117,7 @@ class _Files:
         return table
 
     def ids(self, name: str) -> dict[str, int]:
-        table = self.table(name)
+        table = self.table(name, MOST_BYTES)
         if wrong := [key for key, value in table.items() if type(value) is not int]:
             raise TokenizerError([f"{name}: the id of {wrong[0]!r} is not a number"])
         return table
@@ -187,7 +187,7 @@ def _read(files: _Files) -> Tokenizers:
 
 def _ready(files: _Files) -> bytes:
     data = files.bytes("tokenizer.json")
-    spec = files.table("tokenizer.json")
+    spec = files.table("tokenizer.json", MOST_BYTES)
     with using_library("tokenizer.json cannot be read"):
         ids = Tokenizer.from_buffer(data).get_vocab(True).values()
     if max(ids, default=0) > 2 * len(ids) + _MOST_HOLES:
