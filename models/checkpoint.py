@@ -45,6 +45,7 @@ class Checkpoint:
     files: what a bundle takes over as it is, by name: `tokenizer.json`, where the target has
         another one `target_tokenizer.json`, the lexical shortlist, the model card, figures.
     quantised: how the source holds weights in int8, by the names of those it does.
+    notes: what whoever exports it should know.
     """
 
     folder: Path
@@ -53,6 +54,7 @@ class Checkpoint:
     conventions: Conventions
     files: Mapping[str, bytes] = field(repr=False)
     quantised: Mapping[str, Quantised] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
 
     def with_languages(self, source: str | None, target: str | None) -> "Checkpoint":
         """The same of one source and one target language, where it does not say which it has.

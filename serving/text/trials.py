@@ -57,6 +57,7 @@ class Trials:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # Rust's account of how it ended
             text=True,
+            start_new_session=True,  # signals to the server's group are not for it: its pipe ends
         )
         weakref.finalize(self, _end, process)
         tokens = [token.decode("latin-1") for token in self._vocabulary.table]

@@ -93,7 +93,7 @@ class _Cursor:
 
     def __init__(self, memory: Array) -> None:
         self._memory, self.offset = memory, 0
-        self._bytes = memoryview(memory)
+        self._bytes = memory.data  # which NumPy's views are slow beside
         self.num_texts_left = MOST_TEXTS
 
     def number(self, code: str) -> Any:
