@@ -198,7 +198,7 @@ def test_package_files_are_empty() -> None:
         ("serving/engine/engine.py", "from serving.text import splitting"),
         ("serving/bundle/opening.py", "def load():\n    from serving.engine.engine import Engine"),
         ("serving/api/openai.py", "import ray.serve"),
-        ("serving/pipelines/jobs.py", "from fastapi import FastAPI"),
+        ("serving/pipelines/cards.py", "from fastapi import FastAPI"),
         ("serving/engine/graphs/runner.py", "from onnxruntime import InferenceSession"),
         ("serving/app.py", "from export.exporting import export"),
         ("export/graph.py", "from serving.api import openai"),

@@ -19,10 +19,14 @@ import click
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.pipelines.translation.framing import Framing
-from serving.pipelines.translation.sides import Affixes, Sides
+from serving.pipelines.translation.job import TranslationJob
+from serving.pipelines.translation.language_frame import LanguageFrame
+from serving.pipelines.translation.planning import Segment, TranslationPlan
+from serving.pipelines.translation.requests import TranslationRequests
+from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import FailedEvent, GenerationRequest, TokenEvent
 from serving.text.shortlist import Shortlist
+from serving.text.splitting import TextLayout
 
 
 class Texts:
@@ -30,11 +34,12 @@ class Texts:
 
     def __init__(self, bundle: Bundle, config: EngineConfig) -> None:
         manifest = bundle.manifest
-        languages = manifest.source_languages[0], manifest.target_languages[0]
-        self._affixes = Affixes.of(manifest.tokens, *languages)
-        self._framing = Framing(manifest, Shortlist.of_bundle(bundle))
-        self._sides = Sides.of_bundle(bundle)
-        self._engine = Engine(bundle, config, excluded_ids=self._sides.target.textless_ids)
+        self._languages = manifest.source_languages[0], manifest.target_languages[0]
+        self._frame = LanguageFrame.between(manifest.tokens, *self._languages)
+        self._tokenizers = TokenizerPair.load(bundle)
+        shortlist = Shortlist.load(bundle)
+        self._builder = TranslationRequests(manifest, self._tokenizers, shortlist)
+        self._engine = Engine(bundle, config, excluded_ids=self._tokenizers.target.textless_ids)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Raises what a request fails with."""
@@ -44,18 +49,19 @@ class Texts:
         while engine.has_work:
             for event in engine.step():
                 if isinstance(event, TokenEvent):
-                    ids[int(event.request_id)].append(event.token_id)
+                    number = int(event.request_id.rpartition("-")[2])
+                    ids[number].append(event.token_id)
                 elif isinstance(event, FailedEvent):
                     raise event.error
-        return [self._sides.target.decode(each) for each in ids]
+        return [self._tokenizers.target.decode(each) for each in ids]
 
     def _requests(self, texts: Sequence[str]) -> list[GenerationRequest]:
-        sources = map(self._affixes.around, self._sides.source.encode_batch(texts))
-        requests = [
-            GenerationRequest(str(number), ids, max_new_tokens=self._framing.max_new_tokens(ids))
-            for number, ids in enumerate(sources)
-        ]
-        return [self._framing.completed(request, self._affixes) for request in requests]
+        """Return a request for each text, however many sentences it has."""
+        layouts = tuple(TextLayout((text,), ("", "")) for text in texts)
+        segments = tuple(map(Segment, self._tokenizers.encode_sources(texts, self._frame)))
+        plan = TranslationPlan(self._frame, layouts, segments)
+        job = TranslationJob("text", tuple(texts), *self._languages)
+        return self._builder.translations(job, plan)
 
 
 @click.command()

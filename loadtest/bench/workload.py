@@ -1,6 +1,5 @@
 """What the bench asks of an engine: sentences and prompts, as requests without end."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
@@ -10,12 +9,18 @@ from serving.bundle.manifest import Manifest
 from serving.bundle.opening import Bundle
 from serving.engine.config import Device, EngineConfig
 from serving.engine.engine import Engine
-from serving.pipelines.jobs import ModelCard, TranslationJob
-from serving.pipelines.translation.framing import Framing
+from serving.pipelines.cards import ModelCard
+from serving.pipelines.completion.job import CompletionJob
+from serving.pipelines.completion.prompts import PromptReader
+from serving.pipelines.completion.requests import CompletionRequests
+from serving.pipelines.decoding import Decoding
+from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.planning import Planner
-from serving.pipelines.translation.sides import Affixes, Sides
+from serving.pipelines.translation.requests import TranslationRequests
+from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import GenerationRequest
 from serving.text.shortlist import Shortlist
+from serving.text.tokenizer import Tokenizer
 
 SENTENCES = """\
 A man in a red jacket is waiting for the bus.
@@ -80,44 +85,40 @@ def workload_of(
     """Of `text`, or the built-in sentences: prompts, one a line, or what the service makes of the
     lines as sources, in the first languages of a model of many.
     """
-    manifest, sides = bundle.manifest, Sides.of_bundle(bundle)
+    manifest, tokenizers = bundle.manifest, TokenizerPair.load(bundle)
     lines = [line for line in (text or SENTENCES).splitlines() if line.strip()]
     if "encode" in manifest.graphs:
-        wanted, num_counted = _translations(bundle, sides, lines, max_new_tokens)
+        wanted, num_counted = _translations(bundle, tokenizers, lines, max_new_tokens)
     else:
-        wanted, num_counted = _prompts(manifest, sides, lines, max_new_tokens), 0
-    return Workload(bundle, device, threads, wanted, sides.target.textless_ids, num_counted)
+        wanted, num_counted = _prompts(manifest, tokenizers.target, lines, max_new_tokens), 0
+    return Workload(bundle, device, threads, wanted, tokenizers.target.textless_ids, num_counted)
 
 
 def _prompts(
-    manifest: Manifest, sides: Sides, lines: Sequence[str], max_new_tokens: int | None
+    manifest: Manifest, tokenizer: Tokenizer, lines: Sequence[str], max_new_tokens: int | None
 ) -> list[GenerationRequest]:
-    """Cut to half of what fits."""
+    """Return the requests that complete the lines, cut to half of what fits."""
     room = manifest.limits.max_target_tokens // 2
-    count = max_new_tokens or PROMPT_NEW_TOKENS
-    return [
-        GenerationRequest("", prompt_ids=tuple(ids[:room]), max_new_tokens=count)
-        for ids in sides.target.encode_batch(lines)
-    ]
+    decoding = Decoding(max_new_tokens=max_new_tokens or PROMPT_NEW_TOKENS)
+    job = CompletionJob("", tuple(lines), decoding)
+    reader, requests = PromptReader(manifest, tokenizer), CompletionRequests(manifest, tokenizer)
+    whole = map(reader.read, lines)
+    prompts = [replace(prompt, token_ids=prompt.token_ids[:room]) for prompt in whole]
+    runs = [run for i, prompt in enumerate(prompts) for run in requests.runs(job, i, prompt)]
+    return [run.request for run in runs if run.request is not None]
 
 
 def _translations(
-    bundle: Bundle, sides: Sides, lines: Sequence[str], max_new_tokens: int | None
+    bundle: Bundle, tokenizers: TokenizerPair, lines: Sequence[str], max_new_tokens: int | None
 ) -> tuple[list[GenerationRequest], int]:
-    """Also: how many tokens of their prompts count in a beam search's lengths."""
-    manifest, card = bundle.manifest, ModelCard.of(bundle.manifest)
+    """Return the requests that translate the lines, and how many tokens of their prompts count in
+    a beam search's lengths.
+    """
+    manifest, card = bundle.manifest, ModelCard.from_manifest(bundle.manifest)
     source = card.source_languages[0]
     target = card.targets_of(source)[0]
-    affixes = Affixes.of(manifest.tokens, source, target)
-    framing = Framing(manifest, Shortlist.of_bundle(bundle))
-    planner = Planner(manifest.limits, manifest.tokens, sides, sys.maxsize)
-    plan = planner.plan(TranslationJob("", tuple(lines), source, target), affixes)
-    requests = [
-        GenerationRequest(
-            "",
-            segment.source_ids,
-            max_new_tokens=max_new_tokens or framing.max_new_tokens(segment.source_ids),
-        )
-        for segment in plan.segments
-    ]
-    return [framing.completed(each, affixes) for each in requests], framing.num_counted(affixes)
+    decoding = Decoding(max_new_tokens=max_new_tokens)
+    job = TranslationJob("", tuple(lines), source, target, decoding)
+    plan = Planner(manifest.limits, manifest.tokens, tokenizers).plan(job)
+    requests = TranslationRequests(manifest, tokenizers, Shortlist.load(bundle))
+    return requests.translations(job, plan), plan.frame.num_counted

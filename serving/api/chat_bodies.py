@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from serving.api.openai_bodies import NAMES as COMPLETION_NAMES
 from serving.api.openai_bodies import GenerationBody
 from serving.errors import RequestError
-from serving.pipelines.jobs import CompletionJob
+from serving.pipelines.completion.job import CompletionJob
 from serving.request import MAX_LOGPROBS
 from serving.text.chat import Chat
 from serving.text.checks import check_texts

@@ -28,8 +28,9 @@ from serving.api.services import Services
 from serving.api.streams import EventStream, sse
 from serving.errors import ModelNotFound, RequestError
 from serving.metrics import Outcome, Tracked, outcome_of
-from serving.pipelines.completion.pipeline import Deltas, collect
-from serving.pipelines.jobs import CompletionDelta, ModelCard
+from serving.pipelines.cards import ModelCard
+from serving.pipelines.completion.deltas import Deltas, collect
+from serving.pipelines.completion.job import CompletionDelta
 
 PREFIX = "/v1"
 _TYPES = {

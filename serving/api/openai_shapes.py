@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from serving.api.openai_bodies import StreamOptions
-from serving.pipelines.jobs import CompletionDelta, CompletionJob, Shown, TokenText, spelt
+from serving.pipelines.completion.job import CompletionDelta, CompletionJob, TokenText
+from serving.text.shown_tokens import Shown, spelt
 
 
 class Shape(ABC):

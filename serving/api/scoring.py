@@ -16,7 +16,7 @@ from serving.api.errors import message_of, renamed
 from serving.api.services import Services
 from serving.errors import RequestError
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import PairScore, ScoreJob
+from serving.pipelines.translation.job import PairScore, ScoreJob
 from serving.text.checks import check_texts
 
 PATH = "/score"

@@ -21,7 +21,7 @@ from serving.api.decoding_bodies import DEFAULT_BEAMS, DecodingFields
 from serving.errors import RequestError
 from serving.parameters import MAX_BEAMS, SamplingParams
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import GlossaryEntry, TranslationJob
+from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
 from serving.text.checks import check_text
 
 MAX_ALTERNATIVES = MAX_BEAMS - 1

@@ -22,17 +22,12 @@ from serving.engine.engine import Engine
 from serving.engine.turns import FairShare
 from serving.engine_metrics import EngineMetrics, MeasuredEngine
 from serving.metrics import Metrics
+from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Model, build_pipeline
-from serving.pipelines.jobs import (
-    CompletionJob,
-    ModelCard,
-    PairScore,
-    ScoreJob,
-    Translation,
-    TranslationJob,
-)
+from serving.pipelines.completion.job import CompletionJob
 from serving.pipelines.merging import in_batches
-from serving.pipelines.translation.sides import Sides
+from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
+from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 
 _METRICS_TIMEOUT_SECONDS = 2.0
 # Between two graph runs the engine's thread waits at most this long for a busy event loop. With
@@ -95,13 +90,13 @@ class Replica:
 
     def _load(self, bundle: Bundle, config: EngineConfig) -> Model:
         meter = self._engine_metrics.of(bundle.manifest.name)
-        sides = Sides.of_bundle(bundle)
-        engine = Engine(bundle, config, excluded_ids=sides.target.textless_ids)
+        tokenizers = TokenizerPair.load(bundle)
+        engine = Engine(bundle, config, excluded_ids=tokenizers.target.textless_ids)
         meter.on_stats(engine.stats())
         bridge = AsyncEngine(engine, meter, self._share.join() if self._share else None)
         bridge.start()
         self._engines.append(bridge)
-        return build_pipeline(bundle, sides, MeasuredEngine(bridge, meter), self._limits)
+        return build_pipeline(bundle, tokenizers, MeasuredEngine(bridge, meter), self._limits)
 
     def _is_healthy(self) -> bool:
         return all(engine.is_alive for engine in self._engines)

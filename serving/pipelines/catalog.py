@@ -7,19 +7,15 @@ from serving.bundle.manifest import Task
 from serving.bundle.opening import Bundle
 from serving.config import TextLimits
 from serving.errors import BundleError, ModelNotFound, RequestError
-from serving.pipelines.completion.pipeline import Deltas, GenerationPipeline
+from serving.pipelines.cards import ModelCard
+from serving.pipelines.completion.deltas import Deltas
+from serving.pipelines.completion.job import CompletionJob
+from serving.pipelines.completion.pipeline import CompletionPipeline
 from serving.pipelines.defaults import problems as default_problems
 from serving.pipelines.engine_port import EnginePort
-from serving.pipelines.jobs import (
-    CompletionJob,
-    ModelCard,
-    PairScore,
-    ScoreJob,
-    Translation,
-    TranslationJob,
-)
+from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
-from serving.pipelines.translation.sides import Sides
+from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.text.languages import matching
 from serving.text.shortlist import Shortlist
 
@@ -91,14 +87,16 @@ class Catalog:
         raise _unsupported(cards, source, target)
 
 
-def build_pipeline(bundle: Bundle, sides: Sides, engine: EnginePort, limits: TextLimits) -> Model:
+def build_pipeline(
+    bundle: Bundle, tokenizers: TokenizerPair, engine: EnginePort, limits: TextLimits
+) -> Model:
     """Raises BundleError for files or defaults that cannot be used."""
     manifest = bundle.manifest
     if problems := list(default_problems(manifest.generation)):
         raise BundleError(bundle.folder, problems)
     if manifest.task is Task.GENERATE:
-        return GenerationPipeline(manifest, sides.target, engine)
-    return TranslationPipeline(manifest, sides, engine, limits, Shortlist.of_bundle(bundle))
+        return CompletionPipeline(manifest, tokenizers.target, engine)
+    return TranslationPipeline(manifest, tokenizers, engine, limits, Shortlist.load(bundle))
 
 
 def _is_translator(model: Model) -> TypeGuard[Translator]:

@@ -12,7 +12,7 @@ from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.pipelines.catalog import Catalog, build_pipeline
-from serving.pipelines.translation.sides import Sides
+from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -23,12 +23,12 @@ _UNLIMITED = 2**40
 async def opened(path: Path, config: EngineConfig) -> AsyncIterator[Catalog]:
     """A catalog of the one bundle. Raises BundleError or DeviceError."""
     bundle = open_bundle(path)
-    sides = Sides.of_bundle(bundle)
-    engine = AsyncEngine(Engine(bundle, config, excluded_ids=sides.target.textless_ids))
+    tokenizers = TokenizerPair.load(bundle)
+    engine = AsyncEngine(Engine(bundle, config, excluded_ids=tokenizers.target.textless_ids))
     engine.start()
     try:
         limits = TextLimits(max_characters=_UNLIMITED, max_segments=_UNLIMITED)
-        yield Catalog([build_pipeline(bundle, sides, engine, limits)])
+        yield Catalog([build_pipeline(bundle, tokenizers, engine, limits)])
     finally:
         await engine.shutdown()
 

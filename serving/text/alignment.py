@@ -45,7 +45,7 @@ class TokenizedText:
     spans: tuple[Span, ...]
 
     @classmethod
-    def of(cls, pieces: Iterable[bytes]) -> "TokenizedText":
+    def from_pieces(cls, pieces: Iterable[bytes]) -> "TokenizedText":
         """The text is what the tokenizer decodes them to: U+FFFD for what is no UTF-8."""
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         text, spans = "", []

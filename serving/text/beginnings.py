@@ -7,7 +7,7 @@ from collections import defaultdict
 from functools import cached_property
 
 from serving.constraints import Constraint, Mask, Matcher
-from serving.text.spelling import without_leading
+from serving.text.token_table import without_leading
 from serving.text.tokenizer import Tokenizer
 
 
@@ -29,10 +29,10 @@ class Beginnings:
 
     def _wanted(self, text: str, begins_text: bool) -> tuple[bytes, int]:
         """The bytes to be written, and how many spaces are lost before them."""
-        spelling = self._tokenizer.spelling
-        if spelling.drops_last_space:  # the word before has written the space
+        table = self._tokenizer.table
+        if table.drops_last_space:  # the word before has written the space
             return text.lstrip(" ").encode(), 0
-        return text.encode(), spelling.leading if begins_text else 0
+        return text.encode(), table.leading if begins_text else 0
 
     def that_may_come(self, wanted: bytes, leading: int) -> list[int]:
         """The tokens that `wanted` begins with, or that begin with it, without leading spaces."""

@@ -20,7 +20,7 @@ class WordBorders:
         """Tokens that go on with a word; so may a part of a character: most are letters. None if
         a word's last token says that it is the last.
         """
-        if self._tokenizer.spelling.drops_last_space:
+        if self._tokenizer.table.drops_last_space:
             return frozenset()
         return self._ids(lambda text: text[0].isalnum() or text[0] in {"_", _PART_OF_CHARACTER})
 
@@ -30,5 +30,5 @@ class WordBorders:
         return self._ids(lambda text: text[-1].isspace() or text.endswith(_OPENING))
 
     def _ids(self, belongs: Callable[[str], bool]) -> frozenset[int]:
-        texts = (text.decode(errors="replace") for text in self._tokenizer.spelling.table)
+        texts = (text.decode(errors="replace") for text in self._tokenizer.table.token_bytes)
         return frozenset(i for i, text in enumerate(texts) if text and belongs(text))

@@ -54,7 +54,7 @@ class ChatTemplate:
         known = {name: i for name, i in special_ids.items() if i is not None and i in written}
         self._names = {name: written[i] for name, i in known.items()}
         self._forgeries = _pattern(written.values())
-        self._renderer = Renderer()
+        self._renderer = TemplateProcess()
 
     def prompt_ids(self, chat: Chat) -> TokenIds:
         """The whole prompt. Raises RequestError with the template's own words."""
@@ -90,11 +90,11 @@ class ChatTemplate:
             raise RequestError("chat_template_kwargs", names, "is nested too deeply") from None
 
     def _rendered(self, variables: dict[str, Any]) -> str:
-        told = self._renderer.render(self._template, variables)
-        if (error := told.get("error")) is not None:
+        answer = self._renderer.render(self._template, variables)
+        if (error := answer.get("error")) is not None:
             raise _refusal(variables["messages"], f"the model's chat template: {error}")
-        check_text("messages", told["text"], max_characters=sys.maxsize)
-        return told["text"]
+        check_text("messages", answer["text"], max_characters=sys.maxsize)
+        return answer["text"]
 
     def _continued(self, text: str, content: str) -> str:
         """Up to the end of the last message. A template that trims it leaves no space there."""
@@ -115,7 +115,7 @@ class ChatTemplate:
         return value
 
 
-class Renderer:
+class TemplateProcess:
     """Runs `chat_rendering`; the process starts when it is needed and ends with this object."""
 
     def __init__(self) -> None:
@@ -130,12 +130,12 @@ class Renderer:
             if self._process is None:
                 self._process = _started()
                 self._end = weakref.finalize(self, _end, self._process)
-            told = _asked(self._process, line)
-            if not told:
+            reply = _asked(self._process, line)
+            if not reply:
                 self._end()
                 self._process = None
                 return {"error": "it takes too much time or memory"}
-        answer: dict[str, str] = json.loads(told)
+        answer: dict[str, str] = json.loads(reply)
         return answer
 
 

@@ -81,9 +81,9 @@ def serve() -> None:
     for line in sys.stdin.buffer:
         request = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
-        told = json.dumps(answer(request))
+        reply = json.dumps(answer(request))
         signal.setitimer(signal.ITIMER_PROF, 0)
-        sys.stdout.write(told + "\n")
+        sys.stdout.write(reply + "\n")
         sys.stdout.flush()
 
 

@@ -2,7 +2,7 @@
 
 import codecs
 
-from serving.text.spelling import Writer
+from serving.text.token_table import Writer
 from serving.text.tokenizer import Tokenizer
 
 
@@ -14,7 +14,7 @@ class Detokenizer:
     """
 
     def __init__(self, tokenizer: Tokenizer, begins_text: bool = True) -> None:
-        self._writer = Writer(tokenizer.spelling, begins_text)
+        self._writer = Writer(tokenizer.table, begins_text)
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token_id: int) -> str:

@@ -15,7 +15,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from serving.constraints import Constraint, Mask, Matcher
 from serving.errors import RequestError
-from serving.text.spelling import Spelling
+from serving.text.token_table import TokenTable
 from serving.text.tokenizer import Tokenizer
 
 MAX_GRAMMAR_CHARACTERS = 65_536
@@ -48,7 +48,7 @@ class Grammars:
         self, tokenizer: Tokenizer, stop_ids: Iterable[int], begins_text: bool = True
     ) -> None:
         self._stop_ids = tuple(stop_ids)
-        self._spaces = _lost_spaces(tokenizer.spelling, begins_text)
+        self._spaces = _lost_spaces(tokenizer.table, begins_text)
         vocabulary = TokenizerWrapper(_Vocabulary(tokenizer, self._stop_ids[0]))
         self._tokens = LLTokenizer(vocabulary, eos_token=self._stop_ids[0])
 
@@ -143,7 +143,7 @@ class _Vocabulary:
         self._tokenizer = tokenizer
         self.eos_token_id = eos
         self.bos_token_id = None
-        self._table = table = tokenizer.spelling.table
+        self._table = table = tokenizer.table.token_bytes
         self.special_token_ids = [token_id for token_id, text in enumerate(table) if not text]
         self.tokens = [text or f"<{token_id}>".encode() for token_id, text in enumerate(table)]
 
@@ -175,11 +175,11 @@ class _Vocabulary:
         return max(map(len, self._id_of), default=0)
 
 
-def _lost_spaces(spelling: Spelling, begins_text: bool) -> tuple[bool, bool]:
+def _lost_spaces(table: TokenTable, begins_text: bool) -> tuple[bool, bool]:
     """Whether a text may lose a space at its beginning, and at its end: a grammar knows only what
     is left, and the tokens that a model has learnt to begin and to end with have it.
     """
-    return begins_text and spelling.leading > 0, spelling.drops_last_space
+    return begins_text and table.leading > 0, table.drops_last_space
 
 
 def _lark(grammar: str) -> str:

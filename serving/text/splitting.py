@@ -21,7 +21,7 @@ _ZERO_WIDTH_JOINER = "\u200d"
 
 
 @dataclass(frozen=True)
-class Layout:
+class TextLayout:
     """A text as segments and what stands before, between and after them: one gap more."""
 
     segments: tuple[str, ...]
@@ -33,7 +33,7 @@ class Layout:
         return "".join(body) + self.gaps[-1]
 
 
-def split_text(text: str, language: str, fits: Fits) -> Layout:
+def split_text(text: str, language: str, fits: Fits) -> TextLayout:
     """Cut `text` so that every segment fits. Whitespace goes to the gaps, exactly."""
     segments: list[str] = []
     gaps: list[str] = []
@@ -42,7 +42,7 @@ def split_text(text: str, language: str, fits: Fits) -> Layout:
         gaps.append(text[end:start])
         segments.append(segment)
         end = start + len(segment)
-    return Layout(tuple(segments), (*gaps, text[end:]))
+    return TextLayout(tuple(segments), (*gaps, text[end:]))
 
 
 def _segments(text: str, language: str, fits: Fits) -> Iterator[tuple[int, str]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from serving.errors import BundleError
 from serving.text.encoders import Encoders
-from serving.text.spelling import Spelling, UnknownDecoder, Writer, spelling
+from serving.text.token_table import TokenTable, UnknownDecoder, Writer, token_table
 
 _MOST_HOLES = 1000  # ids without a token
 # In converted tokenizers what has higher ids only helps to cut a text.
@@ -41,7 +41,7 @@ class Tokenizer:
         """How special tokens are written, by id."""
         self.unknown_id = _unknown_id(encoder, self._spec)
         self._reserved = {*self.special_tokens} - {self.unknown_id}
-        self.spelling = self._spelling(path)
+        self.table = self._token_table(path)
 
     @property
     def vocab_size(self) -> int:
@@ -52,7 +52,7 @@ class Tokenizer:
         """Whether every text comes back as it was."""
         is_byte_level = (self._spec["decoder"] or {}).get("type") == "ByteLevel"
         adds_space = '"add_prefix_space": true' in json.dumps(self._spec.get("pre_tokenizer"))
-        has_all_bytes = {*self.spelling.table} >= _BYTES_OF_TEXTS
+        has_all_bytes = {*self.table.token_bytes} >= _BYTES_OF_TEXTS
         changes_nothing = not self._spec.get("normalizer") and not adds_space
         return is_byte_level and has_all_bytes and changes_nothing
 
@@ -73,7 +73,7 @@ class Tokenizer:
         before has not ended with it.
         """
         text = self._encoders.normalise(text)
-        inside = not self.spelling.drops_last_space
+        inside = not self.table.drops_last_space
         ids = self._ids(self._encoders.get(inside, parse_special), text)
         return ids if parse_special else self._plain(ids, text, inside)
 
@@ -86,7 +86,7 @@ class Tokenizer:
         """UTF-8 bytes a token stands for inside a text, perhaps part of a character; none if
         special, or where there is no such token.
         """
-        return self.spelling.table[token_id]
+        return self.table.token_bytes[token_id]
 
     def shown(self, token_id: int) -> bytes | int:
         """Its bytes, or its id where there is no such token."""
@@ -94,7 +94,7 @@ class Tokenizer:
 
     def pieces(self, token_ids: Iterable[int], begins_text: bool = True) -> list[bytes]:
         """The bytes of each token in this very text."""
-        writer = Writer(self.spelling, begins_text)
+        writer = Writer(self.table, begins_text)
         return [writer.push(token_id) for token_id in token_ids]
 
     def decode(self, token_ids: Iterable[int], begins_text: bool = True) -> str:
@@ -123,13 +123,13 @@ class Tokenizer:
         places = (f"(?<={re.escape(name[:1])})(?={re.escape(name[1:])})" for name in names)
         return re.compile("|".join(places))
 
-    def _spelling(self, path: Path) -> Spelling:
+    def _token_table(self, path: Path) -> TokenTable:
         names = (
             "" if name is None or i in self.special_tokens else name
             for i, name in enumerate(self._names)
         )
         try:
-            return spelling(self._spec["decoder"], names)
+            return token_table(self._spec["decoder"], names)
         except UnknownDecoder as error:
             raise BundleError(path, [str(error)]) from None
 

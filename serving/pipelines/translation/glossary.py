@@ -1,11 +1,11 @@
-"""Which terms must occur in the translation of a segment, and in which tokens."""
+"""Finds the terms that must occur in the translation of a segment, and writes them in tokens."""
 
 import re
 from collections.abc import Callable, Sequence
 
 from serving.errors import RequestError
 from serving.parameters import Term, TokenIds
-from serving.pipelines.jobs import GlossaryEntry
+from serving.pipelines.translation.job import GlossaryEntry
 from serving.text.borders import WordBorders
 from serving.text.tokenizer import Tokenizer
 

@@ -19,11 +19,12 @@ from serving.bundle.opening import open_bundle
 from serving.config import TextLimits
 from serving.errors import Overloaded
 from serving.parameters import BeamParams, SamplingParams
+from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import build_pipeline
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import ModelCard, TranslationJob
+from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
-from serving.pipelines.translation.sides import Sides
+from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import Event, GenerationRequest
 from tests.export.test_shortlist import bundle_of as shortlisting_bundle
 from tests.serving.engine.driving import run_all
@@ -97,11 +98,11 @@ async def test_measures_what_is_served(kind: str, beam: BeamParams | None, tmp_p
         bundle = open_bundle(many_languages_bundle(tmp_path))
     else:
         bundle = shortlisting_bundle(tmp_path, Precision.INT8)
-    card = ModelCard.of(bundle.manifest)
+    card = ModelCard.from_manifest(bundle.manifest)
     source = card.source_languages[0]
     target = card.targets_of(source)[0]
-    engine, sides = Recorder(), Sides.of_bundle(bundle)
-    pipeline = build_pipeline(bundle, sides, engine, TextLimits())
+    engine, tokenizers = Recorder(), TokenizerPair.load(bundle)
+    pipeline = build_pipeline(bundle, tokenizers, engine, TextLimits())
     assert isinstance(pipeline, TranslationPipeline)
     job = TranslationJob("", tuple(TEXT.splitlines()), source, target, Decoding(beam=beam))
     with pytest.raises(Overloaded):

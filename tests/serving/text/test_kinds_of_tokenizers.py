@@ -241,7 +241,7 @@ def test_tokens_lie_in_the_words_of_their_text(kind: str, tmp_path: Path) -> Non
     tokenizer = tokenizer_of(kind, tmp_path)
     ids = tokenizer.encode("the black dog")
 
-    text = TokenizedText.of(tokenizer.pieces(ids))
+    text = TokenizedText.from_pieces(tokenizer.pieces(ids))
 
     assert text.text == tokenizer.decode(ids) == "the black dog"
     assert [text.text[span.start : span.end] for span in words_of(text.text)] == text.text.split()

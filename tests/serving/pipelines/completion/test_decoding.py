@@ -7,9 +7,10 @@ import pytest
 
 from serving.errors import DeadlineExceeded, RequestError
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams
-from serving.pipelines.completion.pipeline import GenerationPipeline, collect
+from serving.pipelines.completion.deltas import collect
+from serving.pipelines.completion.job import CompletionDelta, CompletionJob
+from serving.pipelines.completion.pipeline import CompletionPipeline
 from serving.pipelines.decoding import Decoding, Structure
-from serving.pipelines.jobs import CompletionDelta, CompletionJob
 from serving.request import FinishReason, GenerationRequest
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import BOS, EOS, FakeEngine, scripted_generator
@@ -18,7 +19,7 @@ BEAMS = BeamParams(4, num_hypotheses=3)
 
 
 async def complete(
-    pipeline: GenerationPipeline,
+    pipeline: CompletionPipeline,
     decoding: Decoding,
     *prompts: str | tuple[int, ...],
     **options: Any,

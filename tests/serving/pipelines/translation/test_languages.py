@@ -12,9 +12,9 @@ from serving.errors import RequestError
 from serving.parameters import BeamParams
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import ScoreJob, TranslationJob
+from serving.pipelines.translation.job import ScoreJob, TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
-from serving.pipelines.translation.sides import Sides
+from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import BOS, EOS, FakeEngine, manifest, shouting_translator
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
@@ -133,7 +133,7 @@ async def test_each_side_has_its_tokenizer(tokenizer: Tokenizer, tmp_path: Path)
     source = Tokenizer(tmp_path / "source.json")
     engine = FakeEngine(lambda request: [i - 1 for i in (request.source_ids or ())[:-1]])
     card = manifest(Task.TRANSLATE)
-    pipeline = TranslationPipeline(card, Sides(source, tokenizer), engine, TextLimits())
+    pipeline = TranslationPipeline(card, TokenizerPair(source, tokenizer), engine, TextLimits())
     job = TranslationJob("job", ("ab cd",), "en", "fr", target_prefix="x ", tells_attention=True)
 
     [[best]] = (await pipeline.translate(job)).renderings

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from serving.errors import RequestError
-from serving.pipelines.jobs import ScoreJob, SentenceAttention, TranslationJob
+from serving.pipelines.translation.job import ScoreJob, SentenceAttention, TranslationJob
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import shouting_translator
 

@@ -7,9 +7,9 @@ import pytest
 from serving.bundle.manifest import Task
 from serving.config import TextLimits
 from serving.errors import EngineError, EngineStopped, Overloaded, RequestError
-from serving.pipelines.jobs import TranslationJob
+from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
-from serving.pipelines.translation.sides import Sides
+from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import AbortedEvent, Event, FailedEvent
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import EOS, FakeEngine, manifest, shouting_translator
@@ -111,8 +111,8 @@ async def test_a_failed_segment_fails_the_request(
             return [[end]]
 
     engine = FailingEngine(lambda request: [])
-    sides = Sides(tokenizer, tokenizer)
-    pipeline = TranslationPipeline(manifest(Task.TRANSLATE), sides, engine, TextLimits())
+    tokenizers = TokenizerPair(tokenizer, tokenizer)
+    pipeline = TranslationPipeline(manifest(Task.TRANSLATE), tokenizers, engine, TextLimits())
 
     with pytest.raises(error):
         await pipeline.translate(job("A."))

@@ -10,7 +10,7 @@ from models.pretrained.text.words import from_words
 from serving.errors import DeadlineExceeded, RequestError
 from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import (
+from serving.pipelines.translation.job import (
     AlignedWords,
     GlossaryEntry,
     Rendering,

@@ -1,4 +1,4 @@
-"""How tokens are written: the bytes that the decoder of a `tokenizer.json` makes of each.
+"""Reads how tokens are written: the bytes that the decoder of a `tokenizer.json` makes of each.
 
 Every decoder here writes a token alike wherever it stands, but for spaces at the ends of a text: so
 a stream never has to be taken back.
@@ -16,35 +16,41 @@ _LAST_SPACE = " \\z"
 
 
 class UnknownDecoder(Exception):
-    """A decoder, or an option of one, that is not supported."""
+    """Names a decoder, or an option of one, that is not supported."""
 
 
 @dataclass(frozen=True)
-class Spelling:
-    """table: the bytes of every token inside a text; none if special.
+class TokenTable:
+    """Holds how each token is written, and what a text of them loses at its ends.
 
+    token_bytes: of every token inside a text; none if special.
     leading: how many spaces a text loses at its beginning, at most.
     drops_last_space: whether a text loses one at its end.
     """
 
-    table: tuple[bytes, ...]
+    token_bytes: tuple[bytes, ...]
     leading: int = 0
     drops_last_space: bool = False
 
 
 class Writer:
-    """A text token by token. begins_text: no other text goes before it."""
+    """Writes a text token by token.
 
-    def __init__(self, spelling: Spelling, begins_text: bool) -> None:
-        self._spelling = spelling
-        self._leading = spelling.leading if begins_text else 0
-        self._held = b" " if spelling.drops_last_space and not begins_text else b""
+    begins_text: no other text goes before it.
+    """
+
+    def __init__(self, table: TokenTable, begins_text: bool) -> None:
+        self._table = table
+        self._leading = table.leading if begins_text else 0
+        self._held = b" " if table.drops_last_space and not begins_text else b""
 
     def push(self, token_id: int) -> bytes:
-        """What the token adds: a space at its end, which may be lost, comes with the next one."""
-        piece = self._spelling.table[token_id]
+        """Return what the token adds: a space at its end, which may be lost, comes with the next
+        one.
+        """
+        piece = self._table.token_bytes[token_id]
         piece, self._leading = without_leading(piece, self._leading)
-        if self._spelling.drops_last_space and piece:
+        if self._table.drops_last_space and piece:
             piece = self._held + piece
             self._held = b" " if piece.endswith(b" ") else b""
             piece = piece.removesuffix(b" ")
@@ -52,7 +58,9 @@ class Writer:
 
 
 def without_leading(piece: bytes, num_spaces: int) -> tuple[bytes, int]:
-    """A piece without so many spaces at its beginning, and how many the next ones may yet lose."""
+    """Return a piece without so many spaces at its beginning, and how many the next ones may yet
+    lose.
+    """
     text = piece.lstrip(b" ")
     num_dropped = min(len(piece) - len(text), num_spaces)
     return piece[num_dropped:], 0 if text else num_spaces - num_dropped
@@ -60,7 +68,10 @@ def without_leading(piece: bytes, num_spaces: int) -> tuple[bytes, int]:
 
 @dataclass
 class _Names:
-    """How tokens are written, while decoders change it step by step; some are bytes already."""
+    """Holds how tokens are written, while decoders change it step by step.
+
+    as_bytes: of those that are bytes already.
+    """
 
     texts: list[str]
     as_bytes: dict[int, bytes]
@@ -71,15 +82,18 @@ class _Names:
         self.texts = [change(text) for text in self.texts]
 
 
-def spelling(decoder: Spec | None, names: Iterable[str]) -> Spelling:
-    """names: of every token id, empty for one that has no text. Raises UnknownDecoder."""
+def token_table(decoder: Spec | None, names: Iterable[str]) -> TokenTable:
+    """Return how a decoder writes tokens. Raises UnknownDecoder.
+
+    names: of every token id, empty for one that has no text.
+    """
     table = _Names(list(names), {})
     if decoder is None:  # the library puts spaces between tokens
         _parted_words(table)
     else:
         _apply(decoder, table)
     written = (table.as_bytes.get(i, text.encode()) for i, text in enumerate(table.texts))
-    return Spelling(tuple(written), table.leading, table.drops_last_space)
+    return TokenTable(tuple(written), table.leading, table.drops_last_space)
 
 
 def _apply(step: Spec, table: _Names) -> None:
@@ -151,7 +165,7 @@ def _parted_words(table: _Names) -> None:
 
 
 def _nothing(step: Spec, table: _Names) -> None:
-    """Joining tokens is what writing them one after another does."""
+    """Leave tokens alone: writing them one after another joins them."""
 
 
 _STEPS: dict[str, Callable[[Spec, _Names], None]] = {
@@ -168,7 +182,7 @@ _STEPS: dict[str, Callable[[Spec, _Names], None]] = {
 
 
 def _byte_characters() -> list[str]:
-    """GPT-2's printable character for each byte: itself where printable, else 256 upwards."""
+    """Return GPT-2's character for each byte: itself where printable, else from 256 upwards."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(256, 512))
     return [chr(byte if byte in printable else next(others)) for byte in range(256)]
