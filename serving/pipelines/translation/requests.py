@@ -11,7 +11,7 @@ from typing import Any
 
 from serving.bundle.manifest import Manifest
 from serving.parameters import ProcessorParams, TokenIds
-from serving.pipelines.decoding_requests import request_arguments
+from serving.pipelines.decoding_requests import request_arguments, sampling_with_own_seed
 from serving.pipelines.defaults import MAX_LENGTH_FACTOR, MAX_NEW_TOKENS
 from serving.pipelines.translation.job import ScoreJob, TranslationJob
 from serving.pipelines.translation.language_frame import LanguageFrame
@@ -40,7 +40,12 @@ class TranslationRequests:
         self._shortlist = shortlist
 
     def translations(self, job: TranslationJob, plan: TranslationPlan) -> list[GenerationRequest]:
-        """Return a request for each segment with each of its prefixes."""
+        """Return a request for each segment with each of its prefixes.
+
+        Segments of a text draw with seeds of their own, counted within it: a list of texts gives
+        what its texts give alone. The prefixes of a segment share its seed: each gives what it
+        gives when it is asked for alone.
+        """
         arguments = self._arguments(job, plan.frame)
         return [
             self._request(
@@ -48,7 +53,7 @@ class TranslationRequests:
                 f"{job.request_id}-{number}",
                 segment.source_ids,
                 **arguments,
-                sampling=job.decoding.sampling,
+                sampling=sampling_with_own_seed(job.decoding.sampling, segment.place),
                 forced_ids=prefix,
                 required=segment.required,
                 constraint=segment.beginning,

@@ -1,5 +1,6 @@
 """Alternatives, prefixes, glossaries, alignments and scores of translations."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +101,10 @@ async def test_all_of_decoding_reaches_every_sentence(tokenizer: Tokenizer) -> N
 
     assert translation.texts == ("ABC EFG",)
     assert translation.renderings[0][0].reason is FinishReason.LENGTH
+    assert [request.sampling.seed for request in engine.requests] == [3, 4]
     for request in engine.requests:
-        assert (request.sampling, request.max_new_tokens) == (sampling, 3)
+        assert replace(request.sampling, seed=3) == sampling
+        assert request.max_new_tokens == 3
         assert (request.priority, request.timeout_seconds) == (5, 2.0)
         assert not request.wants_attention
 
