@@ -9,7 +9,7 @@ from serving.api.openai_bodies import GenerationBody
 from serving.errors import RequestError
 from serving.pipelines.completion.job import CompletionJob
 from serving.request import MAX_LOGPROBS
-from serving.text.chat import Chat
+from serving.text.chat.template import Chat
 from serving.text.checks import check_texts
 
 # Fields that other servers act on and this one does not, each with the values that do nothing.

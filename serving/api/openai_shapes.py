@@ -7,7 +7,7 @@ from typing import Any
 
 from serving.api.openai_bodies import StreamOptions
 from serving.pipelines.completion.job import CompletionDelta, CompletionJob, TokenText
-from serving.text.shown_tokens import Shown, spelt
+from serving.text.vocabulary.shown_tokens import Shown, spelt
 
 
 class Shape(ABC):

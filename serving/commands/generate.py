@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from serving.pipelines.catalog import Generator
     from serving.pipelines.completion.job import CompletionDelta, CompletionJob
     from serving.pipelines.decoding import Decoding, Structure
-    from serving.text.chat import Chat
+    from serving.text.chat.template import Chat
 
 _DEFAULT_TEMPERATURE = 0.8
 _DEFAULT_MAX_TOKENS = 128
@@ -128,7 +128,7 @@ def _completion_job(
 
 
 def _chat(text: str, system: str | None) -> "Chat":
-    from serving.text.chat import Chat
+    from serving.text.chat.template import Chat
 
     told = [] if system is None else [{"role": "system", "content": system}]
     return Chat((*told, {"role": "user", "content": text}))

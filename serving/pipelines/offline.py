@@ -1,4 +1,4 @@
-"""A pipeline with an engine of its own, for the command line: no server, the same results."""
+"""Runs a pipeline with an engine of its own, for the command line: no server, the same results."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
@@ -21,7 +21,7 @@ _UNLIMITED = 2**40
 
 @asynccontextmanager
 async def opened(path: Path, config: EngineConfig) -> AsyncIterator[Catalog]:
-    """A catalog of the one bundle. Raises BundleError or DeviceError."""
+    """Open a catalog of one bundle. Raises BundleError or DeviceError."""
     bundle = open_bundle(path)
     tokenizers = TokenizerPair.load(bundle)
     engine = AsyncEngine(Engine(bundle, config, excluded_ids=tokenizers.target.textless_ids))
@@ -34,14 +34,16 @@ async def opened(path: Path, config: EngineConfig) -> AsyncIterator[Catalog]:
 
 
 async def in_order(
-    work: Callable[[Item], Coroutine[Any, Any, Result]], items: Iterable[Item], window: int
+    work: Callable[[Item], Coroutine[Any, Any, Result]], items: Iterable[Item], max_at_work: int
 ) -> AsyncIterator[Result]:
-    """The results of many items at work at once, in the order of the items.
+    """Yield the results of many items at work at once, in the order of the items.
 
-    Items are taken on another thread, as they may come from a pipe that is in no hurry; a result
-    is given as soon as it is there and those before it were given.
+    Items are taken on another thread, as they may come from a pipe that is in no hurry; a result is
+    given as soon as it is there and those before it were given.
+
+    max_at_work: most items that wait for their results at once.
     """
-    started: asyncio.Queue[asyncio.Task[Result] | None] = asyncio.Queue(window)
+    started: asyncio.Queue[asyncio.Task[Result] | None] = asyncio.Queue(max_at_work)
     feeding = asyncio.create_task(_feed(work, items, started))
     try:
         while (task := await started.get()) is not None:

@@ -1,5 +1,4 @@
-"""Lexical shortlists: which target tokens may translate a source, from a bundle's
-`shortlist.safetensors`.
+"""Looks up which target tokens may translate a source, in a bundle's `shortlist.safetensors`.
 
 The file holds `always`, the ids that are on every shortlist (i32), and of source id i the
 `candidates` from `offsets[i]` to `offsets[i + 1]` (i32; i64 [source ids + 1]).
@@ -21,6 +20,8 @@ NAMES = {"always", "offsets", "candidates"}
 
 
 class Shortlist:
+    """Holds the lexical shortlists of one bundle."""
+
     def __init__(self, path: Path, vocab_size: int) -> None:
         """Raises BundleError with all that is wrong with the file."""
         try:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from serving.pipelines.decoding import PLAIN, Decoding
 from serving.request import FinishReason
-from serving.text.chat import Chat
-from serving.text.shown_tokens import Shown, spelt
+from serving.text.chat.template import Chat
+from serving.text.vocabulary.shown_tokens import Shown, spelt
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from serving.pipelines.completion.structures import Structures
 from serving.pipelines.engine_port import EnginePort, raise_failure
 from serving.pipelines.merging import merge
 from serving.request import FinishedEvent, FinishReason, Hypothesis, TokenEvent
-from serving.text.chat import Chat
+from serving.text.chat.template import Chat
 from serving.text.tokenizer import Tokenizer
 
 

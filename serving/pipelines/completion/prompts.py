@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from serving.bundle.manifest import Manifest
 from serving.errors import RequestError
 from serving.parameters import TokenIds
-from serving.text.chat import Chat, ChatTemplate
+from serving.text.chat.template import Chat, ChatTemplate
 from serving.text.tokenizer import Tokenizer
 
 

@@ -10,7 +10,7 @@ from serving.pipelines.translation.language_frame import LanguageFrame
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import TokenEvent
 from serving.text.alignment import DRAWN_WORD, Array, TokenizedText, word_attention, words_of
-from serving.text.shown_tokens import spelt
+from serving.text.vocabulary.shown_tokens import spelt
 
 
 def attention_matrix(tokens: Sequence[TokenEvent], num_source_tokens: int) -> Array:

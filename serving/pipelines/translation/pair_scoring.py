@@ -8,7 +8,7 @@ from serving.pipelines.translation.job import PairScore, SentenceAttention
 from serving.pipelines.translation.language_frame import LanguageFrame
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import Event, GenerationRequest, TokenEvent
-from serving.text.shown_tokens import spelt
+from serving.text.vocabulary.shown_tokens import spelt
 
 
 def pair_score(

@@ -14,8 +14,8 @@ from serving.pipelines.translation.glossary import NOT_WRITABLE, Glossary
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.language_frame import LanguageFrame
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
-from serving.text.beginnings import Beginnings
-from serving.text.borders import WordBorders
+from serving.text.guides.beginnings import Beginnings
+from serving.text.guides.borders import WordBorders
 from serving.text.languages import primary_language
 from serving.text.splitting import TextLayout, split_text
 

@@ -12,10 +12,10 @@ import tokenizers
 
 from serving.errors import BundleError
 from serving.text.alignment import Span, TokenizedText, words_of
-from serving.text.beginnings import Beginnings
-from serving.text.borders import WordBorders
 from serving.text.detokenizer import Detokenizer
-from serving.text.grammar import Grammars
+from serving.text.guides.beginnings import Beginnings
+from serving.text.guides.borders import WordBorders
+from serving.text.guides.grammar import Grammars
 from serving.text.replacement import replace_unknown
 from serving.text.stops import StopStrings
 from serving.text.tokenizer import Tokenizer

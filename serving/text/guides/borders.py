@@ -1,4 +1,4 @@
-"""Where words begin and end among tokens: a term can be told from a part of a longer word."""
+"""Finds where words begin and end among tokens, to know a term from a part of a longer word."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -10,15 +10,15 @@ _PART_OF_CHARACTER = "\ufffd"
 
 
 class WordBorders:
-    """Of one tokenizer; each set is made when it is first asked for."""
+    """Sorts the tokens of one tokenizer; each set is made when it is first asked for."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
     @cached_property
     def inner_ids(self) -> frozenset[int]:
-        """Tokens that go on with a word; so may a part of a character: most are letters. None if
-        a word's last token says that it is the last.
+        """Return the tokens that go on with a word; so may a part of a character: most are letters.
+        None if a word's last token says that it is the last.
         """
         if self._tokenizer.table.drops_last_space:
             return frozenset()
@@ -26,7 +26,7 @@ class WordBorders:
 
     @cached_property
     def opening_ids(self) -> frozenset[int]:
-        """Tokens after which a word may begin without a space."""
+        """Return the tokens after which a word may begin without a space."""
         return self._ids(lambda text: text[-1].isspace() or text.endswith(_OPENING))
 
     def _ids(self, belongs: Callable[[str], bool]) -> frozenset[int]:

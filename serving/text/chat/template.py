@@ -1,4 +1,4 @@
-"""Chats to prompts, by the model's own chat template.
+"""Writes chats as prompts, by the model's own chat template.
 
 The template writes the whole prompt, special tokens included, so special tokens are read from what
 it writes. A message cannot forge them: where its text looks like a special token, that is cut after
@@ -22,7 +22,7 @@ from serving.parameters import TokenIds
 from serving.text.checks import check_text
 from serving.text.tokenizer import Tokenizer
 
-_PROGRAM = Path(__file__).with_name("chat_rendering.py")
+_PROGRAM = Path(__file__).with_name("rendering.py")
 _CUT = "\U000f0000"  # for private use: no text means anything by it
 _CONTINUED = "CONTINUED_FROM_HERE "
 _END_TIMEOUT_SECONDS = 5.0
@@ -30,7 +30,9 @@ _END_TIMEOUT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """messages: with `role`, `content` and what else the template may know of.
+    """Holds the messages of a chat.
+
+    messages: with `role`, `content` and what else the template may know of.
     opens_answer: the template ends with what begins an answer.
     continues_last: the last message is not ended: the answer goes on with it.
     variables: further ones of the template.
@@ -43,7 +45,10 @@ class Chat:
 
 
 class ChatTemplate:
-    """One model's template. special_ids: `bos_token` and its like, as the template calls them."""
+    """Writes prompts by one model's template.
+
+    special_ids: `bos_token` and its like, as the template calls them.
+    """
 
     def __init__(
         self, template: str, tokenizer: Tokenizer, special_ids: Mapping[str, int | None]
@@ -57,7 +62,7 @@ class ChatTemplate:
         self._renderer = TemplateProcess()
 
     def prompt_ids(self, chat: Chat) -> TokenIds:
-        """The whole prompt. Raises RequestError with the template's own words."""
+        """Return the whole prompt. Raises RequestError with the template's own words."""
         text = self.text(chat)
         first, *others = text.split(_CUT)
         ids = self._tokenizer.encode(first, parse_special=True)
@@ -66,7 +71,7 @@ class ChatTemplate:
         return tuple(ids)
 
     def text(self, chat: Chat) -> str:
-        """The rendered chat, with the places where it must be cut."""
+        """Return the rendered chat, with the places where it must be cut."""
         messages, given = self._from_outside(chat)
         if chat.continues_last:
             messages[-1] = {**messages[-1], "content": messages[-1]["content"] + _CONTINUED}
@@ -82,7 +87,7 @@ class ChatTemplate:
         return self._continued(text, messages[-1]["content"]) if chat.continues_last else text
 
     def _from_outside(self, chat: Chat) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Messages and variables, without anything that could be a special token."""
+        """Return messages and variables without anything that could be a special token."""
         try:
             return [self._cut(message) for message in chat.messages], self._cut(chat.variables)
         except RecursionError:
@@ -97,7 +102,9 @@ class ChatTemplate:
         return answer["text"]
 
     def _continued(self, text: str, content: str) -> str:
-        """Up to the end of the last message. A template that trims it leaves no space there."""
+        """Cut the text at the end of the last message. A template that trims it leaves no space
+        there.
+        """
         before, mark, after = text.rpartition(_CONTINUED.strip())
         if not mark or content.removesuffix(_CONTINUED).strip() not in before:
             message = "the model's chat template does not show the last message as it is"
@@ -105,7 +112,7 @@ class ChatTemplate:
         return before if after.startswith(" ") else before.rstrip()
 
     def _cut(self, value: Any) -> Any:
-        """All text in a value from outside, cut so that none of it is a special token."""
+        """Cut all text in a value from outside, so that none of it is a special token."""
         if isinstance(value, str):
             return self._forgeries.sub(rf"\g<0>{_CUT}", value.replace(_CUT, ""))
         if isinstance(value, dict):
@@ -116,7 +123,7 @@ class ChatTemplate:
 
 
 class TemplateProcess:
-    """Runs `chat_rendering`; the process starts when it is needed and ends with this object."""
+    """Runs the program `rendering`, which starts when it is needed and ends with this object."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -124,7 +131,7 @@ class TemplateProcess:
         self._end: Callable[[], object] = lambda: None
 
     def render(self, template: str, variables: dict[str, Any]) -> dict[str, str]:
-        """`text`, or the `error` that the template has made. May be called from any thread."""
+        """Return `text`, or the `error` that the template has made. Any thread may call it."""
         line = json.dumps({"template": template, "variables": variables})
         with self._lock:
             if self._process is None:
@@ -140,7 +147,7 @@ class TemplateProcess:
 
 
 def _started() -> "subprocess.Popen[str]":
-    """In a session of its own: Ctrl-C is not for it."""
+    """Start the program in a session of its own: Ctrl-C is not for it."""
     return subprocess.Popen(
         [sys.executable, "-P", str(_PROGRAM)],
         stdin=subprocess.PIPE,
@@ -152,7 +159,7 @@ def _started() -> "subprocess.Popen[str]":
 
 
 def _asked(process: "subprocess.Popen[str]", line: str) -> str:
-    """The answer; none of a process that has died of the question."""
+    """Return the answer; none of a process that has died of the question."""
     assert process.stdin is not None and process.stdout is not None
     try:
         process.stdin.write(line + "\n")
@@ -168,8 +175,8 @@ def _end(process: "subprocess.Popen[str]") -> None:
 
 
 def _pattern(special_tokens: Iterable[str]) -> re.Pattern[str]:
-    """The first character of whatever looks like a special token, also within another. A look at
-    that character alone makes it a hundred times as fast where there are hundreds of them.
+    """Match the first character of whatever looks like a special token, also within another. A look
+    at that character alone makes it a hundred times as fast where there are hundreds of them.
     """
     longer = [token for token in special_tokens if len(token) > 1]
     if not longer:

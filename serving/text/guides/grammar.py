@@ -15,8 +15,8 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from serving.constraints import Constraint, Mask, Matcher
 from serving.errors import RequestError
-from serving.text.token_table import TokenTable
 from serving.text.tokenizer import Tokenizer
+from serving.text.vocabulary.token_table import TokenTable
 
 MAX_GRAMMAR_CHARACTERS = 65_536
 MAX_MESSAGE_CHARACTERS = 300
@@ -55,7 +55,7 @@ class Grammars:
     def json_schema(
         self, schema: dict[str, Any] | str, stop_ids: Iterable[int] = (), field: str = "json"
     ) -> Constraint:
-        """JSON that is valid under a schema, given as such or as text."""
+        """Allow JSON that is valid under a schema, given as such or as text."""
         text = _schema_text(schema, field)
         try:
             grammar = LLMatcher.grammar_from_json_schema(text, overrides=JSON_OPTIONS)
@@ -65,25 +65,25 @@ class Grammars:
         return self._compile(grammar, text, stop_ids, field)
 
     def json_object(self, stop_ids: Iterable[int] = (), field: str = "json") -> Constraint:
-        """Any JSON object."""
+        """Allow any JSON object."""
         return self.json_schema({"type": "object"}, stop_ids, field)
 
     def regex(self, pattern: str, stop_ids: Iterable[int] = (), field: str = "regex") -> Constraint:
-        """Text that matches as a whole. Syntax: Rust's regex crate."""
+        """Allow text that matches as a whole. Syntax: Rust's regex crate."""
         _check_text(pattern, field)
         return self._compile(LLMatcher.grammar_from_regex(pattern), pattern, stop_ids, field)
 
     def lark(
         self, grammar: str, stop_ids: Iterable[int] = (), field: str = "grammar"
     ) -> Constraint:
-        """Text of a context-free grammar. Syntax: llguidance's variant of Lark."""
+        """Allow text of a context-free grammar. Syntax: llguidance's variant of Lark."""
         _check_text(grammar, field)
         return self._compile(_lark(grammar), grammar, stop_ids, field)
 
     def choices(
         self, texts: Sequence[str], stop_ids: Iterable[int] = (), field: str = "choice"
     ) -> Constraint:
-        """One of these texts."""
+        """Allow one of these texts."""
         if not texts:
             raise RequestError(field, list(texts), "must not be empty")
         _check_text("".join(texts), field)
@@ -105,6 +105,8 @@ class Grammars:
 
 
 class GrammarConstraint:
+    """Holds a compiled grammar, from which each row takes a copy."""
+
     def __init__(self, matcher: LLMatcher, stop_ids: np.ndarray[Any, Any]) -> None:
         self._matcher, self._stop_ids = matcher, stop_ids
 
@@ -113,7 +115,10 @@ class GrammarConstraint:
 
 
 class GrammarMatcher:
-    """A limit reached on the way, or a token that was not allowed, is a dead end."""
+    """Follows one row.
+
+    A limit reached on the way, or a token that was not allowed, is a dead end.
+    """
 
     def __init__(self, matcher: LLMatcher, stop_ids: np.ndarray[Any, Any]) -> None:
         self._matcher, self._stop_ids = matcher, stop_ids
@@ -137,7 +142,7 @@ class GrammarMatcher:
 
 
 class _Vocabulary:
-    """What llguidance wants to know of a tokenizer."""
+    """Holds what llguidance wants to know of a tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer, eos: int) -> None:
         self._tokenizer = tokenizer
@@ -148,8 +153,8 @@ class _Vocabulary:
         self.tokens = [text or f"<{token_id}>".encode() for token_id, text in enumerate(table)]
 
     def __call__(self, text: bytes) -> list[int]:
-        """Tokens of exactly these bytes, which are written next whatever a model prefers: those
-        that the tokenizer has for them, or the longest ones where it would normalise them.
+        """Return tokens of exactly these bytes, which are written next whatever a model prefers:
+        those that the tokenizer has for them, or the longest ones where it would normalise them.
         """
         ids = self._tokenizer.encode_inside(text.decode(errors="replace"))
         is_exact = b"".join(map(self._tokenizer.token_bytes, ids)) == text
@@ -176,19 +181,19 @@ class _Vocabulary:
 
 
 def _lost_spaces(table: TokenTable, begins_text: bool) -> tuple[bool, bool]:
-    """Whether a text may lose a space at its beginning, and at its end: a grammar knows only what
-    is left, and the tokens that a model has learnt to begin and to end with have it.
+    """Say if a text may lose a space at its beginning, and at its end: a grammar knows only what is
+    left, and the tokens that a model has learnt to begin and to end with have it.
     """
     return begins_text and table.leading > 0, table.drops_last_space
 
 
 def _lark(grammar: str) -> str:
-    """An empty one stays as it is, which has an error of its own."""
+    """Wrap a grammar; an empty one stays as it is, which has an error of its own."""
     return json.dumps({"grammars": [{"lark_grammar": grammar}]}) if grammar else ""
 
 
 def _with_spaces(grammar: str, before: bool, after: bool) -> str:
-    """A grammar that takes a space where one is lost."""
+    """Return a grammar that takes a space where one is lost."""
     if not grammar or not (before or after):
         return grammar
     space = "/[ ]?/"
@@ -208,7 +213,7 @@ def _check_text(text: str, field: str) -> None:
 
 
 def _schema_text(schema: dict[str, Any] | str, field: str) -> str:
-    """Read and written again: llguidance pastes the text into a grammar as it is."""
+    """Read a schema and write it again: llguidance pastes the text into a grammar as it is."""
     if isinstance(schema, str):
         _check_text(schema, field)
     try:
@@ -225,7 +230,7 @@ def _schema_text(schema: dict[str, Any] | str, field: str) -> str:
 
 
 def _one_line(message: str) -> str:
-    """llguidance's message without the excerpts from the source, where it has some."""
+    """Return llguidance's message without the excerpts from the source, where it has some."""
     if "NoExtension" in message:
         return "no text can match it"
     lines = message.replace("<non-verbose/>", "").splitlines()

@@ -1,4 +1,4 @@
-"""The library's tokenizers that one `tokenizer.json` makes: for texts that begin or go on, with
+"""Makes the library's tokenizers of one `tokenizer.json`: for texts that begin or go on, with
 special tokens read from them or not.
 """
 
@@ -12,12 +12,14 @@ import tokenizers
 from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
 
 from serving.errors import BundleError
-from serving.text.word_starts import inside_a_text
+from serving.text.vocabulary.word_starts import inside_a_text
 
 
 class Encoders:
-    """normalise: comes before all of them. outline: the file's content, but for its vocabulary.
-    Raises BundleError.
+    """Opens a `tokenizer.json`. Raises BundleError.
+
+    normalise: comes before all of its tokenizers.
+    outline: the file's content, but for its vocabulary.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,7 +35,10 @@ class Encoders:
             self._made[False, False] = _as_asked(whole, parse_special=False)
 
     def get(self, inside: bool = False, parse_special: bool = False) -> Any:
-        """Made when it is first needed. inside: for a text that goes on from another one."""
+        """Return a tokenizer, made when it is first needed.
+
+        inside: for a text that goes on from another one.
+        """
         encoder = self._made.get((inside, parse_special))
         if encoder is None:
             encoder = self._made[inside, parse_special] = self._make(inside, parse_special)
@@ -58,7 +63,7 @@ def _read(path: Path) -> str:
 
 
 def _complete(path: Path, spec: dict[str, Any]) -> dict[str, Any]:
-    """With all its parts; of a form that the library takes."""
+    """Return a file with all its parts; of a form that the library takes."""
     model = spec["model"]
     if isinstance(model["vocab"], list) and model.get("unk_id") is None:
         raise BundleError(path, ["not a tokenizer: a unigram model needs an unknown token"])
@@ -90,10 +95,11 @@ def _open(path: Path, text: str) -> Any:
 def _charsmap_apart(
     path: Path, spec: dict[str, Any]
 ) -> tuple[Callable[[str], str], dict[str, Any]]:
-    """The rules of sentencepiece that a text is first normalised by, and the tokenizer without.
+    """Return the rules of sentencepiece that a text is first normalised by, and the tokenizer
+    without.
 
     The library gives a whole cluster of characters what the first of them becomes: of an a with two
-    combining marks one is lost.
+        combining marks one is lost.
     """
     normalizer = spec.get("normalizer") or {}
     steps = normalizer.get("normalizers", [normalizer])

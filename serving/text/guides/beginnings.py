@@ -1,4 +1,4 @@
-"""A word that has been typed half: what is generated must begin with it, in whatever tokens.
+"""Guides what is generated to begin with a word that has been typed half, in whatever tokens.
 
 Forced tokens would not do: "c" has tokens of its own, which "court" or "chat" do not begin with.
 """
@@ -7,35 +7,40 @@ from collections import defaultdict
 from functools import cached_property
 
 from serving.constraints import Constraint, Mask, Matcher
-from serving.text.token_table import without_leading
 from serving.text.tokenizer import Tokenizer
+from serving.text.vocabulary.token_table import without_leading
 
 
 class Beginnings:
-    """Of one tokenizer."""
+    """Makes constraints for one tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
     def constraint(self, text: str, begins_text: bool = True) -> Constraint:
-        """begins_text: nothing has been written before it."""
+        """Constrain what is generated to begin with the text.
+
+        begins_text: nothing has been written before it.
+        """
         return _Beginning(self, *self._wanted(text, begins_text))
 
     def has_token(self, text: str, begins_text: bool = True) -> bool:
-        """Whether a token alone begins with the text."""
+        """Check that a token alone begins with the text."""
         wanted, leading = self._wanted(text, begins_text)
         pieces = map(self.token_bytes, self.that_may_come(wanted, leading))
         return any(without_leading(piece, leading)[0].startswith(wanted) for piece in pieces)
 
     def _wanted(self, text: str, begins_text: bool) -> tuple[bytes, int]:
-        """The bytes to be written, and how many spaces are lost before them."""
+        """Return the bytes to be written, and how many spaces are lost before them."""
         table = self._tokenizer.table
         if table.drops_last_space:  # the word before has written the space
             return text.lstrip(" ").encode(), 0
         return text.encode(), table.leading if begins_text else 0
 
     def that_may_come(self, wanted: bytes, leading: int) -> list[int]:
-        """The tokens that `wanted` begins with, or that begin with it, without leading spaces."""
+        """Return the tokens that `wanted` begins with, or that begin with it, without leading
+        spaces.
+        """
         ids = self._ids_by_byte[wanted[0]]
         if leading and not wanted.startswith(b" "):
             ids = [*ids, *self._ids_by_byte[ord(" ")]]
@@ -62,8 +67,10 @@ class _Beginning:
 
 
 class _BeginningMatcher:
-    """wanted: what is still to come; after that everything may. leading: how many spaces the text
-    still loses where it begins.
+    """Follows one text.
+
+    wanted: what is still to come; after that everything may.
+    leading: how many spaces the text still loses where it begins.
     """
 
     def __init__(self, beginnings: Beginnings, wanted: bytes, leading: int) -> None:

@@ -2,7 +2,7 @@
 and writes the text, or what went wrong, to standard output, one line of JSON each.
 
 A template comes with a model, so it is not trusted: it runs in Jinja's sandbox, in a process of
-its own (`chat` starts it) with little memory and time. A template that takes more dies with it.
+its own (`template` starts it) with little memory and time. A template that takes more dies with it.
 Filters, tags and functions are those of transformers' `apply_chat_template`.
 """
 
@@ -27,7 +27,7 @@ _MAX_WORDS = 1_000  # characters of an error
 
 
 class GenerationTag(Extension):
-    """`{% generation %}` marks what a model is trained on; what is inside is rendered as it is."""
+    """Renders what `{% generation %}` marks as it is: models are trained on it."""
 
     tags = {"generation"}  # noqa: RUF012  jinja reads it from the class
 
@@ -48,7 +48,7 @@ def environment() -> ImmutableSandboxedEnvironment:
 
 
 def render(template: str, variables: dict[str, Any]) -> str:
-    """Raises whatever the template does."""
+    """Return the text of a template. Raises whatever the template does."""
     pieces: list[str] = []
     num_characters = 0
     for piece in _compiled(template).generate(variables):
@@ -60,7 +60,7 @@ def render(template: str, variables: dict[str, Any]) -> str:
 
 
 def answer(request: dict[str, Any]) -> dict[str, str]:
-    """The text, or the error: in its own words where the template refuses the messages."""
+    """Return the text, or the error: in its own words where the template refuses the messages."""
     try:
         return {"text": render(request["template"], request["variables"])}
     except TemplateSyntaxError as error:
@@ -93,7 +93,7 @@ def _compiled(template: str) -> Template:
 
 
 def _to_json(value: Any, **options: Any) -> str:
-    """Unlike Jinja's own: nothing is escaped for HTML."""
+    """Write JSON; unlike Jinja's own filter nothing is escaped for HTML."""
     return json.dumps(value, **{"ensure_ascii": False, **options})
 
 

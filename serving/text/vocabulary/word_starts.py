@@ -1,4 +1,5 @@
-"""A tokenizer for text that goes on from other text: nothing is put before it, nothing taken off.
+"""Rewrites a tokenizer for text that goes on from other text: nothing is put before it, nothing
+taken off.
 
 Many tokenizers put a space before a text, so that its first word is written as all others are.
 """
@@ -10,7 +11,7 @@ Spec = Mapping[str, Any]
 
 
 def inside_a_text(tokenizer: Spec) -> dict[str, Any]:
-    """A `tokenizer.json` without what it does where a text begins."""
+    """Return a `tokenizer.json` without what it does where a text begins."""
     normalizer, pre_tokenizer = (
         _without(tokenizer.get(name)) for name in ("normalizer", "pre_tokenizer")
     )
@@ -30,7 +31,9 @@ _SINGLE_SPACES = [
 
 
 def _parts_words_twice(parts: Sequence[Spec]) -> bool:
-    """By white space, which a Metaspace after it, that puts a space before each, sees no more."""
+    """Check that words are parted by white space, which a Metaspace after it, that puts a space
+    before each, sees no more.
+    """
     return {"WhitespaceSplit", "Metaspace"} <= {str(part["type"]) for part in parts}
 
 
@@ -50,7 +53,7 @@ def _without(step: Spec | None) -> Spec | None:
 
 
 def _is_start(step: Spec) -> bool:
-    """Prepends something, or replaces what stands at the very beginning."""
+    """Check that a step prepends something, or replaces what stands at the very beginning."""
     pattern = step.get("pattern")
     is_anchored = isinstance(pattern, dict) and pattern.get("Regex", "").startswith("\\A")
     return step["type"] == "Prepend" or is_anchored
