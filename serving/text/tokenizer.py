@@ -83,7 +83,7 @@ class Tokenizer:
         return ids if parse_special else self._plain(ids, text, inside)
 
     def can_write(self, text: str) -> bool:
-        """Check that there are tokens for all of the text: the unknown one stands for none of it."""
+        """Check that tokens can write all of the text: the unknown one stands for none of it."""
         ids = self.encode(text)
         return self.unknown_id not in ids and bool(self.decode(ids) or not text.strip())
 
