@@ -1,5 +1,5 @@
-"""Models as functions from texts to texts: a bundle by all that serves it, a checkpoint by plain
-torch loops. Both cut a text into the same sentences, so that their scores compare.
+"""Makes functions from texts to texts of models: of a bundle by all that serves it, of a checkpoint
+by plain torch loops. Both cut a text into the same sentences, so that their scores compare.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def translator(folder: Path, num_beams: int | None = None) -> "Translate":
-    """Of the checkpoint or the bundle in `folder`. Without `num_beams` a bundle decodes as its
+    """Open the checkpoint or the bundle in `folder`. Without `num_beams` a bundle decodes as its
     makers recommend, all else greedily.
 
     Raises CheckpointError or BundleError, ValueError for a language model.
@@ -53,7 +53,7 @@ def _of_bundle(folder: Path, num_beams: int | None) -> "Translate":
 
 async def _translated(folder: Path, job: TranslationJob, texts: list[str]) -> list[str]:
     """Each text is a job of its own, as a line of `attendant translate` is."""
-    config = EngineConfig(max_waiting=2**31)
+    config = EngineConfig(max_waiting=None)
     async with opened(folder, config) as catalog:
         [card] = catalog.own_cards
         model = await catalog.translator(card.name, job.source, job.target)
@@ -93,7 +93,7 @@ def _of_checkpoint(folder: Path, num_beams: int | None) -> "Translate":
 
 
 def _layouts(checkpoint: Checkpoint, texts: list[str]) -> tuple[TextLayout, ...]:
-    """The texts in sentences, as the service cuts them."""
+    """Cut the texts into sentences, as the service does."""
     config: Any = checkpoint.config
     tokens = tokens_of(config, checkpoint.conventions)
     side = Tokenizer(checkpoint.folder / TOKENIZER_FILE, config.vocab_size)

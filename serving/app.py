@@ -17,6 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from serving.config import ServerConfig, WorkerGroup
+from serving.deployments.console import console
 from serving.deployments.listening import Listening, listening_at
 from serving.deployments.scratch import ray_folder, scratch_folder
 from serving.deployments.surroundings import environment
@@ -47,7 +48,7 @@ def run(config: ServerConfig, announce: Callable[[Listening], None]) -> None:
         _stand_somewhere(folder)
         os.environ.pop("RAY_ADDRESS", None)  # of another Ray, which has no part in this
         os.environ.update(environment(folder, listening))
-        with _ray(config, folder, listening.port):
+        with console(folder), _ray(config, folder, listening.port):
             _deploy(config)
             _wait_until_ready(listening.url)
             announce(listening)

@@ -1,26 +1,24 @@
-"""What the bench asks of an engine: sentences and prompts, as requests without end."""
+"""Says what the bench asks of a model: sentences or prompts, as the service asks its engine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
 
-from serving.bundle.manifest import Manifest
-from serving.bundle.opening import Bundle
+from serving.bundle.manifest import Task
 from serving.engine.config import Device, EngineConfig
 from serving.engine.engine import Engine
+from serving.engine.graphs.graph import Graphs
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion.job import CompletionJob
 from serving.pipelines.completion.prompts import PromptReader
 from serving.pipelines.completion.requests import CompletionRequests
 from serving.pipelines.decoding import Decoding
+from serving.pipelines.loading import ModelParts
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.planning import Planner
 from serving.pipelines.translation.requests import TranslationRequests
-from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import GenerationRequest
-from serving.text.shortlist import Shortlist
-from serving.text.tokenizer import Tokenizer
 
 SENTENCES = """\
 A man in a red jacket is waiting for the bus.
@@ -45,24 +43,20 @@ PROMPT_NEW_TOKENS = 64
 
 @dataclass(frozen=True)
 class Workload:
-    """A bundle, where to run it, and greedy requests whose texts the bench uses in turn.
+    """Holds a model, where to run it, and what is asked of it again and again.
 
-    excluded_ids: of the engine. num_counted: of the requests' beam searches.
+    texts: sentences to translate, or prompts.
+    decoding: greedy; the options of the bench and its comparisons change it.
     """
 
-    bundle: Bundle
+    parts: ModelParts
     device: Device
     threads: int
-    wanted: Sequence[GenerationRequest]
-    excluded_ids: frozenset[int]
-    num_counted: int
-
-    def engine(self, slots: int, prefix_cache_bytes: int = 0) -> Engine:
-        config = self.config(slots, prefix_cache_bytes)
-        return Engine(self.bundle, config, excluded_ids=self.excluded_ids)
+    texts: tuple[str, ...]
+    decoding: Decoding
 
     def config(self, slots: int, prefix_cache_bytes: int = 0) -> EngineConfig:
-        """Caches are off: the bench repeats its texts, users do not."""
+        """Say how big the engine is. Caches are off: the bench repeats its texts, users do not."""
         return EngineConfig(
             slots,
             self.threads,
@@ -71,54 +65,59 @@ class Workload:
             encoder_cache_bytes=0,
         )
 
+    def engine(
+        self, slots: int, prefix_cache_bytes: int = 0, graphs: Graphs | None = None
+    ) -> Engine:
+        return self.parts.engine(self.config(slots, prefix_cache_bytes), graphs)
+
     def requests(self, name: str = "", **changes: Any) -> Iterator[GenerationRequest]:
-        """The requests again and again, changed so; `name` keeps their ids apart from others'."""
-        if beam := changes.get("beam"):
-            changes["beam"] = replace(beam, num_counted=self.num_counted)
-        for i, request in enumerate(cycle(self.wanted)):
-            yield replace(request, request_id=f"{name}{i}", **changes)
+        """Yield the requests of all texts again and again.
+
+        name: keeps their ids apart from those of others.
+        changes: of the decoding, by the names of its fields.
+        """
+        once = _requests_of(self.parts, self._job(replace(self.decoding, **changes)))
+        for number, request in enumerate(cycle(once)):
+            yield replace(request, request_id=f"{name}{number}")
+
+    def _job(self, decoding: Decoding) -> CompletionJob | TranslationJob:
+        """Ask for all texts at once, in the first languages of a model of many."""
+        if self.parts.bundle.manifest.task is Task.GENERATE:
+            return CompletionJob("", self.texts, decoding)
+        card = ModelCard.from_manifest(self.parts.bundle.manifest)
+        source = card.source_languages[0]
+        return TranslationJob("", self.texts, source, card.targets_of(source)[0], decoding)
 
 
 def workload_of(
-    bundle: Bundle, text: str | None, max_new_tokens: int | None, device: Device, threads: int
+    parts: ModelParts, text: str | None, max_new_tokens: int | None, device: Device, threads: int
 ) -> Workload:
-    """Of `text`, or the built-in sentences: prompts, one a line, or what the service makes of the
-    lines as sources, in the first languages of a model of many.
+    """Ask a model for the lines of a text, or for the built-in sentences.
+
+    max_new_tokens: of each request; None leaves translations as long as the service lets them be.
     """
-    manifest, tokenizers = bundle.manifest, TokenizerPair.load(bundle)
-    lines = [line for line in (text or SENTENCES).splitlines() if line.strip()]
-    if "encode" in manifest.graphs:
-        wanted, num_counted = _translations(bundle, tokenizers, lines, max_new_tokens)
-    else:
-        wanted, num_counted = _prompts(manifest, tokenizers.target, lines, max_new_tokens), 0
-    return Workload(bundle, device, threads, wanted, tokenizers.target.textless_ids, num_counted)
+    lines = tuple(line for line in (text or SENTENCES).splitlines() if line.strip())
+    if parts.bundle.manifest.task is Task.GENERATE:
+        lines = tuple(_cut(parts, line) for line in lines)
+        max_new_tokens = max_new_tokens or PROMPT_NEW_TOKENS
+    return Workload(parts, device, threads, lines, Decoding(max_new_tokens=max_new_tokens))
 
 
-def _prompts(
-    manifest: Manifest, tokenizer: Tokenizer, lines: Sequence[str], max_new_tokens: int | None
-) -> list[GenerationRequest]:
-    """Return the requests that complete the lines, cut to half of what fits."""
-    room = manifest.limits.max_target_tokens // 2
-    decoding = Decoding(max_new_tokens=max_new_tokens or PROMPT_NEW_TOKENS)
-    job = CompletionJob("", tuple(lines), decoding)
-    reader, requests = PromptReader(manifest, tokenizer), CompletionRequests(manifest, tokenizer)
-    whole = map(reader.read, lines)
-    prompts = [replace(prompt, token_ids=prompt.token_ids[:room]) for prompt in whole]
-    runs = [run for i, prompt in enumerate(prompts) for run in requests.runs(job, i, prompt)]
-    return [run.request for run in runs if run.request is not None]
-
-
-def _translations(
-    bundle: Bundle, tokenizers: TokenizerPair, lines: Sequence[str], max_new_tokens: int | None
-) -> tuple[list[GenerationRequest], int]:
-    """Return the requests that translate the lines, and how many tokens of their prompts count in
-    a beam search's lengths.
-    """
-    manifest, card = bundle.manifest, ModelCard.from_manifest(bundle.manifest)
-    source = card.source_languages[0]
-    target = card.targets_of(source)[0]
-    decoding = Decoding(max_new_tokens=max_new_tokens)
-    job = TranslationJob("", tuple(lines), source, target, decoding)
+def _requests_of(parts: ModelParts, job: CompletionJob | TranslationJob) -> list[GenerationRequest]:
+    """Build what the service would ask its engine for."""
+    manifest, tokenizers = parts.bundle.manifest, parts.tokenizers
+    if isinstance(job, CompletionJob):
+        reader = PromptReader(manifest, tokenizers.target)
+        builder = CompletionRequests(manifest, tokenizers.target)
+        prompts = enumerate(map(reader.read, job.prompts))
+        runs = [run for number, prompt in prompts for run in builder.runs(job, number, prompt)]
+        return [run.request for run in runs if run.request is not None]
     plan = Planner(manifest.limits, manifest.tokens, tokenizers).plan(job)
-    requests = TranslationRequests(manifest, tokenizers, Shortlist.load(bundle))
-    return requests.translations(job, plan), plan.frame.num_counted
+    return TranslationRequests(manifest, tokenizers, parts.shortlist).translations(job, plan)
+
+
+def _cut(parts: ModelParts, prompt: str) -> str:
+    """Cut a prompt to half of what fits: the service would refuse one that leaves no room."""
+    tokenizer, room = parts.tokenizers.target, parts.bundle.manifest.limits.max_target_tokens // 2
+    ids = tokenizer.encode(prompt)
+    return prompt if len(ids) <= room else tokenizer.decode(ids[:room])

@@ -40,7 +40,7 @@ device_option = click.option(
 def engine_config(device: Any) -> "EngineConfig":
     from serving.engine.config import EngineConfig
 
-    return EngineConfig(device=device, max_waiting=2**31)
+    return EngineConfig(device=device, max_waiting=None)
 
 
 def languages_of(card: "ModelCard", source: str | None, target: str | None) -> tuple[str, str]:

@@ -4,20 +4,12 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeGuard
 
 from serving.bundle.manifest import Task
-from serving.bundle.opening import Bundle
-from serving.config import TextLimits
-from serving.errors import BundleError, ModelNotFound, RequestError
+from serving.errors import ModelNotFound, RequestError
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion.deltas import Deltas
 from serving.pipelines.completion.job import CompletionJob
-from serving.pipelines.completion.pipeline import CompletionPipeline
-from serving.pipelines.defaults import problems as default_problems
-from serving.pipelines.engine_port import EnginePort
 from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
-from serving.pipelines.translation.pipeline import TranslationPipeline
-from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.text.languages import matching
-from serving.text.shortlist import Shortlist
 
 
 class Translator(Protocol):
@@ -85,21 +77,6 @@ class Catalog:
             return found
         cards = [model.card for model in models if _is_translator(model)]
         raise _unsupported(cards, source, target)
-
-
-def build_pipeline(
-    bundle: Bundle, tokenizers: TokenizerPair, engine: EnginePort, limits: TextLimits
-) -> Model:
-    """Build the pipeline of a bundle over its engine.
-
-    Raises BundleError for files or defaults that cannot be used.
-    """
-    manifest = bundle.manifest
-    if problems := list(default_problems(manifest.generation)):
-        raise BundleError(bundle.folder, problems)
-    if manifest.task is Task.GENERATE:
-        return CompletionPipeline(manifest, tokenizers.target, engine)
-    return TranslationPipeline(manifest, tokenizers, engine, limits, Shortlist.load(bundle))
 
 
 def _is_translator(model: Model) -> TypeGuard[Translator]:

@@ -9,6 +9,7 @@ from typing import Any
 from serving.errors import RequestError
 from serving.parameters import MAX_SEED, ProcessorParams, SamplingParams, TokenIds
 from serving.pipelines.decoding import Decoding
+from serving.text.checks import tokenizing
 from serving.text.tokenizer import Tokenizer
 
 
@@ -58,5 +59,6 @@ def _check(decoding: Decoding) -> None:
 
 
 def _processors(decoding: Decoding, tokenizer: Tokenizer) -> ProcessorParams:
-    words = [ids for word in decoding.bad_words for ids in word_spellings(tokenizer, word)]
+    with tokenizing("bad_words"):
+        words = [ids for word in decoding.bad_words for ids in word_spellings(tokenizer, word)]
     return replace(decoding.processors, bad_words=tuple(words))

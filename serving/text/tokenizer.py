@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from serving.errors import BundleError
-from serving.text.vocabulary.encoders import Encoders
+from serving.errors import BundleError, Untokenizable
+from serving.text.vocabulary.encoders import Encoders, reading
 from serving.text.vocabulary.token_table import TokenTable, UnknownDecoder, Writer, token_table
 
 _MOST_HOLES = 1000  # ids without a token
@@ -24,6 +24,8 @@ _BYTES_OF_TEXTS = {bytes([byte]) for byte in range(0xF5) if byte not in (0, 0xC0
 
 class Tokenizer:
     """Encodes and decodes for one model.
+
+    Whatever encodes raises Untokenizable, a RequestError, for a text that the library fails at.
 
     A byte-level tokenizer round-trips every valid Unicode string: `decode(encode(text)) == text`.
     Others may normalise a text, or have no token for some of it: see `is_lossless`.
@@ -69,7 +71,8 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         normalised = [self._encoders.normalise(text) for text in texts]
-        encodings = self._encoders.get().encode_batch(normalised, add_special_tokens=False)
+        with reading(texts[0] if len(texts) == 1 else f"{len(texts)} texts"):
+            encodings = self._encoders.get().encode_batch(normalised, add_special_tokens=False)
         rows = zip(encodings, normalised, strict=True)
         return [self._plain(self._known(encoding.ids), text) for encoding, text in rows]
 
@@ -84,7 +87,10 @@ class Tokenizer:
 
     def can_write(self, text: str) -> bool:
         """Check that tokens can write all of the text: the unknown one stands for none of it."""
-        ids = self.encode(text)
+        try:
+            ids = self.encode(text)
+        except Untokenizable:
+            return False
         return self.unknown_id not in ids and bool(self.decode(ids) or not text.strip())
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -109,7 +115,9 @@ class Tokenizer:
         return b"".join(self.pieces(token_ids, begins_text)).decode("utf-8", errors="replace")
 
     def _ids(self, encoder: Any, text: str) -> list[int]:
-        return self._known(encoder.encode(text, add_special_tokens=False).ids)
+        with reading(text):
+            encoding = encoder.encode(text, add_special_tokens=False)
+        return self._known(encoding.ids)
 
     def _plain(self, ids: list[int], text: str, inside: bool = False) -> list[int]:
         """Return the ids of a text without special tokens: some models find them as they find any
@@ -156,7 +164,7 @@ class Tokenizer:
 
 
 def _names(path: Path, tokenizer: Any, vocab_size: int | None) -> list[str | None]:
-    """Return what every token of the model is called; None where an id has no token."""
+    """Name every token of the model; None where an id has no token."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     size = max(vocabulary.values(), default=-1) + 1
     if size > 2 * len(vocabulary) + _MOST_HOLES:

@@ -37,7 +37,7 @@ def generation_defaults(options: Options) -> dict[str, Any]:
 
 
 def forced_eos(options: Options, stop: tuple[int, ...]) -> int | None:
-    """What ends a text that its length ends."""
+    """Read which token ends a text that its length ends; None if any may stand there."""
     name = "forced_eos_token_id"
     found = options.ids(name)
     if len(found) > 1:

@@ -1,7 +1,5 @@
 """From a folder with a language model to a checkpoint, whatever the family."""
 
-from tokenizers import Tokenizer
-
 from models.checkpoint import TOKENIZER_FILE, Checkpoint
 from models.conventions import Conventions
 from models.pretrained.hugging_face.decoder_only import Family
@@ -11,6 +9,7 @@ from models.pretrained.hugging_face.generation import (
     generation_defaults,
     stop_ids,
 )
+from models.pretrained.text.hugging_face import encode
 
 
 def read_language_model(family: Family, folder: Folder) -> Checkpoint:
@@ -37,9 +36,7 @@ def prompt_prefix(folder: Folder, bos_id: int) -> tuple[int, ...]:
     if not (folder.path / TOKENIZER_FILE).is_file():
         by_default = (folder.path / "tokenizer.model").is_file()
         return (bos_id,) if folder.tokenizer.flag("add_bos_token", by_default) else ()
-    tokenizer = Tokenizer.from_str(folder.tokenizers.source.decode())
-    tokenizer.no_padding()
-    encoding = tokenizer.encode("a")
+    encoding = encode(folder.tokenizers.source, "a", folder.problems, is_bare=False)
     marks = encoding.special_tokens_mask
     first = marks.index(0) if 0 in marks else len(marks)
     return tuple(encoding.ids[:first])

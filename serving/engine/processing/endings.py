@@ -1,4 +1,4 @@
-"""The last token that a request may have, where its bundle wants that to be the end of a target
+"""Makes the last token that a request may have the end of a target, where its bundle wants that
 (`forced_eos_token_id` of Hugging Face's `generate`).
 """
 
@@ -10,7 +10,7 @@ from serving.engine.scores import Edited
 
 
 def rows_at_their_end(batch: Batch, num_rows: int) -> Array:
-    """Find the rows that must take it now: i64 [rows]."""
+    """Find those that must take it now: i64 [rows]."""
     is_last = batch.num_generated[:num_rows] + 1 == batch.max_generated[:num_rows]
     rows = np.flatnonzero(is_last & (batch.num_given[:num_rows] == 0))
     has_end = [batch.generations[row].last_id is not None for row in rows]
@@ -18,7 +18,7 @@ def rows_at_their_end(batch: Batch, num_rows: int) -> Array:
 
 
 def force_ends(edited: Edited, batch: Batch, rows: Array) -> None:
-    """Let nothing else come, whatever constrains a row; a hypothesis keeps its score."""
+    """Ban all else, whatever constrains a row; a hypothesis's score stays as it is."""
     for row in rows:
         edited.logp[row] = -np.inf
         edited.logp[row, batch.generations[row].last_id] = 0

@@ -1,4 +1,4 @@
-"""Tokens that no search chooses of itself: a vocabulary may have more ids than its tokenizer.
+"""Excludes tokens that no search may choose of itself: ids that the tokenizer has no text for.
 
 The graph scores them as all others, and what it says of them is reported; a request gets one only
 if it asks for it by its id.
@@ -16,7 +16,7 @@ from serving.engine.scores import Scores
 
 
 class Exclusions:
-    """Those of one bundle; what ends its targets is never among them."""
+    """Keeps those of one bundle; what ends its targets is never among them."""
 
     def __init__(self, manifest: Manifest, token_ids: Iterable[int]) -> None:
         self._is_excluded = np.zeros(manifest.vocab_size, bool)
@@ -25,6 +25,7 @@ class Exclusions:
         self._ids = np.flatnonzero(self._is_excluded)
 
     def apply(self, scores: Scores) -> None:
+        """Take them out of what searches see."""
         if not len(self._ids):
             return
         scores.exclude(self._ids)
@@ -33,7 +34,7 @@ class Exclusions:
             _replace_window(scores, rows)
 
     def asked_by(self, generation: Generation) -> Array:
-        """Those that may come all the same: what a request allows, or prefers; i64."""
+        """Find those that a request allows or prefers, and so may get all the same: i64."""
         processors = generation.request.processors
         named = [token_id for token_id, bias in processors.logit_bias if bias > 0]
         asked = np.unique(np.array([*named, *(processors.allowed_ids or ())], np.int64))
@@ -42,7 +43,7 @@ class Exclusions:
 
 
 def _replace_window(scores: Scores, rows: Array) -> None:
-    """The best of what is left takes the place of excluded tokens; the graph's memory stays."""
+    """Let the best of what is left take their places; the graph's memory stays as it is."""
     window = scores.top_ids.shape[1]
     top_logp, top_ids = scores.top_logp.copy(), scores.top_ids.copy()
     top_logp[rows], top_ids[rows] = best_of_all(scores.logp[rows], window)

@@ -6,6 +6,7 @@ from serving.bundle.manifest import Manifest
 from serving.errors import RequestError
 from serving.parameters import TokenIds
 from serving.text.chat.template import Chat, ChatTemplate
+from serving.text.checks import tokenizing
 from serving.text.tokenizer import Tokenizer
 
 
@@ -51,7 +52,8 @@ class PromptReader:
         if isinstance(prompt, Chat):
             return self._chat_prompt(prompt)
         if isinstance(prompt, str):
-            token_ids = tuple(self._tokenizer.encode(prompt))
+            with tokenizing("prompt"):
+                token_ids = tuple(self._tokenizer.encode(prompt))
             return Prompt(token_ids, self._num_prefix, ends_text=not prompt)
         return self._prompt_of_ids(prompt)
 
@@ -75,7 +77,8 @@ class PromptReader:
         if self._chat is None:
             message = f"model {self._name} has no chat template; it completes prompts only"
             raise RequestError("messages", f"{len(chat.messages)} messages", message)
-        token_ids = self._chat.prompt_ids(chat)
+        with tokenizing("messages"):
+            token_ids = self._chat.prompt_ids(chat)
         return Prompt(token_ids, is_whole=True, ends_text=not chat.continues_last, field="messages")
 
     def _prompt_of_ids(self, token_ids: TokenIds) -> Prompt:

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TypeVar
 
 from serving.bundle.manifest import Manifest
-from serving.config import TextLimits
 from serving.errors import RequestError
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.engine_port import EnginePort
@@ -32,20 +31,23 @@ Job = TypeVar("Job", TranslationJob, ScoreJob)
 
 
 class TranslationPipeline:
-    """Serves the jobs of one translation model."""
+    """Serves the jobs of one translation model.
+
+    max_segments: of one job; None for any number.
+    """
 
     def __init__(
         self,
         manifest: Manifest,
         tokenizers: TokenizerPair,
         engine: EnginePort,
-        limits: TextLimits,
         shortlist: Shortlist | None = None,
+        max_segments: int | None = None,
     ) -> None:
         self.card = ModelCard.from_manifest(manifest)
         self._unknown_id = manifest.tokens.unk
         self._tokenizers = tokenizers
-        self._planner = Planner(manifest.limits, manifest.tokens, tokenizers, limits.max_segments)
+        self._planner = Planner(manifest.limits, manifest.tokens, tokenizers, max_segments)
         self._requests = TranslationRequests(manifest, tokenizers, shortlist)
         self._engine = engine
 

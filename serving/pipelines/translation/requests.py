@@ -18,6 +18,7 @@ from serving.pipelines.translation.language_frame import LanguageFrame
 from serving.pipelines.translation.planning import TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import MAX_LOGPROBS, GenerationRequest
+from serving.text.checks import tokenizing
 from serving.text.shortlist import Shortlist
 
 # A stop token would end the request without being reported, and those after it with it.
@@ -101,7 +102,8 @@ class TranslationRequests:
         self, job: ScoreJob, frame: LanguageFrame
     ) -> Iterator[tuple[TokenIds, TokenIds]]:
         sources = self._tokenizers.encode_sources([text.strip() for text, _ in job.pairs], frame)
-        targets = self._tokenizers.target.encode_batch([text.strip() for _, text in job.pairs])
+        with tokenizing("translations"):
+            targets = self._tokenizers.target.encode_batch([text.strip() for _, text in job.pairs])
         return zip(sources, ((*ids, self._eos) for ids in targets), strict=True)
 
     def _arguments(self, job: TranslationJob | ScoreJob, frame: LanguageFrame) -> dict[str, Any]:

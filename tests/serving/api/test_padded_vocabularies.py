@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from serving.api.app import create_app
-from serving.api.services import Services
+from serving.api.application import create_app
+from serving.api.http.services import Services
 from serving.bundle.manifest import Precision
 from serving.config import TextLimits
 from serving.engine.config import EngineConfig

@@ -14,8 +14,8 @@ from models.checkpoint import load_checkpoint
 from models.naive import greedy
 from models.registry import load_module
 from models.torch_loop import teacher_forced_log_probabilities
-from serving.api.app import create_app
-from serving.api.services import Services
+from serving.api.application import create_app
+from serving.api.http.services import Services
 from serving.bundle.manifest import TOKENIZER_FILE, Precision
 from serving.config import TextLimits
 from serving.engine.config import EngineConfig

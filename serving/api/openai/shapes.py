@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from serving.api.openai_bodies import StreamOptions
+from serving.api.openai.completion_body import StreamOptions
 from serving.pipelines.completion.job import CompletionDelta, CompletionJob, TokenText
 from serving.text.vocabulary.shown_tokens import Shown, spelt
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from serving.api.decoding_bodies import DEFAULT_BEAMS, DecodingFields
-from serving.api.structured_bodies import ResponseFormat, StructuredOutputs, only_one
+from serving.api.http.decoding_fields import DEFAULT_BEAMS, DecodingFields
+from serving.api.openai.structured_outputs import ResponseFormat, StructuredOutputs, only_one
 from serving.errors import RequestError
 from serving.parameters import ProcessorParams
 from serving.pipelines.completion.job import CompletionJob

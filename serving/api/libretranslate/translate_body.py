@@ -17,7 +17,7 @@ from pydantic import (
     field_validator,
 )
 
-from serving.api.decoding_bodies import DEFAULT_BEAMS, DecodingFields
+from serving.api.http.decoding_fields import DEFAULT_BEAMS, DecodingFields
 from serving.errors import RequestError
 from serving.parameters import MAX_BEAMS, SamplingParams
 from serving.pipelines.decoding import Decoding

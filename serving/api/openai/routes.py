@@ -11,21 +11,37 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from serving.api.bodies import limited, parse, parse_json
-from serving.api.chat_bodies import AT_REST as CHAT_AT_REST
-from serving.api.chat_bodies import NAMES as CHAT_NAMES
-from serving.api.chat_bodies import ChatBody
-from serving.api.errors import ErrorBody, log_failure, message_of, renamed, status_of
-from serving.api.openai_bodies import (
+from serving.api.http.answers import (
+    ChatCompletion,
+    Completion,
+    ModelBody,
+    ModelList,
+    OpenAIError,
+)
+from serving.api.http.bodies import limited, parse, parse_json
+from serving.api.http.errors import ENDS, ErrorBody, log_failure, message_of, renamed, status_of
+from serving.api.http.openapi import (
+    JSON,
+    OF_A_BODY,
+    OF_A_MODEL,
+    OF_ANY_ROUTE,
+    body,
+    responses,
+    text,
+)
+from serving.api.http.services import Services
+from serving.api.http.streams import EventStream, sse
+from serving.api.openai.chat_body import AT_REST as CHAT_AT_REST
+from serving.api.openai.chat_body import NAMES as CHAT_NAMES
+from serving.api.openai.chat_body import ChatBody
+from serving.api.openai.completion_body import (
     AT_REST,
     NAMES,
     CompletionBody,
     StreamOptions,
     without_fields_at_rest,
 )
-from serving.api.openai_shapes import ChatShape, CompletionShape, Shape
-from serving.api.services import Services
-from serving.api.streams import EventStream, sse
+from serving.api.openai.shapes import ChatShape, CompletionShape, Shape
 from serving.errors import ModelNotFound, RequestError
 from serving.metrics import Outcome, Tracked, outcome_of
 from serving.pipelines.cards import ModelCard
@@ -33,6 +49,7 @@ from serving.pipelines.completion.deltas import Deltas, collect
 from serving.pipelines.completion.job import CompletionDelta
 
 PREFIX = "/v1"
+BODIES = (CompletionBody, ChatBody)
 _TYPES = {
     404: "not_found_error",
     429: "rate_limit_error",
@@ -48,19 +65,40 @@ class _Endpoint:
 
     path: str
     body: type[CompletionBody] | type[ChatBody]
+    answer: Any
     shape: type[Shape]
     at_rest: Mapping[str, tuple[Any, ...]]
     names: Mapping[str, str]
     id_prefix: str
+    example: dict[str, Any]
 
     @property
-    def body_schema(self) -> dict[str, Any]:
-        content = {"application/json": {"schema": self.body.model_json_schema()}}
-        return {"requestBody": {"content": content}}
+    def documentation(self) -> dict[str, Any]:
+        answers = responses(self.answer, OpenAIError, OF_A_BODY)
+        answers[200] |= text(EventStream.media_type, "With `stream`: chunks, then [DONE].")
+        return {"responses": answers, "openapi_extra": body(self.body, JSON, example=self.example)}
 
 
-_COMPLETIONS = _Endpoint("/completions", CompletionBody, CompletionShape, AT_REST, NAMES, "cmpl")
-_CHATS = _Endpoint("/chat/completions", ChatBody, ChatShape, CHAT_AT_REST, CHAT_NAMES, "chatcmpl")
+_COMPLETIONS = _Endpoint(
+    "/completions",
+    CompletionBody,
+    Completion,
+    CompletionShape,
+    AT_REST,
+    NAMES,
+    "cmpl",
+    {"model": "llama-en", "prompt": "It was"},
+)
+_CHATS = _Endpoint(
+    "/chat/completions",
+    ChatBody,
+    ChatCompletion,
+    ChatShape,
+    CHAT_AT_REST,
+    CHAT_NAMES,
+    "chatcmpl",
+    {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "Hello!"}]},
+)
 
 
 def error_body_at(path: str) -> ErrorBody:
@@ -68,7 +106,7 @@ def error_body_at(path: str) -> ErrorBody:
     return partial(_error_body, names)
 
 
-def _error_body(names: Mapping[str, str], status: int, error: Exception) -> dict[str, Any]:
+def _error_body(names: Mapping[str, str], status: int, error: BaseException) -> dict[str, Any]:
     error = renamed(error, names)
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     code = "model_not_found" if isinstance(error, ModelNotFound) else _CODES.get(status)
@@ -82,26 +120,26 @@ def router(services: Services) -> APIRouter:
     routes = APIRouter(prefix=PREFIX, tags=["OpenAI"])
     started = int(time.time())
 
-    @routes.post(_COMPLETIONS.path, openapi_extra=_COMPLETIONS.body_schema)
+    @routes.post(_COMPLETIONS.path, **_COMPLETIONS.documentation)
     async def completions(request: Request) -> Response:
         """Complete one prompt or several; with `stream`, as server-sent events."""
         return await _answer(request, services, _COMPLETIONS)
 
-    @routes.post(_CHATS.path, openapi_extra=_CHATS.body_schema)
+    @routes.post(_CHATS.path, **_CHATS.documentation)
     async def chat_completions(request: Request) -> Response:
         """Answer the last of some messages; with `stream`, as server-sent events."""
         return await _answer(request, services, _CHATS)
 
-    @routes.get("/models")
-    async def models() -> dict[str, Any]:
+    @routes.get("/models", responses=responses(ModelList, OpenAIError, OF_ANY_ROUTE))
+    async def models() -> JSONResponse:
         """The models that are served here."""
         found = [_model_body(model.card, started) for model in await services.catalog.models()]
-        return {"object": "list", "data": found}
+        return JSONResponse({"object": "list", "data": found})
 
-    @routes.get("/models/{name:path}")
-    async def model(name: str) -> dict[str, Any]:
+    @routes.get("/models/{name:path}", responses=responses(ModelBody, OpenAIError, OF_A_MODEL))
+    async def model(name: str) -> JSONResponse:
         """One model."""
-        return _model_body((await services.catalog.named(name)).card, started)
+        return JSONResponse(_model_body((await services.catalog.named(name)).card, started))
 
     return routes
 
@@ -153,7 +191,9 @@ async def _events(
         async with aclosing(chunks):
             async for chunk in chunks:
                 yield sse(chunk)
-    except Exception as error:
+    except ENDS:
+        raise
+    except BaseException as error:  # a library's panic is no Exception
         log_failure(error)
         tracked.outcome = outcome_of(error)
         yield sse(_error_body(names, status_of(error), error))

@@ -11,9 +11,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from serving.api.bodies import limited, parse, parse_json
-from serving.api.errors import message_of, renamed
-from serving.api.services import Services
+from serving.api.http.answers import PlainError, Scores
+from serving.api.http.bodies import limited, parse, parse_json
+from serving.api.http.errors import message_of, renamed
+from serving.api.http.openapi import JSON, OF_A_BODY, body, responses
+from serving.api.http.services import Services
 from serving.errors import RequestError
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import PairScore, ScoreJob
@@ -66,15 +68,30 @@ class ScoreBody(BaseModel):
         )
 
 
-def error_body(status: int, error: Exception) -> dict[str, Any]:
+BODIES = (ScoreBody,)
+
+
+def error_body(status: int, error: BaseException) -> dict[str, Any]:
     return {"error": message_of(renamed(error, NAMES))}
 
 
 def router(services: Services) -> APIRouter:
     routes = APIRouter(tags=["Scoring"])
-    schema = {"content": {"application/json": {"schema": ScoreBody.model_json_schema()}}}
 
-    @routes.post(PATH, openapi_extra={"requestBody": schema})
+    @routes.post(
+        PATH,
+        responses=responses(Scores, PlainError, OF_A_BODY),
+        openapi_extra=body(
+            ScoreBody,
+            JSON,
+            example={
+                "q": "A dog runs.",
+                "translations": ["Un chien court."],
+                "source": "en",
+                "target": "fr",
+            },
+        ),
+    )
     async def score(request: Request) -> JSONResponse:
         """Log-probabilities of translations, and of their tokens."""
         with services.metrics.track("score") as tracked:

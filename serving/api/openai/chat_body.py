@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from serving.api.openai_bodies import NAMES as COMPLETION_NAMES
-from serving.api.openai_bodies import GenerationBody
+from serving.api.openai.completion_body import NAMES as COMPLETION_NAMES
+from serving.api.openai.completion_body import GenerationBody
 from serving.errors import RequestError
 from serving.pipelines.completion.job import CompletionJob
 from serving.request import MAX_LOGPROBS

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
 from starlette.types import Message
 
 from serving.config import TextLimits
@@ -53,6 +54,18 @@ def parse_form(body: bytes) -> list[tuple[str, str]]:
     except ValueError:
         message = f"is not a form in UTF-8 of at most {_MAX_FIELDS} fields"
         raise RequestError("body", body, message) from None
+
+
+async def parse_multipart(request: Request) -> list[tuple[str, str]]:
+    """Names and values of a form in parts; files are left out."""
+    try:
+        async with request.form(max_fields=_MAX_FIELDS) as form:
+            return [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+    except HTTPException as error:  # what Starlette makes of anything that is wrong with one
+        content_type = request.headers["content-type"]
+        raise RequestError(
+            "body", content_type, f"is not a form in parts: {error.detail}"
+        ) from None
 
 
 def parse(cls: type[Body], value: Mapping[str, Any]) -> Body:

@@ -13,10 +13,20 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from serving.api.bodies import limited, parse, parse_form, parse_json
-from serving.api.errors import message_of, renamed
-from serving.api.services import Services
-from serving.api.translate_bodies import NAMES, TranslateBody
+from serving.api.http.answers import Language, PlainError, Translated
+from serving.api.http.bodies import limited, parse, parse_form, parse_json, parse_multipart
+from serving.api.http.errors import message_of, renamed
+from serving.api.http.openapi import (
+    JSON,
+    MULTIPART,
+    OF_A_BODY,
+    OF_ANY_ROUTE,
+    URL_ENCODED,
+    body,
+    responses,
+)
+from serving.api.http.services import Services
+from serving.api.libretranslate.translate_body import NAMES, TranslateBody
 from serving.bundle.manifest import Task
 from serving.config import TextLimits
 from serving.pipelines.cards import ModelCard
@@ -24,19 +34,27 @@ from serving.pipelines.translation.job import AlignedWords, Translation
 from serving.text.checks import check_texts
 from serving.text.languages import language_name
 
-_URL_ENCODED = "application/x-www-form-urlencoded"
-_MULTIPART = "multipart/form-data"
+BODIES = (TranslateBody,)
 
 
-def error_body(status: int, error: Exception) -> dict[str, Any]:
+def error_body(status: int, error: BaseException) -> dict[str, Any]:
     return {"error": message_of(renamed(error, NAMES))}
 
 
 def router(services: Services) -> APIRouter:
     routes = APIRouter(tags=["LibreTranslate"])
-    schema = {"content": {"application/json": {"schema": TranslateBody.model_json_schema()}}}
 
-    @routes.post("/translate", openapi_extra={"requestBody": schema})
+    @routes.post(
+        "/translate",
+        responses=responses(Translated, PlainError, OF_A_BODY),
+        openapi_extra=body(
+            TranslateBody,
+            JSON,
+            URL_ENCODED,
+            MULTIPART,
+            example={"q": "A dog runs.", "source": "en", "target": "fr"},
+        ),
+    )
     async def translate(request: Request) -> JSONResponse:
         """Translate a text or a list of texts."""
         with services.metrics.track("libretranslate") as tracked:
@@ -49,7 +67,7 @@ def router(services: Services) -> APIRouter:
             job = body.with_defaults(card.generation).job(uuid.uuid4().hex)
             return JSONResponse(_answer(body, await translator.translate(job)))
 
-    @routes.get("/languages")
+    @routes.get("/languages", responses=responses(list[Language], PlainError, OF_ANY_ROUTE))
     async def languages() -> JSONResponse:
         """Languages that can be translated from, each with those it can be translated into."""
         cards = [model.card for model in await services.catalog.models()]
@@ -91,12 +109,11 @@ async def _fields(request: Request, limits: TextLimits) -> dict[str, Any]:
     """Body and query together; `q` given more than once is a list."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     request = limited(request, limits)
-    if content_type == _URL_ENCODED:
+    if content_type == URL_ENCODED:
         given = parse_form(await request.body())
         return _gathered([*request.query_params.multi_items(), *given])
-    if content_type == _MULTIPART:
-        form = await request.form()
-        given = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+    if content_type == MULTIPART:
+        given = await parse_multipart(request)
         return _gathered([*request.query_params.multi_items(), *given])
     query = _gathered(request.query_params.multi_items())
     body = await request.body()
