@@ -12,16 +12,16 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from serving.api.bodies import limited, parse, parse_json
-from serving.api.chat_bodies import AT_REST as CHAT_AT_REST
 from serving.api.chat_bodies import NAMES as CHAT_NAMES
+from serving.api.chat_bodies import NO_OP_VALUES as CHAT_NO_OP_VALUES
 from serving.api.chat_bodies import ChatBody
 from serving.api.errors import ErrorBody, log_failure, message_of, renamed, status_of
 from serving.api.openai_bodies import (
-    AT_REST,
     NAMES,
+    NO_OP_VALUES,
     CompletionBody,
     StreamOptions,
-    without_fields_at_rest,
+    without_no_op_fields,
 )
 from serving.api.openai_shapes import ChatShape, CompletionShape, Shape
 from serving.api.services import Services
@@ -48,7 +48,7 @@ class _Endpoint:
     path: str
     body: type[CompletionBody] | type[ChatBody]
     shape: type[Shape]
-    at_rest: Mapping[str, tuple[Any, ...]]
+    no_op_values: Mapping[str, tuple[Any, ...]]
     names: Mapping[str, str]
     id_prefix: str
 
@@ -58,8 +58,12 @@ class _Endpoint:
         return {"requestBody": {"content": content}}
 
 
-_COMPLETIONS = _Endpoint("/completions", CompletionBody, CompletionShape, AT_REST, NAMES, "cmpl")
-_CHATS = _Endpoint("/chat/completions", ChatBody, ChatShape, CHAT_AT_REST, CHAT_NAMES, "chatcmpl")
+_COMPLETIONS = _Endpoint(
+    "/completions", CompletionBody, CompletionShape, NO_OP_VALUES, NAMES, "cmpl"
+)
+_CHATS = _Endpoint(
+    "/chat/completions", ChatBody, ChatShape, CHAT_NO_OP_VALUES, CHAT_NAMES, "chatcmpl"
+)
 
 
 def error_body_at(path: str) -> ErrorBody:
@@ -130,7 +134,7 @@ async def _body(
     request: Request, services: Services, endpoint: _Endpoint
 ) -> CompletionBody | ChatBody:
     fields = parse_json(await limited(request, services.limits).body())
-    body = parse(endpoint.body, without_fields_at_rest(fields, endpoint.at_rest))
+    body = parse(endpoint.body, without_no_op_fields(fields, endpoint.no_op_values))
     body.check_texts(services.limits.max_characters)
     return body
 
