@@ -8,6 +8,7 @@ from typing import Any
 from serving.bundle.opening import Bundle
 from serving.engine.config import Device, EngineConfig
 from serving.engine.engine import Engine
+from serving.parameters import ProcessorParams
 from serving.request import GenerationRequest
 from serving.text.tokenizer import Tokenizer
 
@@ -53,6 +54,10 @@ class Workload:
             prefix_cache_bytes=prefix_cache_bytes,
             encoder_cache_bytes=0,
         )
+
+    def with_processors(self, processors: ProcessorParams) -> "Workload":
+        wanted = [replace(request, processors=processors) for request in self.wanted]
+        return replace(self, wanted=wanted)
 
     def requests(self, name: str = "", **changes: Any) -> Iterator[GenerationRequest]:
         """The requests again and again, changed so; `name` keeps their ids apart from others'."""

@@ -14,6 +14,7 @@ from tests.tiny import tiny_bundle
 
 SAMPLED = ["--temperature", "1", "--top-k", "50", "--top-p", "0.9", "--min-p", "0.01"]
 SAMPLED += ["--typical-p", "0.95", "--epsilon-cutoff", "0.0001"]
+PENALISED = ["--repetition-penalty", "1.2", "--no-repeat-ngram-size", "2", "--min-tokens", "3"]
 
 
 @pytest.mark.parametrize("family", ["transformer", "bahdanau", "llama"])
@@ -44,7 +45,10 @@ def test_reads_sentences_from_a_file_and_prints_a_line_for_each_batch_size(tmp_p
     assert result.output.rstrip().endswith("3 requests")
 
 
-@pytest.mark.parametrize("search", [["--beam", "3", "--length-penalty", "0.6"], SAMPLED])
+@pytest.mark.parametrize(
+    "search",
+    [["--beam", "3", "--length-penalty", "0.6", "--early-stopping", "true"], SAMPLED, PENALISED],
+)
 def test_measures_any_search(search: list[str], tmp_path: Path) -> None:
     bundle = tiny_bundle("transformer", tmp_path, Precision.FP32)
     options = ["--batch", "2", "--requests", "4", "--max-new-tokens", "5", "--threads", "1"]

@@ -9,7 +9,8 @@ from transformers.generation import logits_process as hugging_face
 
 from serving.arrays import Array
 from serving.engine.generation import Generation
-from serving.engine.sampling.filters import Draws
+from serving.engine.sampling import filters as sampling_filters
+from serving.engine.sampling.draws import Draws, column_of
 from serving.engine.sampling.naive import distribution
 from serving.engine.sampling.randomness import Uniforms
 from serving.engine.sampling.sampler import Sampler
@@ -17,7 +18,7 @@ from serving.engine.sampling.whole_rows import WholeRows
 from serving.engine.sampling.window import draw_from_window
 from serving.engine.scores import Edited, Scores
 from serving.errors import RequestError
-from serving.parameters import SamplingParams
+from serving.parameters import FILTER_OPTIONS, SamplingParams
 from serving.request import GenerationRequest
 
 WINDOW = 20
@@ -202,11 +203,8 @@ def test_the_naive_sampler_keeps_what_hugging_face_keeps(
 
 
 def draws_of(filters: dict[str, float], numbers: Array, second_numbers: Array) -> Draws:
-    params = sampling_params(filters)
-    top_k = params.top_k or np.inf
-    values = (1 / params.temperature, top_k, params.top_p, params.min_p, params.typical_p)
-    columns = [np.full(len(numbers), each) for each in (*values, params.epsilon_cutoff)]
-    return Draws(*[*columns, numbers, second_numbers])
+    column = column_of(sampling_params(filters), vocab_size=10**6)
+    return Draws(np.tile(np.array(column)[:, None], len(numbers)), numbers, second_numbers)
 
 
 @settings(max_examples=300)
@@ -224,7 +222,9 @@ def test_whole_rows_draw_what_the_naive_sampler_keeps(
     """
     logp = random_logp(np.random.default_rng(seed), 300, spread)
     expected = distribution(logp, sampling_params(filters))
-    is_ranked = filters.keys() & {"top_k", "top_p", "typical_p"}
+    is_ranked = any(
+        sampling_filters.FILTERS[name].needs_ranking for name in {*filters} - {"temperature"}
+    )
     order = np.argsort(-logp, kind="stable") if is_ranked else np.arange(300)
     shares = expected[order]
     middles = (shares.cumsum() - shares / 2)[shares > 1e-6]
@@ -306,16 +306,19 @@ def test_candidates_draw_as_the_whole_vocabulary_does() -> None:
     rng = np.random.default_rng(0)
     logp = np.stack([random_logp(rng, 2000, 0.5 + i % 5) for i in range(200)])
     logp[:, 7] = logp[:, 1900]  # equals
-    draws = Draws(
-        exponents=rng.choice([0.5, 1.0, 2.0], 200),
-        top_k=rng.choice([1, 60, 800, np.inf], 200),
-        top_p=rng.choice([0.5, 0.9, 1.0], 200),
-        min_p=rng.choice([0, 0.01], 200),
-        typical_p=rng.choice([0.5, 0.9, 1.0, 1.0], 200),
-        epsilon_cutoff=rng.choice([0, 0.001], 200),
-        numbers=rng.random(200),
-        second_numbers=rng.random(200),
-    )
+    values: dict[str, list[float]] = {
+        "temperature": [0.5, 1.0, 2.0],
+        "top_k": [1, 60, 800, 0],
+        "top_p": [0.5, 0.9, 1.0],
+        "min_p": [0, 0.01],
+        "typical_p": [0.5, 0.9, 1.0, 1.0],
+        "epsilon_cutoff": [0, 0.001],
+    }
+    chosen = [{name: rng.choice(some).item() for name, some in values.items()} for _ in range(200)]
+    columns = [
+        column_of(sampling_params(each | {"top_k": int(each["top_k"])}), 2000) for each in chosen
+    ]
+    draws = Draws(np.array(columns).T, rng.random(200), rng.random(200))
     proposals = rng.random(200) * 30
     few, all_of_them = (draw_whole(logp, proposals, draws, count) for count in (512, 2000))
     assert (few == all_of_them).all()
@@ -360,3 +363,12 @@ def test_refuses_what_makes_no_sense(field: str, value: object) -> None:
     with pytest.raises(RequestError) as caught:
         SamplingParams(**{field: value})  # type: ignore[arg-type]
     assert (caught.value.field, caught.value.value) == (field, value) or value != value
+
+
+def test_every_declared_filter_is_in_the_table() -> None:
+    """In the order of declaration; and `FILTERS` above, which is drawn from, has each."""
+    declared = [option.name for option in FILTER_OPTIONS]
+    assert [*sampling_filters.FILTERS] == declared
+    assert {name for filters in FILTERS for name in filters} == {"temperature", *declared}
+    after_typical = declared[declared.index("typical_p") + 1 :]
+    assert not any(sampling_filters.FILTERS[name].needs_ranking for name in after_typical)
