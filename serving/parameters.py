@@ -78,6 +78,13 @@ class SamplingParams:
         "Keeps only tokens with at least this probability (Hewitt et al. 2022).",
         needs=TEMPERATURE,
     )
+    eta_cutoff: float = option(
+        0.0,
+        Numbers(0.0, 1.0, is_high_open=True),
+        "Keeps only tokens with at least this probability, or with less where the entropy is high:"
+        " at least sqrt(eta_cutoff) * exp(-entropy) (Hewitt et al. 2022).",
+        needs=TEMPERATURE,
+    )
     seed: int | None = option(
         None,
         Integers(-(2**63), MAX_SEED, "64 bits"),

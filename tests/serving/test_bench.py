@@ -13,7 +13,7 @@ from serving.bundle.manifest import Precision
 from tests.tiny import tiny_bundle
 
 SAMPLED = ["--temperature", "1", "--top-k", "50", "--top-p", "0.9", "--min-p", "0.01"]
-SAMPLED += ["--typical-p", "0.95", "--epsilon-cutoff", "0.0001"]
+SAMPLED += ["--typical-p", "0.95", "--epsilon-cutoff", "0.0001", "--eta-cutoff", "0.0003"]
 PENALISED = ["--repetition-penalty", "1.2", "--no-repeat-ngram-size", "2", "--min-tokens", "3"]
 
 

@@ -15,6 +15,8 @@ from serving.engine.sampling.draws import Draws
 from serving.engine.sampling.ranking import FilteredRanking
 from serving.engine.sampling.typical import cut_typical
 
+LEAST_WEIGHT = np.finfo(np.float32).tiny  # stands in for 0 where a logarithm is taken
+
 
 class Left(Protocol):
     """What is left of rows: f64 [rows], or bounds, [2, rows], the lower first."""
@@ -26,6 +28,10 @@ class Left(Protocol):
     @property
     def heaviest(self) -> Array:
         """What the likeliest of them weighs."""
+
+    @property
+    def mean_log(self) -> Array:
+        """The mean logarithm of their weights."""
 
     def cut_lighter(self, least: Array) -> None:
         """Drop the tokens that weigh less than this, which no heaviest may."""
@@ -45,6 +51,12 @@ class FilteredWeights:
     def total(self) -> Array:
         total: Array = np.einsum("rv->r", self.weights)
         return total
+
+    @property
+    def mean_log(self) -> Array:
+        logs = np.log(np.maximum(self.weights, LEAST_WEIGHT))
+        mean: Array = np.einsum("rv,rv->r", self.weights, logs) / self.total
+        return mean
 
     def cut_lighter(self, least: Array) -> None:
         self.weights *= self.weights >= least[:, None]
@@ -75,6 +87,12 @@ def cut_epsilon(left: Left, epsilon: Array) -> None:
     left.cut_lighter(np.minimum(epsilon * left.total, left.heaviest))
 
 
+def cut_eta(left: Left, eta: Array) -> None:
+    """Drop by weight: exp(-entropy) is exp(mean_log) / total."""
+    least = np.minimum(eta * left.total, np.sqrt(eta) * np.exp(left.mean_log))
+    left.cut_lighter(np.minimum(least, left.heaviest))
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """cut: applies it to what is left; needs_ranking: it does not simply drop all lighter tokens,
@@ -93,6 +111,7 @@ FILTERS = {
     "min_p": Filter(cut_min_p),
     "typical_p": Filter(cut_typical, needs_ranking=True),
     "epsilon_cutoff": Filter(cut_epsilon),
+    "eta_cutoff": Filter(cut_eta),
 }
 _NEED_RANKING = np.array([each.needs_ranking for each in FILTERS.values()])
 

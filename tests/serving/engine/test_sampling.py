@@ -37,6 +37,11 @@ FILTERS: list[dict[str, float]] = [
     {"epsilon_cutoff": 0.02},
     {"epsilon_cutoff": 0.004, "temperature": 0.9},
     {"epsilon_cutoff": 0.9},
+    {"eta_cutoff": 0.01},
+    {"eta_cutoff": 0.0003, "temperature": 1.2},
+    {"eta_cutoff": 0.9},
+    {"eta_cutoff": 0.02, "top_p": 0.95},
+    {"eta_cutoff": 0.05, "typical_p": 0.9},
     {"typical_p": 0.2},
     {"typical_p": 0.6, "temperature": 1.4},
     {"typical_p": 0.95},
@@ -49,6 +54,7 @@ FILTERS: list[dict[str, float]] = [
         "min_p": 0.02,
         "typical_p": 0.9,
         "epsilon_cutoff": 0.005,
+        "eta_cutoff": 0.008,
     },
 ]
 
@@ -84,6 +90,8 @@ def warped(logp: Array, params: SamplingParams) -> Array:
         warpers.append(hugging_face.TypicalLogitsWarper(params.typical_p))
     if params.epsilon_cutoff:
         warpers.append(hugging_face.EpsilonLogitsWarper(params.epsilon_cutoff))
+    if params.eta_cutoff:
+        warpers.append(hugging_face.EtaLogitsWarper(params.eta_cutoff))
     scores = torch.from_numpy(logp.astype(np.float64))[None]
     for warper in warpers:
         scores = warper(torch.zeros((1, 1), dtype=torch.long), scores)
@@ -159,7 +167,9 @@ def test_never_draws_what_must_not_come() -> None:
     edited_logp = np.full_like(logp, -np.inf)
     edited_logp[:, [5, 900, 2999]] = [120.0, 119.0, 121.0]
     scores = scores_of(logp, edited_rows(edited_logp, range(32)))
-    params = [sampling_params(FILTERS[row % 20] | {"top_k": 50}, seed=row) for row in range(32)]
+    params = [
+        sampling_params(FILTERS[row % len(FILTERS)] | {"top_k": 50}, seed=row) for row in range(32)
+    ]
     sampling = sampling_of(params, 3000, 1)
     assert set(sampling.choose(scores, np.zeros(32, int)).token_ids) <= {5, 900, 2999}
 
@@ -186,6 +196,7 @@ filter_values = st.fixed_dictionaries(
         "min_p": st.floats(1e-4, 0.99),
         "typical_p": st.floats(0.01, 0.999),
         "epsilon_cutoff": st.floats(1e-5, 0.9),
+        "eta_cutoff": st.floats(1e-5, 0.9),
     },
 )
 
@@ -279,7 +290,9 @@ def test_the_window_draws_only_what_the_naive_sampler_keeps(
 def test_a_row_draws_the_same_in_any_company(filters: dict[str, float]) -> None:
     rng = np.random.default_rng(0)
     logp = np.stack([random_logp(rng, 2000, 1 + i % 4) for i in range(64)])
-    params = [sampling_params(filters if i % 3 else FILTERS[i % 20], seed=i) for i in range(64)]
+    params = [
+        sampling_params(filters if i % 3 else FILTERS[i % len(FILTERS)], seed=i) for i in range(64)
+    ]
     edited = edited_rows(logp[:, ::-1].copy(), range(40, 64))
     together = sampling_of(params, 2000, 1).choose(scores_of(logp, edited), np.zeros(64, int))
     for row in range(64):
@@ -313,6 +326,7 @@ def test_candidates_draw_as_the_whole_vocabulary_does() -> None:
         "min_p": [0, 0.01],
         "typical_p": [0.5, 0.9, 1.0, 1.0],
         "epsilon_cutoff": [0, 0.001],
+        "eta_cutoff": [0, 0.001, 0.02],
     }
     chosen = [{name: rng.choice(some).item() for name, some in values.items()} for _ in range(200)]
     columns = [
