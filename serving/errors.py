@@ -7,6 +7,7 @@ AttendantError
 ├── DeviceError         the device asked for is not there
 ├── RequestError        the caller's mistake: names the field and the value
 │   ├── TooLarge        more than any request may carry
+│   ├── Untokenizable   a text that the model's own tokenizer fails at
 │   └── ModelNotFound   no such model here
 ├── Overloaded          the waiting queue is full: try again later
 ├── DeadlineExceeded    the request's own timeout passed before it was done
@@ -57,6 +58,10 @@ class RequestError(AttendantError):
 
 class TooLarge(RequestError):
     """More than any request may carry."""
+
+
+class Untokenizable(RequestError):
+    """The model's own tokenizer fails at this text, if perhaps at no other."""
 
 
 class ModelNotFound(RequestError):

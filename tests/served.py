@@ -6,7 +6,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,28 +35,59 @@ def int8_bundle(name: str, architecture: str, folder: Path, **changes: Any) -> P
 
 
 @contextmanager
-def served(config: dict[str, Any], folder: Path) -> Iterator[str]:
+def served(config: dict[str, Any], folder: Path, **options: Any) -> Iterator[str]:
     """The URL of a server that runs with this configuration; it must also stop cleanly."""
+    with served_with_console(config, folder, **options) as (url, lines):
+        yield url
+    assert lines == []
+
+
+@contextmanager
+def served_with_console(
+    config: dict[str, Any], folder: Path, **options: Any
+) -> Iterator[tuple[str, list[str]]]:
+    """The URL of a server, and the lines that it writes once it serves, as they come."""
     path = folder / "server.yaml"
-    path.write_text(json.dumps({**config, "port": free_port()}, default=str))
-    process = attendant("serve", "--config", str(path))
-    try:
-        yield _url(process)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        _, rest = process.communicate(timeout=STOP_TIMEOUT_SECONDS)
-    assert (process.returncode, rest) == (0, "")
+    path.write_text(json.dumps({"port": free_port(), **config}, default=str))
+    lines: list[str] = []
+    with attendant("serve", "--config", str(path), **options) as process:
+        url = _url(process)
+        reader = threading.Thread(target=_read, args=(process, lines))
+        reader.start()
+        try:
+            yield url, lines
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)  # as timeout does, and many who look after it
+            process.wait(timeout=STOP_TIMEOUT_SECONDS)
+            reader.join()
+    assert process.returncode == 0
 
 
-def attendant(*arguments: str, **options: Any) -> "subprocess.Popen[str]":
+def attendant(
+    *arguments: str,
+    environment: Mapping[str, str] = os.environ,
+    python_path: tuple[Path, ...] = (),
+    **options: Any,
+) -> "subprocess.Popen[str]":
+    """python_path: where its processes look for modules first."""
     return subprocess.Popen(
         [sys.executable, "-m", "serving.cli", *arguments],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env={**environment, "PYTHONPATH": os.pathsep.join(map(str, (*python_path, ROOT)))},
         text=True,
         stderr=subprocess.PIPE,
+        process_group=0,
         **options,
     )
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 20) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if holds():
+            return True
+        time.sleep(0.1)
+    return False
 
 
 def free_port() -> int:
@@ -71,3 +104,8 @@ def _url(process: "subprocess.Popen[str]") -> str:
             return line.split()[2]
         lines.append(line)
     raise AssertionError("the server did not start:\n" + "".join(lines))
+
+
+def _read(process: "subprocess.Popen[str]", lines: list[str]) -> None:
+    assert process.stderr is not None
+    lines.extend(process.stderr)

@@ -8,14 +8,14 @@ import pytest
 from click.testing import CliRunner
 from pydantic import BaseModel
 
-from serving.api.chat_bodies import ChatBody
-from serving.api.openai_bodies import CompletionBody
-from serving.api.translate_bodies import TranslateBody
-from serving.bench.command import bench
+from loadtest.bench.command import bench
+from serving.api.libretranslate.translate_body import TranslateBody
+from serving.api.openai.chat_body import ChatBody
+from serving.api.openai.completion_body import CompletionBody
+from serving.commands.decoding import decoding_options, flag_of, given_options
 from serving.commands.generate import generate
 from serving.commands.translate import translate
 from serving.errors import RequestError
-from serving.flags import decoding_options, flag_of, given_options
 from serving.options import Choices, Integers, Numbers, Option, options_of
 from serving.parameters import OPTIONS, BeamParams, ProcessorParams, SamplingParams
 from serving.pipelines.decoding import Decoding

@@ -44,6 +44,7 @@ CONFIGS: dict[str, type[ArchitectureConfig]] = {
 }
 
 _LONGEST_NAME = 60
+_MOST_OPTIONS = 1000  # each that is unknown is compared with all that are known
 
 AnyConfig = TranslationModelConfig | LanguageModelConfig
 
@@ -65,6 +66,8 @@ def parse_config(values: Any) -> AnyConfig:
         return values  # type: ignore[return-value]
     if not isinstance(values, dict):
         raise ModelConfigError([f"expected an object, found {type(values).__name__}"])
+    if len(values) > _MOST_OPTIONS:
+        raise ModelConfigError([f"has {len(values)} options, more than {_MOST_OPTIONS}"])
     name = values.get("architecture")
     kind = CONFIGS.get(name) if isinstance(name, str) else None
     if kind is None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from models.checkpoint import CheckpointError
+from models.files import open_archive
 from models.pretrained.tensors import (
     STORED,
     Storages,
@@ -31,7 +32,7 @@ LEGACY_VERSION = 1001
 COUNT = struct.Struct("<q")  # number of elements, before a storage of the older format
 LOCAL_HEADER = struct.Struct("<26xHH")  # lengths of a zip entry's name and extra field
 LONGEST_START = 512
-LARGEST_PICKLE = 2**30
+LARGEST_PICKLE = 2**26  # vocabularies of 100,000 words take 3 MB
 
 _PLAIN = (
     *("float64", "float32", "float16", "bfloat16"),
@@ -144,7 +145,7 @@ def _root(entries: Mapping[str, slice]) -> str:
 def _entries(path: Path, size: int) -> dict[str, slice]:
     """Where the entries of the archive lie in the file, by name."""
     try:
-        with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+        with open_archive(path) as archive, path.open("rb") as file:
             return {info.filename: _span(info, file, size) for info in archive.infolist()}
     # RuntimeError: what zipfile says of a version of the format that it does not know.
     except (zipfile.BadZipFile, ArithmeticError, RuntimeError, ValueError, struct.error):

@@ -1,14 +1,16 @@
 """From whatever a user has to a checkpoint: the format is told by the files themselves."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from models import checkpoint
-from models.checkpoint import Checkpoint, CheckpointError
+from models.checkpoint import CONFIG_FILE, Checkpoint, CheckpointError
 from models.pretrained import torch_checkpoints
 from models.pretrained.gguf import reading as gguf
 from models.pretrained.hugging_face import families
+from models.pretrained.hugging_face.options import read_options
 from models.pretrained.marian import folder as marian_folder
 from models.pretrained.marian import model as marian
 
@@ -52,5 +54,15 @@ def read_model(source: Path, context_length: int | None = None) -> Checkpoint:
                 return known.read(source, context_length)
             message = f"the context length of {known.name} cannot be changed"
             raise CheckpointError(source, [message])
+    raise CheckpointError(source, _problems(source))
+
+
+def _problems(source: Path) -> list[str]:
+    """Why a source is not known: what is wrong with its `config.json`, where there is one."""
+    path, problems = source / CONFIG_FILE, list[str]()
+    if source.is_dir() and os.path.lexists(path):
+        read_options(path, problems)
+        nameless = f"{CONFIG_FILE} names neither an `architecture` of ours nor a `model_type`"
+        return problems or [nameless]
     names = ", ".join(known.name for known in FORMATS)
-    raise CheckpointError(source, [f"is none of the known formats: {names}"])
+    return [f"is none of the known formats: {names}"]

@@ -16,6 +16,7 @@ from typing import IO, Any
 Constructor = Callable[..., Any]
 
 MOST_NAMES_SHOWN = 20
+MOST_OPERATIONS = 4_000_000  # four for each word of a vocabulary, 40 for each tensor
 
 
 class PickleProblem(Exception):
@@ -94,7 +95,9 @@ class _Machine:
     def _follow(self, stream: IO[bytes]) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # odd escapes in a STRING
-            for operation, argument, _ in pickletools.genops(stream):
+            for number, (operation, argument, _) in enumerate(pickletools.genops(stream)):
+                if number == MOST_OPERATIONS:
+                    raise ValueError(f"it has more than {MOST_OPERATIONS:,} operations")
                 if operation.name not in OPERATIONS:
                     raise ValueError(f"there is an operation {operation.name}")
                 OPERATIONS[operation.name](self, argument)

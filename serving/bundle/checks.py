@@ -60,8 +60,11 @@ def _general_problems(manifest: Manifest) -> Iterator[str]:
     ):
         if value is not None and value < 1:
             yield f"{path}: {value} is not positive"
-    if not manifest.tokens.stop:
+    tokens = manifest.tokens
+    if not tokens.stop:
         yield "tokens.stop: must not be empty"
+    if tokens.forced_eos is not None and tokens.forced_eos not in tokens.stop:
+        yield f"tokens.forced_eos: {tokens.forced_eos} is not one of tokens.stop"
     if manifest.task is Task.TRANSLATE:
         for side in ("source_languages", "target_languages"):
             if not getattr(manifest, side):
@@ -182,8 +185,7 @@ def _vocabulary_problems(manifest: Manifest) -> Iterator[str]:
     for language in languages:
         source_ids.update(language.source_prefix, language.source_suffix)
         target_ids.update(language.prompt_prefix)
-    if tokens.unk is not None:
-        target_ids.add(tokens.unk)
+    target_ids |= {each for each in (tokens.unk, tokens.forced_eos) if each is not None}
     yield from _ids_outside(source_ids - target_ids, manifest.source_vocab_size or vocab_size)
     yield from _ids_outside(target_ids, vocab_size)
     if manifest.window > vocab_size:

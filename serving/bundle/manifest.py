@@ -94,6 +94,7 @@ class Tokens:
     prompt_prefix: tuple[int, ...]
     stop: tuple[int, ...]
     unk: int | None = None  # stands for what the vocabulary cannot say, if anything does
+    forced_eos: int | None = None  # what the last token must be that a request's length allows
     sources: dict[str, LanguageIds] = field(default_factory=dict)
     targets: dict[str, LanguageIds] = field(default_factory=dict)
 

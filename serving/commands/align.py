@@ -19,8 +19,8 @@ from serving.commands.common import (
     target_option,
     translation_decoding,
 )
+from serving.commands.decoding import beam_option
 from serving.errors import RequestError
-from serving.flags import beam_option
 
 if TYPE_CHECKING:
     from serving.commands.heatmap import HeatMap

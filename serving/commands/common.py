@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import click
 
+from serving.commands.decoding import given_options, refuse_idle
 from serving.errors import RequestError
-from serving.flags import given_options, refuse_idle
 from serving.parameters import NUM_BEAMS, TEMPERATURE
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ device_option = click.option(
 def engine_config(device: Any) -> "EngineConfig":
     from serving.engine.config import EngineConfig
 
-    return EngineConfig(device=device, max_waiting=2**31)
+    return EngineConfig(device=device, max_waiting=None)
 
 
 def languages_of(card: "ModelCard", source: str | None, target: str | None) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from serving.commands.common import (
     lines_of,
     model_option,
 )
-from serving.flags import decoding_options, given_options, refuse_idle
+from serving.commands.decoding import decoding_options, given_options, refuse_idle
 from serving.parameters import NUM_BEAMS
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ async def _write_json_lines(
 ) -> None:
     from dataclasses import replace
 
-    from serving.pipelines.generation import collect
+    from serving.pipelines.completion.pipeline import collect
     from serving.pipelines.offline import in_order
 
     async def work(numbered: tuple[int, str]) -> list[str]:

@@ -94,6 +94,6 @@ def _as_sum(score: "PairScore") -> str:
 
 
 def _as_json(score: "PairScore") -> str:
-    from serving.api.scoring import score_body
+    from serving.api.scoring.routes import score_body
 
     return json.dumps(score_body(score), ensure_ascii=False)

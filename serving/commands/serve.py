@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     help="A YAML file with host, port and groups, instead of bundles.",
 )
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.  [default: 8000]")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 is any free one.  [default: 8000]",
+)
 @click.option("--replicas", type=click.IntRange(1), help="Processes, each with all bundles.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Where models run.")
 def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
@@ -44,13 +48,18 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     """
     from serving.app import run
     from serving.deployments.checks import problems_of
+    from serving.deployments.surroundings import MAX_CONNECTIONS, allowed_connections
 
     server_config = _server_config(bundles, config, flags)
     problems = problems_of(server_config)
     if problems:
         fail("\n".join(problems))
+    connections = allowed_connections()
     click.echo("Starting ...", err=True)
-    run(server_config, lambda url: click.echo(f"Serving on {url} (Ctrl-C stops)", err=True))
+    if connections < MAX_CONNECTIONS:
+        limited = f"At most {connections} connections at a time: few open files are allowed"
+        click.echo(f"{limited} (ulimit -Hn)", err=True)
+    run(server_config, lambda place: click.echo(f"Serving on {place} (Ctrl-C stops)", err=True))
 
 
 def _server_config(

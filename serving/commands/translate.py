@@ -20,7 +20,7 @@ from serving.commands.common import (
     target_option,
     translation_decoding,
 )
-from serving.flags import decoding_options
+from serving.commands.decoding import decoding_options
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig

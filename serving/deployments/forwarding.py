@@ -6,7 +6,9 @@ asked of it, and remembered for a while.
 
 import asyncio
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from ray import serve
@@ -15,10 +17,11 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus
 
+from serving.api.http.errors import ENDS
 from serving.bundle.manifest import Task
 from serving.errors import AttendantError, EngineError, EngineStopped
 from serving.pipelines.catalog import Catalog, Model
-from serving.pipelines.generation import Deltas
+from serving.pipelines.completion.pipeline import Deltas
 from serving.pipelines.jobs import (
     CompletionJob,
     ModelCard,
@@ -93,6 +96,21 @@ class RemoteGenerator:
         finally:
             if not has_ended:
                 response.cancel()
+
+
+@contextmanager
+def failing_from_afar() -> Iterator[None]:
+    """What nobody expected, in a form that crosses to the replica that asked: Ray loses tracebacks
+    on the way, and a call that ends in a library's panic never ends for who waits for its answer.
+    """
+    try:
+        yield
+    except (AttendantError, *ENDS):
+        raise
+    except BaseException as error:
+        failure = EngineError("the worker group that serves this model failed")
+        failure.add_note("".join(traceback.format_exception(error)))
+        raise failure from None
 
 
 def _remote(handle: DeploymentHandle, card: ModelCard) -> Model:

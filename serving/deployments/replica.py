@@ -6,23 +6,24 @@ The replica is the ingress itself, so a request reaches its engine without anoth
 import asyncio
 import sys
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 from ray import serve
 
-from serving.api.app import create_app
-from serving.api.services import Services
-from serving.bundle.opening import Bundle, open_bundle
+from serving.api.application import create_app
+from serving.api.http.services import Services
 from serving.config import WorkerGroup
+from serving.deployments.console import log_to_console
 from serving.deployments.exposition import merged
-from serving.deployments.forwarding import WideCatalog, all_expositions
+from serving.deployments.forwarding import WideCatalog, all_expositions, failing_from_afar
+from serving.deployments.http_1_0 import unframe_streams
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
-from serving.engine.engine import Engine
 from serving.engine.turns import FairShare
-from serving.engine_metrics import EngineMetrics, MeasuredEngine
+from serving.engine_metrics import EngineMetrics
 from serving.metrics import Metrics
-from serving.pipelines.catalog import Model, build_pipeline
+from serving.pipelines.catalog import Model
 from serving.pipelines.jobs import (
     CompletionJob,
     ModelCard,
@@ -31,6 +32,7 @@ from serving.pipelines.jobs import (
     Translation,
     TranslationJob,
 )
+from serving.pipelines.loading import load_model
 from serving.pipelines.merging import in_batches
 
 _METRICS_TIMEOUT_SECONDS = 2.0
@@ -44,6 +46,8 @@ class Replica:
     """All bundles of a group, loaded and served."""
 
     def __init__(self, group: WorkerGroup, threads: int, engines_at_once: int) -> None:
+        log_to_console()
+        unframe_streams()
         sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
         context = serve.get_replica_context()
         self._metrics = Metrics(context.replica_tag)
@@ -52,7 +56,7 @@ class Replica:
         self._engines: list[AsyncEngine] = []
         self._share = FairShare(engines_at_once) if len(group.bundles) > engines_at_once else None
         config = engine_config(group, threads)
-        models = [self._load(open_bundle(path), config) for path in group.bundles]
+        models = [self._load(path, config) for path in group.bundles]
         self._catalog = WideCatalog(models, context.app_name)
 
     def __serve_build_asgi_app__(self) -> Any:
@@ -76,30 +80,31 @@ class Replica:
         return self._catalog.own_cards
 
     async def translate(self, model: str, job: TranslationJob) -> Translation:
-        translator = await self._catalog.translator(model, job.source, job.target)
-        return await translator.translate(job)
+        with failing_from_afar():
+            translator = await self._catalog.translator(model, job.source, job.target)
+            return await translator.translate(job)
 
     async def score(self, model: str, job: ScoreJob) -> tuple[PairScore, ...]:
-        translator = await self._catalog.translator(model, job.source, job.target)
-        return await translator.score(job)
+        with failing_from_afar():
+            translator = await self._catalog.translator(model, job.source, job.target)
+            return await translator.score(job)
 
     async def stream(self, model: str, job: CompletionJob) -> Any:
-        generator = await self._catalog.generator(model)
-        async with aclosing(in_batches(generator.stream(job))) as batches:
-            async for batch in batches:
-                yield batch
+        with failing_from_afar():
+            generator = await self._catalog.generator(model)
+            async with aclosing(in_batches(generator.stream(job))) as batches:
+                async for batch in batches:
+                    yield batch
 
     async def own_exposition(self) -> bytes:
         return self._metrics.exposition()
 
-    def _load(self, bundle: Bundle, config: EngineConfig) -> Model:
-        meter = self._engine_metrics.of(bundle.manifest.name)
-        engine = Engine(bundle, config)
-        meter.on_stats(engine.stats())
-        bridge = AsyncEngine(engine, meter, self._share.join() if self._share else None)
-        bridge.start()
-        self._engines.append(bridge)
-        return build_pipeline(bundle, MeasuredEngine(bridge, meter), self._limits)
+    def _load(self, bundle: Path, config: EngineConfig) -> Model:
+        turns = self._share.join() if self._share else None
+        meter_of = self._engine_metrics.meter_of
+        loaded = load_model(bundle, config, self._limits.max_segments, meter_of, turns)
+        self._engines.append(loaded.engine)
+        return loaded.pipeline
 
     def _is_healthy(self) -> bool:
         return all(engine.is_alive for engine in self._engines)

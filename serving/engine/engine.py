@@ -8,6 +8,7 @@ It knows states and graphs only as the manifest lists them, whatever the archite
 
 import logging
 import time
+from collections.abc import Iterable
 
 from serving.bundle.opening import Bundle
 from serving.engine.admission.admission import Admission
@@ -36,9 +37,15 @@ class Engine:
     """Every request that `submit` accepts gets exactly one final event from a later `step`."""
 
     def __init__(
-        self, bundle: Bundle, config: EngineConfig | None = None, graphs: Graphs | None = None
+        self,
+        bundle: Bundle,
+        config: EngineConfig | None = None,
+        graphs: Graphs | None = None,
+        excluded_ids: Iterable[int] = (),
     ) -> None:
-        """`graphs` stands in for the bundle's own, in tests. Raises BundleError or DeviceError."""
+        """`graphs` stands in for the bundle's own, in tests. excluded_ids: tokens that only those
+        requests get that name them. Raises BundleError or DeviceError.
+        """
         self.config = config or EngineConfig()
         self.manifest = manifest = bundle.manifest
         self.step_stats = StepStats()
@@ -46,7 +53,7 @@ class Engine:
         self._rules = RequestRules(manifest, slots)
         self._batch = Batch(slots)
         graphs = graphs or open_graphs(bundle, self.config)
-        self._search = Search(manifest, self._batch)
+        self._search = Search(manifest, self._batch, excluded_ids)
         scoring = Shortlists if manifest.has_shortlist else WholeVocabulary
         self._runner = Runner(manifest, graphs, self._batch, scoring, self.config)
         followers = [*self._search.followers]

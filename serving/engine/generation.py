@@ -19,7 +19,7 @@ from serving.request import (
 class Generation:
     """prompt_ids: the bundle's prefix and the request's prompt. max_new_tokens: within the bundle's
     limits. deadline: None or a time of `time.perf_counter`. shortlist: i64, ascending; None for the
-    whole vocabulary.
+    whole vocabulary. last_id: what the last of `max_new_tokens` must be; None if it may be any.
     """
 
     request: GenerationRequest
@@ -31,6 +31,7 @@ class Generation:
     submitted_at: float
     deadline: float | None
     shortlist: Ids | None = None
+    last_id: int | None = None
 
     @property
     def request_id(self) -> str:

@@ -34,12 +34,14 @@ class Outcomes:
         is_dead = _dead(scores, decision.is_given)
         is_reported = is_single & ~is_stopped & ~is_dead
         decision.events += self._events(np.flatnonzero(is_reported), token_ids, logprobs, scores)
-        is_ended = is_single & (is_stopped | is_dead | (self._num_left(num_rows) == 1))
+        num_left = self._num_left(num_rows)
+        is_ended = is_single & (is_stopped | is_dead | (num_left == 1))
         for row in np.flatnonzero(is_ended).tolist():
             if is_dead[row]:
                 event = self._ending(row, FinishReason.CONSTRAINT, 0)
             elif is_stopped[row]:
-                event = self._ending(row, FinishReason.STOP, 1, float(logprobs[row]))
+                reason = self._stop_reason(row, is_last=bool(num_left[row] == 1))
+                event = self._ending(row, reason, 1, float(logprobs[row]))
             else:
                 event = self._ending(row, FinishReason.LENGTH, 1)
             decision.endings.append((self._batch.generations[row], event))
@@ -71,6 +73,11 @@ class Outcomes:
         num_generated = int(batch.num_generated[row])
         num_generated += num_new if batch.num_given[row] == 0 else 0
         return batch.generations[row].finished(reason, num_generated, stop_logprob)
+
+    def _stop_reason(self, row: int, is_last: bool) -> FinishReason:
+        """Say why a row ends with a stop token, which at its last one may be forced."""
+        is_forced = is_last and self._batch.generations[row].last_id is not None
+        return FinishReason.LENGTH if is_forced else FinishReason.STOP
 
     def _num_left(self, num_rows: int) -> Array:
         """Count the tokens each row may still take, the one it takes now included; i64 [rows]."""
@@ -113,5 +120,5 @@ def _dead(scores: Scores, is_given: Array) -> Array:
 
 
 def _top(scores: Scores, row: int, count: int) -> tuple[TokenLogprob, ...]:
-    ids, logprobs = scores.top_ids[row, :count].tolist(), scores.top_logp[row, :count].tolist()
-    return tuple(map(TokenLogprob, ids, logprobs))
+    ids, logprobs = scores.likeliest_ids[row, :count], scores.likeliest_logp[row, :count]
+    return tuple(map(TokenLogprob, ids.tolist(), logprobs.tolist()))

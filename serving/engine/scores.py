@@ -12,12 +12,15 @@ import numpy as np
 from serving.arrays import Array
 from serving.bundle.manifest import Manifest
 
+NOTHING = np.zeros(0, np.int64)
+
 
 class Scores:
     """Log-probabilities of the model's own distribution of each row's next token.
 
-    top_logp: f32 [rows, window], the likeliest, best first
+    top_logp: f32 [rows, window], the likeliest that may be chosen, best first
     top_ids: i64 [rows, window]
+    likeliest_logp, likeliest_ids: the same of all tokens, those included that must not be chosen
     log_normaliser: f32 [rows]; added to log-probabilities it gives the model's logits
     attention: f32 [rows, heads, source]; None unless a row wants it
     edited: None until a processor has changed a row
@@ -34,8 +37,11 @@ class Scores:
         """scored: f32 [rows, vocabulary], what the graph writes of all tokens that it scores."""
         self.scored = scored
         self.top_logp, self.top_ids, self.log_normaliser = top_logp, top_ids, log_normaliser
+        self.likeliest_logp, self.likeliest_ids = top_logp, top_ids
         self.attention: Array | None = None
         self.edited = edited
+        self._excluded = NOTHING
+        self._choosable: tuple[Array, Array] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -43,18 +49,53 @@ class Scores:
 
     @property
     def logp(self) -> Array:
-        """f32 [rows, vocabulary]; -inf of what is not scored."""
-        return self.scored
+        """f32 [rows, vocabulary]; -inf of what is not scored, or excluded."""
+        return self._read()[0]
+
+    @property
+    def excluded_probability(self) -> Array:
+        """Sum the probabilities of all excluded tokens; f64 [rows]."""
+        if not len(self._excluded):
+            return np.zeros(self.num_rows)
+        total: Array = np.exp(self._read()[1], dtype=np.float64).sum(axis=1)
+        return total
 
     @property
     def fewest_scored(self) -> int:
-        """Count the tokens that are scored in the row that has the fewest."""
-        return int(self.scored.shape[1])
+        """Count the tokens that may be chosen in the row that has the fewest."""
+        return int(self.scored.shape[1]) - len(self._excluded)
+
+    def exclude(self, token_ids: Array) -> None:
+        """Take tokens, i64 ascending, out of what may be chosen, before anything else is read; they
+        are reported with their log-probabilities all the same.
+        """
+        self._excluded = token_ids
 
     def of_tokens(self, rows: Array, token_ids: Array) -> Array:
         """Return the log-probability of one token of each row, f32 [len(rows)]."""
         values: Array = self.logp[rows, token_ids]
+        if len(self._excluded):
+            places = np.searchsorted(self._excluded, token_ids)
+            places = np.minimum(places, len(self._excluded) - 1)
+            is_excluded = self._excluded[places] == token_ids
+            values[is_excluded] = self._read()[1][rows[is_excluded], places[is_excluded]]
         return values
+
+    def _read(self) -> tuple[Array, Array]:
+        """Return `logp` and what it lacks, [rows, excluded tokens]; made once, as late as possible:
+        steps of greedy rows need no scores but the best.
+        """
+        if self._choosable is None:
+            logp = self._all_logp()
+            excluded_logp = logp[:, self._excluded]
+            if len(self._excluded):
+                logp[:, self._excluded] = -np.inf
+            self._choosable = logp, excluded_logp
+        return self._choosable
+
+    def _all_logp(self) -> Array:
+        """Return f32 [rows, vocabulary], -inf of what is not scored. It may be written."""
+        return self.scored
 
 
 @dataclass(slots=True)

@@ -4,6 +4,8 @@ It reads scores, rows and what searches remember, and changes none of them: to d
 decide the same.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from serving.arrays import Array
@@ -13,6 +15,8 @@ from serving.engine.beam.groups import BeamGroups
 from serving.engine.beam.search import BeamSearch
 from serving.engine.decision import Decision
 from serving.engine.outcomes import Outcomes
+from serving.engine.processing.endings import force_ends, rows_at_their_end
+from serving.engine.processing.exclusions import Exclusions
 from serving.engine.processing.processors import Processors
 from serving.engine.rows import Follower
 from serving.engine.sampling.sampler import Sampler
@@ -20,9 +24,10 @@ from serving.engine.scores import Choices, Scores
 
 
 class Search:
-    def __init__(self, manifest: Manifest, batch: Batch) -> None:
+    def __init__(self, manifest: Manifest, batch: Batch, excluded_ids: Iterable[int] = ()) -> None:
         self._batch = batch
-        self._processors = Processors(batch.slots, manifest.vocab_size)
+        self._exclusions = Exclusions(manifest, excluded_ids)
+        self._processors = Processors(batch.slots, manifest.vocab_size, self._exclusions)
         self._sampler = Sampler(batch.slots, manifest.vocab_size, manifest.limits.max_target_tokens)
         self._groups = BeamGroups()
         self._outcomes = Outcomes(manifest, batch)
@@ -34,7 +39,8 @@ class Search:
         return self._processors, self._sampler, self._groups
 
     def decide(self, scores: Scores) -> Decision:
-        self._processors.edit(scores)
+        self._exclusions.apply(scores)
+        self._edit(scores)
         choices = self._sampler.choose(scores, self._batch.num_generated[: scores.num_rows])
         is_given = self._take_given(choices, scores)
         decision = Decision(choices.token_ids, is_given)
@@ -42,6 +48,13 @@ class Search:
         if self._groups.groups:
             self._beam_search.decide(decision, scores)
         return decision
+
+    def _edit(self, scores: Scores) -> None:
+        ending_rows = rows_at_their_end(self._batch, scores.num_rows)
+        self._processors.edit(scores, ending_rows)
+        if len(ending_rows):
+            assert scores.edited is not None
+            force_ends(scores.edited, self._batch, ending_rows)
 
     def _take_given(self, choices: Choices, scores: Scores) -> Array:
         """Put in the tokens that are given in advance, whatever their score; bool [rows]."""

@@ -4,12 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeGuard
 
 from serving.bundle.manifest import Task
-from serving.bundle.opening import Bundle
-from serving.config import TextLimits
-from serving.errors import BundleError, ModelNotFound, RequestError
-from serving.pipelines.defaults import problems as default_problems
-from serving.pipelines.engine_port import EnginePort
-from serving.pipelines.generation import Deltas, GenerationPipeline
+from serving.errors import ModelNotFound, RequestError
+from serving.pipelines.completion.pipeline import Deltas
 from serving.pipelines.jobs import (
     CompletionJob,
     ModelCard,
@@ -18,11 +14,7 @@ from serving.pipelines.jobs import (
     Translation,
     TranslationJob,
 )
-from serving.pipelines.sides import Sides
-from serving.pipelines.translation import TranslationPipeline
 from serving.text.languages import matching
-from serving.text.shortlist import Shortlist
-from serving.text.tokenizer import Tokenizer
 
 
 class Translator(Protocol):
@@ -90,27 +82,6 @@ class Catalog:
             return found
         cards = [model.card for model in models if _is_translator(model)]
         raise _unsupported(cards, source, target)
-
-
-def build_pipeline(bundle: Bundle, engine: EnginePort, limits: TextLimits) -> Model:
-    """Raises BundleError for files or defaults that cannot be used."""
-    manifest = bundle.manifest
-    if problems := list(default_problems(manifest.generation)):
-        raise BundleError(bundle.folder, problems)
-    if manifest.task is Task.GENERATE:
-        tokenizer = Tokenizer(bundle.tokenizer_path, manifest.vocab_size)
-        return GenerationPipeline(manifest, tokenizer, engine)
-    return TranslationPipeline(
-        manifest, _sides(bundle), engine, limits, Shortlist.of_bundle(bundle)
-    )
-
-
-def _sides(bundle: Bundle) -> Sides:
-    target = Tokenizer(bundle.target_tokenizer_path, bundle.manifest.vocab_size)
-    if bundle.target_tokenizer_path == bundle.tokenizer_path:
-        return Sides(target, target)
-    source = Tokenizer(bundle.tokenizer_path, bundle.manifest.source_vocab_size)
-    return Sides(source, target)
 
 
 def _is_translator(model: Model) -> TypeGuard[Translator]:

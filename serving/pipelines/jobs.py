@@ -238,7 +238,8 @@ class PairScore:
 
 @dataclass(frozen=True, slots=True)
 class CompletionJob:
-    """Completions of each prompt; prompts are text, token ids or chats.
+    """Completions of each prompt; prompts are text, token ids or chats. Ids are taken as they are:
+    a start token comes before a text, not before ids.
 
     num_samples: completions of a prompt; under beam search its `num_hypotheses` count instead.
     echo: begin with the prompt, whose tokens are reported if the completion's are.
@@ -260,17 +261,21 @@ class CompletionJob:
         return beam.num_hypotheses if beam else self.num_samples
 
 
+Shown = bytes | int
+
+
 @dataclass(frozen=True, slots=True)
 class TokenText:
     """A token and its text. offset: characters of the completion before it.
 
+    token: its bytes; its id if the model's tokenizer has none of that id.
     logprob: None of a prompt's first token if nothing comes before it.
     top: the likeliest tokens and their log-probabilities.
     """
 
-    token: bytes
+    token: Shown
     logprob: float | None
-    top: tuple[tuple[bytes, float], ...]
+    top: tuple[tuple[Shown, float], ...]
     offset: int
 
     @property
@@ -296,8 +301,12 @@ class CompletionDelta:
     score: float | None = None
 
 
-def spelt(token: bytes) -> str:
-    """A token's text; one that is part of a character is spelt as OpenAI spells it."""
+def spelt(token: Shown) -> str:
+    """A token's text; one that is part of a character is spelt as OpenAI spells it, one that has
+    only an id as vLLM does.
+    """
+    if isinstance(token, int):
+        return f"token_id:{token}"
     try:
         return token.decode()
     except UnicodeDecodeError:

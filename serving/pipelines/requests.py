@@ -7,6 +7,7 @@ from serving.errors import RequestError
 from serving.parameters import ProcessorParams, TokenIds
 from serving.pipelines.decoding import Decoding
 from serving.request import GenerationRequest
+from serving.text.checks import tokenizing
 from serving.text.tokenizer import Tokenizer
 
 
@@ -43,7 +44,8 @@ class RequestMaker:
         )
 
     def _processors(self, decoding: Decoding) -> ProcessorParams:
-        words = [ids for word in decoding.bad_words for ids in spellings(self._tokenizer, word)]
+        with tokenizing("bad_words"):
+            words = [ids for word in decoding.bad_words for ids in spellings(self._tokenizer, word)]
         return replace(decoding.processors, bad_words=tuple(words))
 
 

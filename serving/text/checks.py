@@ -1,8 +1,18 @@
 """Refuses text that no model should see, before anything is done with it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
-from serving.errors import RequestError, TooLarge
+from serving.errors import RequestError, TooLarge, Untokenizable
+
+
+@contextmanager
+def tokenizing(field: str) -> Iterator[None]:
+    """Inside, a text that the tokenizer fails at is one of this field."""
+    try:
+        yield
+    except Untokenizable as error:
+        raise Untokenizable(field, error.value, error.message) from None
 
 
 def check_text(field: str, text: str, max_characters: int) -> None:

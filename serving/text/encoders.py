@@ -4,14 +4,15 @@ special tokens read from them or not.
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
 
-from serving.errors import BundleError
+from serving.errors import BundleError, Untokenizable
 from serving.text.word_starts import inside_a_text
 
 
@@ -48,6 +49,22 @@ class Encoders:
                 return self.get(False, parse_special)
             text = json.dumps(changed)
         return _as_asked(_open(self._path, text), parse_special)
+
+
+@contextmanager
+def reading(value: object) -> Iterator[None]:
+    """Inside, what the library says of a text, or of several, becomes Untokenizable.
+
+    It raises bare Exception, and it panics, with what is no Exception, where a pattern of the
+    tokenizer takes too many steps.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        message = f"the model's tokenizer fails at it: {error}"
+        raise Untokenizable("text", value, message) from None
 
 
 def _read(path: Path) -> str:

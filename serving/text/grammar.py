@@ -7,36 +7,34 @@ on its way to a match. It is asked for masks only: what is chosen is the engine'
 import json
 import re
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+from llguidance import LLMatcher
 
 from serving.constraints import Constraint, Mask, Matcher
-from serving.errors import RequestError
+from serving.errors import RequestError, Untokenizable
+from serving.text.compiling import (
+    NotCompiled,
+    Vocabulary,
+    beginning,
+    compile_grammar,
+    prepare,
+)
 from serving.text.spelling import Spelling
 from serving.text.tokenizer import Tokenizer
+from serving.text.trials import Trials
 
 MAX_GRAMMAR_CHARACTERS = 65_536
 MAX_MESSAGE_CHARACTERS = 300
 # Between the tokens of JSON at most one blank, as Outlines has it: a weak model that may indent
 # does nothing else.
 JSON_OPTIONS: Any = {"whitespace_pattern": "[ ]?", "lenient": False}
-# A step of the engine waits for the masks of all rows. Half of llguidance's own limits or less: the
-# slowest mask that they let an ambiguous grammar ask for took 60 ms, against 570 ms. 250 optional
-# properties of a JSON object fit. A lexer state takes up to 2 kB.
-STEP_LIMITS = LLParserLimits(
-    max_items_in_row=1000,
-    step_max_items=10_000,
-    step_lexer_fuel=100_000,
-    max_lexer_states=50_000,
-    verbose_errors=False,
-)
 
 
 class Grammars:
-    """Compiles for one bundle. Whatever does not compile is a RequestError that names `field`.
+    """Compiles for one bundle. Whatever does not compile, or not within the bounds of a trial, is a
+    RequestError that names `field`.
 
     Output ends with one of the bundle's stop tokens, or of the request's own `stop_ids`; they may
     come where the text is whole, and nowhere else. Any thread may compile.
@@ -49,8 +47,9 @@ class Grammars:
     ) -> None:
         self._stop_ids = tuple(stop_ids)
         self._spaces = _lost_spaces(tokenizer.spelling, begins_text)
-        vocabulary = TokenizerWrapper(_Vocabulary(tokenizer, self._stop_ids[0]))
-        self._tokens = LLTokenizer(vocabulary, eos_token=self._stop_ids[0])
+        vocabulary = _Vocabulary(tokenizer, self._stop_ids[0])
+        self._trials = Trials(vocabulary)
+        self._tokens = prepare(vocabulary)
 
     def json_schema(
         self, schema: dict[str, Any] | str, stop_ids: Iterable[int] = (), field: str = "json"
@@ -94,12 +93,12 @@ class Grammars:
         self, grammar: str, value: object, stop_ids: Iterable[int], field: str
     ) -> Constraint:
         grammar = _with_spaces(grammar, *self._spaces)
-        matcher = LLMatcher(self._tokens, grammar, log_level=0, limits=STEP_LIMITS)
-        if not matcher.is_error():
-            matcher.compute_bitmask()  # some limits are reached only here
-        if matcher.is_error():
-            message = f"does not compile: {_one_line(matcher.get_error())}"
-            raise RequestError(field, value, message)
+        try:
+            self._trials.check(grammar)
+            matcher = compile_grammar(self._tokens, grammar)
+        except NotCompiled as error:
+            message = f"does not compile: {_one_line(str(error))}"
+            raise RequestError(field, value, message) from None
         stops = np.array(sorted({*self._stop_ids, *stop_ids}), np.int64)
         return GrammarConstraint(matcher, stops)
 
@@ -136,43 +135,24 @@ class GrammarMatcher:
         return GrammarMatcher(self._matcher.deep_copy(), self._stop_ids)
 
 
-class _Vocabulary:
-    """What llguidance wants to know of a tokenizer."""
+class _Vocabulary(Vocabulary):
+    """That of a tokenizer of ours."""
 
     def __init__(self, tokenizer: Tokenizer, eos: int) -> None:
+        super().__init__(tokenizer.spelling.table, eos)
         self._tokenizer = tokenizer
-        self.eos_token_id = eos
-        self.bos_token_id = None
-        self._table = table = tokenizer.spelling.table
-        self.special_token_ids = [token_id for token_id, text in enumerate(table) if not text]
-        self.tokens = [text or f"<{token_id}>".encode() for token_id, text in enumerate(table)]
 
     def __call__(self, text: bytes) -> list[int]:
         """Tokens of exactly these bytes, which are written next whatever a model prefers: those
         that the tokenizer has for them, or the longest ones where it would normalise them.
         """
-        ids = self._tokenizer.encode_inside(text.decode(errors="replace"))
+        text = beginning(text)
+        try:
+            ids = self._tokenizer.encode_inside(text.decode(errors="replace"))
+        except Untokenizable:
+            return self.longest(text)
         is_exact = b"".join(map(self._tokenizer.token_bytes, ids)) == text
-        return ids if is_exact else self._longest(text)
-
-    def _longest(self, text: bytes) -> list[int]:
-        ids: list[int] = []
-        while text:
-            lengths = range(min(len(text), self._max_bytes), 0, -1)
-            found = next((n for n in lengths if text[:n] in self._id_of), None)
-            if found is None:  # no token can write what comes next
-                return ids
-            ids.append(self._id_of[text[:found]])
-            text = text[found:]
-        return ids
-
-    @cached_property
-    def _id_of(self) -> dict[bytes, int]:
-        return {text: token_id for token_id, text in enumerate(self._table) if text}
-
-    @cached_property
-    def _max_bytes(self) -> int:
-        return max(map(len, self._id_of), default=0)
+        return ids if is_exact else self.longest(text)
 
 
 def _lost_spaces(spelling: Spelling, begins_text: bool) -> tuple[bool, bool]:

@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from serving.errors import BundleError
-from serving.text.encoders import Encoders
+from serving.errors import BundleError, Untokenizable
+from serving.text.encoders import Encoders, reading
 from serving.text.spelling import Spelling, UnknownDecoder, Writer, spelling
 
 _MOST_HOLES = 1000  # ids without a token
@@ -23,7 +23,10 @@ _BYTES_OF_TEXTS = {bytes([byte]) for byte in range(0xF5) if byte not in (0, 0xC0
 
 
 class Tokenizer:
-    """vocab_size: of the model, if the tokenizer may know more; that is unknown to the model.
+    """vocab_size: of the model. What the tokenizer knows beyond is unknown to the model; ids that
+    only the model has are `textless_ids`.
+
+    Whatever encodes raises Untokenizable, a RequestError, for a text that the library fails at.
 
     A byte-level tokenizer round-trips every valid Unicode string: `decode(encode(text)) == text`.
     Others may normalise a text, or have no token for some of it: see `is_lossless`.
@@ -34,7 +37,9 @@ class Tokenizer:
         self._spec = self._encoders.outline
         encoder = self._encoders.get()
         self._names = _names(path, encoder, vocab_size)
-        self.special_tokens: Mapping[int, str] = _special(encoder, len(self._names))
+        self.textless_ids = frozenset(i for i, name in enumerate(self._names) if name is None)
+        """Ids that the model has no token for: padding of its vocabulary, and holes in it."""
+        self.special_tokens: Mapping[int, str] = _special(encoder, self._names)
         """How special tokens are written, by id."""
         self.unknown_id = _unknown_id(encoder, self._spec)
         self._reserved = {*self.special_tokens} - {self.unknown_id}
@@ -61,7 +66,8 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         normalised = [self._encoders.normalise(text) for text in texts]
-        encodings = self._encoders.get().encode_batch(normalised, add_special_tokens=False)
+        with reading(texts[0] if len(texts) == 1 else f"{len(texts)} texts"):
+            encodings = self._encoders.get().encode_batch(normalised, add_special_tokens=False)
         rows = zip(encodings, normalised, strict=True)
         return [self._plain(self._known(encoding.ids), text) for encoding, text in rows]
 
@@ -76,14 +82,21 @@ class Tokenizer:
 
     def can_write(self, text: str) -> bool:
         """Whether there are tokens for all of the text: the unknown one stands for none of it."""
-        ids = self.encode(text)
+        try:
+            ids = self.encode(text)
+        except Untokenizable:
+            return False
         return self.unknown_id not in ids and bool(self.decode(ids) or not text.strip())
 
     def token_bytes(self, token_id: int) -> bytes:
         """UTF-8 bytes a token stands for inside a text, perhaps part of a character; none if
-        special.
+        special, or where there is no such token.
         """
         return self.spelling.table[token_id]
+
+    def shown(self, token_id: int) -> bytes | int:
+        """Return its bytes, or its id where there is no such token."""
+        return token_id if token_id in self.textless_ids else self.token_bytes(token_id)
 
     def pieces(self, token_ids: Iterable[int], begins_text: bool = True) -> list[bytes]:
         """The bytes of each token in this very text."""
@@ -95,7 +108,9 @@ class Tokenizer:
         return b"".join(self.pieces(token_ids, begins_text)).decode("utf-8", errors="replace")
 
     def _ids(self, encoder: Any, text: str) -> list[int]:
-        return self._known(encoder.encode(text, add_special_tokens=False).ids)
+        with reading(text):
+            encoding = encoder.encode(text, add_special_tokens=False)
+        return self._known(encoding.ids)
 
     def _plain(self, ids: list[int], text: str, inside: bool = False) -> list[int]:
         """The ids of a text without special tokens: some models find them as they find any piece.
@@ -117,7 +132,10 @@ class Tokenizer:
         return re.compile("|".join(places))
 
     def _spelling(self, path: Path) -> Spelling:
-        names = ("" if i in self.special_tokens else name for i, name in enumerate(self._names))
+        names = (
+            "" if name is None or i in self.special_tokens else name
+            for i, name in enumerate(self._names)
+        )
         try:
             return spelling(self._spec["decoder"], names)
         except UnknownDecoder as error:
@@ -125,29 +143,37 @@ class Tokenizer:
 
     def _known(self, ids: list[int]) -> list[int]:
         """Without those that the model does not know, which become its unknown token."""
-        size = len(self._names)
-        if not ids or max(ids) < size:
+        if not ids or max(ids) < self._first_unknown:
             return list(ids)
-        known = (token_id if token_id < size else self.unknown_id for token_id in ids)
+        known = (i if self._knows(i) else self.unknown_id for i in ids)
         return [token_id for token_id in known if token_id is not None]
 
+    @cached_property
+    def _first_unknown(self) -> int:
+        return min(self.textless_ids, default=len(self._names))
 
-def _names(path: Path, tokenizer: Any, vocab_size: int | None) -> list[str]:
-    """What every token of the model is called; nothing where an id has no token."""
+    def _knows(self, token_id: int) -> bool:
+        return token_id < len(self._names) and token_id not in self.textless_ids
+
+
+def _names(path: Path, tokenizer: Any, vocab_size: int | None) -> list[str | None]:
+    """Name every token of the model; None where an id has no token."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     size = max(vocabulary.values(), default=-1) + 1
     if size > 2 * len(vocabulary) + _MOST_HOLES:
         raise BundleError(path, [f"a token has the id {size - 1}, of {len(vocabulary)} tokens"])
-    vocab_size = min(vocabulary.get(_BEYOND, size), size if vocab_size is None else vocab_size)
-    names = [""] * size
+    known_size = vocabulary.get(_BEYOND, size)
+    names: list[str | None] = [None] * max(size, vocab_size or 0)
     for name, token_id in vocabulary.items():
-        names[token_id] = name
-    return names[:vocab_size]
+        if token_id < known_size:
+            names[token_id] = name
+    return names[: known_size if vocab_size is None else vocab_size]
 
 
-def _special(tokenizer: Any, size: int) -> dict[int, str]:
+def _special(tokenizer: Any, names: Sequence[str | None]) -> dict[int, str]:
     added = tokenizer.get_added_tokens_decoder()
-    return {i: token.content for i, token in added.items() if token.special and i < size}
+    known = {i: token.content for i, token in added.items() if token.special and i < len(names)}
+    return {i: content for i, content in known.items() if names[i] is not None}
 
 
 def _unknown_id(tokenizer: Any, spec: Mapping[str, Any]) -> int | None:

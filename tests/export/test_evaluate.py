@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -9,6 +10,8 @@ from click.testing import CliRunner, Result
 from export.evaluate import evaluate
 from export.translators import translator
 from serving.bundle.manifest import Precision
+from serving.commands.translate import translate
+from tests.serving.imported import imported_bundle
 from tests.tiny import tiny_bundle, tiny_checkpoint
 
 
@@ -36,6 +39,37 @@ def test_beams_of_a_bundle_and_of_its_checkpoint_say_the_same(tmp_path: Path) ->
     beams = translator(bundle, 3)(texts)
     assert beams == translator(checkpoint.folder, 3)(texts)
     assert beams != translator(bundle)(texts)
+
+
+LINES = [
+    "A cat sits here. Two dogs run! Who runs?",
+    "one, " * 60 + "end",
+    "",
+    "  Dr. Smith left. ",
+]
+
+
+@pytest.mark.parametrize("num_beams", [None, 3])
+@pytest.mark.parametrize("recommended", [{}, {"num_beams": 2, "max_new_tokens": 9}])
+def test_lines_are_scored_as_they_are_translated(
+    num_beams: int | None, recommended: dict[str, Any], tmp_path: Path
+) -> None:
+    """Sentence by sentence, and as the bundle's makers recommend."""
+    bundle = imported_bundle("bahdanau", tmp_path, {"generation": recommended})
+    options = ["--model", str(bundle), *(["--beam", str(num_beams)] if num_beams else [])]
+    told = CliRunner().invoke(translate, options, input="".join(f"{line}\n" for line in LINES))
+    assert told.exit_code == 0, told.output
+    assert translator(bundle, num_beams)(LINES) == told.stdout.split("\n")[:-1]
+
+
+@pytest.mark.parametrize("num_beams", [None, 3])
+def test_a_checkpoint_is_asked_sentence_by_sentence_too(
+    num_beams: int | None, tmp_path: Path
+) -> None:
+    checkpoint = tiny_checkpoint("bahdanau", tmp_path / "checkpoint", seed=3)
+    bundle = tiny_bundle("bahdanau", tmp_path / "bundle", Precision.FP32, seed=3)
+    expected = translator(bundle, num_beams)(LINES)
+    assert translator(checkpoint.folder, num_beams)(LINES) == expected
 
 
 def test_two_files_side_by_side_are_a_test_set(tmp_path: Path) -> None:

@@ -47,6 +47,12 @@ def test_a_model_of_the_hub_in_a_folder_and_a_precision() -> None:
     assert (bundle.manifest.name, bundle.manifest.precision) == ("model", "fp32")
 
 
+def test_a_name_of_ones_own() -> None:
+    result = run("owner/model", "--name", "mine", "--no-verify")
+    assert result.exit_code == 0, result.output
+    assert open_bundle(Path("model")).manifest.name == "mine"
+
+
 def test_the_catalogue_is_shown() -> None:
     assert run("--list").output == "toy: A toy (package toy-models 1.0)\n  Licence: CC0-1.0\n"
 

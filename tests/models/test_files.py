@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from models.checkpoint import CheckpointError
-from models.files import MOST_BYTES, read_text
+from models.files import MOST_CONFIG_BYTES, read_text
 from models.pretrained.reading import read_model
 
 
@@ -29,10 +29,10 @@ def test_what_is_no_plain_file_is_a_problem(tmp_path: Path, kind: str, name: str
             path.symlink_to("/dev/zero")
         case "huge":
             path.touch()
-            os.truncate(path, MOST_BYTES + 1)  # a hole, which takes no space
+            os.truncate(path, MOST_CONFIG_BYTES + 1)  # a hole, which takes no space
     with pytest.raises(CheckpointError) as refused:
         read_model(tmp_path)
-    reason = "it is larger than 256 MiB" if kind == "huge" else "it is no regular file"
+    reason = "it is larger than 4 MiB" if kind == "huge" else "it is no regular file"
     told = f"{name} cannot be read: {reason}"
     assert told in refused.value.problems or "none of the known formats" in str(refused.value)
 

@@ -2,12 +2,10 @@
 
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 
 import pytest
 
 from serving.app import _wait_until_ready
-from serving.config import ServerConfig, WorkerGroup
 
 
 class Ready(BaseHTTPRequestHandler):
@@ -29,8 +27,5 @@ def test_a_proxy_to_the_outside_is_not_asked_about_this_machine(
 
     with HTTPServer(("127.0.0.1", 0), Ready) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        config = ServerConfig(port=server.server_port, groups=(WorkerGroup(bundles=(Path("b"),)),))
-        url = _wait_until_ready(config)
+        _wait_until_ready(f"http://127.0.0.1:{server.server_port}")
         server.shutdown()
-
-    assert url == f"http://127.0.0.1:{server.server_port}"

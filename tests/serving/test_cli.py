@@ -231,8 +231,6 @@ def test_the_same_text_as_the_pipeline(generator: str) -> None:
             b"a",
             "presence_penalty: ",
         ),
-        (["bench", "{generator}", "--length-penalty", "2"], b"", "--length-penalty needs --beam"),
-        (["bench", "{generator}", "--top-k", "-1"], b"", "top_k: must be at least 0"),
         (["translate", "--model", "{translator}", "--prefix", "\udcff"], b"a", "--prefix: must be"),
         (["score", "--model", "{translator}"], b"a\tb\na\n", "line 2: must hold a source, a tab"),
         (["score", "--model", "{translator}"], b"a\tb\tc\n", "line 1: must hold a source, a tab"),

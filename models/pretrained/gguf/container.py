@@ -1,9 +1,9 @@
 """GGUF files (ggml's docs/gguf.md, versions 2 and 3): keys with values, and named tensors.
 
-The file is mapped and every count in it is held against its size before anything is made: the
-reader of the `gguf` package takes arrays element by element, 2.4 s for a vocabulary of 49,152
-words, and hours for a byte array whose count was tampered with. Types and block sizes are that
-package's.
+The file is mapped and every count in it is held against its size, and against what any model has,
+before anything is made: the reader of the `gguf` package takes arrays element by element, 2.4 s for
+a vocabulary of 49,152 words, and hours for a byte array whose count was tampered with. Types and
+block sizes are that package's.
 """
 
 import math
@@ -23,11 +23,15 @@ from models.pretrained.gguf.tensors import READABLE, Tensor
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
+MOST_FIELDS = 10_000  # some dozens are usual
+MOST_TENSORS = 50_000
+MOST_TEXTS = 2**21  # in lists: tokens and merges; those of Gemma are 850,000
 MAX_DIMS = 4  # ggml's GGML_MAX_DIMS
 DEFAULT_ALIGNMENT = 32
 ALIGNMENT_KEY = "general.alignment"
 NUM_NAMED = 5  # tensors that a message lists
 
+LENGTH = struct.Struct("<Q")  # of a text
 NUMBERS = {
     GGUFValueType.UINT8: "<u1",
     GGUFValueType.INT8: "<i1",
@@ -89,10 +93,19 @@ class _Cursor:
 
     def __init__(self, memory: Array) -> None:
         self._memory, self.offset = memory, 0
+        self._bytes = memory.data  # which NumPy's views are slow beside
+        self.num_texts_left = MOST_TEXTS
 
     def number(self, code: str) -> Any:
         """Of struct's format `code`."""
         return struct.unpack("<" + code, self.bytes(struct.calcsize("<" + code)))[0]
+
+    def texts(self, count: int) -> list[str]:
+        """A list of them."""
+        if self.num_texts_left < count <= (len(self._memory) - self.offset) // 8:
+            raise _Malformed(f"has lists of more than {MOST_TEXTS} texts")
+        self.num_texts_left -= count
+        return [self.text() for _ in range(count)]
 
     def bytes(self, count: int) -> bytes:
         return self.array("u1", count).tobytes()
@@ -111,10 +124,20 @@ class _Cursor:
 
     def text(self) -> str:
         start = self.offset
-        try:
-            return self.bytes(self.number("Q")).decode()
-        except UnicodeDecodeError:
-            raise _Malformed(f"the string at byte {start} is not UTF-8") from None
+        begin = start + LENGTH.size
+        if begin <= len(self._memory):  # as fast as it can be: there are many of them
+            end = begin + LENGTH.unpack_from(self._bytes, start)[0]
+            if end <= len(self._memory):
+                self.offset = end
+                return _decoded(self._bytes[begin:end], start)
+        return _decoded(memoryview(self.bytes(self.number("Q"))), start)
+
+
+def _decoded(data: memoryview, start: int) -> str:
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError:
+        raise _Malformed(f"the string at byte {start} is not UTF-8") from None
 
 
 def _read_counts(cursor: _Cursor) -> tuple[int, int]:
@@ -126,7 +149,13 @@ def _read_counts(cursor: _Cursor) -> tuple[int, int]:
         raise _Malformed("is a big-endian file; only little-endian ones are read")
     if version not in VERSIONS:
         raise _Malformed(f"has GGUF version {version}; 2 and 3 are known")
-    return cursor.number("Q"), cursor.number("Q")
+    num_tensors, num_fields = cursor.number("Q"), cursor.number("Q")
+    if num_tensors > MOST_TENSORS or num_fields > MOST_FIELDS:
+        raise _Malformed(
+            f"is damaged, or no model: it tells of {num_tensors} tensors and {num_fields} keys,"
+            f" and at most {MOST_TENSORS} and {MOST_FIELDS} are read"
+        )
+    return num_tensors, num_fields
 
 
 def _read_fields(cursor: _Cursor, num_fields: int) -> dict[str, Any]:
@@ -150,7 +179,7 @@ def _read_value(cursor: _Cursor, key: str, kind: int) -> Any:
 def _read_array(cursor: _Cursor, key: str) -> list[str] | Array:
     kind, count = cursor.number("I"), cursor.number("Q")
     if kind == GGUFValueType.STRING:
-        return [cursor.text() for _ in range(count)]
+        return cursor.texts(count)
     return cursor.array(_number_type(key, kind), count)
 
 

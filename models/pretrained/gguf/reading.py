@@ -16,7 +16,7 @@ from models.pretrained.gguf.card import card_of
 from models.pretrained.gguf.container import MAGIC, Container, read_container
 from models.pretrained.gguf.metadata import FAMILIES, Family, configuration, conventions
 from models.pretrained.gguf.names import Names, stored
-from models.pretrained.hugging_face.context import shorten
+from models.pretrained.hugging_face.context import fit, noted
 from models.pretrained.hugging_face.decoder_only import read_decoder_only
 from models.pretrained.hugging_face.families import DECODER_ONLY
 from models.pretrained.hugging_face.options import Options
@@ -57,11 +57,10 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
     if problems or tokenizer is None:
         raise CheckpointError(path, problems)
     options = Options(path.name, values, problems)
-    if context_length is not None:
-        shorten(options, context_length)
+    notes = fit(options, context_length)
     config, weights = _model(container, options, FAMILIES[name])
     files = {TOKENIZER_FILE: tokenizer, CARD_FILE: card_of(container)}
-    return Checkpoint(path, config, weights, texts, files)
+    return noted(Checkpoint(path, config, weights, texts, files), notes)
 
 
 def _model(container: Container, options: Options, family: Family) -> tuple[AnyConfig, Arrays]:

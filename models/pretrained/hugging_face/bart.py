@@ -27,9 +27,11 @@ FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
     "add_final_layer_norm": False,
     "static_position_embeddings": False,
 }
+FORCED_EOS = 2  # where older files do not say
 
 
 def read(folder: Folder) -> Checkpoint:
+    folder.config.default_to(forced_eos_token_id=FORCED_EOS)
     decoding = Decoding(folder, default_start="eos_token_id")
     bos = folder.config.integer("bos_token_id")
     conventions = decoding.conventions(decoding.prompt, source_prefix=(bos,))

@@ -8,7 +8,11 @@ from typing import Any
 
 from models.conventions import Conventions
 from models.pretrained.hugging_face.folder import Folder
-from models.pretrained.hugging_face.generation import generation_defaults, stop_ids
+from models.pretrained.hugging_face.generation import (
+    forced_eos,
+    generation_defaults,
+    stop_ids,
+)
 from models.pretrained.hugging_face.options import Options
 from models.pretrained.text.hugging_face import token_ids
 
@@ -44,6 +48,7 @@ class Decoding:
         forced = self.options.ids("forced_bos_token_id")
         self.forced = forced[0] if forced else None
         self._unknown = _unknown(folder, self.vocab_size)
+        self._forced_eos = forced_eos(self.options, self.stop)
         self._check()
 
     def _start(self, config: Options, default: str) -> int:
@@ -54,9 +59,6 @@ class Decoding:
     def _check(self) -> None:
         for name in ("decoder_start_token_id", "forced_bos_token_id", "eos_token_id"):
             self.must_be_tokens(name, self.options.ids(name))
-        for end in self.options.ids("forced_eos_token_id"):
-            if end not in self.stop:
-                self.options.refuse("forced_eos_token_id", "must be an eos_token_id")
         for name, values in NEUTRAL.items():
             self.options.only(name, *values)
 
@@ -82,6 +84,7 @@ class Decoding:
             prompt_prefix=prompt,
             stop=self.stop,
             unk=self._unknown,
+            forced_eos=self._forced_eos,
             generation=self._defaults(len(prompt) + num_forced, options or self.options),
             **around,
         )

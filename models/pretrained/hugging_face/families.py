@@ -21,7 +21,7 @@ from models.pretrained.hugging_face import (
     smollm3,
     t5,
 )
-from models.pretrained.hugging_face.context import shorten
+from models.pretrained.hugging_face.context import fit, noted
 from models.pretrained.hugging_face.decoder_only import Family
 from models.pretrained.hugging_face.folder import CONFIG_FILE, Folder, open_folder
 from models.pretrained.hugging_face.language import read_language_model
@@ -58,8 +58,8 @@ def looks_like(path: Path) -> bool:
 
 
 def read(path: Path, context_length: int | None = None) -> Checkpoint:
-    """The model of a folder; a language model may be made to read no more than `context_length`
-    tokens. Raises CheckpointError with every problem.
+    """The model of a folder; a language model reads no more than `context_length` tokens, if one is
+    given. Raises CheckpointError with every problem.
     """
     folder = open_folder(path)
     kind = folder.config.values.get("model_type")
@@ -67,9 +67,10 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
     if read_family is None:
         folder.config.refuse("model_type", f"is none of {', '.join(sorted(FAMILIES))}")
         folder.fail()
+    if kind in DECODER_ONLY:
+        notes = fit(folder.config, context_length)
+        return noted(read_family(folder), notes)
     if context_length is not None:
-        if kind not in DECODER_ONLY:
-            folder.problems.append("context length can be set for language models only")
-            folder.fail()
-        shorten(folder.config, context_length)
+        folder.problems.append("context length can be set for language models only")
+        folder.fail()
     return read_family(folder)

@@ -36,6 +36,17 @@ def generation_defaults(options: Options) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value != NEUTRAL.get(name)}
 
 
+def forced_eos(options: Options, stop: tuple[int, ...]) -> int | None:
+    """Read which token ends a text that its length ends; None if any may stand there."""
+    name = "forced_eos_token_id"
+    found = options.ids(name)
+    if len(found) > 1:
+        options.refuse(name, "must be one token")
+    elif not {*found} <= {*stop}:
+        options.refuse(name, "must be an eos_token_id")
+    return found[0] if found else None
+
+
 def stop_ids(generation: Options, config: Options) -> tuple[int, ...]:
     """What ends a text: those of `generation_config.json`, else of `config.json`."""
     return generation.ids("eos_token_id") or config.ids("eos_token_id")

@@ -1,21 +1,26 @@
 """From a folder with a language model to a checkpoint, whatever the family."""
 
-from tokenizers import Tokenizer
-
 from models.checkpoint import TOKENIZER_FILE, Checkpoint
 from models.conventions import Conventions
 from models.pretrained.hugging_face.decoder_only import Family
 from models.pretrained.hugging_face.folder import Folder
-from models.pretrained.hugging_face.generation import generation_defaults, stop_ids
+from models.pretrained.hugging_face.generation import (
+    forced_eos,
+    generation_defaults,
+    stop_ids,
+)
+from models.pretrained.text.hugging_face import encode
 
 
 def read_language_model(family: Family, folder: Folder) -> Checkpoint:
     """Raises CheckpointError with every problem."""
     config = folder.configured(family.configure(folder.config))
     weights = family.place(folder.config, config, folder.tensors)
+    stop = stop_ids(folder.generation, folder.config) or (config.eos_id,)
     conventions = Conventions(
         prompt_prefix=prompt_prefix(folder, config.bos_id),
-        stop=stop_ids(folder.generation, folder.config) or (config.eos_id,),
+        stop=stop,
+        forced_eos=forced_eos(folder.generation, stop),
         chat_template=folder.chat_template,
         generation=generation_defaults(folder.generation),
     )
@@ -31,9 +36,7 @@ def prompt_prefix(folder: Folder, bos_id: int) -> tuple[int, ...]:
     if not (folder.path / TOKENIZER_FILE).is_file():
         by_default = (folder.path / "tokenizer.model").is_file()
         return (bos_id,) if folder.tokenizer.flag("add_bos_token", by_default) else ()
-    tokenizer = Tokenizer.from_str(folder.tokenizers.source.decode())
-    tokenizer.no_padding()
-    encoding = tokenizer.encode("a")
+    encoding = encode(folder.tokenizers.source, "a", folder.problems, is_bare=False)
     marks = encoding.special_tokens_mask
     first = marks.index(0) if 0 in marks else len(marks)
     return tuple(encoding.ids[:first])

@@ -34,6 +34,7 @@ from models.pretrained.hugging_face.tensors import then
 
 NEVER = -1000.0  # an output bias that leaves no probability
 NAME = re.compile(r".*opus-mt-(?:tc-)?(?:(?:big|base|tiny)-)?(\w+)-(\w+)/?")  # of OPUS-MT's models
+FORCED_EOS = 0  # where older files do not say
 FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
     "normalize_before": False,
     "normalize_embedding": False,
@@ -46,6 +47,7 @@ def read(folder: Folder) -> Checkpoint:
     options = folder.config
     for name, value in FIXED.items():
         options.only(name, value)
+    options.default_to(forced_eos_token_id=FORCED_EOS)
     decoding = Decoding(folder, default_start="pad_token_id")
     banned = _banned(decoding)
     shares = options.flag("share_encoder_decoder_embeddings", True)

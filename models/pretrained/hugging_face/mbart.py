@@ -9,7 +9,7 @@ from typing import Any
 
 from models.checkpoint import Checkpoint
 from models.conventions import Conventions, LanguageIds
-from models.pretrained.hugging_face.bart import read_stacks
+from models.pretrained.hugging_face.bart import FORCED_EOS, read_stacks
 from models.pretrained.hugging_face.decoding import Decoding
 from models.pretrained.hugging_face.folder import Folder
 from models.pretrained.hugging_face.languages import (
@@ -29,6 +29,7 @@ FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
 
 
 def read(folder: Folder) -> Checkpoint:
+    folder.config.default_to(forced_eos_token_id=FORCED_EOS)
     decoding = Decoding(folder, default_start="eos_token_id")
     conventions = _conventions(folder, decoding)
     languages = {

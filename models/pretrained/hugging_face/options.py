@@ -1,12 +1,11 @@
 """Checked access to the JSON objects of a Hugging Face folder: what is wrong is noted by name."""
 
-import json
 import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from models.files import read_text
+from models.files import MOST_CONFIG_BYTES, read_json
 
 MOST_LAYERS = 1000  # more than any model has, and few enough to look for
 MOST_POSITIONS = 2**17  # of a table that is computed
@@ -111,18 +110,24 @@ def _is(value: Any, *kinds: type) -> bool:
     return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
 
-def read_options(path: Path, problems: list[str], *, is_required: bool = False) -> Options:
+def read_options(
+    path: Path,
+    problems: list[str],
+    *,
+    is_required: bool = False,
+    most_bytes: int = MOST_CONFIG_BYTES,
+) -> Options:
     """The object in the file; empty, and a problem where required, without one."""
     values: Any = {}
     try:
-        values = json.loads(read_text(path))
+        values = read_json(path, most_bytes)
     except FileNotFoundError:
         if is_required:
             problems.append(f"{path.name} is missing")
     except OSError as error:
         problems.append(f"{path.name} cannot be read: {error.strerror}")
-    except (ValueError, RecursionError) as error:
-        problems.append(f"{path.name} is not JSON: {error}")
+    except ValueError as error:
+        problems.append(f"{path.name} {error}")
     if not isinstance(values, dict):
         problems.append(f"{path.name}: expected an object, found {type(values).__name__}")
         values = {}

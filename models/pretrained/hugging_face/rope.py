@@ -3,10 +3,10 @@
 Every kind of scaling comes down to a table of frequencies, radians a position, and what the rotated
 numbers are stretched by. Formulas are those of transformers/modeling_rope_utils.py. Two kinds there
 change with the length of a text. A dynamic one is no other than the plain one up to the length that
-the model was made for, beyond which we never go. LongRoPE has a short and a long table, and a cache
-whose keys were rotated by one is not read with the other here: a model that may read more than
-`original_max_position_embeddings` always takes the long one, also for texts that are shorter; one
-that was made to read no more than that takes the short one.
+the model was made for, beyond which we never go. LongRoPE has a short and a long table, of which
+transformers takes the long one for what is read at once beyond `original_max_position_embeddings`.
+Here a model has one table: the short one unless it may read more than that. That it may not, unless
+this is asked for, is the business of `models.pretrained.hugging_face.context`.
 """
 
 import math

@@ -18,11 +18,14 @@ from safetensors import SafetensorError, safe_open
 
 from models.arrays import Array
 from models.checkpoint import CheckpointError
+from models.files import check_safetensors
 from models.pretrained.hugging_face.options import read_options
 from models.pretrained.pickles import read_torch
 from models.pretrained.tensors import LazyArray
 
 FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+MOST_SHARDS = 1000
+MOST_INDEX_BYTES = 2**25  # 300,000 tensors
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 
 
@@ -47,6 +50,7 @@ def stored_tensors(folder: Path, problems: list[str]) -> dict[str, Stored]:
 def in_safetensors(path: Path, problems: list[str]) -> dict[str, Stored]:
     """The tensors of one file; what the library finds wrong with it is a problem."""
     try:
+        check_safetensors(path)
         with safe_open(path, "np"):  # checks that the header fits the file
             pass
         mapped = np.memmap(path, np.uint8, "c")  # torch wants to be able to write
@@ -56,7 +60,8 @@ def in_safetensors(path: Path, problems: list[str]) -> dict[str, Stored]:
         problems.append(f"{path.name} is missing")
         return {}
     except (SafetensorError, OSError, ValueError) as error:
-        problems.append(f"{path.name} cannot be read: {error}")
+        reason = error.strerror if isinstance(error, OSError) else None
+        problems.append(f"{path.name} cannot be read: {reason or error}")
         return {}
     header.pop("__metadata__", None)
     start = 8 + int(length)
@@ -109,8 +114,12 @@ def _files(folder: Path, problems: list[str]) -> Iterator[Path]:
 
 
 def _shards(index: Path, problems: list[str]) -> Iterator[Path]:
-    options = read_options(index, problems).section("weight_map")
-    for name in sorted(set(map(str, options.values.values()))):
+    options = read_options(index, problems, most_bytes=MOST_INDEX_BYTES).section("weight_map")
+    names = sorted(set(map(str, options.values.values())))
+    if len(names) > MOST_SHARDS:
+        problems.append(f"{index.name} names {len(names)} files, more than {MOST_SHARDS}")
+        return
+    for name in names:
         if Path(name).name == name:
             yield index.parent / name
         else:

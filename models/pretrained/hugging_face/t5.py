@@ -11,8 +11,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from models.checkpoint import Checkpoint
 from models.conventions import Conventions, LanguageIds
 from models.pretrained.hugging_face.decoding import Decoding
@@ -21,6 +19,7 @@ from models.pretrained.hugging_face.languages import UNKNOWN
 from models.pretrained.hugging_face.options import MOST_LAYERS, Options
 from models.pretrained.hugging_face.seq2seq import ACTIVATIONS
 from models.pretrained.hugging_face.tensors import Source, Tensors, scaled
+from models.pretrained.text.hugging_face import encode
 
 MAX_TOKENS = 512  # of source and target where nothing says how many: those that it was trained on
 TRANSLATION = re.compile(r"translation_([a-z]+)_to_([a-z]+)")
@@ -193,5 +192,5 @@ def _encode(folder: Folder, text: str) -> tuple[int, ...]:
     """Without the space at its end: the text that follows begins with it."""
     if folder.tokenizers is None:
         return ()
-    tokenizer = Tokenizer.from_str(folder.tokenizers.source.decode())
-    return tuple(tokenizer.encode(text.strip(), add_special_tokens=False).ids)
+    source = folder.tokenizers.source
+    return tuple(encode(source, text.strip(), folder.problems, is_bare=True).ids)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from models.arrays import Array
+from models.files import open_archive
 from models.pretrained.marian.items import Item, as_matrix
 
 # not there, not an archive, not of arrays, damaged, encrypted, compressed in unknown ways
@@ -26,7 +27,7 @@ KINDS = {"float64": "F64", "float32": "F32", "float16": "F16", "int8": "I8"}
 def read_archive(path: Path, problems: list[str]) -> dict[str, Item]:
     """The arrays by name; what is wrong with the file is a problem."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_archive(path) as archive:
             if damaged := archive.testzip():
                 problems.append(f"{path.name}: {damaged} is damaged")
                 return {}

@@ -21,6 +21,7 @@ from models.arrays import Array
 from models.pretrained.marian.items import MOST_DIMENSIONS, Item, as_matrix, num_elements
 
 VERSION = 1
+MOST_ITEMS = 20_000  # some hundred are usual
 FLOAT32, FLOAT16, INT8, INTGEMM8 = 0x404, 0x402, 0x101, 0x4101
 TYPES = {FLOAT32: "<f4", FLOAT16: "<f2", INT8: "i1", INTGEMM8: "i1"}
 KINDS = {FLOAT32: "F32", FLOAT16: "F16", INT8: "I8", INTGEMM8: "F32"}  # as they are read
@@ -120,7 +121,10 @@ def _read_items(cursor: _Cursor, file: str, problems: list[str]) -> dict[str, It
 
 
 def _read_headers(cursor: _Cursor) -> Iterator[_Header]:
-    headers = cursor.take(HEADER, cursor.number("the number of items"), "the headers of the items")
+    count = cursor.number("the number of items")
+    if MOST_ITEMS < count <= cursor.num_left // HEADER.itemsize:  # else it is cut short
+        raise _Malformed(f"has {count} items, more than {MOST_ITEMS}")
+    headers = cursor.take(HEADER, count, "the headers of the items")
     names = [_name(cursor.take("u1", int(each["name"]), "a name")) for each in headers]
     for name, header in zip(names, headers, strict=True):
         if header["axes"] > MOST_DIMENSIONS:

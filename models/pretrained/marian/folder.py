@@ -14,6 +14,7 @@ import yaml
 from models.files import read_text
 from models.pretrained.hugging_face.options import Options
 from models.pretrained.marian import binary, shortlist
+from models.pretrained.marian.options import MOST_YAML_BYTES
 
 VOCABULARIES = (".spm", ".yml", ".yaml")
 
@@ -79,7 +80,7 @@ def _values(path: Path, problems: list[str]) -> dict[Any, Any] | None:
         with path.open(encoding="utf-8") as file:
             if not _names_models(file.readline() for _ in range(200)):
                 return None  # a vocabulary has the same suffix, and a line for every word
-        values = yaml.safe_load(read_text(path))
+        values = yaml.safe_load(read_text(path, MOST_YAML_BYTES))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         problems.append(f"{path.name} cannot be read: {' '.join(str(error).split())}")
         return None

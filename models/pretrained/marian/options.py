@@ -7,11 +7,11 @@ from typing import Any
 
 import yaml
 
-from models.arrays import Array
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.pretrained.hugging_face.options import MOST_LAYERS, WIDEST, Options
-from models.pretrained.marian.items import OPTIONS, Item
+from models.pretrained.marian.items import OPTIONS, Item, num_elements
 
+MOST_YAML_BYTES = 2**18  # of a configuration, a thousand of whose lines take 70 ms to read
 EPSILON = 1e-6  # of layer normalisation, in every Marian model
 MAX_SOURCE_TOKENS = 512  # Marian has no limit of its own; it was trained on fewer
 MAX_TARGET_TOKENS = 1024
@@ -48,7 +48,7 @@ def read_options(items: dict[str, Item], problems: list[str]) -> Options:
         problems.append(f"{OPTIONS} is missing: the model does not say what it is")
     else:
         try:
-            values = yaml.safe_load(_text(items[OPTIONS].read()))
+            values = yaml.safe_load(_text(items[OPTIONS]))
         except (ValueError, yaml.YAMLError, RecursionError) as error:
             problems.append(f"{OPTIONS} is no YAML: {error}")
     if not isinstance(values, dict):
@@ -57,9 +57,11 @@ def read_options(items: dict[str, Item], problems: list[str]) -> Options:
     return Options(OPTIONS, {str(name): value for name, value in values.items()}, problems)
 
 
-def _text(array: Array) -> str:
+def _text(item: Item) -> str:
     """Raises ValueError."""
-    return array.tobytes().partition(b"\0")[0].decode()
+    if num_elements(item.shape) > MOST_YAML_BYTES:
+        raise ValueError(f"it is larger than {MOST_YAML_BYTES >> 10} KiB")
+    return item.read().tobytes().partition(b"\0")[0].decode()
 
 
 def config_of(options: Options, vocab_sizes: tuple[int, int], common: dict[str, Any]) -> Any:

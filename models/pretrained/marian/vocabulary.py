@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from models.conventions import LanguageIds
-from models.files import read_file, read_text
+from models.files import MOST_CONFIG_BYTES, read_file, read_text
 from models.pretrained.text.errors import TokenizerError
 from models.pretrained.text.pieces import Order
 from models.pretrained.text.sentencepiece import from_sentencepiece, piece_ids
@@ -55,7 +55,7 @@ def read_vocabulary(path: Path, side: str, problems: list[str]) -> Vocabulary | 
 
 def _ids_in_yaml(path: Path) -> dict[str, int]:
     """Everything as text: `no` and `1` are words. Raises ValueError, OSError, YAMLError."""
-    values: Any = yaml.load(read_text(path), Loader=LOADER)
+    values: Any = yaml.load(read_text(path, MOST_CONFIG_BYTES), Loader=LOADER)
     if not isinstance(values, dict):
         raise ValueError("it is no list of words and their ids")
     return {word: int(token_id) for word, token_id in values.items()}

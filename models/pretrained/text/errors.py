@@ -1,6 +1,7 @@
 """What can be wrong with the tokenizer of a foreign model."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class TokenizerError(Exception):
@@ -9,6 +10,19 @@ class TokenizerError(Exception):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
         self.problems = problems
+
+
+@contextmanager
+def using_library(subject: str) -> Iterator[None]:
+    """Inside, what the tokenizers' library raises becomes TokenizerError: bare Exception, or a
+    panic, which is no Exception.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise TokenizerError([f"{subject}: {error}"]) from None
 
 
 def check_names(names: Iterable[str]) -> None:

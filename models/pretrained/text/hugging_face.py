@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Encoding, Tokenizer
 
-from models.files import read_file
+from models.files import MOST_BYTES, MOST_CONFIG_BYTES, read_file
 from models.pretrained.text import fairseq_languages
 from models.pretrained.text.byte_level import byte_level_bpe
-from models.pretrained.text.errors import TokenizerError
+from models.pretrained.text.errors import TokenizerError, using_library
 from models.pretrained.text.pieces import Order
 from models.pretrained.text.sentencepiece import fairseq_order, from_sentencepiece
 
@@ -67,6 +67,20 @@ def token_ids(tokenizer_json: bytes) -> dict[str, int]:
     return vocabulary
 
 
+def encode(tokenizer_json: bytes, text: str, problems: list[str], *, is_bare: bool) -> Encoding:
+    """A text as the tokenizer has it; bare: without special tokens around it. That its patterns
+    give up, at which the library panics, is a problem.
+    """
+    tokenizer = Tokenizer.from_str(tokenizer_json.decode())
+    tokenizer.no_padding()
+    try:
+        with using_library(f"tokenizer: {text[:40]!r} cannot be encoded"):
+            return tokenizer.encode(text, add_special_tokens=not is_bare)
+    except TokenizerError as error:
+        problems += error.problems
+        return Encoding()
+
+
 class _Files:
     """What a folder says of its tokenizer. Raises TokenizerError for what cannot be read."""
 
@@ -78,24 +92,24 @@ class _Files:
     def has(self, *names: str) -> bool:
         return all((self._folder / name).is_file() for name in names)
 
-    def bytes(self, name: str) -> bytes:
+    def bytes(self, name: str, most_bytes: int = MOST_BYTES) -> bytes:
         try:
-            return read_file(self._folder / name)
+            return read_file(self._folder / name, most_bytes)
         except OSError as error:
             raise TokenizerError([f"{name} cannot be read: {error.strerror}"]) from None
 
-    def text(self, name: str) -> str:
+    def text(self, name: str, most_bytes: int = MOST_BYTES) -> str:
         try:
-            return self.bytes(name).decode()
+            return self.bytes(name, most_bytes).decode()
         except UnicodeDecodeError:
             raise TokenizerError([f"{name} is not UTF-8"]) from None
 
-    def table(self, name: str) -> dict[str, Any]:
+    def table(self, name: str, most_bytes: int = MOST_CONFIG_BYTES) -> dict[str, Any]:
         """Of a JSON file; empty if there is none."""
         if not self.has(name):
             return {}
         try:
-            table = json.loads(self.text(name))
+            table = json.loads(self.text(name, most_bytes))
         except (ValueError, RecursionError) as error:
             raise TokenizerError([f"{name} is not JSON: {error}"]) from None
         if not isinstance(table, dict):
@@ -103,7 +117,7 @@ class _Files:
         return table
 
     def ids(self, name: str) -> dict[str, int]:
-        table = self.table(name)
+        table = self.table(name, MOST_BYTES)
         if wrong := [key for key, value in table.items() if type(value) is not int]:
             raise TokenizerError([f"{name}: the id of {wrong[0]!r} is not a number"])
         return table
@@ -173,13 +187,9 @@ def _read(files: _Files) -> Tokenizers:
 
 def _ready(files: _Files) -> bytes:
     data = files.bytes("tokenizer.json")
-    spec = files.table("tokenizer.json")
-    try:
+    spec = files.table("tokenizer.json", MOST_BYTES)
+    with using_library("tokenizer.json cannot be read"):
         ids = Tokenizer.from_buffer(data).get_vocab(True).values()
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # the library raises bare Exception, and panics at some bytes
-        raise TokenizerError([f"tokenizer.json cannot be read: {error}"]) from None
     if max(ids, default=0) > 2 * len(ids) + _MOST_HOLES:
         raise TokenizerError([f"tokenizer.json has {len(ids)} tokens, and one with id {max(ids)}"])
     if unknown := {*_decoder_types(spec.get("decoder"))} - _DECODERS:

@@ -16,7 +16,7 @@ def named_ids(request: GenerationRequest) -> set[int]:
     """Tokens that a request forces, requires or prefers by name."""
     processors = request.processors
     ids = {*request.forced_ids, *(processors.allowed_ids or ())}
-    ids.update(token_id for token_id, _ in processors.logit_bias)
+    ids.update(token_id for token_id, bias in processors.logit_bias if bias > 0)
     for term in request.required:
         for spelling in term.spellings + term.bare:
             ids.update(spelling)
@@ -34,6 +34,7 @@ class RequestRules:
         self._max_target_tokens = manifest.limits.max_target_tokens
         self._prompt_prefix = tuple(manifest.tokens.prompt_prefix)
         self._stop_ids = frozenset(manifest.tokens.stop)
+        self._last_id = manifest.tokens.forced_eos
         self._vocab_size = manifest.vocab_size
         self._source_vocab_size = manifest.source_vocab_size
         self._has_shortlist, self._window = manifest.has_shortlist, manifest.window
@@ -67,6 +68,7 @@ class RequestRules:
             submitted_at=now,
             deadline=None if timeout is None else now + timeout,
             shortlist=self._shortlist(request, stop_ids),
+            last_id=None if request.ignore_eos else self._last_id,
         )
 
     def _shortlist(self, request: GenerationRequest, stop_ids: frozenset[int]) -> Ids | None:

@@ -32,8 +32,9 @@ class Waiting:
         return self._queue.first()
 
     def add(self, generations: list[Generation], num_free: int) -> None:
-        """All or none. Requests that free rows can take do not count as waiting."""
-        if len(self._queue) + len(generations) > self._config.max_waiting + num_free:
+        """Add all or none. Requests that free rows can take do not count as waiting."""
+        limit = self._config.max_waiting
+        if limit is not None and len(self._queue) + len(generations) > limit + num_free:
             raise Overloaded(len(self._queue))
         for generation in generations:
             self._queue.add(generation.request.priority, generation)

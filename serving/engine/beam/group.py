@@ -103,8 +103,7 @@ class BeamGroup:
             is_stop = each[2] in self.generation.stop_ids
             if is_stop or is_last:
                 if rank < self.num_beams:
-                    reason = FinishReason.STOP if is_stop else FinishReason.LENGTH
-                    ended.append(self.end(each, reason, event_of))
+                    ended.append(self.end(each, self.reason(is_stop, is_last), event_of))
             elif len(going_on) < self.num_beams:
                 going_on.append(each)
             if rank >= self.num_beams - 1 and (is_last or len(going_on) == self.num_beams):
@@ -120,11 +119,16 @@ class BeamGroup:
             going_on = [each for each in going_on if pool.can_improve(each[0], num_tokens)]
         return Expansion(going_on, pool)
 
+    def reason(self, is_stop: bool, is_last: bool) -> FinishReason:
+        """Say why a hypothesis ends: a stop token that comes last may be forced."""
+        is_forced = is_last and self.generation.last_id is not None
+        return FinishReason.STOP if is_stop and not is_forced else FinishReason.LENGTH
+
     def end(self, continuation: Continuation, reason: FinishReason, event_of: EventOf) -> Ended:
         logprob, place, token_id = continuation
         beam, num_tokens = self.beams[place], self.num_generated + 1
         event = event_of(beam.row, token_id)
-        if reason is FinishReason.STOP:
+        if token_id in self.generation.stop_ids:
             return self.pool.rated(logprob, num_tokens, beam.node, reason, event)
         return self.pool.rated(logprob, num_tokens, Node(event, beam.node), reason)
 

@@ -49,8 +49,7 @@ class LexicalGroup(BeamGroup):
             is_stop = each[2] in self.generation.stop_ids
             if is_stop or is_last:
                 if progress.is_complete and num_complete <= self.num_beams:
-                    reason = FinishReason.STOP if is_stop else FinishReason.LENGTH
-                    ended.append(self.end(each, reason, event_of))
+                    ended.append(self.end(each, self.reason(is_stop, is_last), event_of))
                 elif not is_stop:
                     ended.append(self.end(each, FinishReason.CONSTRAINT, event_of))
             else:

@@ -11,16 +11,18 @@ from serving.arrays import Array
 from serving.engine.decision import Decision
 from serving.engine.generation import Generation
 from serving.engine.processing.changes import Changes, change
+from serving.engine.processing.exclusions import Exclusions
 from serving.engine.processing.row import RowProcessors, row_processors
 from serving.engine.rows import Follower
-from serving.engine.scores import Edited, Scores
+from serving.engine.scores import NOTHING, Edited, Scores
 
 
 class Processors(Follower):
     """Follows the rows. A token given in advance counts as prompt, from the beginning on."""
 
-    def __init__(self, slots: int, vocab_size: int) -> None:
+    def __init__(self, slots: int, vocab_size: int, exclusions: Exclusions | None = None) -> None:
         self._vocab_size = vocab_size
+        self._exclusions = exclusions
         self._rows: dict[int, RowProcessors] = {}
         self._logp = np.zeros((slots, vocab_size), np.float32)
         self._mask = np.zeros(vocab_size, bool)
@@ -30,7 +32,8 @@ class Processors(Follower):
         return bool(self._rows)
 
     def admit(self, row: int, generation: Generation) -> None:
-        self._put(row, row_processors(generation, self._vocab_size))
+        asked_ids = self._exclusions.asked_by(generation) if self._exclusions else NOTHING
+        self._put(row, row_processors(generation, self._vocab_size, asked_ids))
 
     def copy(self, source: int, target: int) -> None:
         processors = self._rows.get(source)
@@ -47,17 +50,17 @@ class Processors(Follower):
             if not decision.is_given[row]:
                 processors.accept(int(decision.token_ids[row]))
 
-    def edit(self, scores: Scores) -> None:
-        """Set `scores.edited` if a row has anything to edit at this step."""
-        if not self.is_active:
+    def edit(self, scores: Scores, ending_rows: Array = NOTHING) -> None:
+        """Set `scores.edited` if a row has anything to edit at this step, or has to end with it."""
+        if not self.is_active and not len(ending_rows):
             return
         changing = [(row, each.changes) for row, each in self._rows.items() if each.changes]
         banning = [(row, ids) for row, each in self._rows.items() for ids in each.banned()]
         matching = [(row, matcher) for row, each in self._rows.items() for matcher in each.matchers]
-        rows = {row for row, _ in (*changing, *banning, *matching)}
+        rows = {row for row, _ in (*changing, *banning, *matching)}.union(ending_rows.tolist())
         if not rows:
             return
-        scores.edited = edited = self._begin(scores.logp, rows)
+        scores.edited = edited = self._begin(scores, rows)
         if changing:
             _change(edited, scores.log_normaliser, changing)
         if banning:
@@ -73,13 +76,17 @@ class Processors(Follower):
         else:
             self._rows[row] = processors
 
-    def _begin(self, logp: Array, rows: set[int]) -> Edited:
-        num_rows = len(logp)
-        for row in rows:
-            self._logp[row] = logp[row]
-        is_edited, is_raised, is_dead = np.zeros((3, num_rows), bool)
+    def _begin(self, scores: Scores, rows: set[int]) -> Edited:
+        is_edited, is_raised, is_dead = np.zeros((3, scores.num_rows), bool)
         is_edited[list(rows)] = True
-        return Edited(is_edited, is_raised, is_dead, self._logp[:num_rows])
+        for row in rows:
+            self._logp[row] = scores.logp[row]
+            asked_ids = self._rows[row].asked_ids if row in self._rows else NOTHING
+            if len(asked_ids):
+                same_row = np.full(len(asked_ids), row)
+                self._logp[row, asked_ids] = scores.of_tokens(same_row, asked_ids)
+                is_raised[row] = True
+        return Edited(is_edited, is_raised, is_dead, self._logp[: scores.num_rows])
 
 
 def _change(edited: Edited, log_normaliser: Array, changes: list[tuple[int, Changes]]) -> None:

@@ -13,9 +13,12 @@ from serving.engine.processing.changes import Changes
 
 @dataclass(frozen=True, slots=True)
 class RowProcessors:
+    """asked_ids: i64, tokens that may come only here."""
+
     changes: Changes | None
     bans: tuple[Ban, ...]
     matchers: tuple[Matcher, ...]
+    asked_ids: Array
 
     def banned(self) -> list[Array]:
         return [token_ids for ban in self.bans if len(token_ids := ban.banned())]
@@ -33,10 +36,13 @@ class RowProcessors:
             None if self.changes is None else self.changes.fork(),
             tuple(ban.fork() for ban in self.bans),
             tuple(matcher.fork() for matcher in self.matchers),
+            self.asked_ids,
         )
 
 
-def row_processors(generation: Generation, vocab_size: int) -> RowProcessors | None:
+def row_processors(
+    generation: Generation, vocab_size: int, asked_ids: Array
+) -> RowProcessors | None:
     """None for a request that asks for nothing."""
     params = generation.request.processors
     has_changes = (
@@ -47,7 +53,9 @@ def row_processors(generation: Generation, vocab_size: int) -> RowProcessors | N
     )
     changes = Changes(generation, vocab_size) if has_changes else None
     bans, matchers = bans_of(generation), _matchers_of(generation, vocab_size)
-    return RowProcessors(changes, bans, matchers) if has_changes or bans or matchers else None
+    if not (has_changes or bans or matchers):
+        return None
+    return RowProcessors(changes, bans, matchers, asked_ids)
 
 
 class AllowedTokens:

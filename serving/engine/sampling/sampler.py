@@ -79,7 +79,9 @@ class Sampler(Follower):
         """Draw from the window where that can tell, else from whole rows; i64 [rows]."""
         every = slice(None) if len(rows) == scores.num_rows else rows
         top_ids = scores.top_ids[every]
-        ranks, proposals = draw_from_window(scores.top_logp[every], self._vocab_size, draws)
+        ranks, proposals = draw_from_window(
+            scores.top_logp[every], self._vocab_size, draws, scores.excluded_probability[every]
+        )
         token_ids: Array = top_ids[np.arange(len(rows)), ranks]
         left = np.flatnonzero(ranks < 0)
         if len(left):

@@ -16,18 +16,21 @@ ROUNDINGS = np.array([[-ROUNDING], [ROUNDING]])
 LEAST_RESTS = np.array([[1e-300], [ROUNDING]])
 
 
-def draw_from_window(top_logp: Array, vocab_size: int, draws: Draws) -> tuple[Array, Array]:
+def draw_from_window(
+    top_logp: Array, vocab_size: int, draws: Draws, excluded: Array | float = 0.0
+) -> tuple[Array, Array]:
     """Draw ranks, i64 [rows], -1 where the window cannot tell; and tell the proposals, f64 [rows]:
     where in the cumulative weights they fall, the likeliest token's being 1.
 
     top_logp: f32 [rows, window], best first.
+    excluded: f64 [rows], the probability of those outside that must not be drawn.
     """
     logp = np.maximum(top_logp, LEAST_LOG, dtype=np.float64)
     logs = logp - logp[:, :1]
     logs *= draws.exponents[:, None]
     num_outside = vocab_size - logp.shape[1]
     is_enough = draws.most_kept <= logp.shape[1]  # nothing outside is kept
-    outside = 0 if is_enough else _weight_outside(logp, num_outside, draws.exponents)
+    outside = 0.0 if is_enough else _weight_outside(logp, num_outside, draws.exponents, excluded)
     ranking = FilteredRanking(logs, outside, num_outside)
     apply_filters(ranking, draws)
     proposals = draws.numbers * ranking.total[1]
@@ -38,7 +41,9 @@ def draw_from_window(top_logp: Array, vocab_size: int, draws: Draws) -> tuple[Ar
     return np.where(is_drawn, ranks, -1), proposals
 
 
-def _weight_outside(logp: Array, num_outside: int, exponents: Array) -> Array:
+def _weight_outside(
+    logp: Array, num_outside: int, exponents: Array, excluded: Array | float
+) -> Array:
     """Bound what the tokens outside weigh together, f64 [2, rows].
 
     With n probabilities p_i <= p_min (the window's last) that sum to `rest` and the exponent
@@ -48,7 +53,7 @@ def _weight_outside(logp: Array, num_outside: int, exponents: Array) -> Array:
     """
     if not num_outside:
         return np.zeros((2, len(logp)))
-    rest = 1 - np.exp(logp).sum(axis=1)
+    rest = 1 - np.exp(logp).sum(axis=1) - excluded
     log_rest = np.log(np.maximum(rest + ROUNDINGS, LEAST_RESTS))
     log_least, log_num = logp[:, -1], np.log(num_outside)
     by_least = log_rest + (exponents - 1) * log_least

@@ -117,20 +117,10 @@ class ShortScores(Scores):
         """
         super().__init__(scored, top_logp, top_ids, log_normaliser)
         self._shortlists, self._whole = shortlists, whole
-        self._is_whole = False
-
-    @property
-    def logp(self) -> Array:
-        if not self._is_whole:
-            self._is_whole = True
-            self._whole[...] = -np.inf
-            for row, ids in enumerate(self._shortlists):
-                self._whole[row, ids] = self.scored[row, : len(ids)]
-        return self._whole
 
     @property
     def fewest_scored(self) -> int:
-        return min(map(len, self._shortlists))
+        return min(map(len, self._shortlists)) - len(self._excluded)
 
     def of_tokens(self, rows: Array, token_ids: Array) -> Array:
         values = np.full(len(rows), -np.inf, np.float32)
@@ -140,6 +130,12 @@ class ShortScores(Scores):
             if column < len(ids) and ids[column] == token_id:
                 values[i] = self.scored[row, column]
         return values
+
+    def _all_logp(self) -> Array:
+        self._whole[...] = -np.inf
+        for row, ids in enumerate(self._shortlists):
+            self._whole[row, ids] = self.scored[row, : len(ids)]
+        return self._whole
 
 
 def _rows_of(flat: Array, num_rows: int, width: int) -> Array:

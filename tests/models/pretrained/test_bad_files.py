@@ -129,6 +129,44 @@ def test_wrong_values_in_json(source: Path) -> None:
     each_with(source, replace)
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "config.json is empty"),
+        (b" \n", "config.json is empty"),
+        (b'{"model_type": "llama", ', "config.json is not JSON: Expecting property name"),
+        (b"model: llama", "config.json is not JSON: Expecting value"),
+        (b"\xff\xfe{}", "config.json is not JSON: 'utf-8' codec can't decode"),
+        (b"[1, 2]", "config.json: expected an object, found list"),
+        (b"null", "config.json: expected an object, found NoneType"),
+        (b"{}", "config.json names neither an `architecture`"),
+        (b'{"model_type": null, "vocab_size": 3}', "config.json names neither an `architecture`"),
+        (b'{"model_type": ["llama"]}', "config.json: model_type ['llama'] is none of bart"),
+        (b'{"model_type": "lama"}', "config.json: model_type 'lama' is none of bart"),
+        (b"[" * 100_000, "config.json is not JSON: it nests too deep"),
+    ],
+)
+@pytest.mark.parametrize("others", [(), ("model.safetensors", "tokenizer.json")])
+def test_what_is_wrong_with_a_configuration_is_said(
+    tmp_path: Path, content: bytes, problem: str, others: tuple[str, ...]
+) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    for name in others:
+        (tmp_path / name).write_bytes(b"{}")
+    with pytest.raises(CheckpointError) as found:
+        read_model(tmp_path)
+    assert any(each.startswith(problem) for each in found.value.problems), found.value.problems
+    assert not any("none of the known formats" in each for each in found.value.problems)
+
+
+def test_a_configuration_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    (tmp_path / "config.json").mkdir()
+    with pytest.raises(
+        CheckpointError, match=r"config\.json cannot be read: it is no regular file"
+    ):
+        read_model(tmp_path)
+
+
 def test_a_bad_model_leaves_no_bundle(source: Path, tmp_path: Path) -> None:
     path = max(files_of(source), key=lambda path: path.stat().st_size)
     content = path.read_bytes()

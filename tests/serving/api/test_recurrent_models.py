@@ -14,8 +14,8 @@ from models.checkpoint import load_checkpoint
 from models.naive import greedy
 from models.registry import load_module
 from models.torch_loop import teacher_forced_log_probabilities
-from serving.api.app import create_app
-from serving.api.services import Services
+from serving.api.application import create_app
+from serving.api.http.services import Services
 from serving.bundle.manifest import TOKENIZER_FILE, Precision
 from serving.config import TextLimits
 from serving.engine.config import EngineConfig
@@ -25,6 +25,7 @@ from serving.text.tokenizer import Tokenizer
 from tests.tiny import tiny_bundle
 
 FAMILIES = ["key-value-lm", "ngram-lm", "recurrent-lm"]
+BOS = 1
 PROMPT = list(range(70, 95))
 
 
@@ -56,7 +57,7 @@ async def client(request: pytest.FixtureRequest, bundle: Path) -> AsyncIterator[
 
 async def complete(client: httpx.AsyncClient, **fields: Any) -> list[dict[str, Any]]:
     [model] = (await client.get("/v1/models")).json()["data"]
-    body = {"model": model["id"], "prompt": PROMPT, **fields}
+    body = {"model": model["id"], "prompt": [BOS, *PROMPT], **fields}
     response = await client.post("/v1/completions", json=body)
     assert response.status_code == 200, response.text
     choices: list[dict[str, Any]] = response.json()["choices"]
@@ -75,11 +76,13 @@ async def test_a_prompt_is_continued_as_torch_continues_it(
 async def test_a_prompt_is_scored_as_torch_scores_it(
     client: httpx.AsyncClient, module: torch.nn.Module
 ) -> None:
-    ids = torch.tensor([[1, *PROMPT]])
+    ids = torch.tensor([[BOS, *PROMPT]])
     logp = teacher_forced_log_probabilities(module, Batch(None, None, ids, ids))[0].numpy()
     expected = logp[np.arange(len(PROMPT)), PROMPT]
     [choice] = await complete(client, max_tokens=0, echo=True, logprobs=0)
-    np.testing.assert_allclose(choice["logprobs"]["token_logprobs"], expected, atol=1e-4)
+    first, *others = choice["logprobs"]["token_logprobs"]
+    assert first is None
+    np.testing.assert_allclose(others, expected, atol=1e-4)
 
 
 async def test_samples_and_beams_of_one_prompt(client: httpx.AsyncClient) -> None:

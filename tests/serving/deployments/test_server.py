@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,8 @@ import openai
 import pytest
 from libretranslatepy import LibreTranslateAPI
 from prometheus_client.parser import text_string_to_metric_families
+
+from tests.served import eventually
 
 EN_FR = {"source": "en", "target": "fr"}
 MODELS = [
@@ -33,15 +34,6 @@ def metric(client: httpx.Client, name: str, **labels: str) -> float:
         for sample in family.samples
         if sample.name == name and labels.items() <= sample.labels.items()
     )
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 20) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if holds():
-            return True
-        time.sleep(0.1)
-    return False
 
 
 def leave_a_stream(url: str, body: dict[str, Any]) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.pipelines.completion import Completion
+from serving.pipelines.completion.growing import Completion
+from serving.pipelines.completion.pipeline import joined
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.generation import joined
 from serving.pipelines.jobs import CompletionDelta, CompletionJob
 from serving.request import FinishReason, TokenEvent
 from serving.text.tokenizer import Tokenizer

@@ -7,8 +7,8 @@ import pytest
 
 from serving.errors import RequestError
 from serving.parameters import SamplingParams
+from serving.pipelines.completion.pipeline import collect
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.generation import collect
 from serving.pipelines.jobs import CompletionJob
 from serving.request import FinishReason
 from serving.text.tokenizer import Tokenizer
@@ -104,6 +104,7 @@ async def test_a_cancelled_task_cancels_its_requests(tokenizer: Tokenizer) -> No
     [
         ((259,), 1, "prompt"),
         ((-1,), 1, "prompt"),
+        ((), 1, "prompt"),
         ("x" * 127, 1, "prompt"),
         ("x" * 100, 28, "max_tokens"),
     ],

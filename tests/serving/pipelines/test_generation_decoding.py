@@ -7,12 +7,12 @@ import pytest
 
 from serving.errors import DeadlineExceeded, RequestError
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams
+from serving.pipelines.completion.pipeline import GenerationPipeline, collect
 from serving.pipelines.decoding import Decoding, Structure
-from serving.pipelines.generation import GenerationPipeline, collect
 from serving.pipelines.jobs import CompletionDelta, CompletionJob
 from serving.request import FinishReason, GenerationRequest
 from serving.text.tokenizer import Tokenizer
-from tests.serving.pipelines.fakes import EOS, FakeEngine, scripted_generator
+from tests.serving.pipelines.fakes import BOS, EOS, FakeEngine, scripted_generator
 
 BEAMS = BeamParams(4, num_hypotheses=3)
 
@@ -140,7 +140,7 @@ async def test_scoring_a_prompt_generates_nothing(tokenizer: Tokenizer) -> None:
 
     assert only(engine).max_new_tokens == 0
     assert (only(engine).ignore_eos, only(engine).stop_token_ids) == (True, ())
-    assert [token.logprob for token in whole.tokens] == [-0.5] * 4
+    assert [token.logprob for token in whole.tokens] == [None, -0.5, -0.5, -0.5]
     assert (whole.text, whole.num_generated_tokens) == (tokenizer.decode((99, 100, 101)), 0)
 
 
@@ -164,6 +164,42 @@ async def test_a_first_token_without_context_has_no_logprob(tokenizer: Tokenizer
     assert len(only(engine).prompt_ids) == len(only(engine).forced_ids) == 1
     assert [token.logprob for token in whole.tokens] == [None, -0.5]
     assert [token.offset for token in whole.tokens] == [0, 1]
+
+
+@pytest.mark.parametrize("logprobs", [1, None])
+@pytest.mark.parametrize("beam", [None, BEAMS])
+@pytest.mark.parametrize(
+    ("prefix", "prompt"), [((), "a"), ((BOS,), (BOS,)), ((BOS,), (99,)), ((), (99,))]
+)
+async def test_a_prompt_with_nothing_to_score_is_told_without_the_engine(
+    tokenizer: Tokenizer,
+    prefix: tuple[int, ...],
+    prompt: str | tuple[int, ...],
+    beam: BeamParams | None,
+    logprobs: int | None,
+) -> None:
+    pipeline, engine = scripted_generator(tokenizer, prompt_prefix=prefix)
+    decoding = Decoding(logprobs=logprobs, beam=beam, max_new_tokens=0)
+
+    choices = await complete(pipeline, decoding, prompt, echo=True, num_samples=3)
+
+    assert engine.requests == [] and len(choices) == 3
+    ids = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+    for whole in choices:
+        assert (whole.text, whole.finish_reason) == (tokenizer.decode(ids), FinishReason.LENGTH)
+        told = [(token.logprob, token.top) for token in whole.tokens]
+        assert told == ([(None, ())] if logprobs else [])
+        assert (whole.num_prompt_tokens, whole.num_generated_tokens) == (1, 0)
+
+
+async def test_ids_are_the_whole_prompt(tokenizer: Tokenizer) -> None:
+    pipeline, engine = scripted_generator(tokenizer, prompt_prefix=(BOS,))
+    given = (BOS, 99, EOS, 100)
+
+    [whole] = await complete(pipeline, Decoding(max_new_tokens=2), given)
+
+    assert (only(engine).prompt_ids, only(engine).is_whole) == (given, True)
+    assert whole.num_prompt_tokens == 4
 
 
 @pytest.mark.parametrize(

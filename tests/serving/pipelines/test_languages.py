@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from serving.bundle.manifest import LanguageIds, Task, Tokens
-from serving.config import TextLimits
 from serving.errors import RequestError
 from serving.parameters import BeamParams
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import ScoreJob, TranslationJob
-from serving.pipelines.sides import Sides
-from serving.pipelines.translation import TranslationPipeline
+from serving.pipelines.translation.pipeline import TranslationPipeline
+from serving.pipelines.translation.sides import Sides
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import BOS, EOS, FakeEngine, manifest, shouting_translator
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
@@ -133,7 +132,7 @@ async def test_each_side_has_its_tokenizer(tokenizer: Tokenizer, tmp_path: Path)
     source = Tokenizer(tmp_path / "source.json")
     engine = FakeEngine(lambda request: [i - 1 for i in (request.source_ids or ())[:-1]])
     card = manifest(Task.TRANSLATE)
-    pipeline = TranslationPipeline(card, Sides(source, tokenizer), engine, TextLimits())
+    pipeline = TranslationPipeline(card, Sides(source, tokenizer), engine)
     job = TranslationJob("job", ("ab cd",), "en", "fr", target_prefix="x ", tells_attention=True)
 
     [[best]] = (await pipeline.translate(job)).renderings

@@ -325,3 +325,33 @@ def test_where_a_text_goes_on_a_grammar_means_every_space(kind: str, tmp_path: P
     assert not mask[tokenizer.encode("dog")[0]]
     grammars.choices([" dog"]).start().allowed(mask)
     assert mask[tokenizer.encode("dog")[0]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_may_have_ids_beyond_its_tokenizer(kind: str, tmp_path: Path) -> None:
+    plain = tokenizer_of(kind, tmp_path)
+    size = plain.vocab_size
+
+    padded = Tokenizer(tmp_path / "tokenizer.json", size + 900)
+
+    assert padded.textless_ids == plain.textless_ids | {*range(size, size + 900)}
+    assert padded.special_tokens == plain.special_tokens
+    for text in (*TEXTS, "zzz ?! 中文"):
+        ids = padded.encode(text)
+        assert ids == plain.encode(text)
+        mixed = [size, *(each for token_id in ids for each in (token_id, size + 7))]
+        assert padded.decode(mixed) == streamed(padded, mixed) == plain.decode(ids)
+    assert (padded.shown(size), padded.token_bytes(size)) == (size, b"")
+
+
+def test_holes_in_a_tokenizer_have_no_text(tmp_path: Path) -> None:
+    words = {"<unk>": 0, "a": 1, "dog": 4, "barks": 6}
+    model = tokenizers.models.WordLevel(words, unk_token="<unk>")
+    library = tokenizers.Tokenizer(model)
+    library.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    library.save(str(tmp_path / "tokenizer.json"))
+    for size, beyond in ((None, set()), (8, {7}), (5, {5, 6})):
+        tokenizer = Tokenizer(tmp_path / "tokenizer.json", size)
+        assert tokenizer.textless_ids == ({2, 3, 5} | beyond) & {*range(size or 7)}
+        assert tokenizer.decode([1, 2, 4, 3]) == "a dog"
+    assert tokenizer.encode("a dog barks") == [1, 4, 0]

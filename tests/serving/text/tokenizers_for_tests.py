@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 SPECIAL_TOKENS = ["<pad>", "<s>", "</s>"]
 
@@ -22,3 +22,16 @@ def write_byte_tokenizer(path: Path, texts: tuple[str, ...] = (), vocab_size: in
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.save(str(path))
     return path
+
+
+def write_failing_tokenizer(path: Path) -> Path:
+    """The same, but its pattern takes too many steps for forty letters a: the library panics."""
+    write_byte_tokenizer(path)
+    tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    pattern = pre_tokenizers.Split(Regex(r"^(([a-z])+.)+[A-Z]([a-z])+$"), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pattern, tokenizer.pre_tokenizer])
+    tokenizer.save(str(path))
+    return path
+
+
+FAILS_AT = "a" * 40

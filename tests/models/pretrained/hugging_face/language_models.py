@@ -75,7 +75,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     },
     "phi": SIZES,
-    "phi3": SIZES | {"rope_parameters": LONGROPE, "original_max_position_embeddings": 4},
+    "phi3": SIZES | {"rope_parameters": LONGROPE, "original_max_position_embeddings": 40},
     "smollm3": SIZES | {"no_rope_layer_interval": 2},
 }
 # what else some of them can be
@@ -155,10 +155,9 @@ def generated(model: PreTrainedModel, given: list[list[int]], **options: Any) ->
             batch,
             attention_mask=torch.ones_like(batch),
             do_sample=False,
-            use_cache=False,
             eos_token_id=EOS,
             pad_token_id=PAD,
-            **options,
+            **{"use_cache": False, **options},
         )
         for number, row in zip(numbers, rows[:, batch.shape[1] :].tolist(), strict=True):
             found[number] = row[: row.index(EOS) + 1] if EOS in row else row

@@ -18,6 +18,7 @@ from serving.parameters import BeamParams
 from serving.request import FinishedEvent, FinishReason, GenerationRequest
 from tests.models.pretrained.hugging_face.language_models import (
     BOS,
+    CONTEXT_LENGTH,
     EOS,
     FAMILIES,
     VARIANTS,
@@ -83,6 +84,30 @@ def test_texts_are_theirs(name: str, num_beams: int, sides_of) -> None:
     assert continued(sides.bundle, given, num_beams) == theirs
     ended = sum(EOS in ids for ids in theirs)
     assert 0 < ended < len(theirs), "some must end by themselves, and some must not"
+
+
+def test_long_texts_of_longrope_are_theirs_if_a_long_context_is_asked_for(tmp_path: Path) -> None:
+    """Of prompts beyond the border; with a cache, which is how `generate` works."""
+    model = random_model("phi3")
+    save(model, tmp_path / "theirs")
+    checkpoint = read(tmp_path / "theirs", CONTEXT_LENGTH)
+    (note,) = checkpoint.notes
+    assert note.startswith("texts of up to 40 tokens are not read exactly as transformers")
+    export_checkpoint(checkpoint, tmp_path / "ours", Precision.FP32)
+    given = [[*prompt, *range(50, 90)] for prompt in prompts(20, seed=2)]
+    given = [prompt[: CONTEXT_LENGTH - NEW_TOKENS - 1] for prompt in given]
+    theirs = generated(model, given, max_new_tokens=NEW_TOKENS, use_cache=True)
+    assert continued(open_bundle(tmp_path / "ours"), given, 1) == theirs
+
+
+def test_the_context_of_longrope_ends_where_it_is_exact(tmp_path: Path) -> None:
+    checkpoint = read(save(random_model("phi3"), tmp_path / "theirs"))
+    (note,) = checkpoint.notes
+    assert note.startswith("the context is 40 tokens, of 64: longer texts are rotated by another")
+    export_checkpoint(checkpoint, tmp_path / "ours", Precision.FP32)
+    assert open_bundle(tmp_path / "ours").manifest.limits.max_target_tokens == 40
+    assert note in (tmp_path / "ours" / "README.md").read_text()
+    assert read(tmp_path / "theirs", 30).notes == ()
 
 
 def continued(bundle: Bundle, given: list[list[int]], num_beams: int) -> list[list[int]]:

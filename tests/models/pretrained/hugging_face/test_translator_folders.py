@@ -195,6 +195,49 @@ def test_older_folders_say_it_all_in_one_file(tmp_path: Path) -> None:
     assert_same_weights(found, expected)
 
 
+@pytest.mark.parametrize(("name", "end"), [("bart", 2), ("mbart", 2), ("marian", 0), ("t5", None)])
+def test_what_a_length_ends_ends_with_the_families_token(
+    name: str, end: int | None, tmp_path: Path
+) -> None:
+    """Where nothing says so: a file of its own for generation says all."""
+    folder = folder_of(name, tmp_path, generation_config={"forced_eos_token_id": None})
+    assert read_model(folder).conventions.forced_eos is None
+    own = transformers.AutoConfig.from_pretrained(folder)
+    assert getattr(own, "forced_eos_token_id", None) == end
+    (folder / "generation_config.json").unlink()
+    assert read_model(folder).conventions.forced_eos == end
+    change = {"forced_eos_token_id": None}
+    assert read_model(folder_of_config(folder, change)).conventions.forced_eos is None
+
+
+def folder_of_config(folder: Path, changes: dict[str, Any]) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return folder
+
+
+@pytest.mark.parametrize("beam", [[], ["--beam", "3"]])
+def test_a_vocabulary_padded_beyond_its_tokenizer_says_words_only(
+    beam: list[str], tmp_path: Path
+) -> None:
+    """As T5's, of 32,128 rows for 32,100 tokens; these are most of what it would say."""
+    family = FAMILIES["t5"]
+    save(replace(family, sizes=family.sizes | {"vocab_size": 600}), tmp_path / "theirs")
+    export_checkpoint(read_model(tmp_path / "theirs"), tmp_path / "ours", Precision.INT8)
+    lines = "".join(f"w{i} w{i + 3} w{2 * i}\n" for i in range(12, 50))
+    told = CliRunner().invoke(translate, ["--model", str(tmp_path / "ours"), *beam], input=lines)
+    assert told.exit_code == 0, told.output
+    words = told.stdout.split()
+    assert len(words) > 200
+    assert {int(word.removeprefix("w")) for word in words} <= {*range(3, 120)}
+
+
+def test_only_one_token_may_be_forced_last(tmp_path: Path) -> None:
+    settings = {"eos_token_id": [2, 3], "forced_eos_token_id": [2, 3]}
+    found = problems_of(folder_of("bart", tmp_path, generation_config=settings))
+    assert found == ["generation_config.json: forced_eos_token_id [2, 3] must be one token"]
+
+
 def test_models_without_their_head(tmp_path: Path) -> None:
     """Base models are saved without "model."."""
     folder = folder_of("m2m-100", tmp_path)

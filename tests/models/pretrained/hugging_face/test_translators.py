@@ -1,6 +1,6 @@
 """Imported encoder-decoders compute what `transformers` computes, and decode what it decodes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,12 @@ from tests.serving.engine.driving import Story, run_all
 
 NUM_SOURCES = 20
 NEW_TOKENS = 12
+SEARCHES: list[dict[str, Any]] = [
+    {"num_beams": 1},
+    {"num_beams": 4},
+    {"num_beams": 3, "early_stopping": True},
+    {"num_beams": 3, "early_stopping": "never", "length_penalty": 2.0},
+]
 
 
 @dataclass(frozen=True)
@@ -37,8 +43,20 @@ class Imported:
 
 @pytest.fixture(params=FAMILIES, scope="module")
 def imported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Imported:
-    family: Family = FAMILIES[request.param]
-    folder: Path = tmp_path_factory.mktemp("translator")
+    return _imported(FAMILIES[request.param], tmp_path_factory.mktemp("translator"))
+
+
+@pytest.fixture(params=["marian", "bart", "mbart-50", "t5"], scope="module")
+def with_forced_end(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Imported:
+    family = FAMILIES[request.param]
+    generation = {"forced_eos_token_id": family.special["</s>"]}
+    family = replace(family, generation=family.generation | generation)
+    return _imported(family, tmp_path_factory.mktemp("translator"))
+
+
+def _imported(family: Family, folder: Path) -> Imported:
     model = save(family, folder / "theirs")
     export_checkpoint(read_model(folder / "theirs"), folder / "ours", Precision.FP32)
     return Imported(family, model, open_bundle(folder / "ours"), _sources(family))
@@ -92,6 +110,17 @@ def test_translations_are_those_of_generate(imported: Imported, num_beams: int) 
     assert any(ends) and not all(ends)
 
 
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
+def test_a_forced_end_comes_as_in_generate(
+    with_forced_end: Imported, search: dict[str, Any]
+) -> None:
+    ours = _ours(with_forced_end, search)
+    assert ours == _theirs(with_forced_end, search)
+    eos = with_forced_end.bundle.manifest.tokens.eos
+    assert {row[-1] for row in ours} == {eos}
+    assert any(len(row) == NEW_TOKENS for row in ours)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 2.0])
 @pytest.mark.parametrize("early_stopping", [True, False, "never"])
@@ -135,7 +164,8 @@ def _ours(
 
 def _ids(story: Story, bundle: Bundle) -> list[int]:
     assert isinstance(story.final, FinishedEvent)
-    has_ended = story.final.reason is FinishReason.STOP
+    has_ended = story.final.stop_logprob is not None
+    assert has_ended or story.final.reason is FinishReason.LENGTH
     return story.token_ids + [bundle.manifest.tokens.eos] * has_ended
 
 

@@ -11,10 +11,11 @@ import transformers
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from models.pretrained.text.hugging_face import Tokenizers, read_tokenizers, token_ids
+from models.pretrained.text.hugging_face import Tokenizers, encode, read_tokenizers, token_ids
 from serving.text.tokenizer import Tokenizer
 from tests.models.pretrained.text.awkward import SCRIPTS, awkward_texts
 from tests.models.pretrained.text.sentencepiece_models import GEMMA, LLAMA, trained
+from tests.serving.text.tokenizers_for_tests import FAILS_AT, write_failing_tokenizer
 
 TEXTS = awkward_texts()
 T5 = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
@@ -284,3 +285,14 @@ def test_what_is_wrong_is_told(tmp_path: Path, files: dict[str, Any], message: s
     [problem] = problems
     assert problem.startswith("tokenizer: ")
     assert re.search(message, problem)
+
+
+def test_a_text_at_which_the_library_panics_is_a_problem(tmp_path: Path) -> None:
+    path = write_failing_tokenizer(tmp_path / "tokenizer.json")
+    problems: list[str] = []
+    assert encode(path.read_bytes(), "ab", problems, is_bare=True).ids
+    assert problems == []
+    assert encode(path.read_bytes(), FAILS_AT, problems, is_bare=True).ids == []
+    (problem,) = problems
+    assert problem.startswith("tokenizer: 'aaaa")
+    assert "retry-limit-in-match over" in problem

@@ -1,0 +1,129 @@
+"""Says what the bench asks of a model: sentences or prompts, as the service asks its engine."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import cycle
+from typing import Any
+
+from serving.bundle.manifest import Task
+from serving.engine.config import Device, EngineConfig
+from serving.engine.engine import Engine
+from serving.engine.graphs.graph import Graphs
+from serving.pipelines.decoding import Decoding
+from serving.pipelines.jobs import CompletionJob, ModelCard, TranslationJob
+from serving.pipelines.loading import ModelParts
+from serving.pipelines.requests import RequestMaker
+from serving.pipelines.translation.framing import Framing
+from serving.pipelines.translation.planning import Planner
+from serving.pipelines.translation.sides import Affixes
+from serving.request import GenerationRequest
+
+SENTENCES = """\
+A man in a red jacket is waiting for the bus.
+Two dogs are running through the snow.
+I don't know what to say.
+She has been working here for three years, and she still likes it.
+The children are playing football in the park near the old church.
+Where did you put the keys?
+A young woman with long hair is reading a book on a bench in front of the museum.
+It was raining so hard that we had to stop the car.
+He told me that he would come back before the end of the week.
+People are sitting around a table and eating dinner.
+What time does the train leave?
+The little girl is holding her father's hand while they cross the street.
+I would have called you if I had known your number.
+A group of people are standing on a beach, watching the sun go down.
+My brother never drinks coffee.
+An old man is playing the guitar on the street while a small crowd listens to him.
+"""
+PROMPT_NEW_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Holds a model, where to run it, and what is asked of it again and again.
+
+    texts: sentences to translate, or prompts.
+    decoding: greedy; the options of the bench and its comparisons change it.
+    """
+
+    parts: ModelParts
+    device: Device
+    threads: int
+    texts: tuple[str, ...]
+    decoding: Decoding
+
+    def config(self, slots: int, prefix_cache_bytes: int = 0) -> EngineConfig:
+        """Say how big the engine is. Caches are off: the bench repeats its texts, users do not."""
+        return EngineConfig(
+            slots,
+            self.threads,
+            self.device,
+            prefix_cache_bytes=prefix_cache_bytes,
+            encoder_cache_bytes=0,
+        )
+
+    def engine(
+        self, slots: int, prefix_cache_bytes: int = 0, graphs: Graphs | None = None
+    ) -> Engine:
+        return self.parts.engine(self.config(slots, prefix_cache_bytes), graphs)
+
+    def requests(self, name: str = "", **changes: Any) -> Iterator[GenerationRequest]:
+        """Yield the requests of all texts again and again.
+
+        name: keeps their ids apart from those of others.
+        changes: of the decoding, by the names of its fields.
+        """
+        once = _requests_of(self.parts, self._job(replace(self.decoding, **changes)))
+        for number, request in enumerate(cycle(once)):
+            yield replace(request, request_id=f"{name}{number}")
+
+    def _job(self, decoding: Decoding) -> CompletionJob | TranslationJob:
+        """Ask for all texts at once, in the first languages of a model of many."""
+        if self.parts.bundle.manifest.task is Task.GENERATE:
+            return CompletionJob("", self.texts, decoding)
+        card = ModelCard.of(self.parts.bundle.manifest)
+        source = card.source_languages[0]
+        return TranslationJob("", self.texts, source, card.targets_of(source)[0], decoding)
+
+
+def workload_of(
+    parts: ModelParts, text: str | None, max_new_tokens: int | None, device: Device, threads: int
+) -> Workload:
+    """Ask a model for the lines of a text, or for the built-in sentences.
+
+    max_new_tokens: of each request; None leaves translations as long as the service lets them be.
+    """
+    lines = tuple(line for line in (text or SENTENCES).splitlines() if line.strip())
+    if parts.bundle.manifest.task is Task.GENERATE:
+        lines = tuple(_cut(parts, line) for line in lines)
+        max_new_tokens = max_new_tokens or PROMPT_NEW_TOKENS
+    return Workload(parts, device, threads, lines, Decoding(max_new_tokens=max_new_tokens))
+
+
+def _requests_of(parts: ModelParts, job: CompletionJob | TranslationJob) -> list[GenerationRequest]:
+    """Build what the service would ask its engine for."""
+    manifest, make = parts.bundle.manifest, RequestMaker(parts.sides.target).of(job.decoding)
+    if isinstance(job, CompletionJob):
+        prompts = parts.sides.target.encode_batch([str(prompt) for prompt in job.prompts])
+        return [make("", prompt_ids=tuple(ids)) for ids in prompts]
+    affixes = Affixes.of(manifest.tokens, job.source, job.target)
+    framing = Framing(manifest, parts.shortlist)
+    plan = Planner(manifest.limits, manifest.tokens, parts.sides).plan(job, affixes)
+    requests = [
+        make(
+            "",
+            source_ids=segment.source_ids,
+            max_new_tokens=job.decoding.max_new_tokens
+            or framing.max_new_tokens(segment.source_ids),
+        )
+        for segment in plan.segments
+    ]
+    return [framing.completed(request, affixes) for request in requests]
+
+
+def _cut(parts: ModelParts, prompt: str) -> str:
+    """Cut a prompt to half of what fits: the service would refuse one that leaves no room."""
+    tokenizer, room = parts.sides.target, parts.bundle.manifest.limits.max_target_tokens // 2
+    ids = tokenizer.encode(prompt)
+    return prompt if len(ids) <= room else tokenizer.decode(ids[:room])

@@ -1,0 +1,124 @@
+"""Errors to HTTP: the status of each in one place, the body in the protocol's own shape."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import Scope
+
+from serving.errors import (
+    AttendantError,
+    DeadlineExceeded,
+    EngineStopped,
+    ModelNotFound,
+    Overloaded,
+    RequestError,
+    TooLarge,
+)
+
+logger = logging.getLogger(__name__)
+
+# The first class that fits counts.
+_STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (ModelNotFound, 404),
+    (TooLarge, 413),
+    (RequestError, 400),
+    (Overloaded, 429),
+    (DeadlineExceeded, 504),
+    (EngineStopped, 503),
+)
+_RETRY_AFTER_STOPPED_SECONDS = 5.0
+ErrorBody = Callable[[int, BaseException], dict[str, Any]]
+
+# What ends a task, a generator or the process on purpose: never an error to answer with.
+ENDS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The request that is being served, as the log names it; its query may hold text of a user."""
+
+    request_id: str
+    method: str
+    path: str
+
+
+asked: ContextVar[Asked] = ContextVar("asked")
+
+
+def status_of(error: BaseException) -> int:
+    if isinstance(error, HTTPException):
+        return error.status_code
+    return next((status for cls, status in _STATUS if isinstance(error, cls)), 500)
+
+
+def message_of(error: BaseException) -> str:
+    """What the client is told. Our own bugs go to the log, not to the client."""
+    if isinstance(error, HTTPException):
+        return str(error.detail)
+    if isinstance(error, AttendantError):
+        return str(error).encode(errors="backslashreplace").decode()
+    return "internal error"
+
+
+def renamed(error: BaseException, names: Mapping[str, str]) -> BaseException:
+    """The error with its field called as clients of a protocol call it."""
+    if not isinstance(error, RequestError) or error.field not in names:
+        return error
+    return type(error)(names[error.field], error.value, error.message)
+
+
+def log_failure(error: BaseException) -> None:
+    """What is our own fault, with its traceback and the id that the client was told."""
+    if status_of(error) == 500:
+        it = asked.get()
+        message = "request %s failed: %s %r: %r"
+        logger.error(message, it.request_id, it.method, it.path, error, exc_info=error)
+
+
+def path_of(scope: Scope) -> str:
+    """As the routes know it, without what a server in front has put before it."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
+def install_error_handlers(app: FastAPI, body_of: Callable[[str], ErrorBody]) -> None:
+    """For errors with a status; what is left is the guard's.
+
+    `body_of(path)` is the shape that the protocol at `path` gives its errors.
+    """
+
+    async def answer(request: Request, error: Exception) -> JSONResponse:
+        log_failure(error)
+        status = status_of(error)
+        body = body_of(path_of(request.scope))(status, error)
+        return JSONResponse(body, status, headers=_headers_of(error))
+
+    for cls in (AttendantError, HTTPException):
+        app.add_exception_handler(cls, answer)
+
+
+def _headers_of(error: Exception) -> dict[str, str]:
+    if isinstance(error, HTTPException):
+        return {name: _with_head(value) for name, value in (error.headers or {}).items()}
+    if isinstance(error, Overloaded):
+        return {"Retry-After": _whole_seconds(error.retry_after_seconds)}
+    if isinstance(error, EngineStopped):
+        return {"Retry-After": _whole_seconds(_RETRY_AFTER_STOPPED_SECONDS)}
+    return {}
+
+
+def _with_head(value: str) -> str:
+    """In `Allow`, the one header that routing sets: what can be got has a head."""
+    return "GET, HEAD" if value == "GET" else value
+
+
+def _whole_seconds(seconds: float) -> str:
+    return str(max(1, math.ceil(seconds)))

@@ -1,0 +1,226 @@
+"""The body of `POST /translate`: LibreTranslate's fields and ours.
+
+It comes as JSON, as a form or in the query, so numbers may stand as text, and what is more than
+text may stand as JSON. Every field acts or is refused by name.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    ValidationInfo,
+    field_validator,
+)
+
+from serving.api.http.decoding_fields import DEFAULT_BEAMS, DecodingFields, option_field
+from serving.errors import RequestError
+from serving.parameters import MAX_BEAMS, OPTIONS, TEMPERATURE, SamplingParams
+from serving.pipelines.decoding import Decoding
+from serving.pipelines.jobs import GlossaryEntry, TranslationJob
+from serving.text.checks import check_text
+
+MAX_ALTERNATIVES = MAX_BEAMS - 1
+MAX_TERMS = 256
+MAX_TERM_TRANSLATIONS = 16
+MAX_TERM_CHARACTERS = 256
+_FLAGS = {
+    "alignments",
+    "alternatives_at_prefix",
+    "early_stopping",
+    "placeholders",
+    "replace_unknown",
+    "return_attention",
+    "return_scores",
+}
+
+# What the engine and the pipelines call fields, and what clients of this protocol do.
+NAMES = {
+    "forced_ids": "target_prefix",
+    "num_hypotheses": "alternatives",
+    "required": "glossary",
+    "source_ids": "q",
+    "text": "q",
+}
+
+
+def _from_json(value: Any) -> Any:
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return value
+
+
+class TranslateBody(DecodingFields):
+    """LibreTranslate's own fields are q, source, target, format, alternatives, api_key and secret;
+    the last two are accepted and not used. Of ours none has to be given. Without any of them
+    decoding is as the model's makers recommend, else greedy.
+
+    source, target: languages by any of their codes: en finds a model's eng_Latn or en_XX.
+
+    alternatives: further translations of each text, by a beam search twice as wide.
+    alternatives_at_prefix: alternatives differ in the token right after `target_prefix`.
+    target_prefix: the translation begins with it; its last word may be typed half, unless a space
+        follows it.
+    glossary: source terms, each with its translation or several to choose from; by beam search.
+    placeholders: texts to be taken over from `q`, or true for all that look like {name}, %s or <b>.
+    replace_unknown: put the source's word where the model knows none.
+    alignments: tell which word comes of which.
+    return_attention: tell for each sentence how much its target tokens attend to the source's, and
+    its target words to the source's: the mean over `attention_heads`, numbered through the
+    decoder's layers; without any, over those that align best.
+    return_scores: tell how likely translations are:
+    the mean over sentences of the log-probability over the number of tokens to `length_penalty`.
+    finish_reasons are told with scores, with a glossary and with max_new_tokens.
+    max_new_tokens, min_tokens: of each sentence. priority: lower comes first.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    q: str | list[str]
+    source: str
+    target: str
+    format: Literal["text"] = "text"
+    alternatives: Annotated[int, Field(ge=0, le=MAX_ALTERNATIVES)] = 0
+    api_key: Any = None
+    secret: Any = None
+    model: str | None = None
+    coverage_penalty: float = option_field(OPTIONS["coverage_penalty"])
+    bad_words: Annotated[list[str], BeforeValidator(_from_json)] = Field(default_factory=list)
+    max_new_tokens: int | None = None
+    target_prefix: str = ""
+    alternatives_at_prefix: bool = False
+    glossary: Annotated[dict[str, str | list[str]], BeforeValidator(_from_json)] = Field(
+        default_factory=dict
+    )
+    placeholders: Annotated[bool | list[str], BeforeValidator(_from_json)] = False
+    replace_unknown: bool = False
+    alignments: bool = False
+    return_attention: bool = False
+    attention_heads: Annotated[list[StrictInt], BeforeValidator(_from_json)] = Field(
+        default_factory=list
+    )
+    return_scores: bool = False
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_flag(cls, value: Any, info: ValidationInfo) -> Any:
+        """Where numbers may stand as text, `true` would be taken for 1."""
+        if isinstance(value, bool) and info.field_name not in _FLAGS:
+            raise ValueError("input should not be true or false")
+        return value
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.q,) if isinstance(self.q, str) else tuple(self.q)
+
+    def job(self, request_id: str) -> TranslationJob:
+        self._check()
+        job = TranslationJob(
+            request_id=request_id,
+            texts=self.texts,
+            source=self.source,
+            target=self.target,
+            decoding=self._decoding(),
+            num_alternatives=self.alternatives,
+            target_prefix=self.target_prefix,
+            alternatives_at_prefix=self.alternatives_at_prefix,
+            glossary=tuple(self._glossary()),
+            placeholders=self._placeholders(),
+            replaces_unknown=self.replace_unknown,
+            wants_alignments=self.alignments,
+            tells_attention=self.return_attention,
+            attention_heads=tuple(self.attention_heads),
+        )
+        if job.attention_heads and not job.wants_attention:
+            message = "needs return_attention, alignments, placeholders or replace_unknown"
+            raise RequestError("attention_heads", self.attention_heads, message)
+        return job
+
+    def _decoding(self) -> Decoding:
+        width = self._width()
+        sampling = self.sampling(default_temperature=0.0)
+        self._check_sampling(sampling, width)
+        return Decoding(
+            sampling=sampling,
+            beam=self.beam(width, self._num_hypotheses(width)),
+            processors=self.processors(),
+            bad_words=self.banned(),
+            max_new_tokens=self.max_new_tokens,
+            priority=self.priority,
+            timeout_seconds=self.timeout_seconds,
+        )
+
+    def _width(self) -> int | None:
+        """Beam search where it was asked for, and where nothing else can do what was."""
+        if self.num_beams is not None:
+            return self.num_beams
+        if self._searches_alternatives:
+            return min(max(DEFAULT_BEAMS, 2 * self.alternatives), MAX_BEAMS)
+        return DEFAULT_BEAMS if self.glossary else None
+
+    def _search_asked(self) -> dict[str, Any]:
+        return {
+            "searches": self.num_beams is not None or self._width() is not None,
+            "fewest_beams": 2 * self.alternatives if self._searches_alternatives else 1,
+        }
+
+    @property
+    def _searches_alternatives(self) -> bool:
+        return self.alternatives > 0 and not self.alternatives_at_prefix
+
+    def _num_hypotheses(self, width: int | None) -> int:
+        """For alternatives all there are: some may be the same text in other tokens."""
+        if width is None or not self._searches_alternatives:
+            return 1
+        if self.alternatives >= width:
+            message = f"must be less than num_beams, {width}"
+            raise RequestError("alternatives", self.alternatives, message)
+        return width
+
+    def _check_sampling(self, sampling: SamplingParams, width: int | None) -> None:
+        if sampling.temperature == 0 and width is None:
+            for name, value in sampling.filters.items():
+                raise RequestError(name, value, f"needs {TEMPERATURE}")
+        if sampling.temperature > 0 and width is not None and self.num_beams is None:
+            cause = "alternatives" if self._searches_alternatives else "glossary"
+            message = f"cannot be combined with {cause}, which needs beam search"
+            raise RequestError("temperature", sampling.temperature, message)
+
+    def _check(self) -> None:
+        if self.alternatives_at_prefix and not self.alternatives:
+            raise RequestError("alternatives_at_prefix", True, "needs alternatives, at least 1")
+        check_text("target_prefix", self.target_prefix, MAX_TERMS * MAX_TERM_CHARACTERS)
+        if len(self.glossary) > MAX_TERMS:
+            raise RequestError("glossary", len(self.glossary), f"at most {MAX_TERMS} terms")
+
+    def _glossary(self) -> Iterator[GlossaryEntry]:
+        for term, translations in self.glossary.items():
+            texts = [translations] if isinstance(translations, str) else translations
+            if not 1 <= len(texts) <= MAX_TERM_TRANSLATIONS:
+                message = f"must have between 1 and {MAX_TERM_TRANSLATIONS} translations a term"
+                raise RequestError("glossary", {term: len(texts)}, message)
+            for text in (term, *texts):
+                _check_term("glossary", text)
+            yield GlossaryEntry(term.strip(), tuple(texts))
+
+    def _placeholders(self) -> tuple[str, ...] | None:
+        if isinstance(self.placeholders, bool):
+            return () if self.placeholders else None
+        if not 1 <= len(self.placeholders) <= MAX_TERMS:
+            message = f"must be true, or between 1 and {MAX_TERMS} texts"
+            raise RequestError("placeholders", len(self.placeholders), message)
+        for text in self.placeholders:
+            _check_term("placeholders", text)
+        return tuple(self.placeholders)
+
+
+def _check_term(field: str, text: str) -> None:
+    if not text.strip() or len(text) > MAX_TERM_CHARACTERS:
+        message = f"must have between 1 and {MAX_TERM_CHARACTERS} characters each"
+        raise RequestError(field, text, message)
+    check_text(field, text, MAX_TERM_CHARACTERS)

@@ -1,0 +1,213 @@
+"""Bodies of OpenAI's completions, with vLLM's further fields and ours; `chat_bodies` has the chats.
+
+Every field acts or is refused by name: nothing is ignored silently. Clients send many fields at the
+value that changes nothing; null and `NO_OP_VALUES` say which those are.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from serving.api.http.decoding_fields import DEFAULT_BEAMS, DecodingFields
+from serving.api.openai.structured_outputs import ResponseFormat, StructuredOutputs, only_one
+from serving.errors import RequestError
+from serving.parameters import ProcessorParams
+from serving.pipelines.decoding import Decoding, Structure
+from serving.pipelines.defaults import MAX_NEW_TOKENS
+from serving.pipelines.jobs import CompletionJob
+from serving.request import MAX_LOGPROBS
+from serving.text.checks import check_text, check_texts
+
+MAX_CHOICES = 128  # completions of one request, as OpenAI has it
+_DEFAULT_MAX_TOKENS = 16
+_MAX_STOPS = 4
+_MAX_STOP_CHARACTERS = 256
+
+# Fields that other servers act on and this one does not, each with the values that do nothing.
+NO_OP_VALUES: dict[str, tuple[Any, ...]] = {"suffix": ("",)}
+
+# What the engine and the pipelines call fields, and what clients of this protocol do.
+NAMES = {
+    "allowed_ids": "allowed_token_ids",
+    "forced_ids": "prompt",
+    "max_new_tokens": "max_tokens",
+    "num_hypotheses": "n",
+    "prompt_ids": "prompt",
+}
+
+
+class StreamOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+
+class GenerationBody(DecodingFields):
+    """What completions and chats have in common.
+
+    temperature: 1, or 0 under beam search. use_beam_search: of `num_beams`, else `best_of`, else
+    `n` if more than one, else 4 beams; `n` of them are the choices. best_of: without beam search
+    only what `n` says. guided_grammar: in Lark's notation. priority: lower comes first. user:
+    accepted and not used.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    model: str
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] = 1
+    best_of: int | None = None
+    use_beam_search: bool = False
+    logit_bias: dict[str, float] = Field(default_factory=dict)
+    allowed_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+    stop: str | list[str] = Field(default_factory=list)
+    stop_token_ids: list[int] = Field(default_factory=list)
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: str | dict[str, Any] | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
+    user: str | None = None
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+    def decoding(self, max_new_tokens: int | None, logprobs: int | None) -> Decoding:
+        self._check_stops()
+        beam = self.beam(self._width(), self.n)
+        return Decoding(
+            sampling=self.sampling(default_temperature=0.0 if beam else 1.0),
+            beam=beam,
+            processors=self.processors(),
+            bad_words=self.banned(),
+            stop_token_ids=tuple(self.stop_token_ids),
+            ignore_eos=self.ignore_eos,
+            structure=self._structure(),
+            max_new_tokens=max_new_tokens,
+            logprobs=logprobs,
+            priority=self.priority,
+            timeout_seconds=self.timeout_seconds,
+        )
+
+    def _search_asked(self) -> dict[str, Any]:
+        searches = self.use_beam_search or self.num_beams is not None
+        fewest = max(self.n, self.best_of or 1) if searches else self.n
+        return {"searches": searches, "fewest_beams": fewest, "temperature": 1.0}
+
+    def _width(self) -> int | None:
+        if not self.use_beam_search and self.num_beams is None:
+            if self.best_of not in (None, self.n):
+                message = "must be equal to n, unless use_beam_search is true"
+                raise RequestError("best_of", self.best_of, message)
+            return None
+        if None not in (self.num_beams, self.best_of) and self.num_beams != self.best_of:
+            raise RequestError("best_of", self.best_of, f"must be num_beams, {self.num_beams}")
+        width = self.best_of if self.num_beams is None else self.num_beams
+        if width is None:
+            width = self.n if self.n > 1 else DEFAULT_BEAMS
+        return width
+
+    def processors(self) -> ProcessorParams:
+        return replace(
+            super().processors(),
+            logit_bias=tuple((_token_id(key), bias) for key, bias in self.logit_bias.items()),
+            allowed_ids=None if self.allowed_token_ids is None else tuple(self.allowed_token_ids),
+        )
+
+    def _structure(self) -> Structure | None:
+        guided = StructuredOutputs.model_construct(
+            json_schema=self.guided_json,
+            regex=self.guided_regex,
+            choice=self.guided_choice,
+            grammar=self.guided_grammar,
+        )
+        found = self.response_format.structures() if self.response_format else []
+        if self.structured_outputs is not None:
+            found += self.structured_outputs.structures("structured_outputs.")
+        return only_one([*found, *guided.structures("guided_")])
+
+    def _check_stops(self) -> None:
+        if len(self.stops) > _MAX_STOPS or "" in self.stops:
+            raise RequestError("stop", self.stop, f"must be at most {_MAX_STOPS} texts, none empty")
+        for stop in self.stops:
+            if len(stop) > _MAX_STOP_CHARACTERS:
+                message = f"must be at most {_MAX_STOP_CHARACTERS} characters, this has {len(stop)}"
+                raise RequestError("stop", stop, message)
+            check_text("stop", stop, _MAX_STOP_CHARACTERS)
+
+
+class CompletionBody(GenerationBody):
+    """`POST /v1/completions`.
+
+    prompt: text, to which the model's start token is added, or token ids, to which nothing is.
+        Encoder-decoders complete no prompts; they are refused by name.
+    max_tokens: 16, unless the model's makers recommend other; 0 with echo gives the prompt back;
+    with logprobs too, that scores it.
+    """
+
+    prompt: str | list[int] | list[str] | list[list[int]]
+    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    echo: bool = False
+
+    @property
+    def prompts(self) -> tuple[str | tuple[int, ...], ...]:
+        prompt = self.prompt
+        if isinstance(prompt, str):
+            return (prompt,)
+        if prompt and isinstance(prompt[0], int):
+            return (tuple(item for item in prompt if isinstance(item, int)),)
+        return tuple(tuple(item) if isinstance(item, list) else str(item) for item in prompt)
+
+    def check_texts(self, max_characters: int) -> None:
+        texts = [prompt for prompt in self.prompts if isinstance(prompt, str)]
+        check_texts("prompt", texts, max_characters)
+
+    def with_defaults(self, generation: Mapping[str, Any]) -> Self:
+        body = super().with_defaults(generation)
+        if self.max_tokens is None and MAX_NEW_TOKENS not in generation:
+            return body.model_copy(update={"max_tokens": _DEFAULT_MAX_TOKENS})
+        return body
+
+    def job(self, request_id: str) -> CompletionJob:
+        num_choices = len(self.prompts) * self.n
+        if not num_choices:
+            raise RequestError("prompt", self.prompt, "must not be empty")
+        if num_choices > MAX_CHOICES:
+            message = f"prompts times n must be at most {MAX_CHOICES}"
+            raise RequestError("prompt", num_choices, message)
+        if self.max_tokens == 0 and not self.echo:
+            raise RequestError("max_tokens", 0, "must be at least 1, unless echo is true")
+        return CompletionJob(
+            request_id=request_id,
+            prompts=self.prompts,
+            decoding=self.decoding(self.max_tokens, self.logprobs),
+            num_samples=self.n,
+            stop=self.stops,
+            echo=self.echo,
+            streams=self.stream,
+        )
+
+
+def without_no_op_fields(
+    fields: Mapping[str, Any], no_op_values: Mapping[str, tuple[Any, ...]]
+) -> dict[str, Any]:
+    """Keep the fields that ask for something; null asks for nothing."""
+    return {
+        name: value
+        for name, value in fields.items()
+        if value is not None and value not in no_op_values.get(name, ())
+    }
+
+
+def _token_id(key: str) -> int:
+    if not (key.isascii() and key.isdecimal() and len(key) < 10):
+        raise RequestError("logit_bias", key, "must be a token id")
+    return int(key)

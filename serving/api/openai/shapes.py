@@ -1,0 +1,126 @@
+"""Completions and chats in OpenAI's shapes: whole, and as chunks of a stream."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from serving.api.openai.completion_body import StreamOptions
+from serving.pipelines.jobs import CompletionDelta, CompletionJob, Shown, TokenText, spelt
+
+
+class Shape(ABC):
+    """One answer: the same id and time in all its chunks, and its token counts."""
+
+    KIND: str
+    CHUNK_KIND: str
+
+    def __init__(self, job: CompletionJob, model: str) -> None:
+        self._head = {"id": job.request_id, "created": int(time.time()), "model": model}
+        self._num_choices = job.num_choices
+        self._latest: dict[int, CompletionDelta] = {}
+
+    @abstractmethod
+    def _choice(self, whole: CompletionDelta) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _piece(self, delta: CompletionDelta, is_first: bool) -> dict[str, Any]: ...
+
+    def whole(self, choices: Sequence[CompletionDelta]) -> dict[str, Any]:
+        for choice in choices:
+            self._latest[choice.index] = choice
+        found = list(map(self._choice, choices))
+        return {**self._head, "object": self.KIND, "choices": found, "usage": self._usage()}
+
+    def chunk(self, delta: CompletionDelta, options: StreamOptions) -> dict[str, Any]:
+        piece = self._piece(delta, is_first=delta.index not in self._latest)
+        self._latest[delta.index] = delta
+        body = {**self._head, "object": self.CHUNK_KIND, "choices": [piece]}
+        if options.include_usage or options.continuous_usage_stats:
+            body["usage"] = self._usage() if options.continuous_usage_stats else None
+        return body
+
+    def usage_chunk(self) -> dict[str, Any]:
+        return {**self._head, "object": self.CHUNK_KIND, "choices": [], "usage": self._usage()}
+
+    def _usage(self) -> dict[str, int]:
+        """A prompt counts once, however many choices it has."""
+        latest = self._latest.values()
+        prompts = {delta.index // self._num_choices: delta.num_prompt_tokens for delta in latest}
+        num_prompt_tokens = sum(prompts.values())
+        num_completion_tokens = sum(delta.num_generated_tokens for delta in latest)
+        return {
+            "prompt_tokens": num_prompt_tokens,
+            "completion_tokens": num_completion_tokens,
+            "total_tokens": num_prompt_tokens + num_completion_tokens,
+        }
+
+
+class CompletionShape(Shape):
+    KIND = CHUNK_KIND = "text_completion"
+
+    def _choice(self, whole: CompletionDelta) -> dict[str, Any]:
+        return {
+            "index": whole.index,
+            "text": whole.text,
+            "logprobs": _logprobs(whole.tokens) if whole.tokens else None,
+            **_end(whole),
+        }
+
+    def _piece(self, delta: CompletionDelta, is_first: bool) -> dict[str, Any]:
+        return self._choice(delta)
+
+
+class ChatShape(Shape):
+    KIND = "chat.completion"
+    CHUNK_KIND = "chat.completion.chunk"
+
+    def _choice(self, whole: CompletionDelta) -> dict[str, Any]:
+        message = {"role": "assistant", "content": whole.text, "refusal": None}
+        return {"index": whole.index, "message": message, **_chat_logprobs(whole), **_end(whole)}
+
+    def _piece(self, delta: CompletionDelta, is_first: bool) -> dict[str, Any]:
+        role = {"role": "assistant"} if is_first else {}
+        content = {"content": delta.text} if delta.text or is_first else {}
+        piece = {**role, **content}
+        return {"index": delta.index, "delta": piece, **_chat_logprobs(delta), **_end(delta)}
+
+
+def _end(delta: CompletionDelta) -> dict[str, Any]:
+    """Beyond OpenAI's fields, a hypothesis of a beam search has its score."""
+    score = {} if delta.score is None else {"score": delta.score}
+    return {"finish_reason": delta.finish_reason, **score}
+
+
+def _logprobs(tokens: Sequence[TokenText]) -> dict[str, Any]:
+    return {
+        "tokens": [token.text for token in tokens],
+        "token_logprobs": [token.logprob for token in tokens],
+        "top_logprobs": [_top(token) for token in tokens],
+        "text_offset": [token.offset for token in tokens],
+    }
+
+
+def _top(token: TokenText) -> dict[str, float] | None:
+    """The token itself is among them, even if others are likelier. None where nothing is known."""
+    if token.logprob is None:
+        return None
+    top = ((spelt(other), logprob) for other, logprob in token.top)
+    return dict((*top, (token.text, token.logprob)))
+
+
+def _chat_logprobs(delta: CompletionDelta) -> dict[str, Any]:
+    if not delta.tokens:
+        return {"logprobs": None}
+    content = [
+        _chat_token(token.token, token.logprob)
+        | {"top_logprobs": [_chat_token(*other) for other in token.top]}
+        for token in delta.tokens
+    ]
+    return {"logprobs": {"content": content, "refusal": None}}
+
+
+def _chat_token(token: Shown, logprob: float | None) -> dict[str, Any]:
+    """A token that is no more than an id has no bytes."""
+    text = b"" if isinstance(token, int) else token
+    return {"token": spelt(token), "logprob": logprob, "bytes": list(text)}

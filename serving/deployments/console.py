@@ -1,0 +1,82 @@
+"""What replicas log, on the console of `attendant serve`.
+
+Replicas are processes of Ray's, which keeps what they write in files that nobody looks into. They
+send each record over a Unix socket instead. Where there is none, as on a cluster, records go where
+Ray Serve's own do.
+"""
+
+import logging
+import os
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+_SOCKET_VARIABLE = "ATTENDANT_CONSOLE_SOCKET"
+_MAX_RECORD_BYTES = 2**16
+_TIMEOUT_SECONDS = 0.1  # a console that stands still holds a replica up for no longer
+_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+
+
+@contextmanager
+def console(folder: Path) -> Iterator[None]:
+    """Show on stderr what replicas log that are started within the block."""
+    address = str(folder / "console.sock")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
+        door.bind(address)
+        shown = threading.Thread(target=_show, args=(door,), name="console", daemon=True)
+        shown.start()
+        os.environ[_SOCKET_VARIABLE] = address
+        try:
+            yield
+        finally:
+            del os.environ[_SOCKET_VARIABLE]
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
+                last.sendto(b"", address)
+            shown.join()
+
+
+def log_to_console() -> None:
+    """In a replica: where this package's records go."""
+    address = os.environ.get(_SOCKET_VARIABLE)
+    handlers = [_Sender(address)] if address else logging.getLogger("ray.serve").handlers
+    for handler in handlers:
+        logging.getLogger("serving").addHandler(handler)
+
+
+def _show(door: socket.socket) -> None:
+    """Until an empty record comes."""
+    while record := door.recv(_MAX_RECORD_BYTES):
+        with suppress(OSError):  # nobody reads
+            print(record.decode(errors="replace"), file=sys.stderr, flush=True)
+
+
+class _Formatter(logging.Formatter):
+    def formatException(self, exc_info: Any) -> str:
+        """The standard one prints, and in a replica Ray Serve has put its own `print` in place."""
+        return "".join(traceback.format_exception(*exc_info)).rstrip()
+
+
+class _Sender(logging.Handler):
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self.setFormatter(_Formatter(_FORMAT))
+        self._address = address
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.settimeout(_TIMEOUT_SECONDS)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Of a traceback that is too long the end says most."""
+        text = self.format(record).encode(errors="backslashreplace")
+        try:
+            self._socket.sendto(text[-_MAX_RECORD_BYTES:], self._address)
+        except OSError:
+            self.handleError(record)
+
+    def close(self) -> None:
+        self._socket.close()
+        super().close()

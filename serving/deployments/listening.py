@@ -1,0 +1,72 @@
+"""Where the server listens: a free address of this machine, and the URL that reaches it."""
+
+import os
+import socket
+from dataclasses import dataclass
+
+from serving.errors import AttendantError
+
+_EVERY_ADDRESS = {
+    "0.0.0.0": ("127.0.0.1", "every IPv4 address of this machine"),
+    "::": ("::1", "every address of this machine"),
+}
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A numeric address of this machine, or the one that stands for all of them, and a port."""
+
+    address: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Reaches the server from this machine."""
+        address, _ = _EVERY_ADDRESS.get(self.address, (self.address, ""))
+        return f"http://{joined(address, self.port)}"
+
+    def __str__(self) -> str:
+        if self.address not in _EVERY_ADDRESS:
+            return self.url
+        _, everywhere = _EVERY_ADDRESS[self.address]
+        return f"{self.url} and {everywhere} ({joined(self.address, self.port)})"
+
+
+def listening_at(host: str, port: int) -> Listening:
+    """Port 0 is any free one. Raises AttendantError where this cannot be listened at.
+
+    HAProxy would share the port with whoever has it already.
+    """
+    try:
+        family, address = _resolved(host)
+        is_dual = address == "::" and socket.has_dualstack_ipv6()
+        with socket.create_server((address, port), family=family, dualstack_ipv6=is_dual) as held:
+            return Listening(address, held.getsockname()[1])
+    except (OSError, ValueError) as error:
+        place = joined(_without_brackets(host), port)
+        raise AttendantError(f"cannot listen on {place}: {_reason(error)}") from None
+
+
+def joined(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _resolved(host: str) -> tuple[socket.AddressFamily, str]:
+    """One address; of a name with several the IPv4 one, which every client can reach."""
+    found = socket.getaddrinfo(_without_brackets(host), None, type=socket.SOCK_STREAM)
+    found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    family, _, _, _, (address, *rest) = found[0]
+    if rest[1:] and rest[2]:
+        raise ValueError("HAProxy cannot listen on an address of one link only")
+    return family, str(address)
+
+
+def _without_brackets(host: str) -> str:
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def _reason(error: OSError | ValueError) -> str:
+    """Python adds the address to the system's words."""
+    if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno:
+        return os.strerror(error.errno)
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,67 @@
+"""One run's own folder: Ray's sockets, logs and token, HAProxy's files. Only its owner reads it."""
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from serving.errors import AttendantError
+
+# The path of a Unix socket has at most 107 bytes. HAProxy's is, at first,
+# /<56 digits that Ray gives the node>/a.<pid>.tmp
+_MAX_PATH_BYTES = 107 - 59 - 12
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Removed at the end; after an error it stays, for what the logs in it tell."""
+    folder = _new_folder()
+    try:
+        yield folder
+    except Exception as error:
+        logs = ray_folder(folder) / "session_latest" / "logs"
+        if not logs.is_dir():
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        raise AttendantError(f"{error} (Ray's logs: {logs})") from error
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def ray_folder(folder: Path) -> Path:
+    """Ray opens its folder to all users of the machine, so it has to be inside of ours."""
+    return folder / "ray"
+
+
+def write_token(folder: Path) -> Path:
+    """What processes of this Ray show to each other."""
+    path = folder / "token"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_hex(32))
+    return path
+
+
+def _new_folder() -> Path:
+    """In the first place for temporary files that can be written and has a short path."""
+    for place in _places():
+        with suppress(OSError):
+            folder = Path(tempfile.mkdtemp(prefix="attendant-", dir=place))
+            if len(os.fsencode(folder)) <= _MAX_PATH_BYTES:
+                return folder
+            folder.rmdir()
+    raise AttendantError(
+        f"no folder for temporary files: set TMPDIR to one that can be written and whose path "
+        f"has at most {_MAX_PATH_BYTES - len('/attendant-12345678')} bytes"
+    )
+
+
+def _places() -> list[str]:
+    named = [os.environ.get(name, "") for name in ("RAY_TMPDIR", "TMPDIR", "TEMP", "TMP")]
+    common = ["/tmp", "/var/tmp", os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm"]
+    return [place for place in (*named, *common) if os.path.isabs(place)]

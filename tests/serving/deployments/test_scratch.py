@@ -1,0 +1,66 @@
+"""One run's own folder: private, at a short path, and gone afterwards unless something failed."""
+
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+from serving.deployments.scratch import ray_folder, scratch_folder, write_token
+from serving.errors import AttendantError
+
+# What Ray and HAProxy put beneath it, with the longest process ids there are
+_LONGEST = f"{'0' * 56}/a.4194304.tmp"
+
+
+def test_only_its_owner_reads_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with scratch_folder() as folder:
+        token = write_token(folder)
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert stat.S_IMODE(token.stat().st_mode) == 0o600
+        assert len(token.read_text()) == 64
+    assert not folder.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("variable", ["TMPDIR", "RAY_TMPDIR"])
+@pytest.mark.parametrize("place", ["/dev/null/none", "relative", "", "long"])
+def test_sockets_fit_wherever_temporary_files_should_go(
+    variable: str, place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    long = tmp_path / ("a" * 100)
+    long.mkdir()
+    monkeypatch.setenv(variable, str(long) if place == "long" else place)
+    with scratch_folder() as folder:
+        assert len(f"{folder}/{_LONGEST}") <= 107
+    assert list(long.iterdir()) == []
+
+
+def test_a_place_that_will_do_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", "/dev/shm")
+    with scratch_folder() as folder:
+        assert folder.parent == Path("/dev/shm")
+
+
+def test_no_place_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serving.deployments.scratch._places", lambda: ["/dev/null"])
+    with pytest.raises(AttendantError, match="set TMPDIR to one"), scratch_folder():
+        pass
+
+
+def test_logs_of_a_failure_stay() -> None:
+    with pytest.raises(AttendantError) as caught, scratch_folder() as folder:
+        logs = ray_folder(folder) / "session_latest" / "logs"
+        logs.mkdir(parents=True)
+        raise AttendantError("no")
+    assert str(caught.value) == f"no (Ray's logs: {logs})"
+    assert logs.is_dir()
+    shutil.rmtree(folder)
+
+
+def test_a_failure_without_logs_leaves_nothing() -> None:
+    with pytest.raises(AttendantError) as caught, scratch_folder() as folder:
+        raise AttendantError("no")
+    assert str(caught.value) == "no"
+    assert not folder.exists()
