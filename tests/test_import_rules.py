@@ -31,7 +31,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "loadtest.bench": (
         "serving.arrays",
         "serving.bundle",
+        "serving.commands.decoding",  # options of decoding, by the same names
         "serving.engine",
+        "serving.options",
         "serving.parameters",
         "serving.pipelines",
         "serving.request",
@@ -58,8 +60,9 @@ RANK = {
     "arrays": 0,
     "errors": 0,
     "constraints": 0,
-    "parameters": 1,
-    "request": 2,
+    "options": 1,
+    "parameters": 2,
+    "request": 3,
     "config": 2,
     "bundle": 3,
     "text": 4,

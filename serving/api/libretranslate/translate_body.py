@@ -17,9 +17,9 @@ from pydantic import (
     field_validator,
 )
 
-from serving.api.http.decoding_fields import DEFAULT_BEAMS, DecodingFields
+from serving.api.http.decoding_fields import DEFAULT_BEAMS, DecodingFields, option_field
 from serving.errors import RequestError
-from serving.parameters import MAX_BEAMS, SamplingParams
+from serving.parameters import MAX_BEAMS, OPTIONS, TEMPERATURE, SamplingParams
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
 from serving.text.checks import check_text
@@ -90,7 +90,7 @@ class TranslateBody(DecodingFields):
     api_key: Any = None
     secret: Any = None
     model: str | None = None
-    coverage_penalty: float = 0.0
+    coverage_penalty: float = option_field(OPTIONS["coverage_penalty"])
     bad_words: Annotated[list[str], BeforeValidator(_from_json)] = Field(default_factory=list)
     max_new_tokens: int | None = None
     target_prefix: str = ""
@@ -148,7 +148,7 @@ class TranslateBody(DecodingFields):
         self._check_sampling(sampling, width)
         return Decoding(
             sampling=sampling,
-            beam=self.beam(width, self._num_hypotheses(width), self.coverage_penalty),
+            beam=self.beam(width, self._num_hypotheses(width)),
             processors=self.processors(),
             bad_words=self.banned(),
             max_new_tokens=self.max_new_tokens,
@@ -186,7 +186,7 @@ class TranslateBody(DecodingFields):
     def _check_sampling(self, sampling: SamplingParams, width: int | None) -> None:
         if sampling.temperature == 0 and width is None:
             for name, value in sampling.filters.items():
-                raise RequestError(name, value, "needs a temperature above 0")
+                raise RequestError(name, value, f"needs {TEMPERATURE}")
         if sampling.temperature > 0 and width is not None and self.num_beams is None:
             cause = "alternatives" if self._searches_alternatives else "glossary"
             message = f"cannot be combined with {cause}, which needs beam search"

@@ -13,7 +13,7 @@ from serving.text.chat.template import Chat
 from serving.text.checks import check_texts
 
 # Fields that other servers act on and this one does not, each with the values that do nothing.
-AT_REST: dict[str, tuple[Any, ...]] = {
+NO_OP_VALUES: dict[str, tuple[Any, ...]] = {
     "add_special_tokens": (False,),
     "documents": ([],),
     "echo": (False,),
@@ -48,7 +48,7 @@ class ChatMessage(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_fields_at_rest(cls, value: Any) -> Any:
+    def _without_no_op_fields(cls, value: Any) -> Any:
         """Answers come back as messages with all the fields that they had not."""
         if not isinstance(value, dict):
             return value

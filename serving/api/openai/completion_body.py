@@ -1,7 +1,7 @@
 """Bodies of OpenAI's completions, with vLLM's further fields and ours; `chat_bodies` has the chats.
 
 Every field acts or is refused by name: nothing is ignored silently. Clients send many fields at the
-value that changes nothing; null and `AT_REST` say which those are.
+value that changes nothing; null and `NO_OP_VALUES` say which those are.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _MAX_STOPS = 4
 _MAX_STOP_CHARACTERS = 256
 
 # Fields that other servers act on and this one does not, each with the values that do nothing.
-AT_REST: dict[str, tuple[Any, ...]] = {"suffix": ("",)}
+NO_OP_VALUES: dict[str, tuple[Any, ...]] = {"suffix": ("",)}
 
 # What the engine and the pipelines call fields, and what clients of this protocol do.
 NAMES = {
@@ -196,14 +196,14 @@ class CompletionBody(GenerationBody):
         )
 
 
-def without_fields_at_rest(
-    fields: Mapping[str, Any], at_rest: Mapping[str, tuple[Any, ...]]
+def without_no_op_fields(
+    fields: Mapping[str, Any], no_op_values: Mapping[str, tuple[Any, ...]]
 ) -> dict[str, Any]:
-    """The fields that ask for something; null asks for nothing."""
+    """Keep the fields that ask for something; null asks for nothing."""
     return {
         name: value
         for name, value in fields.items()
-        if value is not None and value not in at_rest.get(name, ())
+        if value is not None and value not in no_op_values.get(name, ())
     }
 
 

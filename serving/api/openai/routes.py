@@ -31,15 +31,15 @@ from serving.api.http.openapi import (
 )
 from serving.api.http.services import Services
 from serving.api.http.streams import EventStream, sse
-from serving.api.openai.chat_body import AT_REST as CHAT_AT_REST
 from serving.api.openai.chat_body import NAMES as CHAT_NAMES
+from serving.api.openai.chat_body import NO_OP_VALUES as CHAT_NO_OP_VALUES
 from serving.api.openai.chat_body import ChatBody
 from serving.api.openai.completion_body import (
-    AT_REST,
     NAMES,
+    NO_OP_VALUES,
     CompletionBody,
     StreamOptions,
-    without_fields_at_rest,
+    without_no_op_fields,
 )
 from serving.api.openai.shapes import ChatShape, CompletionShape, Shape
 from serving.errors import ModelNotFound, RequestError
@@ -67,7 +67,7 @@ class _Endpoint:
     body: type[CompletionBody] | type[ChatBody]
     answer: Any
     shape: type[Shape]
-    at_rest: Mapping[str, tuple[Any, ...]]
+    no_op_values: Mapping[str, tuple[Any, ...]]
     names: Mapping[str, str]
     id_prefix: str
     example: dict[str, Any]
@@ -84,7 +84,7 @@ _COMPLETIONS = _Endpoint(
     CompletionBody,
     Completion,
     CompletionShape,
-    AT_REST,
+    NO_OP_VALUES,
     NAMES,
     "cmpl",
     {"model": "llama-en", "prompt": "It was"},
@@ -94,7 +94,7 @@ _CHATS = _Endpoint(
     ChatBody,
     ChatCompletion,
     ChatShape,
-    CHAT_AT_REST,
+    CHAT_NO_OP_VALUES,
     CHAT_NAMES,
     "chatcmpl",
     {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "Hello!"}]},
@@ -169,7 +169,7 @@ async def _body(
     request: Request, services: Services, endpoint: _Endpoint
 ) -> CompletionBody | ChatBody:
     fields = parse_json(await limited(request, services.limits).body())
-    body = parse(endpoint.body, without_fields_at_rest(fields, endpoint.at_rest))
+    body = parse(endpoint.body, without_no_op_fields(fields, endpoint.no_op_values))
     body.check_texts(services.limits.max_characters)
     return body
 

@@ -19,7 +19,7 @@ from loadtest.bench.workload import workload_of
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.bundle.writing import seal
-from serving.errors import EngineError, Overloaded
+from serving.errors import EngineError, Overloaded, RequestError
 from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion.job import CompletionJob
@@ -35,7 +35,8 @@ from tests.serving.imported import many_languages_bundle
 from tests.tiny import tiny_bundle
 
 SAMPLED = ["--temperature", "1", "--top-k", "50", "--top-p", "0.9", "--min-p", "0.01"]
-SAMPLED += ["--typical-p", "0.95", "--epsilon-cutoff", "0.0001"]
+SAMPLED += ["--typical-p", "0.95", "--epsilon-cutoff", "0.0001", "--eta-cutoff", "0.0003"]
+PENALISED = ["--repetition-penalty", "1.2", "--no-repeat-ngram-size", "2", "--min-tokens", "3"]
 
 
 @pytest.mark.parametrize("family", ["transformer", "bahdanau", "llama"])
@@ -66,7 +67,10 @@ def test_reads_sentences_from_a_file_and_prints_a_line_for_each_batch_size(tmp_p
     assert result.output.rstrip().endswith("3 requests")
 
 
-@pytest.mark.parametrize("search", [["--beam", "3", "--length-penalty", "0.6"], SAMPLED])
+@pytest.mark.parametrize(
+    "search",
+    [["--beam", "3", "--length-penalty", "0.6", "--early-stopping", "true"], SAMPLED, PENALISED],
+)
 def test_measures_any_search(search: list[str], tmp_path: Path) -> None:
     bundle = tiny_bundle("transformer", tmp_path, Precision.FP32)
     options = ["--batch", "2", "--requests", "4", "--max-new-tokens", "5", "--threads", "1"]
@@ -239,6 +243,7 @@ def test_compares_what_can_be_asked_for() -> None:
         ["--beam", "17"],
         ["--batch", "4", "--compare", "cancel"],
         ["--requests", "4", "--compare", "beam"],
+        ["--length-penalty", "2"],
     ],
 )
 def test_refuses_what_makes_no_sense(wrong: list[str], tmp_path: Path) -> None:
@@ -246,3 +251,9 @@ def test_refuses_what_makes_no_sense(wrong: list[str], tmp_path: Path) -> None:
     result = CliRunner().invoke(bench, [str(bundle), *wrong])
     assert result.exit_code == 2
     assert wrong[0] in result.output
+
+
+def test_values_out_of_range_are_refused_as_everywhere(tmp_path: Path) -> None:
+    bundle = tiny_bundle("llama", tmp_path, Precision.FP32)
+    with pytest.raises(RequestError, match=r"^top_k: must be at least 0"):
+        bench.main([str(bundle), "--top-k", "-1"], standalone_mode=False)
