@@ -1,4 +1,4 @@
-"""What every protocol's routes are given."""
+"""Holds what the routes of every protocol work with."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from serving.pipelines.catalog import Catalog
 
 @dataclass(frozen=True)
 class Services:
-    """exposition: the text of `/metrics`, of all replicas."""
+    """Holds the parts of a server. exposition: the text of `/metrics`, of all replicas."""
 
     catalog: Catalog
     limits: TextLimits

@@ -1,4 +1,4 @@
-"""The body of `POST /translate`: LibreTranslate's fields and ours.
+"""Holds the body of `POST /translate`: LibreTranslate's fields and ours.
 
 It comes as JSON, as a form or in the query, so numbers may stand as text, and what is more than
 text may stand as JSON. Every field acts or is refused by name.
@@ -17,12 +17,13 @@ from pydantic import (
     field_validator,
 )
 
+from serving.api.http.bodies import RequestBody
 from serving.api.http.decoding_fields import DEFAULT_BEAMS, DecodingFields
 from serving.errors import RequestError
 from serving.parameters import MAX_BEAMS, SamplingParams
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import GlossaryEntry, TranslationJob
-from serving.text.checks import check_text
+from serving.text.checks import check_text, check_texts
 
 MAX_ALTERNATIVES = MAX_BEAMS - 1
 MAX_TERMS = 256
@@ -38,8 +39,8 @@ _FLAGS = {
     "return_scores",
 }
 
-# What the engine and the pipelines call fields, and what clients of this protocol do.
-NAMES = {
+# From what the engine and the pipelines call fields to what clients of this protocol do.
+FIELD_NAMES = {
     "forced_ids": "target_prefix",
     "num_hypotheses": "alternatives",
     "required": "glossary",
@@ -55,7 +56,7 @@ def _from_json(value: Any) -> Any:
         return value
 
 
-class TranslateBody(DecodingFields):
+class TranslateBody(DecodingFields, RequestBody):
     """LibreTranslate's own fields are q, source, target, format, alternatives, api_key and secret;
     the last two are accepted and not used. Of ours none has to be given. Without any of them
     decoding is as the model's makers recommend, else greedy.
@@ -118,8 +119,11 @@ class TranslateBody(DecodingFields):
     def texts(self) -> tuple[str, ...]:
         return (self.q,) if isinstance(self.q, str) else tuple(self.q)
 
+    def check(self, max_characters: int) -> None:
+        check_texts("q", self.texts, max_characters)
+
     def job(self, request_id: str) -> TranslationJob:
-        self._check()
+        self._check_lengths()
         job = TranslationJob(
             request_id=request_id,
             texts=self.texts,
@@ -191,7 +195,7 @@ class TranslateBody(DecodingFields):
             message = f"cannot be combined with {cause}, which needs beam search"
             raise RequestError("temperature", sampling.temperature, message)
 
-    def _check(self) -> None:
+    def _check_lengths(self) -> None:
         if self.alternatives_at_prefix and not self.alternatives:
             raise RequestError("alternatives_at_prefix", True, "needs alternatives, at least 1")
         check_text("target_prefix", self.target_prefix, MAX_TERMS * MAX_TERM_CHARACTERS)
