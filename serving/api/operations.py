@@ -29,19 +29,19 @@ def router(services: Services) -> APIRouter:
 
     @routes.get("/health", responses=PROTOCOL.responses(Status, OF_ANY_ROUTE))
     async def health() -> JSONResponse:
-        """200 while the process is alive."""
+        """Answer 200 while the process is alive."""
         return JSONResponse({"status": "ok"})
 
     @routes.get("/ready", responses=_READINESS)
     async def ready() -> JSONResponse:
-        """200 while requests are served; 503 while loading, draining, or after a failure."""
+        """Answer 200 while requests are served; 503 while loading, draining, or after a failure."""
         if services.is_ready():
             return JSONResponse({"status": "ready"})
         return JSONResponse({"status": "not ready"}, 503)
 
     @routes.get("/metrics", response_class=Response, responses=_METRICS)
     async def metrics() -> Response:
-        """Prometheus metrics of all replicas."""
+        """Return Prometheus metrics of all replicas."""
         return Response(await services.exposition(), media_type=services.metrics.content_type)
 
     return routes

@@ -44,7 +44,7 @@ class Protocol:
         return self.error_shape(status, error)
 
     def owns(self, path: str) -> bool:
-        """Say if `path` lies beneath the prefix."""
+        """Check that `path` lies beneath the prefix."""
         return not self.prefix or path.startswith(self.prefix + "/")
 
     def router(self, tag: str) -> APIRouter:

@@ -59,7 +59,7 @@ def router(services: Services) -> APIRouter:
 
     @routes.get("/languages", responses=PROTOCOL.responses(list[Language], OF_ANY_ROUTE))
     async def languages() -> JSONResponse:
-        """Languages that can be translated from, each with those it can be translated into."""
+        """List languages to translate from, each with those that it can be translated into."""
         cards = [model.card for model in await services.catalog.models()]
         return JSONResponse(_languages(cards))
 

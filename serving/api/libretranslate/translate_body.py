@@ -70,13 +70,13 @@ class TranslateBody(DecodingFields, RequestBody):
     glossary: source terms, each with its translation or several to choose from; by beam search.
     placeholders: texts to be taken over from `q`, or true for all that look like {name}, %s or <b>.
     replace_unknown: put the source's word where the model knows none.
-    alignments: tell which word comes of which.
-    return_attention: tell for each sentence how much its target tokens attend to the source's, and
-    its target words to the source's: the mean over `attention_heads`, numbered through the
+    alignments: report which word comes of which.
+    return_attention: report for each sentence how much its target tokens attend to the source's,
+    and its target words to the source's: the mean over `attention_heads`, numbered through the
     decoder's layers; without any, over those that align best.
-    return_scores: tell how likely translations are:
+    return_scores: report how likely translations are:
     the mean over sentences of the log-probability over the number of tokens to `length_penalty`.
-    finish_reasons are told with scores, with a glossary and with max_new_tokens.
+    finish_reasons are reported with scores, with a glossary and with max_new_tokens.
     max_new_tokens, min_tokens: of each sentence. priority: lower comes first.
     """
 
@@ -110,7 +110,7 @@ class TranslateBody(DecodingFields, RequestBody):
     @field_validator("*", mode="before")
     @classmethod
     def _is_no_flag(cls, value: Any, info: ValidationInfo) -> Any:
-        """Where numbers may stand as text, `true` would be taken for 1."""
+        """Refuse `true` for a number; where numbers may stand as text it would be taken for 1."""
         if isinstance(value, bool) and info.field_name not in _FLAGS:
             raise ValueError("input should not be true or false")
         return value
@@ -160,7 +160,7 @@ class TranslateBody(DecodingFields, RequestBody):
         )
 
     def _width(self) -> int | None:
-        """Beam search where it was asked for, and where nothing else can do what was."""
+        """Choose beam search where it was asked for, and where nothing else can do what was."""
         if self.num_beams is not None:
             return self.num_beams
         if self._searches_alternatives:
@@ -178,7 +178,7 @@ class TranslateBody(DecodingFields, RequestBody):
         return self.alternatives > 0 and not self.alternatives_at_prefix
 
     def _num_hypotheses(self, width: int | None) -> int:
-        """For alternatives all there are: some may be the same text in other tokens."""
+        """Ask for all hypotheses where alternatives are wanted: some may be the same text."""
         if width is None or not self._searches_alternatives:
             return 1
         if self.alternatives >= width:

@@ -66,7 +66,7 @@ class ChatMessage(BaseModel):
 
 
 class ChatBody(GenerationBody):
-    """`POST /v1/chat/completions`.
+    """Holds the body of `POST /v1/chat/completions`.
 
     max_completion_tokens: OpenAI's newer name of max_tokens; without either, as many as the model's
     makers recommend, or as fit. add_generation_prompt: the template opens the answer.

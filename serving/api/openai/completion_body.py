@@ -143,7 +143,7 @@ class GenerationBody(DecodingFields, RequestBody):
 
 
 class CompletionBody(GenerationBody):
-    """`POST /v1/completions`.
+    """Holds the body of `POST /v1/completions`.
 
     prompt: text, to which the model's start token is added, or token ids, to which nothing is.
         Encoder-decoders complete no prompts; they are refused by name.

@@ -72,13 +72,13 @@ def router(services: Services) -> APIRouter:
 
     @routes.get("/models", responses=PROTOCOL.responses(ModelList, OF_ANY_ROUTE))
     async def models() -> JSONResponse:
-        """The models that are served here."""
+        """List the models that are served here."""
         found = [_described(model.card, started) for model in await services.catalog.models()]
         return JSONResponse({"object": "list", "data": found})
 
     @routes.get("/models/{name:path}", responses=PROTOCOL.responses(ModelBody, OF_A_MODEL))
     async def model(name: str) -> JSONResponse:
-        """One model."""
+        """Describe one model."""
         return JSONResponse(_described((await services.catalog.named(name)).card, started))
 
     return routes

@@ -13,10 +13,10 @@ FIELD_NAMES = {"forced_ids": "translations", "source_ids": "q", "text": "q"}
 
 
 class ScoreBody(RequestBody):
-    """q and translations are lists of the same length; or q is one text, which all translations
-    are of. Each is one sentence, or a few: texts are not split. source and target: languages.
-    return_attention, attention_heads: report of each pair what `POST /translate` reports of
-    sentences.
+    """Holds sources and translations. q and translations are lists of the same length; or q is one
+    text, which all translations are of. Each is one sentence, or a few: texts are not split.
+    source and target: languages. return_attention, attention_heads: report of each pair what
+    `POST /translate` reports of sentences.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
