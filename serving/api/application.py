@@ -20,7 +20,7 @@ from serving.api.openai import routes as openai
 from serving.api.scoring import routes as scoring
 
 _PROTOCOLS = (libretranslate.PROTOCOL, openai_protocol.PROTOCOL, scoring.PROTOCOL)
-_ENDPOINTS = (*libretranslate.ENDPOINTS, *openai.ENDPOINTS, *scoring.ENDPOINTS)
+ENDPOINTS = (*libretranslate.ENDPOINTS, *openai.ENDPOINTS, *scoring.ENDPOINTS)
 
 
 def create_app(services: Services) -> FastAPI:
@@ -38,7 +38,7 @@ def create_app(services: Services) -> FastAPI:
     install_error_handlers(app, _error_body)
     for protocol in (libretranslate, openai, scoring, operations):
         app.include_router(protocol.router(services))
-    describe_bodies(app, [endpoint.body for endpoint in _ENDPOINTS])
+    describe_bodies(app, [endpoint.body for endpoint in ENDPOINTS])
     return app
 
 
