@@ -1,4 +1,8 @@
-"""What a bundle decodes, by the engine that serves it."""
+"""Decodes with a bundle's graphs by the bare engine, to compare them with torch, ids with ids.
+
+Both sides choose from the whole vocabulary: what the service adds that knows the text (shortlists,
+ids that are never chosen) is left out on purpose, so `serving.pipelines.loading` is not used.
+"""
 
 from collections.abc import Sequence
 
@@ -13,12 +17,12 @@ SLOTS = 32
 
 
 def decode(bundle: Bundle, requests: Sequence[GenerationRequest]) -> list[list[int]]:
-    """The token ids of each request, whose ids are "0", "1", ...; all in one running batch. Of a
-    beam search, those of its best hypothesis.
+    """Return the token ids of each request; all run in one batch. A beam search gives those of its
+    best hypothesis. Raises the engine's error if a request fails.
 
-    Raises the engine's error if a request fails.
+    requests: with the ids "0", "1", ...
     """
-    engine = Engine(bundle, EngineConfig(slots=SLOTS, max_waiting=len(requests)))
+    engine = Engine(bundle, EngineConfig(slots=SLOTS, max_waiting=None))
     engine.submit(*requests)
     rows: list[list[int]] = [[] for _ in requests]
     with tqdm(total=len(requests), desc="decoding", unit="text", leave=False, disable=None) as bar:

@@ -3,7 +3,6 @@ by plain torch loops. Both cut a text into the same sentences, so that their sco
 """
 
 import asyncio
-import sys
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -53,7 +52,7 @@ def _of_bundle(folder: Path, num_beams: int | None) -> "Translate":
 
 async def _translated(folder: Path, job: TranslationJob, texts: list[str]) -> list[str]:
     """Each text is a job of its own, as a line of `attendant translate` is."""
-    config = EngineConfig(max_waiting=2**31)
+    config = EngineConfig(max_waiting=None)
     async with opened(folder, config) as catalog:
         [card] = catalog.own_cards
         model = await catalog.translator(card.name, job.source, job.target)
@@ -98,7 +97,7 @@ def _layouts(checkpoint: Checkpoint, texts: list[str]) -> tuple[Layout, ...]:
     tokens = tokens_of(config, checkpoint.conventions)
     side = Tokenizer(checkpoint.folder / TOKENIZER_FILE, config.vocab_size)
     limits = Limits(config.max_source_tokens, config.max_target_tokens)
-    planner = Planner(limits, tokens, Sides(side, side), sys.maxsize)
+    planner = Planner(limits, tokens, Sides(side, side))
     source, target = config.source_languages[0], config.target_languages[0]
     job = TranslationJob("", tuple(texts), source, target)
     return planner.plan(job, Affixes.of(tokens, source, target)).layouts

@@ -1,7 +1,7 @@
-"""When requests are sent. Closed loop: each of N users asks, waits for the answer, and asks again.
+"""Decides when requests are sent: each of N users asks, waits for the answer, and asks again.
 
-In a closed loop the server sets the pace. That shows throughput at a given concurrency; it does not
-show how requests would queue if they kept coming at a pace of their own.
+In such a closed loop the server sets the pace. That shows throughput at a given concurrency; it
+does not show how requests would queue if they kept coming at a pace of their own.
 """
 
 import asyncio
@@ -17,8 +17,10 @@ PAUSE_AFTER_ERROR_SECONDS = 0.5  # a server that refuses at once is not to be ha
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How many users, and when the window closes: after a duration, or after so many requests."""
+class LoadPlan:
+    """Says how many users there are, and when the window closes: after a duration, or after so many
+    requests.
+    """
 
     users: int
     warm_up_seconds: float
@@ -35,7 +37,7 @@ class ClosedLoop:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: LoadPlan,
         client: Client,
         texts: Iterator[str],
         timeline: Timeline,
@@ -65,7 +67,7 @@ class ClosedLoop:
 
     @property
     def done(self) -> float:
-        """The part of the window that has passed, from 0 to 1."""
+        """Return the part of the window that has passed, from 0 to 1."""
         if not self._window_is_open:
             return 0.0
         by_time = (self._now() - self._timeline.opened.time) / self.plan.duration_seconds

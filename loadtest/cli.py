@@ -1,4 +1,4 @@
-"""`attendant loadtest URL`: asks a running server as N users at once and reports what they saw."""
+"""Holds `attendant loadtest URL`, which asks a server as N users and reports what they saw."""
 
 import asyncio
 from pathlib import Path
@@ -12,7 +12,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 class ServerUrl(click.ParamType):
-    """An address such as http://127.0.0.1:8000, with the path a server is mounted under, if any."""
+    """Takes an address such as http://127.0.0.1:8000, with the path a server is mounted under."""
 
     name = "url"
 

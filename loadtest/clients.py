@@ -1,4 +1,4 @@
-"""The protocols the load test speaks: LibreTranslate's /translate, OpenAI's streamed completions.
+"""Speaks two protocols: LibreTranslate's /translate and OpenAI's streamed completions.
 
 A client sends one text and says what came back and when; it neither repeats nor paces requests.
 """
@@ -17,7 +17,7 @@ TOKENS_METRIC = "attendant_tokens"  # a family's name stands without the _total 
 
 
 class AnswerError(Exception):
-    """A request that got no usable answer; `kind` groups errors of a sort in the report."""
+    """Says why a request got no usable answer; `kind` groups errors of a sort in the report."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(detail)
@@ -26,7 +26,7 @@ class AnswerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one request brought. `first_token` is a `time.perf_counter` reading."""
+    """Holds what one request brought. `first_token` is a `time.perf_counter` reading."""
 
     first_token: float | None = None
     sentences: int = 0
@@ -40,7 +40,7 @@ class Client(Protocol):
 
 
 class TranslateClient:
-    """One sentence per request; the answer is whole, so there is no first token to time."""
+    """Asks for one sentence at a time; the answer is whole: there is no first token to time."""
 
     def __init__(
         self, session: aiohttp.ClientSession, source: str, target: str, model: str | None
@@ -59,7 +59,7 @@ class TranslateClient:
 
 
 class CompletionsClient:
-    """Greedy streamed completions; the tokens are those of the usage that ends the stream."""
+    """Asks for greedy streamed completions; the usage that ends a stream counts its tokens."""
 
     def __init__(self, session: aiohttp.ClientSession, model: str, max_tokens: int) -> None:
         self._session = session
@@ -84,7 +84,7 @@ class CompletionsClient:
 
 
 async def generated_tokens(session: aiohttp.ClientSession, model: str | None) -> float | None:
-    """The server's own count of generated tokens so far; None where it publishes none."""
+    """Return the server's own count of generated tokens so far; None where it has none."""
     try:
         async with session.get("metrics") as response:
             text = await response.text() if response.ok else ""
@@ -105,7 +105,7 @@ async def generated_tokens(session: aiohttp.ClientSession, model: str | None) ->
 async def _post(
     session: aiohttp.ClientSession, path: str, body: dict[str, Any]
 ) -> AsyncIterator[aiohttp.ClientResponse]:
-    """An answer with a good status, while it is read; all that can go wrong becomes AnswerError."""
+    """Yield an answer with a good status; all that can go wrong becomes AnswerError."""
     try:
         async with session.post(path, json=body) as response:
             if not response.ok:
@@ -118,7 +118,7 @@ async def _post(
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
-    """The JSON chunks of a server-sent event stream; a late error or a missing end raises."""
+    """Yield the JSON chunks of a server-sent event stream; a late error or missing end raises."""
     async for line in response.content:
         if not line.startswith(b"data:"):
             continue

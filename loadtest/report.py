@@ -1,4 +1,4 @@
-"""A summary as text for people and as JSON for programs, and the bar that shows a run going on."""
+"""Writes a summary as text or as JSON, and shows a bar while a run goes on."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ BAR = "{desc} {percentage:3.0f}%|{bar}| {elapsed} {postfix}"
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[float, int], None]]:
-    """A bar on standard error, if that is a terminal; call it with the part done, and how many."""
+    """Show a bar on a terminal's standard error; call it with the part done, and how many."""
     with tqdm(total=1.0, desc="warm-up", bar_format=BAR, disable=None) as bar:
 
         def show(done: float, exchanges: int) -> None:
@@ -43,7 +43,7 @@ def as_text(run: dict[str, Any], summary: Summary) -> str:
 
 def _tokens(summary: Summary) -> str:
     if summary.tokens is None:
-        return "tokens       not counted: neither the answers nor the server's metrics tell"
+        return "tokens       not counted: neither the answers nor the server's metrics say"
     rate = f"{summary.tokens:.0f}, {summary.tokens_per_second:.1f}/s"
     return f"tokens       {rate} (generated; {summary.tokens_counted_by})"
 

@@ -1,4 +1,4 @@
-"""One load test, from settings to timeline: connects, tries one request, runs the loop."""
+"""Runs one load test, from settings to timeline: connects, tries one request, runs the loop."""
 
 import itertools
 from dataclasses import asdict, dataclass
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import aiohttp
 
-from loadtest.arrivals import ClosedLoop, Plan
+from loadtest.arrivals import ClosedLoop, LoadPlan
 from loadtest.clients import Client, CompletionsClient, TranslateClient, generated_tokens
 from loadtest.report import progress_bar
 from loadtest.timeline import Timeline
@@ -16,7 +16,7 @@ from loadtest.timeline import Timeline
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line asked for; `url` ends in a slash."""
+    """Holds what the command line asked for; `url` ends in a slash."""
 
     url: str
     endpoint: str
@@ -35,7 +35,7 @@ class Settings:
 async def measure(settings: Settings) -> Timeline:
     """Run the load test. Raises AnswerError if the server does not answer a first request."""
     texts = itertools.cycle(read_texts(settings.input))
-    plan = Plan(settings.users, settings.warm_up, settings.duration, settings.requests)
+    plan = LoadPlan(settings.users, settings.warm_up, settings.duration, settings.requests)
     timeline = Timeline(_header(settings))
     async with _open_session(settings) as session:
         client = _make_client(settings, session)
@@ -47,7 +47,7 @@ async def measure(settings: Settings) -> Timeline:
 
 
 def read_texts(path: Path) -> list[str]:
-    """The lines of a file that hold something. Raises ValueError where there are none."""
+    """Return the lines of a file that hold something. Raises ValueError where there are none."""
     texts = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     texts = [text for text in texts if text]
     if not texts:

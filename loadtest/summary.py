@@ -1,4 +1,4 @@
-"""The figures of a run, computed from its timeline's raw timestamps."""
+"""Computes the figures of a run from its timeline's raw timestamps."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ FROM_SERVER = "difference of the server's attendant_tokens_total"
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Seconds; percentiles are linear interpolations between the two nearest measurements."""
+    """Holds seconds; percentiles are linear interpolations between the nearest measurements."""
 
     mean: float
     p50: float
@@ -26,7 +26,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a run showed, inside its window. None stands for what could not be measured."""
+    """Holds what a run showed, inside its window. None stands for what could not be measured."""
 
     seconds: float
     answers: int
@@ -68,7 +68,7 @@ def distribution(seconds: Sequence[float]) -> Distribution | None:
 
 
 def _tokens(timeline: Timeline, answers: list[Exchange]) -> tuple[float | None, str | None]:
-    """Generated tokens in the window, and who counted them.
+    """Count the tokens generated in the window; return who counted them too.
 
     The answers' own usage comes first: it counts this run's requests only. A server's counter
     counts those of every client, and is exact only where there is no other.

@@ -1,4 +1,4 @@
-"""What happened in a run, as raw timestamps: every exchange, and a mark at each end of the window.
+"""Records a run as raw timestamps: every exchange, and a mark at each end of the window.
 
 Every figure of a report is computed from this record and from nothing else, so that a timeline file
 can be looked into, or summarised in another way, long after the server is gone.
@@ -15,7 +15,7 @@ OK = "ok"
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request and its answer. Times are in seconds since the run began."""
+    """Holds the times of one request and its answer, in seconds since the run began."""
 
     user: int
     start: float
@@ -23,12 +23,12 @@ class Exchange:
     outcome: str  # OK, or the kind of error
     first_token: float | None = None  # None where the answer was not streamed
     sentences: int = 0
-    tokens: int | None = None  # generated tokens, where the answer tells them
+    tokens: int | None = None  # generated tokens, where the answer reports them
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One end of the measured window, with the server's own count of generated tokens there."""
+    """Marks one end of the measured window, with the server's own count of generated tokens."""
 
     time: float
     server_tokens: float | None = None
@@ -36,7 +36,7 @@ class Mark:
 
 @dataclass(slots=True)
 class Timeline:
-    """The record of one run: how it was asked for, every exchange, and the window that counts."""
+    """Records one run: how it was asked for, every exchange, and the window that counts."""
 
     run: dict[str, Any]
     exchanges: list[Exchange] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Timeline:
 
     @property
     def measured(self) -> list[Exchange]:
-        """The exchanges that ended inside the window; warm-up and draining are left out."""
+        """Return the exchanges that ended inside the window, without warm-up and draining."""
         return [e for e in self.exchanges if self.opened.time < e.end <= self.closed.time]
 
     def write(self, path: Path) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 IGNORED_LABEL = -100
 
@@ -33,3 +33,8 @@ class Batch:
 def length_mask(lengths: Tensor, size: int) -> Tensor:
     """True where a position is real: [batch] lengths -> [batch, size] bool."""
     return torch.arange(size, device=lengths.device) < lengths[:, None]
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Where its weights are, and so where what it reads has to be."""
+    return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))

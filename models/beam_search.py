@@ -10,6 +10,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from models.batch import device_of
+
 
 @dataclass(frozen=True)
 class BeamRules:
@@ -98,7 +100,7 @@ def beam_search(
         live = [beam for beam in candidates if not has_ended(beam)][: rules.num_beams]
         if not live or pool.is_final(live[0]):
             return pool.hypotheses
-        state = select_rows(state, torch.tensor([beam.row for beam in live]))
+        state = select_rows(state, torch.tensor([beam.row for beam in live], device=logp.device))
         logp, state = _step(module, [beam.token_ids[-1] for beam in live], state)
 
 
@@ -120,18 +122,19 @@ def _expand(live: list[Beam], logp: Tensor, num_beams: int) -> list[Beam]:
 
 def _read(module: nn.Module, source: list[int] | None, target: list[int]) -> tuple[Tensor, Any]:
     """Log-probabilities [1, vocabulary] of what follows `target`, and the state there."""
+    device = device_of(module)
     if source is None:
-        hidden, state = module.start(torch.tensor([target]))
+        hidden, state = module.start(torch.tensor([target], device=device))
         return _log_probabilities(module, hidden), state
-    source_ids = torch.tensor([[*source, module.config.eos_id]])
-    state = module.start(source_ids, torch.tensor([source_ids.shape[1]]))
+    source_ids = torch.tensor([[*source, module.config.eos_id]], device=device)
+    state = module.start(source_ids, torch.tensor([source_ids.shape[1]], device=device))
     for token_id in target:
         logp, state = _step(module, [token_id], state)
     return logp, state
 
 
 def _step(module: nn.Module, ids: list[int], state: Any) -> tuple[Tensor, Any]:
-    hidden, state = module.step(torch.tensor(ids), state)
+    hidden, state = module.step(torch.tensor(ids, device=device_of(module)), state)
     return _log_probabilities(module, hidden), state
 
 

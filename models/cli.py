@@ -24,22 +24,36 @@ import click
     help="Folder of the run.  [default: build/runs/NAME]",
 )
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all cores]")
-def train(config: Path, data: Path, output: Path | None, threads: int | None) -> None:
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Time limit in place of the configuration's max_minutes: minutes of the day, whatever its "
+    "clock, validations and earlier calls of the same run included. The learning rate falls to "
+    "zero by then. What is read before and evaluated at the end comes on top.",
+)
+def train(
+    config: Path, data: Path, output: Path | None, threads: int | None, minutes: float | None
+) -> None:
     """Train the model that CONFIG (TOML) describes; started again, the run goes on.
 
     The run's folder gets metrics.jsonl, curve.png and, at the end, checkpoint/ with config.json,
-    model.safetensors, tokenizer.json and a model card. A kill loses at most one validation
-    interval.
+    model.safetensors, tokenizer.json and a model card. A GPU is used where torch finds one, bf16
+    where the machine has instructions for it; the first line says what was taken.
+
+    SIGTERM or Ctrl-C saves everything and stops after the step, a second one at once; a kill
+    loses at most one validation interval. A shorter --minutes ends a stopped run with what is best
+    so far, a longer one goes on with a run that has ended.
 
     \b
     Example:
-      attendant train models/recipes/transformer-en-fr.toml --data data
+      attendant train models/recipes/transformer-en-fr.toml --data data --minutes 45
       attendant export build/runs/transformer-en-fr/checkpoint -o build/bundles/mine
     """
     try:
         import torch
 
         from models.training.config import ConfigError, read_config
+        from models.training.stopping import Stopped
         from models.training.trainer import Trainer
     except ModuleNotFoundError as error:
         _fail(f"training needs {error.name}: pip install 'attendant[train]'")
@@ -47,11 +61,20 @@ def train(config: Path, data: Path, output: Path | None, threads: int | None) ->
         torch.set_num_threads(threads)
     try:
         settings = read_config(config)
-        Trainer(settings, data, output or Path("build/runs") / settings.name).run()
+        settings = settings.within(minutes) if minutes else settings
+        trainer = Trainer(settings, data, output or Path("build/runs") / settings.name)
+        with trainer.brake.on_signals():
+            click.echo(trainer.opening, err=True)
+            trainer.run()
     except ConfigError as error:
         _fail(f"{config} cannot be used:", *(f"  {problem}" for problem in error.problems))
     except (OSError, ValueError) as error:
         _fail(str(error))
+    except Stopped as stop:
+        click.echo(
+            f"stopped after step {trainer.progress.step:,}; the same command goes on", err=True
+        )
+        sys.exit(128 + stop.signal_number)
     except KeyboardInterrupt:
         click.echo("stopped; the same command goes on from the last validation", err=True)
         sys.exit(130)

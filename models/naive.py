@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from models.batch import Batch
+from models.batch import Batch, device_of
 
 
 @torch.inference_mode()
@@ -14,12 +14,14 @@ def greedy(
 
     Ends before </s> or after `max_new_tokens`.
     """
-    config = module.config
-    source_ids = None if source is None else torch.tensor([[*source, config.eos_id]])
-    source_lengths = None if source_ids is None else torch.tensor([source_ids.shape[1]])
+    config, device = module.config, device_of(module)
+    source_ids = source_lengths = None
+    if source is not None:
+        source_ids = torch.tensor([[*source, config.eos_id]], device=device)
+        source_lengths = torch.tensor([source_ids.shape[1]], device=device)
     target = [config.bos_id, *prompt]
     for _ in range(max_new_tokens):
-        ids = torch.tensor([target])
+        ids = torch.tensor([target], device=device)
         hidden = module(Batch(source_ids, source_lengths, ids, ids))
         token = int(module.project(hidden[0, -1]).argmax())
         if token == config.eos_id:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from models.batch import Batch
+from models.batch import Batch, device_of
 from models.conventions import Around, own_conventions
 from models.data.batching import pad_rows
 
@@ -21,14 +21,15 @@ def translate_batch(
     around: Around | None = None,
 ) -> list[list[int]]:
     """Greedy translations of texts' ids, both without what goes `around` them."""
-    config = module.config
+    config, device = module.config, device_of(module)
     around = around or own_conventions(config)
     rows = [[*around.source_prefix, *ids, *around.source_suffix] for ids in sources]
-    state = module.start(pad_rows(rows, config.pad_id), torch.tensor([len(r) for r in rows]))
+    lengths = torch.tensor([len(row) for row in rows], device=device)
+    state = module.start(pad_rows(rows, config.pad_id).to(device), lengths)
     *given, last = around.prompt_prefix
     for token in given:
-        _, state = module.step(torch.full((len(rows),), token), state)
-    ids = torch.full((len(rows),), last)
+        _, state = module.step(torch.full((len(rows),), token, device=device), state)
+    ids = torch.full((len(rows),), last, device=device)
     return _greedy(module, ids, state, max_new_tokens, around.stop, ids != ids)
 
 
@@ -41,10 +42,11 @@ def continue_batch(
 ) -> list[list[int]]:
     """Greedy continuations of prompts of one length (without what comes before them)."""
     around = around or own_conventions(module.config)
-    prompt = torch.tensor([[*around.prompt_prefix, *p] for p in prompts])
+    device = device_of(module)
+    prompt = torch.tensor([[*around.prompt_prefix, *p] for p in prompts], device=device)
     hidden, state = module.start(prompt)
     first = module.project(hidden).argmax(-1)
-    ended = torch.isin(first, torch.tensor(around.stop))
+    ended = torch.isin(first, torch.tensor(around.stop, device=device))
     rest = _greedy(module, first, state, max_new_tokens - 1, around.stop, ended)
     return [
         [] if token in around.stop else [token, *row]
@@ -88,7 +90,7 @@ def _greedy(
     ended: torch.Tensor,
 ) -> list[list[int]]:
     """Rows that have `ended` [batch] before are only carried along."""
-    stops, tokens = torch.tensor(stop), []
+    stops, tokens = torch.tensor(stop, device=ids.device), []
     for _ in range(max_new_tokens):
         hidden, state = module.step(ids, state)
         ids = module.project(hidden).argmax(-1)

@@ -117,19 +117,19 @@ class _VllmMetrics:
 
 
 class EngineMetrics:
-    """The metrics of every engine of a replica; `of(model)` is those of one."""
+    """Holds the metrics of every engine of a replica."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._replica = metrics.replica
         self._ours = _OurMetrics(metrics.registry)
         self._vllm = _VllmMetrics(metrics.registry)
 
-    def of(self, model: str) -> "ModelMeter":
+    def meter_of(self, model: str) -> "ModelMeter":
         return ModelMeter(self._ours, self._vllm, (model, self._replica))
 
 
 class ModelMeter:
-    """An EngineObserver, which is also told of the tokens and ends of requests."""
+    """Keeps the metrics of one model: of its engine's steps, and of its requests."""
 
     def __init__(self, ours: _OurMetrics, vllm: _VllmMetrics, labels: tuple[str, str]) -> None:
         def bound(metric: Any, *more: str) -> Any:
@@ -157,6 +157,9 @@ class ModelMeter:
         self._encoder_hits = bound(ours.encoder_cache, "hit")
         self._encoder_misses = bound(ours.encoder_cache, "miss")
         self._expired, self._reorders = bound(ours.expired), bound(ours.reorders)
+
+    def measured(self, engine: EnginePort) -> "MeasuredEngine":
+        return MeasuredEngine(engine, self)
 
     def on_step(self, step: StepStats, stats: EngineStats, step_seconds: float) -> None:
         self.on_stats(stats)
@@ -220,7 +223,7 @@ def _add(counter: Counter, amount: int) -> None:
 
 
 class MeasuredEngine:
-    """An engine whose requests are timed; it is an EnginePort as the engine itself is."""
+    """Times an engine's requests; it is an EnginePort as the engine itself is."""
 
     def __init__(self, engine: EnginePort, meter: ModelMeter) -> None:
         self._engine = engine

@@ -31,13 +31,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "loadtest.bench": (
         "serving.arrays",
         "serving.bundle",
-        "serving.config",
         "serving.engine",
-        "serving.errors",
         "serving.parameters",
         "serving.pipelines",
         "serving.request",
-        "serving.text",
     ),
     "deploy": (),
 }
@@ -68,7 +65,6 @@ RANK = {
     "text": 4,
     "engine": 4,
     "pipelines": 5,
-    "bench": 6,
     "metrics": 6,
     "engine_metrics": 7,
     "api": 7,

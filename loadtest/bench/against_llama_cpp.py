@@ -1,10 +1,11 @@
-"""One request at a time, ours and llama-cpp-python's in turns: tokens a second on the same cores.
+"""Compares the engine with llama-cpp-python: one request at a time, by turns, on the same cores.
 
     python -m loadtest.bench.against_llama_cpp BUNDLE MODEL.gguf --python OTHER/bin/python
 
 Each engine is a process with so many threads, and waits while the other has its turn. The same ids
-go in, as many come out, greedily, at the level where both speak token ids: no text and no
-HTTP. On cores that others use too the best turn says most.
+go in, as many come out, greedily. Both speak token ids here, without text and without HTTP, which
+is why requests are not made as the service makes them. On cores that others use too the best turn
+says most.
 """
 
 import json
@@ -19,11 +20,10 @@ from typing import Any
 
 import click
 
-from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
+from serving.pipelines.loading import ModelParts
 from serving.request import FailedEvent, GenerationRequest, TokenEvent
-from serving.text.tokenizer import Tokenizer
 
 WORKER = Path(__file__).with_name("llama_cpp_worker.py")
 TEXT = "The history of the city begins long before the first written records of it. "
@@ -32,7 +32,7 @@ SPARE = 16  # positions of llama.cpp's context beyond those that are used
 
 @dataclass(frozen=True)
 class Turn:
-    """One request: seconds to the first token, and of the others."""
+    """Holds the times of one request: seconds to the first token, and of the others."""
 
     first: float
     rest: float
@@ -40,7 +40,7 @@ class Turn:
 
 
 class Player:
-    """One engine in a process of its own."""
+    """Runs one engine in a process of its own."""
 
     def __init__(self, name: str, command: Sequence[str]) -> None:
         self.name = name
@@ -49,7 +49,7 @@ class Player:
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
 
     def play(self, prompt: list[int], num_tokens: int) -> Turn:
-        """Raises RuntimeError where the process has ended."""
+        """Run one request. Raises RuntimeError where the process has ended."""
         assert self._process.stdin is not None and self._process.stdout is not None
         order = json.dumps({"prompt": prompt, "tokens": num_tokens})
         print(order, file=self._process.stdin, flush=True)
@@ -90,7 +90,7 @@ def main(
     tokens: int,
     turns: int,
 ) -> None:
-    """Tokens a second of BUNDLE and of llama-cpp-python with the file GGUF, as JSON."""
+    """Compare BUNDLE with llama-cpp-python and the file GGUF: tokens a second, as JSON."""
     prompt = _prompt(bundle, prompt_tokens)
     context = str(prompt_tokens + tokens + SPARE)
     own = [sys.executable, "-m", "loadtest.bench.against_llama_cpp", "serve"]
@@ -111,7 +111,7 @@ def main(
 
 
 def _report(players: list[Player], num_prompt: int) -> dict[str, Any]:
-    """With how many times as fast ours is: the median over turns, each with its neighbour."""
+    """Report both and how many times as fast ours is: the median over neighbouring turns."""
     ours, theirs = (player.turns for player in players)
     pairs = list(zip(ours, theirs, strict=True))
     same = sum(a == b for a, b in zip(ours[0].ids, theirs[0].ids, strict=True))
@@ -124,16 +124,14 @@ def _report(players: list[Player], num_prompt: int) -> dict[str, Any]:
 
 
 def _prompt(bundle: Path, length: int) -> list[int]:
-    opened = open_bundle(bundle)
-    tokenizer = Tokenizer(opened.tokenizer_path, opened.manifest.vocab_size)
-    ids = [*tokenizer.encode(TEXT)]
+    ids = ModelParts.open(bundle).sides.target.encode(TEXT)
     return (ids * (length // len(ids) + 1))[:length]
 
 
 def _serve(bundle: str, threads: str) -> None:
-    """Our side: the bare engine, which keeps nothing of earlier prompts either."""
+    """Answer on our side by the bare engine, which keeps nothing of earlier prompts either."""
     config = EngineConfig(threads=int(threads), slots=1, prefix_cache_bytes=0)
-    engine = Engine(open_bundle(Path(bundle)), config)
+    engine = ModelParts.open(Path(bundle)).engine(config)
     for number, line in enumerate(sys.stdin):
         order = json.loads(line)
         request = GenerationRequest(

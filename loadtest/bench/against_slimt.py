@@ -1,4 +1,4 @@
-"""Ours and slimt with a model of Firefox Translations or Bergamot, in turns: words a second.
+"""Compares Attendant with slimt on a model of Firefox Translations or Bergamot, by turns.
 
     python -m loadtest.bench.against_slimt BUNDLE FOLDER SENTENCES --python OTHER/bin/python
 
@@ -24,14 +24,14 @@ WORKER = Path(__file__).with_name("slimt_worker.py")
 
 @dataclass(frozen=True)
 class Measured:
-    """Of one turn, in seconds: on the clock, and of the processor."""
+    """Holds the seconds of one turn: on the clock, and of the processor."""
 
     seconds: float
     cpu_seconds: float
 
 
 class Peer:
-    """An engine in a process that takes a turn for every line, and answers with its times."""
+    """Runs an engine in a process that takes a turn for every line, and answers with its times."""
 
     def __init__(self, name: str, command: Sequence[str]) -> None:
         self.name = name
@@ -73,7 +73,7 @@ def main(
     cores: int,
     interpreter: str,
 ) -> None:
-    """Words a second and core of BUNDLE and of slimt with the model in FOLDER."""
+    """Compare BUNDLE with slimt and the model in FOLDER: words a second and core."""
     num_words = len(sentences.read_text(encoding="utf-8").split())
     ours = [sys.executable, "-m", "loadtest.bench.texts", str(bundle), str(sentences)]
     theirs = [interpreter, str(WORKER), str(folder), str(sentences), str(cores)]

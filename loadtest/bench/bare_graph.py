@@ -1,4 +1,4 @@
-"""What an engine has its step graph do, done again without the engine."""
+"""Repeats what an engine has its step graph do, without the engine."""
 
 import time
 
@@ -25,7 +25,7 @@ class RecordedGraph:
         return recorded
 
     def seconds_of(self, num_runs: int) -> float:
-        """Of the last run, again and again over the same rows at the same lengths."""
+        """Repeat the last run, over the same rows at the same lengths, and return its time."""
         assert self._last is not None, "no step had a full batch"
         started = time.perf_counter()
         for _ in range(num_runs):

@@ -1,4 +1,4 @@
-"""A closed loop: so many requests are in flight, and the next is submitted when one ends.
+"""Runs a closed loop: so many requests are in flight, and the next is submitted when one ends.
 
 Everything is computed from the raw times of steps and tokens.
 """
@@ -14,7 +14,7 @@ from serving.request import Event, FailedEvent, FinishedEvent, GenerationRequest
 
 @dataclass(frozen=True)
 class Result:
-    """One batch size. Times to the first token count from the submission of a request."""
+    """Holds the figures of one batch size. Times to the first token count from submission."""
 
     batch: int
     requests: int
@@ -72,7 +72,7 @@ class Stopwatch:
             self._engine.submit(request)
 
     def step(self) -> int:
-        """Take a step; returns how many requests ended."""
+        """Take a step and return how many requests ended."""
         started = time.perf_counter()
         events = self._engine.step()
         now = time.perf_counter()
@@ -85,7 +85,7 @@ class Stopwatch:
         return sum(self._read(event, now) for event in events)
 
     def _read(self, event: Event, now: float) -> bool:
-        """Whether it ends its request."""
+        """Read an event; return whether it ends its request."""
         if isinstance(event, FailedEvent):
             raise event.error
         request_id = event.request_id
@@ -114,7 +114,7 @@ class Stopwatch:
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float]:
-    """Milliseconds, by nearest rank."""
+    """Return percentiles in milliseconds, by nearest rank."""
     ordered = sorted(seconds)
     ranks = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
     return {

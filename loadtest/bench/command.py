@@ -1,4 +1,4 @@
-"""`attendant bench`: how fast the bare engine is, without HTTP, Ray or event loops."""
+"""Holds `attendant bench`, which measures the bare engine, without HTTP, Ray or event loops."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -86,8 +86,8 @@ def bench(
       attendant bench build/bundles/en-fr --batch 8 --beam 4
       attendant bench build/bundles/en-fr --temperature 0.8 --top-p 0.95
 
-    --compare takes both sides of a comparison in turns, within one run, and tells the median of
-    their ratio; --beam and the options of sampling say what to compare with (beam 4; temperature
+    --compare takes both sides of a comparison in turns, within one run, and reports the median
+    of their ratio; --beam and the options of sampling say what to compare with (beam 4; temperature
     0.8, top-k 50, top-p 0.95):
 
     \b
@@ -128,14 +128,14 @@ def _workload(
     bundle: Path, input_file: Any, max_new_tokens: int | None, device: Any, threads: int | None
 ) -> "Workload":
     from loadtest.bench.workload import workload_of
-    from serving.bundle.opening import open_bundle
     from serving.engine.config import available_cpus
+    from serving.pipelines.loading import ModelParts
 
-    opened = open_bundle(bundle)
+    parts = ModelParts.open(bundle)
     text = input_file.read() if input_file else None
     if text is not None and not text.strip():
         raise click.BadParameter("has no line with text in it", param_hint="--input")
-    return workload_of(opened, text, max_new_tokens, device, threads or available_cpus())
+    return workload_of(parts, text, max_new_tokens, device, threads or available_cpus())
 
 
 def _measure(
@@ -145,7 +145,7 @@ def _measure(
     batches: Sequence[int],
     num_requests: int | None,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A closed loop for each batch size: a line and all numbers."""
+    """Run a closed loop for each batch size; yield a line and all numbers."""
     from loadtest.bench.closed_loop import run_closed_loop
 
     for batch in batches:
@@ -165,22 +165,23 @@ def _compare(
     batches: Sequence[int | None],
     num_repetitions: int,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A comparison at each batch size: a line and all numbers."""
-    from loadtest.bench.comparisons import COMPARISONS, Plan
+    """Compare at each batch size; yield a line and all numbers."""
+    from loadtest.bench.comparisons import COMPARISONS, ComparisonOptions
 
     for batch in batches:
-        found = COMPARISONS[name](workload, Plan(beam, sampling, batch, num_repetitions))
+        options = ComparisonOptions(beam, sampling, batch, num_repetitions)
+        found = COMPARISONS[name](workload, options)
         yield found.line, asdict(found) | {"median": found.median}
 
 
 def _drawing(sampling: SamplingParams) -> SamplingParams:
-    """How a comparison draws where the options leave it open."""
+    """Choose how a comparison draws where the options leave it open."""
     filters: dict[str, Any] = sampling.filters or COMPARED_FILTERS
     return replace(sampling, temperature=sampling.temperature or COMPARED_TEMPERATURE, **filters)
 
 
 def _about(workload: "Workload") -> dict[str, Any]:
-    manifest = workload.bundle.manifest
+    manifest = workload.parts.bundle.manifest
     return {
         "bundle": manifest.name,
         "precision": manifest.precision,

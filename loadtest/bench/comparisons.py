@@ -1,4 +1,4 @@
-"""Comparisons within one run: both sides in turns, on one engine, again and again.
+"""Compares within one run: both sides in turns, on one engine, again and again.
 
 What is compared are raw times, once for each repetition. A machine that is busy with other things
 disturbs both sides alike.
@@ -18,6 +18,7 @@ from loadtest.bench.bare_graph import RecordedGraph
 from loadtest.bench.closed_loop import run_closed_loop
 from loadtest.bench.steady import STEPS, Share, end, seconds_of_steps
 from loadtest.bench.workload import Workload
+from serving.bundle.manifest import Task
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.graphs.session import open_graphs
@@ -32,8 +33,11 @@ Raw = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to compare with. batch: requests in flight; None means what suits the comparison."""
+class ComparisonOptions:
+    """Says what to compare with.
+
+    batch: requests in flight; None means what suits the comparison.
+    """
 
     beam: BeamParams
     sampling: SamplingParams
@@ -43,7 +47,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Comparison:
-    """says: what `value` is in each of the repetitions, beside the raw numbers it comes from."""
+    """Holds what a comparison found.
+
+    says: what `value` is in each of the repetitions, beside the raw numbers it comes from.
+    """
 
     says: str
     batch: int
@@ -64,10 +71,10 @@ class Comparison:
         return f"{self.says}: {self.median:.3f} ({spread})"
 
 
-def compare_beam(workload: Workload, plan: Plan) -> Comparison:
-    """The same sentences greedily and by beam search, so many in flight."""
-    batch = plan.batch or 8
-    engine = workload.engine(batch * plan.beam.num_beams)
+def compare_beam(workload: Workload, options: ComparisonOptions) -> Comparison:
+    """Compare the time of the same sentences by beam search and greedily, so many in flight."""
+    batch = options.batch or 8
+    engine = workload.engine(batch * options.beam.num_beams)
     count = SENTENCES_EACH * batch
 
     def seconds(**changes: Any) -> float:
@@ -75,38 +82,37 @@ def compare_beam(workload: Workload, plan: Plan) -> Comparison:
         return run_closed_loop(engine, requests, batch).seconds
 
     def repeat() -> Raw:
-        greedy, beam = seconds(), seconds(beam=plan.beam)
+        greedy, beam = seconds(), seconds(beam=options.beam)
         return {"greedy_seconds": greedy, "beam_seconds": beam, "value": beam / greedy}
 
-    says = f"cost of a sentence, beam {plan.beam.num_beams} over greedy, batch {batch}"
-    return _compared(says, batch, repeat, plan)
+    says = f"cost of a sentence, beam {options.beam.num_beams} over greedy, batch {batch}"
+    return _compared(says, batch, repeat, options)
 
 
-def compare_sampling(workload: Workload, plan: Plan) -> Comparison:
-    """Steps of full batches, all rows greedy or all sampled."""
-    batch = plan.batch or 32
+def compare_sampling(workload: Workload, options: ComparisonOptions) -> Comparison:
+    """Compare the steps of full batches, all rows sampled or all greedy."""
+    batch = options.batch or 32
     engine = workload.engine(batch)
 
     def repeat() -> Raw:
         greedy = seconds_of_steps(engine, [Share(workload.requests("greedy"), batch)]).all
-        sampled = workload.requests("sampled", sampling=plan.sampling)
+        sampled = workload.requests("sampled", sampling=options.sampling)
         drawn = seconds_of_steps(engine, [Share(sampled, batch)]).all
         return {"greedy_seconds": greedy, "sampling_seconds": drawn, "value": greedy / drawn}
 
-    filters = ", ".join(f"{name} {value:g}" for name, value in plan.sampling.filters.items())
+    filters = ", ".join(f"{name} {value:g}" for name, value in options.sampling.filters.items())
     says = f"tokens/s, sampling ({filters or 'no filter'}) over greedy, batch {batch}"
-    return _compared(says, batch, repeat, plan)
+    return _compared(says, batch, repeat, options)
 
 
-def compare_graph(workload: Workload, plan: Plan) -> Comparison:
-    """What the engine needs for steps of full batches, without what it reads (sources, prompts),
-    and so many runs of the step graph alone over the rows as the engine has left them.
+def compare_graph(workload: Workload, options: ComparisonOptions) -> Comparison:
+    """Compare what the engine needs for steps of full batches, without what it reads (sources,
+    prompts), with as many runs of the step graph alone over the rows as the engine has left them.
     """
-    batch = plan.batch or 32
-    config = workload.config(batch)
-    graphs = open_graphs(workload.bundle, config)
+    batch = options.batch or 32
+    graphs = open_graphs(workload.parts.bundle, workload.config(batch))
     recorded = RecordedGraph(graphs.step, batch)
-    engine = Engine(workload.bundle, config, replace(graphs, step=recorded), workload.excluded_ids)
+    engine = workload.engine(batch, graphs=replace(graphs, step=recorded))
 
     def repeat() -> Raw:
         seconds = seconds_of_steps(engine, [Share(workload.requests(), batch)])
@@ -115,22 +121,22 @@ def compare_graph(workload: Workload, plan: Plan) -> Comparison:
         return {**raw, "reading_seconds": seconds.reading, "value": alone / decoding}
 
     says = f"tokens/s of decoding, the engine over its step graph alone, batch {batch}"
-    return _compared(says, batch, repeat, plan)
+    return _compared(says, batch, repeat, options)
 
 
-def compare_mix(workload: Workload, plan: Plan) -> Comparison:
-    """Steps of batches of greedy, beam or sampled requests alone, then of all three together.
+def compare_mix(workload: Workload, options: ComparisonOptions) -> Comparison:
+    """Compare the steps of batches of all three kinds, greedy, beam and sampled, with each alone.
 
-    Batches of the same number of rows; a mixed one gives a third of them to each kind, so its
+    All batches have the same number of rows; a mixed one gives a third of them to each kind, so its
     tokens would have taken the three alone the mean of their times.
     """
-    beams = plan.beam.num_beams
-    third = max((plan.batch or 24) // (3 * beams), 1) * beams
+    beams = options.beam.num_beams
+    third = max((options.batch or 24) // (3 * beams), 1) * beams
     engine = workload.engine(3 * third)
     kinds: dict[str, tuple[int, dict[str, Any]]] = {
         "greedy": (1, {}),
-        "beam": (beams, {"beam": plan.beam}),
-        "sampling": (1, {"sampling": plan.sampling}),
+        "beam": (beams, {"beam": options.beam}),
+        "sampling": (1, {"sampling": options.sampling}),
     }
 
     def share(name: str, num_rows: int) -> Share:
@@ -145,14 +151,14 @@ def compare_mix(workload: Workload, plan: Plan) -> Comparison:
         return {**raw, "mixed_seconds": mixed, "value": weighted / mixed}
 
     says = f"speed, greedy and beam {beams} and sampling mixed over alone, {3 * third} rows"
-    return _compared(says, 3 * third, repeat, plan)
+    return _compared(says, 3 * third, repeat, options)
 
 
-def compare_cancel(workload: Workload, plan: Plan) -> Comparison:
-    """A full engine and one request that waits: in which step after a cancellation does it get its
-    first token?
+def compare_cancel(workload: Workload, options: ComparisonOptions) -> Comparison:
+    """Count the steps after a cancellation in a full engine until a request that waits gets its
+    first token.
     """
-    slots = 2 * plan.beam.num_beams
+    slots = 2 * options.beam.num_beams
     engine = workload.engine(slots)
 
     def steps(num_victims: int, **changes: Any) -> int:
@@ -160,11 +166,11 @@ def compare_cancel(workload: Workload, plan: Plan) -> Comparison:
         return _steps_until_served(engine, list(islice(victims, num_victims)), workload)
 
     def repeat() -> Raw:
-        greedy, beam = steps(slots), steps(2, beam=plan.beam)
+        greedy, beam = steps(slots), steps(2, beam=options.beam)
         return {"greedy_steps": greedy, "beam_steps": beam, "value": max(greedy, beam)}
 
     says = "steps from a cancellation to the first token in the rows it has freed"
-    return _compared(says, slots, repeat, plan)
+    return _compared(says, slots, repeat, options)
 
 
 _ENDLESS = {"ignore_eos": True, "max_new_tokens": None}
@@ -186,7 +192,7 @@ def _steps_until_served(
 
 
 def _has_token(engine: Engine, request: GenerationRequest) -> bool:
-    """Whether the next step brings it one."""
+    """Take a step; return whether it brings the request a token."""
     events = [event for event in engine.step() if event.request_id == request.request_id]
     for event in events:
         if isinstance(event, FailedEvent):
@@ -194,10 +200,10 @@ def _has_token(engine: Engine, request: GenerationRequest) -> bool:
     return any(isinstance(event, TokenEvent) for event in events)
 
 
-def compare_prefix(workload: Workload, plan: Plan) -> Comparison:
-    """Time to the first token of long prompts, unseen and then seen."""
-    manifest = workload.bundle.manifest
-    if "encode" in manifest.graphs:
+def compare_prefix(workload: Workload, options: ComparisonOptions) -> Comparison:
+    """Compare the time to the first token of long prompts, seen and unseen."""
+    manifest = workload.parts.bundle.manifest
+    if manifest.task is not Task.GENERATE:
         raise click.UsageError("prefix: needs a language model, this bundle translates")
     room = manifest.limits.max_target_tokens - len(manifest.tokens.prompt_prefix) - 1
     length = min(LONG_PROMPT_TOKENS, room)
@@ -210,16 +216,17 @@ def compare_prefix(workload: Workload, plan: Plan) -> Comparison:
         return {"miss_seconds": miss, "hit_seconds": hit, "value": hit / miss}
 
     says = f"time to first token, prompt of {length} tokens seen over unseen"
-    return _compared(says, 1, repeat, plan)
+    return _compared(says, 1, repeat, options)
 
 
 def _random_prompts(workload: Workload, length: int) -> Iterator[GenerationRequest]:
-    """Tokens of the workload's texts in any order: no two prompts begin alike for long."""
+    """Yield tokens of the workload's texts in any order: no two prompts begin alike for long."""
     draw = random.Random(0)
-    known = [token_id for request in workload.wanted for token_id in request.prompt_ids]
+    once = islice(workload.requests(max_new_tokens=1, ignore_eos=True), len(workload.texts))
+    requests = list(once)
+    known = [token_id for request in requests for token_id in request.prompt_ids]
     while True:
-        ids = tuple(draw.choices(known, k=length))
-        yield GenerationRequest("prompt", None, ids, max_new_tokens=1, ignore_eos=True)
+        yield replace(requests[0], prompt_ids=tuple(draw.choices(known, k=length)))
 
 
 def _first_token_seconds(engine: Engine, request: GenerationRequest) -> float:
@@ -230,12 +237,14 @@ def _first_token_seconds(engine: Engine, request: GenerationRequest) -> float:
     return time.perf_counter() - started
 
 
-def _compared(says: str, batch: int, repeat: Callable[[], Raw], plan: Plan) -> Comparison:
+def _compared(
+    says: str, batch: int, repeat: Callable[[], Raw], options: ComparisonOptions
+) -> Comparison:
     repeat()  # warm up
-    return Comparison(says, batch, [repeat() for _ in range(plan.num_repetitions)])
+    return Comparison(says, batch, [repeat() for _ in range(options.num_repetitions)])
 
 
-COMPARISONS: dict[str, Callable[[Workload, Plan], Comparison]] = {
+COMPARISONS: dict[str, Callable[[Workload, ComparisonOptions], Comparison]] = {
     "beam": compare_beam,
     "sampling": compare_sampling,
     "graph": compare_graph,

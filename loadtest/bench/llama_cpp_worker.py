@@ -1,4 +1,4 @@
-"""llama-cpp-python's side of `against_llama_cpp`. It runs in an environment of its own, and imports
+"""Takes llama-cpp-python's turns for `against_llama_cpp`, in an environment of its own; it imports
 nothing of ours.
 
 Reads lines of JSON {"prompt": token ids, "tokens": how many to generate}, and answers each with a
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def run(model: Any, prompt: list[int], num_tokens: int) -> dict[str, Any]:
-    """Greedy; nothing is kept of an earlier run."""
+    """Generate greedily; nothing is kept of an earlier run."""
     model.reset()
     started = time.perf_counter()
     tokens = model.generate(prompt, temp=0.0, repeat_penalty=1.0)

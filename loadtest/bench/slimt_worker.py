@@ -1,7 +1,7 @@
-"""slimt's side of `against_slimt`: run by an interpreter that has slimt, and nothing of ours.
+"""Takes slimt's turns for `against_slimt`, in an interpreter that has slimt, and nothing of ours.
 
-For every line on standard input all sentences are translated, and a line of JSON tells the seconds
-it took on the clock and in the processor.
+For every line on standard input all sentences are translated, and a line of JSON reports the
+seconds it took on the clock and in the processor.
 """
 
 import importlib.util
@@ -16,7 +16,10 @@ NOT_INSTALLED = "slimt is not installed: pip install slimt==0.1.0"
 
 
 def main(folder: str, sentences: str, workers: str, way: str) -> None:
-    """way: "all" sentences in one call, or "each" in a call of its own."""
+    """Take turns until the input ends.
+
+    way: "all" sentences in one call, or "each" in a call of its own.
+    """
     slimt = _load_slimt()
     files = {name: str(next(Path(folder).glob(pattern))) for name, pattern in FILES.items()}
     model = slimt.Model(slimt.preset.tiny(), slimt.Package(**files))
@@ -33,7 +36,7 @@ def main(folder: str, sentences: str, workers: str, way: str) -> None:
 
 
 def _load_slimt() -> Any:
-    """The extension alone: `import slimt` asks the network for lists of models."""
+    """Load the extension alone: `import slimt` asks the network for lists of models."""
     package = importlib.util.find_spec("slimt")
     if package is None or not package.submodule_search_locations:
         raise SystemExit(NOT_INSTALLED)

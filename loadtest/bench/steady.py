@@ -1,4 +1,4 @@
-"""A load that stays as it is: always so many requests of each kind in flight, no start, no end."""
+"""Keeps a load as it is: always so many requests of each kind in flight, no start, no end."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ STEPS = 128
 
 @dataclass(frozen=True)
 class Share:
-    """So many of these are in flight; when one ends the next one comes."""
+    """Says which requests come after each other, and how many of them are in flight."""
 
     requests: Iterator[GenerationRequest]
     num_in_flight: int
@@ -21,14 +21,17 @@ class Share:
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of STEPS steps. reading: those that went into encoding sources and prefilling prompts."""
+    """Holds the time of STEPS steps.
+
+    reading: the part that went into encoding sources and prefilling prompts.
+    """
 
     all: float
     reading: float
 
 
 def seconds_of_steps(engine: Engine, shares: Sequence[Share]) -> Seconds:
-    """Time of STEPS steps, in each of which every request in flight gets a token."""
+    """Time STEPS steps, in each of which every request in flight gets a token."""
     load = SteadyLoad(engine, shares)
     load.run(WARM_UP_STEPS)
     load.reading_seconds = 0.0
@@ -42,10 +45,12 @@ def seconds_of_steps(engine: Engine, shares: Sequence[Share]) -> Seconds:
 def end(engine: Engine) -> None:
     """Empty it for another load."""
     engine.cancel_all()
-    engine.step()  # tells of the cancellations
+    engine.step()  # reports the cancellations
 
 
 class SteadyLoad:
+    """Drives an engine, and submits a request's successor when it ends."""
+
     def __init__(self, engine: Engine, shares: Sequence[Share]) -> None:
         self._engine = engine
         self._successors: dict[str, Iterator[GenerationRequest]] = {}

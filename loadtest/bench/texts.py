@@ -1,61 +1,24 @@
-"""Text in, text out, by turns: the bare engine as engines of others are measured beside it
-(`loadtest.peers`).
+"""Translates a file again and again, by turns: a model as engines of others are measured beside it
+(`loadtest.bench.against_slimt`), with all that stands between text and text, and no server.
 
     python -m loadtest.bench.texts BUNDLE SENTENCES
 
-For every line on standard input all sentences are translated, one request each, and a line of JSON
-tells the seconds it took on the clock and in the processor.
+For every line on standard input all sentences are translated in one job, and a line of JSON reports
+the seconds it took on the clock and in the processor.
 """
 
+import asyncio
 import json
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
 import click
 
-from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
-from serving.engine.engine import Engine
-from serving.pipelines.translation.framing import Framing
-from serving.pipelines.translation.sides import Affixes, Sides
-from serving.request import FailedEvent, GenerationRequest, TokenEvent
-from serving.text.shortlist import Shortlist
-
-
-class Texts:
-    """Greedy translation of many sentences at once."""
-
-    def __init__(self, bundle: Bundle, config: EngineConfig) -> None:
-        manifest = bundle.manifest
-        languages = manifest.source_languages[0], manifest.target_languages[0]
-        self._affixes = Affixes.of(manifest.tokens, *languages)
-        self._framing = Framing(manifest, Shortlist.of_bundle(bundle))
-        self._sides = Sides.of_bundle(bundle)
-        self._engine = Engine(bundle, config, excluded_ids=self._sides.target.textless_ids)
-
-    def translate(self, texts: Sequence[str]) -> list[str]:
-        """Raises what a request fails with."""
-        engine = self._engine
-        engine.submit(*self._requests(texts))
-        ids: list[list[int]] = [[] for _ in texts]
-        while engine.has_work:
-            for event in engine.step():
-                if isinstance(event, TokenEvent):
-                    ids[int(event.request_id)].append(event.token_id)
-                elif isinstance(event, FailedEvent):
-                    raise event.error
-        return [self._sides.target.decode(each) for each in ids]
-
-    def _requests(self, texts: Sequence[str]) -> list[GenerationRequest]:
-        sources = map(self._affixes.around, self._sides.source.encode_batch(texts))
-        requests = [
-            GenerationRequest(str(number), ids, max_new_tokens=self._framing.max_new_tokens(ids))
-            for number, ids in enumerate(sources)
-        ]
-        return [self._framing.completed(request, self._affixes) for request in requests]
+from serving.pipelines.jobs import TranslationJob
+from serving.pipelines.offline import opened
 
 
 @click.command()
@@ -66,22 +29,29 @@ class Texts:
 @click.option("--output", type=click.Path(path_type=Path), help="Where the translations go.")
 def main(bundle: Path, sentences: TextIO, threads: int, slots: int, output: Path | None) -> None:
     """Translate SENTENCES, one a line, with BUNDLE for every line on standard input."""
-    texts = [line.strip() for line in sentences]
-    config = EngineConfig(
-        slots=slots, threads=threads, max_waiting=len(texts), encoder_cache_bytes=0
-    )
-    translator = Texts(open_bundle(bundle), config)
-    for _ in sys.stdin:
-        clock, processor = time.perf_counter(), time.process_time()
-        translated = translator.translate(texts)
-        seconds = {
-            "seconds": time.perf_counter() - clock,
-            "cpu_seconds": time.process_time() - processor,
-        }
-        if output is not None:
-            output.write_text("\n".join(translated) + "\n", encoding="utf-8")
-        click.echo(json.dumps(seconds))
-        sys.stdout.flush()
+    texts = tuple(line.strip() for line in sentences)
+    config = EngineConfig(slots, threads, max_waiting=None, encoder_cache_bytes=0)
+    asyncio.run(_take_turns(bundle, config, texts, output))
+
+
+async def _take_turns(
+    bundle: Path, config: EngineConfig, texts: tuple[str, ...], output: Path | None
+) -> None:
+    async with opened(bundle, config) as catalog:
+        [card] = catalog.own_cards
+        source = card.source_languages[0]
+        job = TranslationJob("", texts, source, card.targets_of(source)[0])
+        translator = await catalog.translator(card.name, job.source, job.target)
+        for _ in sys.stdin:  # the event loop has nothing else to do
+            clock, processor = time.perf_counter(), time.process_time()
+            translation = await translator.translate(job)
+            seconds = {
+                "seconds": time.perf_counter() - clock,
+                "cpu_seconds": time.process_time() - processor,
+            }
+            if output is not None:
+                output.write_text("\n".join(translation.texts) + "\n", encoding="utf-8")
+            click.echo(json.dumps(seconds))
 
 
 if __name__ == "__main__":

@@ -1,21 +1,22 @@
-"""What the bench asks of an engine: sentences and prompts, as requests without end."""
+"""Says what the bench asks of a model: sentences or prompts, as the service asks its engine."""
 
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
 
-from serving.bundle.manifest import Manifest
-from serving.bundle.opening import Bundle
+from serving.bundle.manifest import Task
 from serving.engine.config import Device, EngineConfig
 from serving.engine.engine import Engine
-from serving.pipelines.jobs import ModelCard, TranslationJob
+from serving.engine.graphs.graph import Graphs
+from serving.pipelines.decoding import Decoding
+from serving.pipelines.jobs import CompletionJob, ModelCard, TranslationJob
+from serving.pipelines.loading import ModelParts
+from serving.pipelines.requests import RequestMaker
 from serving.pipelines.translation.framing import Framing
 from serving.pipelines.translation.planning import Planner
-from serving.pipelines.translation.sides import Affixes, Sides
+from serving.pipelines.translation.sides import Affixes
 from serving.request import GenerationRequest
-from serving.text.shortlist import Shortlist
 
 SENTENCES = """\
 A man in a red jacket is waiting for the bus.
@@ -40,24 +41,20 @@ PROMPT_NEW_TOKENS = 64
 
 @dataclass(frozen=True)
 class Workload:
-    """A bundle, where to run it, and greedy requests whose texts the bench uses in turn.
+    """Holds a model, where to run it, and what is asked of it again and again.
 
-    excluded_ids: of the engine. num_counted: of the requests' beam searches.
+    texts: sentences to translate, or prompts.
+    decoding: greedy; the options of the bench and its comparisons change it.
     """
 
-    bundle: Bundle
+    parts: ModelParts
     device: Device
     threads: int
-    wanted: Sequence[GenerationRequest]
-    excluded_ids: frozenset[int]
-    num_counted: int
-
-    def engine(self, slots: int, prefix_cache_bytes: int = 0) -> Engine:
-        config = self.config(slots, prefix_cache_bytes)
-        return Engine(self.bundle, config, excluded_ids=self.excluded_ids)
+    texts: tuple[str, ...]
+    decoding: Decoding
 
     def config(self, slots: int, prefix_cache_bytes: int = 0) -> EngineConfig:
-        """Caches are off: the bench repeats its texts, users do not."""
+        """Say how big the engine is. Caches are off: the bench repeats its texts, users do not."""
         return EngineConfig(
             slots,
             self.threads,
@@ -66,58 +63,67 @@ class Workload:
             encoder_cache_bytes=0,
         )
 
+    def engine(
+        self, slots: int, prefix_cache_bytes: int = 0, graphs: Graphs | None = None
+    ) -> Engine:
+        return self.parts.engine(self.config(slots, prefix_cache_bytes), graphs)
+
     def requests(self, name: str = "", **changes: Any) -> Iterator[GenerationRequest]:
-        """The requests again and again, changed so; `name` keeps their ids apart from others'."""
-        if beam := changes.get("beam"):
-            changes["beam"] = replace(beam, num_counted=self.num_counted)
-        for i, request in enumerate(cycle(self.wanted)):
-            yield replace(request, request_id=f"{name}{i}", **changes)
+        """Yield the requests of all texts again and again.
+
+        name: keeps their ids apart from those of others.
+        changes: of the decoding, by the names of its fields.
+        """
+        once = _requests_of(self.parts, self._job(replace(self.decoding, **changes)))
+        for number, request in enumerate(cycle(once)):
+            yield replace(request, request_id=f"{name}{number}")
+
+    def _job(self, decoding: Decoding) -> CompletionJob | TranslationJob:
+        """Ask for all texts at once, in the first languages of a model of many."""
+        if self.parts.bundle.manifest.task is Task.GENERATE:
+            return CompletionJob("", self.texts, decoding)
+        card = ModelCard.of(self.parts.bundle.manifest)
+        source = card.source_languages[0]
+        return TranslationJob("", self.texts, source, card.targets_of(source)[0], decoding)
 
 
 def workload_of(
-    bundle: Bundle, text: str | None, max_new_tokens: int | None, device: Device, threads: int
+    parts: ModelParts, text: str | None, max_new_tokens: int | None, device: Device, threads: int
 ) -> Workload:
-    """Read `text`, or the built-in sentences: lines are prompts, or sources, of which the service's
-    own planner makes requests, in the first languages of a model of many.
+    """Ask a model for the lines of a text, or for the built-in sentences.
+
+    max_new_tokens: of each request; None leaves translations as long as the service lets them be.
     """
-    manifest, sides = bundle.manifest, Sides.of_bundle(bundle)
-    lines = [line for line in (text or SENTENCES).splitlines() if line.strip()]
-    if "encode" in manifest.graphs:
-        wanted, num_counted = _translations(bundle, sides, lines, max_new_tokens)
-    else:
-        wanted, num_counted = _prompts(manifest, sides, lines, max_new_tokens), 0
-    return Workload(bundle, device, threads, wanted, sides.target.textless_ids, num_counted)
+    lines = tuple(line for line in (text or SENTENCES).splitlines() if line.strip())
+    if parts.bundle.manifest.task is Task.GENERATE:
+        lines = tuple(_cut(parts, line) for line in lines)
+        max_new_tokens = max_new_tokens or PROMPT_NEW_TOKENS
+    return Workload(parts, device, threads, lines, Decoding(max_new_tokens=max_new_tokens))
 
 
-def _prompts(
-    manifest: Manifest, sides: Sides, lines: Sequence[str], max_new_tokens: int | None
-) -> list[GenerationRequest]:
-    """Cut to half of what fits."""
-    room = manifest.limits.max_target_tokens // 2
-    count = max_new_tokens or PROMPT_NEW_TOKENS
-    return [
-        GenerationRequest("", prompt_ids=tuple(ids[:room]), max_new_tokens=count)
-        for ids in sides.target.encode_batch(lines)
-    ]
-
-
-def _translations(
-    bundle: Bundle, sides: Sides, lines: Sequence[str], max_new_tokens: int | None
-) -> tuple[list[GenerationRequest], int]:
-    """Return also how many tokens of their prompts count in a beam search's lengths."""
-    manifest, card = bundle.manifest, ModelCard.of(bundle.manifest)
-    source = card.source_languages[0]
-    target = card.targets_of(source)[0]
-    affixes = Affixes.of(manifest.tokens, source, target)
-    framing = Framing(manifest, Shortlist.of_bundle(bundle))
-    planner = Planner(manifest.limits, manifest.tokens, sides, sys.maxsize)
-    plan = planner.plan(TranslationJob("", tuple(lines), source, target), affixes)
+def _requests_of(parts: ModelParts, job: CompletionJob | TranslationJob) -> list[GenerationRequest]:
+    """Build what the service would ask its engine for."""
+    manifest, make = parts.bundle.manifest, RequestMaker(parts.sides.target).of(job.decoding)
+    if isinstance(job, CompletionJob):
+        prompts = parts.sides.target.encode_batch([str(prompt) for prompt in job.prompts])
+        return [make("", prompt_ids=tuple(ids)) for ids in prompts]
+    affixes = Affixes.of(manifest.tokens, job.source, job.target)
+    framing = Framing(manifest, parts.shortlist)
+    plan = Planner(manifest.limits, manifest.tokens, parts.sides).plan(job, affixes)
     requests = [
-        GenerationRequest(
+        make(
             "",
-            segment.source_ids,
-            max_new_tokens=max_new_tokens or framing.max_new_tokens(segment.source_ids),
+            source_ids=segment.source_ids,
+            max_new_tokens=job.decoding.max_new_tokens
+            or framing.max_new_tokens(segment.source_ids),
         )
         for segment in plan.segments
     ]
-    return [framing.completed(each, affixes) for each in requests], framing.num_counted(affixes)
+    return [framing.completed(request, affixes) for request in requests]
+
+
+def _cut(parts: ModelParts, prompt: str) -> str:
+    """Cut a prompt to half of what fits: the service would refuse one that leaves no room."""
+    tokenizer, room = parts.sides.target, parts.bundle.manifest.limits.max_target_tokens // 2
+    ids = tokenizer.encode(prompt)
+    return prompt if len(ids) <= room else tokenizer.decode(ids[:room])

@@ -4,7 +4,6 @@ import json
 import math
 import shutil
 
-import torch
 from torch import nn
 
 from models.checkpoint import load_checkpoint
@@ -12,6 +11,7 @@ from models.configs.base import LanguageModelConfig
 from models.data.corpus import Pair
 from models.evaluation import TestResult, evaluate
 from models.registry import load_module
+from models.training.arithmetic import Arithmetic
 from models.training.config import TrainingConfig
 from models.training.prepare import Prepared
 from models.training.state import RunFolder
@@ -22,10 +22,14 @@ QUALITY_FILE = "quality.json"
 
 
 def write_card(
-    config: TrainingConfig, prepared: Prepared, test: list[Pair], run: RunFolder
+    config: TrainingConfig,
+    prepared: Prepared,
+    test: list[Pair],
+    run: RunFolder,
+    arithmetic: Arithmetic,
 ) -> None:
     """Evaluate the finished checkpoint and put `README.md`, `quality.json` and the curve by it."""
-    module = load_module(load_checkpoint(run.checkpoint))
+    module = load_module(load_checkpoint(run.checkpoint)).to(arithmetic.device)
     if isinstance(config.model, LanguageModelConfig):
         quality, scores = _language_model_quality(module, prepared, config)
     else:
@@ -33,7 +37,8 @@ def write_card(
         quality, scores = result.as_json(), _translation_scores(result)
     (run.checkpoint / QUALITY_FILE).write_text(json.dumps(quality, indent=2) + "\n")
     shutil.copyfile(run.curve, run.checkpoint / run.curve.name)
-    text = _card(config, scores, run.rows(), sum(p.numel() for p in module.parameters()))
+    size = sum(parameter.numel() for parameter in module.parameters())
+    text = _card(config, scores, run.rows(), size, arithmetic)
     (run.checkpoint / "README.md").write_text(text, encoding="utf-8")
 
 
@@ -60,7 +65,13 @@ def _language_model_quality(
     return quality, scores
 
 
-def _card(config: TrainingConfig, scores: str, rows: list[dict], num_parameters: int) -> str:
+def _card(
+    config: TrainingConfig,
+    scores: str,
+    rows: list[dict],
+    num_parameters: int,
+    arithmetic: Arithmetic,
+) -> str:
     card, last = config.card, rows[-1]
     sizes = config.model.model_dump(exclude={"architecture", "task"})
     shown = {key: value for key, value in sizes.items() if isinstance(value, int | float | str)}
@@ -83,8 +94,8 @@ def _card(config: TrainingConfig, scores: str, rows: list[dict], num_parameters:
 ## Training
 
 `attendant train models/recipes/{config.name}.toml`: {last["step"]:,} steps of up to
-{run.tokens_per_batch:,} tokens in {last["minutes"]:.0f} minutes ({run.precision}, CPU threads:
-{torch.get_num_threads()}), {optimizer.name}, learning rate {optimizer.learning_rate:g}, label
+{run.tokens_per_batch:,} tokens in {last["minutes"]:.0f} minutes ({arithmetic.name} on
+{arithmetic.place}), {optimizer.name}, learning rate {optimizer.learning_rate:g}, label
 smoothing {run.label_smoothing:g}. Loss on held-out text: {last["dev_loss"]} nats a token.
 
 {card.training.strip()}

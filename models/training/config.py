@@ -46,7 +46,8 @@ class RunConfig(Section):
     """How long, in which precision, and how often to look. The nearer of the two limits ends it.
 
     `clock` says what minutes are: of the day, or of the process's own work on all its threads,
-    which other work on the machine does not shorten.
+    which other work on the machine does not shorten. `precision` bf16 is fp32 on machines that
+    have no instructions for it.
     """
 
     tokens_per_batch: int = Field(default=4096, gt=0)
@@ -81,6 +82,11 @@ class TrainingConfig(Section):
     card: CardConfig = CardConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     run: RunConfig = RunConfig()
+
+    def within(self, minutes: float) -> "TrainingConfig":
+        """The same with another time limit, in minutes of the day."""
+        run = self.run.model_copy(update={"max_minutes": minutes, "clock": "wall"})
+        return self.model_copy(update={"run": run})
 
 
 class ConfigError(Exception):

@@ -4,18 +4,24 @@ import torch
 from torch import Tensor, nn
 
 from models.training.config import OptimizerConfig
+from models.training.muon import Muon
+
+LONGEST_WARMUP = 1 / 3  # of a run: one that is short ends otherwise before it is warm
 
 
 def learning_rate_scale(step: int, progress: float, warmup_steps: int) -> float:
-    """Linear warm-up over steps, then linear decay to zero at progress 1."""
-    warm = min(1.0, (step + 1) / max(1, warmup_steps))
+    """Linear warm-up over steps, or a third of the run, then linear decay to zero at progress 1."""
+    warm = min(1.0, max((step + 1) / max(1, warmup_steps), progress / LONGEST_WARMUP))
     return warm * max(0.0, 1.0 - progress)
 
 
 class Optimizer:
-    """AdamW, with Muon for the layers' matrices when asked; clips, schedules, saves."""
+    """AdamW, with Muon for the layers' matrices when asked; clips, schedules, saves.
 
-    def __init__(self, module: nn.Module, config: OptimizerConfig) -> None:
+    products: the type of Muon's matrix products.
+    """
+
+    def __init__(self, module: nn.Module, config: OptimizerConfig, products: torch.dtype) -> None:
         self.config = config
         self.parameters = list(module.parameters())
         matrices, others = _split(module, config.name == "muon")
@@ -29,14 +35,7 @@ class Optimizer:
             )
         ]
         if matrices:
-            self.parts.append(
-                torch.optim.Muon(
-                    matrices,
-                    lr=config.learning_rate,
-                    weight_decay=config.weight_decay,
-                    adjust_lr_fn="match_rms_adamw",
-                )
-            )
+            self.parts.append(Muon(matrices, config.learning_rate, config.weight_decay, products))
 
     def step(self, scale: float) -> None:
         """One update from the gradients at `scale` times the learning rate; clears them."""

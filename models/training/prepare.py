@@ -1,5 +1,6 @@
 """From a training configuration to tokenizer, training data and validation data."""
 
+import os
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,5 +94,7 @@ def _tokenizer(texts: list[str], vocab_size: int, path: Path) -> Tokenizer:
     sample = random.Random(HOLD_OUT_SEED).sample(texts, min(TOKENIZER_SAMPLE, len(texts)))
     tokenizer = train_tokenizer(sample, vocab_size)
     path.parent.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(path))
+    fresh = path.with_suffix(".new")
+    tokenizer.save(str(fresh))
+    os.replace(fresh, path)  # a kill leaves it whole or not there
     return tokenizer

@@ -8,7 +8,7 @@ validations, for averaging), `metrics.jsonl`, `curve.png`, `tokenizer.json` and,
 import json
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -20,7 +20,11 @@ from models.training.optimizer import Optimizer
 
 @dataclass
 class Progress:
-    """Where a run is. `seconds` is time spent training, validations included."""
+    """Where a run is.
+
+    seconds: spent training, validations included. losses: of the steps since the last validation.
+    precision: of the matrix products so far.
+    """
 
     step: int = 0
     epoch: int = 0
@@ -28,6 +32,8 @@ class Progress:
     seconds: float = 0.0
     best_loss: float = float("inf")
     validations_since_best: int = 0
+    losses: list[float] = field(default_factory=list)
+    precision: str | None = None
 
 
 class RunFolder:
@@ -71,7 +77,9 @@ class RunFolder:
     def add_snapshot(self, module: nn.Module, step: int, keep: int) -> None:
         """Keep this step's weights and forget all but the `keep` newest and the best."""
         self.snapshots.mkdir(parents=True, exist_ok=True)
-        save_file(_contiguous(module.state_dict()), self.snapshots / f"step-{step:07d}.safetensors")
+        fresh = self.snapshots / "new"
+        save_file(_contiguous(module.state_dict()), fresh)
+        os.replace(fresh, self._snapshot(step))
         for path in self.last_snapshots()[:-keep]:
             path.unlink()
 
@@ -83,7 +91,12 @@ class RunFolder:
         return self.snapshots / "best.safetensors"
 
     def mark_best(self, step: int) -> None:
-        shutil.copyfile(self.snapshots / f"step-{step:07d}.safetensors", self.best_snapshot())
+        fresh = self.snapshots / "new"
+        shutil.copyfile(self._snapshot(step), fresh)
+        os.replace(fresh, self.best_snapshot())
+
+    def _snapshot(self, step: int) -> Path:
+        return self.snapshots / f"step-{step:07d}.safetensors"
 
     def record(self, row: dict) -> None:
         """Append one line to the metrics file."""
@@ -96,11 +109,16 @@ class RunFolder:
             return []
         return [json.loads(line) for line in self.metrics.read_text().splitlines()]
 
-    def forget_rows_after(self, step: int) -> None:
-        """Drop lines a killed run wrote after the state it will go on from."""
+    def forget_after(self, step: int) -> None:
+        """Drop lines and snapshots a killed run wrote after the state it will go on from."""
+        for path in self.last_snapshots():
+            if path > self._snapshot(step):
+                path.unlink()
         rows = [row for row in self.rows() if row["step"] <= step]
         if self.metrics.exists():
-            self.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            fresh = self.folder / "metrics.new"
+            fresh.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            os.replace(fresh, self.metrics)
 
 
 def average(paths: list[Path]) -> dict[str, Tensor]:

@@ -14,46 +14,79 @@ from models.batch import IGNORED_LABEL, Batch
 from models.checkpoint import save_checkpoint
 from models.data.corpus import read_pairs
 from models.registry import build
+from models.training.arithmetic import Arithmetic, choose_arithmetic
 from models.training.card import write_card
 from models.training.config import TrainingConfig
 from models.training.loss import SmoothedCrossEntropy
 from models.training.optimizer import Optimizer, learning_rate_scale
 from models.training.prepare import prepare
 from models.training.state import RunFolder, average
+from models.training.stopping import Brake, Stopped
 from models.training.validation import draw_curve, loss, validate
 
 
 class Trainer:
     """One run in one folder; made again over the same folder, it goes on where it was."""
 
-    def __init__(self, config: TrainingConfig, data: Path, folder: Path) -> None:
+    def __init__(
+        self, config: TrainingConfig, data: Path, folder: Path, arithmetic: Arithmetic | None = None
+    ) -> None:
         torch.manual_seed(config.run.seed)
         folder.mkdir(parents=True, exist_ok=True)
         self.config, self.run_config = config, config.run
+        self.arithmetic = arithmetic or choose_arithmetic(config.run.precision)
         self.files = RunFolder(folder)
         self.data = prepare(config, data, self.files.tokenizer)
         self.test = read_pairs(data / config.data.test) if config.data.test else []
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.module = build(config.model).to(self.device).train()
-        self.optimizer = Optimizer(self.module, config.optimizer)
+        self.module = build(config.model).to(self.arithmetic.device).train()
+        self.optimizer = Optimizer(self.module, config.optimizer, self.arithmetic.products)
         self.progress = self.files.resume(self.module, self.optimizer)
-        self.files.forget_rows_after(self.progress.step)
+        self.files.forget_after(self.progress.step)
         torch.manual_seed(config.run.seed + self.progress.step)
+        self.opening = self._opening()
+        self.progress.precision = self.arithmetic.name
+        self.brake = Brake()
         self._clock = CLOCKS[config.run.clock]
-        self.losses: list[float] = []  # of the steps since the last validation
 
     def run(self) -> None:
-        """Train to a limit or until validation stops improving, then write checkpoint and card."""
-        for batch in self._batches():
-            started = self._clock()
-            self.losses.append(self._learn(batch))
+        """Train to a limit or until validation stops improving, then write checkpoint and card.
+
+        Raises Stopped, with everything saved, once `brake` is pulled.
+        """
+        try:
+            self._train()
+        except Stopped:
+            self._save()
+            raise
+        with self.brake.safe():
+            self._finish()
+
+    def _train(self) -> None:
+        self._counted_until = self._clock()
+        batches = self._batches()
+        while not self._is_over():
+            self.brake.check()
+            self.progress.losses.append(self._learn(next(batches)))
             self.progress.step += 1
-            self.progress.seconds += self._clock() - started
+            self._count()
             if self.progress.step % self.run_config.validate_every == 0:
                 self._validate()
-            if self._is_over():
-                break
-        self._finish()
+        if not self._is_validated():
+            self._validate()
+
+    def _opening(self) -> str:
+        """What the log begins with."""
+        step, precision = self.progress.step, self.progress.precision
+        if not step:
+            return f"training in {self.arithmetic}"
+        before = f" (in {precision} until now)" if precision else ""
+        return f"training goes on after step {step:,}{before} in {self.arithmetic}"
+
+    def _count(self) -> None:
+        """Count the time since it was last counted."""
+        now = self._clock()
+        self.progress.seconds += now - self._counted_until
+        self._counted_until = now
 
     @property
     def fraction_done(self) -> float:
@@ -72,7 +105,7 @@ class Trainer:
                     self.progress.batch += 1
                     batch = self.data.train.batch(indices)
                     seconds = self.progress.seconds
-                    yield batch.to(self.device)
+                    yield batch.to(self.arithmetic.device)
                     spent = max(1e-9, self.progress.seconds - seconds)
                     self._show(bar, batch.num_target_tokens / spent)
                 self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
@@ -94,8 +127,8 @@ class Trainer:
 
     def _validate(self) -> None:
         """Look, record, draw, save: after this a kill loses nothing."""
-        started, progress = self._clock(), self.progress
-        with self._autocast():
+        progress = self.progress
+        with self._autocast(), self.brake.safe():
             result = validate(
                 self.module,
                 self.data.tokenizer,
@@ -103,7 +136,7 @@ class Trainer:
                 self.data.pairs,
                 self.run_config.tokens_per_batch,
             )
-        progress.seconds += self._clock() - started
+        self._count()
         self.files.add_snapshot(self.module, progress.step, self.run_config.averaged_checkpoints)
         progress.validations_since_best += 1
         if result.loss < progress.best_loss:
@@ -114,14 +147,21 @@ class Trainer:
                 "step": progress.step,
                 "epoch": progress.epoch,
                 "minutes": round(progress.seconds / 60, 2),
-                "train_loss": round(mean(self.losses), 4),
+                "train_loss": round(mean(progress.losses), 4),
                 "dev_loss": round(result.loss, 4),
                 "bleu": None if result.bleu is None else round(result.bleu, 2),
             }
         )
-        self.losses.clear()
+        progress.losses.clear()
         draw_curve(self.files.rows(), self.files.curve, self.config.name)
-        self.files.save(self.module, self.optimizer, progress)
+        self._save()
+
+    def _save(self) -> None:
+        self.files.save(self.module, self.optimizer, self.progress)
+
+    def _is_validated(self) -> bool:
+        rows = self.files.rows()
+        return bool(rows) and rows[-1]["step"] == self.progress.step
 
     def _is_over(self) -> bool:
         stalled = self.progress.validations_since_best >= self.run_config.patience
@@ -129,8 +169,6 @@ class Trainer:
 
     def _finish(self) -> None:
         """Keep the better of the best snapshot and the average of the last ones."""
-        if not self.files.rows() or self.files.rows()[-1]["step"] != self.progress.step:
-            self._validate()
         candidates = [[self.files.best_snapshot()], self.files.last_snapshots()]
         scored = [(self._loss_of(paths), paths) for paths in candidates]
         weights = average(min(scored)[1])
@@ -141,7 +179,7 @@ class Trainer:
             self.data.tokenizer.to_str(),
             dtype=np.float16,
         )
-        write_card(self.config, self.data, self.test, self.files)
+        write_card(self.config, self.data, self.test, self.files, self.arithmetic)
 
     def _loss_of(self, paths: list[Path]) -> float:
         self.module.load_state_dict(average(paths))
@@ -150,12 +188,13 @@ class Trainer:
             return loss(self.module, self.data.dev, self.run_config.tokens_per_batch)
 
     def _autocast(self) -> torch.autocast | nullcontext:
-        if self.run_config.precision == "bf16":
-            return torch.autocast(self.device.type, torch.bfloat16)
-        return nullcontext()
+        if self.arithmetic.products == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.arithmetic.device.type, self.arithmetic.products)
 
     def _show(self, bar: tqdm, tokens_per_second: float) -> None:
-        recent = mean(self.losses[-20:]) if self.losses else float("nan")
+        losses = self.progress.losses
+        recent = mean(losses[-20:]) if losses else float("nan")
         bar.n = round(self.fraction_done, 4)
         bar.set_postfix_str(
             f"step {self.progress.step}, loss {recent:.3f} (dev {self.progress.best_loss:.3f}), "

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from models.batch import IGNORED_LABEL
+from models.batch import IGNORED_LABEL, device_of
 from models.data.batching import Dataset
 from models.data.corpus import Pair
 from models.data.tokenizer import encode_all
@@ -44,7 +44,7 @@ def loss(module: nn.Module, data: Dataset, tokens_per_batch: int) -> float:
     """Mean negative log-likelihood of a target token."""
     total, count = 0.0, 0
     for indices in data.epoch(0, 0, tokens_per_batch):
-        batch = data.batch(indices)
+        batch = data.batch(indices).to(device_of(module))
         real = batch.labels != IGNORED_LABEL
         logits = module.project(module(batch)[real]).float()
         total += float(cross_entropy(logits, batch.labels[real], reduction="sum"))

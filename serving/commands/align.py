@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -119,7 +118,7 @@ def _check(output: Path | None, as_json: bool, options: dict[str, Any]) -> None:
     for name in ("sentence", "translation"):
         text = options[name]
         if text is not None:
-            check_text(name, text, max_characters=sys.maxsize)
+            check_text(name, text)
             if not text.strip():
                 raise RequestError(name, text, "is empty: there is nothing to align")
 

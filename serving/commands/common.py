@@ -40,7 +40,7 @@ device_option = click.option(
 def engine_config(device: Any) -> "EngineConfig":
     from serving.engine.config import EngineConfig
 
-    return EngineConfig(device=device, max_waiting=2**31)
+    return EngineConfig(device=device, max_waiting=None)
 
 
 def languages_of(card: "ModelCard", source: str | None, target: str | None) -> tuple[str, str]:
@@ -83,7 +83,7 @@ def lines_of(file: BinaryIO) -> Iterator[str]:
             text = line.decode()
         except UnicodeDecodeError as error:
             raise RequestError(f"line {number}", line, f"is not UTF-8: {error.reason}") from None
-        check_text(f"line {number}", text, max_characters=sys.maxsize)
+        check_text(f"line {number}", text)
         yield text
 
 

@@ -98,7 +98,7 @@ def generate(
     end_quietly_with_the_reader()
     _check(options)
     for text in prompt:
-        check_text("--prompt", text, max_characters=sys.maxsize)
+        check_text("--prompt", text)
     lines = lines_of(file or sys.stdin.buffer)
     prompts = prompt or tuple(line.rstrip("\r\n") for line in lines)
     asyncio.run(_generate(model, engine_config(device), prompts, options))
@@ -110,7 +110,7 @@ def _check(options: dict[str, Any]) -> None:
     if options["system"] is not None:
         if not options["chat"]:
             raise click.UsageError("--system needs --chat")
-        check_text("--system", options["system"], max_characters=sys.maxsize)
+        check_text("--system", options["system"])
     if options["beam"] is not None and options["n"] > options["beam"]:
         raise click.UsageError(f"--n {options['n']} needs --beam {options['n']} or more")
 

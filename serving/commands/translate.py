@@ -77,7 +77,7 @@ def translate(
     from serving.text.checks import check_text
 
     end_quietly_with_the_reader()
-    check_text("--prefix", options["prefix"], max_characters=sys.maxsize)
+    check_text("--prefix", options["prefix"])
     asyncio.run(_translate(model, engine_config(device), options, file, alignments))
 
 

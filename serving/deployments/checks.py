@@ -1,25 +1,23 @@
-"""Everything that would keep a configuration from being served, found before Ray starts."""
+"""Finds what would keep a configuration from being served, before Ray starts."""
 
 from collections import Counter
 from collections.abc import Iterator
 
-from serving.bundle.opening import Bundle, open_bundle
+from serving.bundle.opening import Bundle
 from serving.config import ServerConfig, WorkerGroup
 from serving.engine.graphs.session import check_device
 from serving.errors import BundleError, DeviceError
-from serving.text.tokenizer import Tokenizer
+from serving.pipelines.loading import ModelParts
 
 
 def problems_of(config: ServerConfig) -> list[str]:
-    """One line for each problem, bundle by bundle."""
+    """Return a line for each problem, bundle by bundle."""
     problems: list[str] = []
     names: Counter[str] = Counter()
     for group in config.groups:
         for path in group.bundles:
             try:
-                bundle = open_bundle(path)
-                for tokenizer in {bundle.tokenizer_path, bundle.target_tokenizer_path}:
-                    Tokenizer(tokenizer)
+                bundle = ModelParts.open(path).bundle
             except BundleError as error:
                 problems += [f"{error.path}: {problem}" for problem in error.problems]
             else:

@@ -6,13 +6,13 @@ The replica is the ingress itself, so a request reaches its engine without anoth
 import asyncio
 import sys
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 from ray import serve
 
 from serving.api.application import create_app
 from serving.api.http.services import Services
-from serving.bundle.opening import Bundle, open_bundle
 from serving.config import WorkerGroup
 from serving.deployments.console import log_to_console
 from serving.deployments.exposition import merged
@@ -20,11 +20,10 @@ from serving.deployments.forwarding import WideCatalog, all_expositions, failing
 from serving.deployments.http_1_0 import unframe_streams
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
-from serving.engine.engine import Engine
 from serving.engine.turns import FairShare
-from serving.engine_metrics import EngineMetrics, MeasuredEngine
+from serving.engine_metrics import EngineMetrics
 from serving.metrics import Metrics
-from serving.pipelines.catalog import Model, build_pipeline
+from serving.pipelines.catalog import Model
 from serving.pipelines.jobs import (
     CompletionJob,
     ModelCard,
@@ -33,8 +32,8 @@ from serving.pipelines.jobs import (
     Translation,
     TranslationJob,
 )
+from serving.pipelines.loading import load_model
 from serving.pipelines.merging import in_batches
-from serving.pipelines.translation.sides import Sides
 
 _METRICS_TIMEOUT_SECONDS = 2.0
 # Between two graph runs the engine's thread waits at most this long for a busy event loop. With
@@ -57,7 +56,7 @@ class Replica:
         self._engines: list[AsyncEngine] = []
         self._share = FairShare(engines_at_once) if len(group.bundles) > engines_at_once else None
         config = engine_config(group, threads)
-        models = [self._load(open_bundle(path), config) for path in group.bundles]
+        models = [self._load(path, config) for path in group.bundles]
         self._catalog = WideCatalog(models, context.app_name)
 
     def __serve_build_asgi_app__(self) -> Any:
@@ -100,15 +99,12 @@ class Replica:
     async def own_exposition(self) -> bytes:
         return self._metrics.exposition()
 
-    def _load(self, bundle: Bundle, config: EngineConfig) -> Model:
-        meter = self._engine_metrics.of(bundle.manifest.name)
-        sides = Sides.of_bundle(bundle)
-        engine = Engine(bundle, config, excluded_ids=sides.target.textless_ids)
-        meter.on_stats(engine.stats())
-        bridge = AsyncEngine(engine, meter, self._share.join() if self._share else None)
-        bridge.start()
-        self._engines.append(bridge)
-        return build_pipeline(bundle, sides, MeasuredEngine(bridge, meter), self._limits)
+    def _load(self, bundle: Path, config: EngineConfig) -> Model:
+        turns = self._share.join() if self._share else None
+        meter_of = self._engine_metrics.meter_of
+        loaded = load_model(bundle, config, self._limits.max_segments, meter_of, turns)
+        self._engines.append(loaded.engine)
+        return loaded.pipeline
 
     def _is_healthy(self) -> bool:
         return all(engine.is_alive for engine in self._engines)

@@ -1,4 +1,4 @@
-"""How big and where an engine runs. What it runs is the bundle's business."""
+"""Says how big an engine is and where it runs. What it runs is the bundle's business."""
 
 import os
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 
 def available_cpus(cpu_max: Path = CGROUP_CPU_MAX) -> int:
-    """CPUs that this process may use: by affinity, and by its container's quota (cgroup v2)."""
+    """Count the CPUs this process may use: by affinity and its container's quota (cgroup v2)."""
     count = len(os.sched_getaffinity(0))
     try:
         quota, period = cpu_max.read_text().split()
@@ -23,11 +23,12 @@ def available_cpus(cpu_max: Path = CGROUP_CPU_MAX) -> int:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """Sizes and budgets of one engine.
+    """Holds the sizes and budgets of one engine.
 
     slots: most rows in one batch.
     threads: of ONNX Runtime; defaults to the CPUs this process may use.
-    max_waiting: accepted requests that have no slot yet; beyond it `submit` raises Overloaded.
+    max_waiting: accepted requests that have no slot yet; beyond it `submit` raises Overloaded. None
+        is no limit.
     max_encode_tokens: padded source tokens encoded before one decoding step.
     max_step_tokens: tokens that one step computes: one for each row that decodes, and prompt tokens
         as far as that leaves room, but at least one chunk of them. 1024 made the longest step four
@@ -41,7 +42,7 @@ class EngineConfig:
     slots: int = 64
     threads: int = field(default_factory=available_cpus)
     device: Device = "cpu"
-    max_waiting: int = 4096
+    max_waiting: int | None = 4096
     max_encode_tokens: int = 1024
     max_step_tokens: int = 256
     prefill_chunk: int = 64
@@ -59,7 +60,8 @@ class EngineConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         for name in ("max_waiting", "prefix_cache_bytes", "encoder_cache_bytes"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ValueError(f"{name} must not be negative, got {value}")
         if self.device not in ("cpu", "cuda"):
             raise ValueError(f"device must be 'cpu' or 'cuda', not {self.device!r}")

@@ -4,12 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeGuard
 
 from serving.bundle.manifest import Task
-from serving.bundle.opening import Bundle
-from serving.config import TextLimits
-from serving.errors import BundleError, ModelNotFound, RequestError
-from serving.pipelines.completion.pipeline import Deltas, GenerationPipeline
-from serving.pipelines.defaults import problems as default_problems
-from serving.pipelines.engine_port import EnginePort
+from serving.errors import ModelNotFound, RequestError
+from serving.pipelines.completion.pipeline import Deltas
 from serving.pipelines.jobs import (
     CompletionJob,
     ModelCard,
@@ -18,10 +14,7 @@ from serving.pipelines.jobs import (
     Translation,
     TranslationJob,
 )
-from serving.pipelines.translation.pipeline import TranslationPipeline
-from serving.pipelines.translation.sides import Sides
 from serving.text.languages import matching
-from serving.text.shortlist import Shortlist
 
 
 class Translator(Protocol):
@@ -89,16 +82,6 @@ class Catalog:
             return found
         cards = [model.card for model in models if _is_translator(model)]
         raise _unsupported(cards, source, target)
-
-
-def build_pipeline(bundle: Bundle, sides: Sides, engine: EnginePort, limits: TextLimits) -> Model:
-    """Raises BundleError for files or defaults that cannot be used."""
-    manifest = bundle.manifest
-    if problems := list(default_problems(manifest.generation)):
-        raise BundleError(bundle.folder, problems)
-    if manifest.task is Task.GENERATE:
-        return GenerationPipeline(manifest, sides.target, engine)
-    return TranslationPipeline(manifest, sides, engine, limits, Shortlist.of_bundle(bundle))
 
 
 def _is_translator(model: Model) -> TypeGuard[Translator]:

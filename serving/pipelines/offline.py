@@ -1,4 +1,4 @@
-"""A pipeline with an engine of its own, for the command line: no server, the same results."""
+"""Gives the command line a model with an engine of its own: no server, the same results."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
@@ -6,37 +6,30 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from serving.bundle.opening import open_bundle
-from serving.config import TextLimits
-from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
-from serving.engine.engine import Engine
-from serving.pipelines.catalog import Catalog, build_pipeline
-from serving.pipelines.translation.sides import Sides
+from serving.pipelines.catalog import Catalog
+from serving.pipelines.loading import load_model
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-_UNLIMITED = 2**40
 
 
 @asynccontextmanager
 async def opened(path: Path, config: EngineConfig) -> AsyncIterator[Catalog]:
-    """A catalog of the one bundle. Raises BundleError or DeviceError."""
-    bundle = open_bundle(path)
-    sides = Sides.of_bundle(bundle)
-    engine = AsyncEngine(Engine(bundle, config, excluded_ids=sides.target.textless_ids))
-    engine.start()
+    """Load one bundle as a catalog, and end its engine in the end. Raises BundleError or
+    DeviceError.
+    """
+    loaded = load_model(path, config)
     try:
-        limits = TextLimits(max_characters=_UNLIMITED, max_segments=_UNLIMITED)
-        yield Catalog([build_pipeline(bundle, sides, engine, limits)])
+        yield Catalog([loaded.pipeline])
     finally:
-        await engine.shutdown()
+        await loaded.engine.shutdown()
 
 
 async def in_order(
     work: Callable[[Item], Coroutine[Any, Any, Result]], items: Iterable[Item], window: int
 ) -> AsyncIterator[Result]:
-    """The results of many items at work at once, in the order of the items.
+    """Work on many items at once and yield the results in the order of the items.
 
     Items are taken on another thread, as they may come from a pipe that is in no hurry; a result
     is given as soon as it is there and those before it were given.

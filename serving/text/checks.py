@@ -15,9 +15,12 @@ def tokenizing(field: str) -> Iterator[None]:
         raise Untokenizable(field, error.value, error.message) from None
 
 
-def check_text(field: str, text: str, max_characters: int) -> None:
-    """Raise RequestError if `text` is too long or is not plain Unicode text."""
-    if len(text) > max_characters:
+def check_text(field: str, text: str, max_characters: int | None = None) -> None:
+    """Raise RequestError if `text` is too long or is not plain Unicode text.
+
+    max_characters: None is no limit.
+    """
+    if max_characters is not None and len(text) > max_characters:
         message = f"must be at most {max_characters} characters, this has {len(text)}"
         raise TooLarge(field, text, message)
     if "\0" in text:

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 
-from loadtest.arrivals import PAUSE_AFTER_ERROR_SECONDS, ClosedLoop, Plan
+from loadtest.arrivals import PAUSE_AFTER_ERROR_SECONDS, ClosedLoop, LoadPlan
 from loadtest.clients import Answer, AnswerError
 from loadtest.timeline import OK, Timeline
 
@@ -28,7 +28,7 @@ class ScriptedClient:
         return Answer(sentences=1)
 
 
-async def run(plan: Plan, client: ScriptedClient, text: str = "good") -> Timeline:
+async def run(plan: LoadPlan, client: ScriptedClient, text: str = "good") -> Timeline:
     timeline = Timeline({})
     counts = iter([10.0, 25.0])
 
@@ -42,7 +42,7 @@ async def run(plan: Plan, client: ScriptedClient, text: str = "good") -> Timelin
 
 async def test_every_user_has_one_request_in_flight() -> None:
     client = ScriptedClient()
-    timeline = await run(Plan(users=5, warm_up_seconds=0, duration_seconds=0.1), client)
+    timeline = await run(LoadPlan(users=5, warm_up_seconds=0, duration_seconds=0.1), client)
     assert client.most_in_flight == 5
     assert not client.in_flight
     assert {exchange.user for exchange in timeline.exchanges} == set(range(5))
@@ -52,7 +52,7 @@ async def test_every_user_has_one_request_in_flight() -> None:
 
 
 async def test_the_window_opens_after_the_warm_up_and_closes_after_the_duration() -> None:
-    plan = Plan(users=2, warm_up_seconds=0.1, duration_seconds=0.2)
+    plan = LoadPlan(users=2, warm_up_seconds=0.1, duration_seconds=0.2)
     timeline = await run(plan, ScriptedClient())
     assert timeline.opened.time >= 0.1
     assert timeline.seconds >= 0.2
@@ -61,14 +61,14 @@ async def test_the_window_opens_after_the_warm_up_and_closes_after_the_duration(
 
 
 async def test_enough_requests_close_the_window_early() -> None:
-    plan = Plan(users=3, warm_up_seconds=0.02, duration_seconds=60, requests=9)
+    plan = LoadPlan(users=3, warm_up_seconds=0.02, duration_seconds=60, requests=9)
     timeline = await run(plan, ScriptedClient())
     assert 9 <= len(timeline.measured) < 9 + 3
     assert timeline.seconds < 30
 
 
 async def test_a_refused_user_pauses_and_is_counted() -> None:
-    plan = Plan(users=1, warm_up_seconds=0, duration_seconds=1.5 * PAUSE_AFTER_ERROR_SECONDS)
+    plan = LoadPlan(users=1, warm_up_seconds=0, duration_seconds=1.5 * PAUSE_AFTER_ERROR_SECONDS)
     timeline = await run(plan, ScriptedClient(), text="bad")
     assert [exchange.outcome for exchange in timeline.exchanges] == ["HTTP 429", "HTTP 429"]
     assert OK not in {exchange.outcome for exchange in timeline.measured}

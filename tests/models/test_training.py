@@ -14,48 +14,13 @@ from models.training.config import read_config
 from models.training.loss import SmoothedCrossEntropy
 from models.training.optimizer import learning_rate_scale
 from models.training.trainer import Trainer
-
-WORDS = [("one", "un"), ("two", "deux"), ("three", "trois"), ("cat", "chat"), ("dog", "chien")]
-CONFIG = """
-name = "toy"
-[model]
-architecture = "bahdanau"
-vocab_size = 300
-embedding_dim = 16
-hidden_dim = 16
-attention_dim = 16
-readout_dim = 16
-dropout = 0.0
-[data]
-train = ["train.tsv"]
-dev = "dev.tsv"
-test = "dev.tsv"
-[optimizer]
-name = "{optimizer}"
-learning_rate = 0.02
-warmup_steps = 4
-[run]
-tokens_per_batch = 64
-max_steps = {steps}
-validate_every = 6
-bleu_sentences = 4
-precision = "fp32"
-label_smoothing = 0.0
-"""
+from tests.models.toy_run import write_config, write_data
 
 
 @pytest.fixture
 def data(tmp_path):
-    lines = [f"toy\t{a} {b}\t{x} {y}" for a, x in WORDS for b, y in WORDS]
-    (tmp_path / "train.tsv").write_text("\n".join(lines * 2) + "\n")
-    (tmp_path / "dev.tsv").write_text("\n".join(lines[:6]) + "\n")
+    write_data(tmp_path)
     return tmp_path
-
-
-def write_config(folder, steps: int, optimizer: str = "muon"):
-    path = folder / "toy.toml"
-    path.write_text(CONFIG.format(steps=steps, optimizer=optimizer))
-    return path
 
 
 class Killed(Exception):
@@ -138,6 +103,12 @@ def test_the_learning_rate_warms_up_and_decays_to_nothing() -> None:
     assert learning_rate_scale(9, 0.0, 10) == pytest.approx(1.0)
     assert learning_rate_scale(500, 0.75, 10) == pytest.approx(0.25)
     assert learning_rate_scale(999, 1.0, 10) == 0.0
+
+
+def test_a_short_run_is_warm_after_a_third() -> None:
+    assert learning_rate_scale(5, 1 / 6, 1000) == pytest.approx(5 / 12)
+    assert learning_rate_scale(10, 1 / 3, 1000) == pytest.approx(2 / 3)
+    assert learning_rate_scale(20, 2 / 3, 1000) == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize("order", [[], ["--by-length"]])

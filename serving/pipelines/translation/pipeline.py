@@ -10,7 +10,6 @@ from functools import partial
 from typing import TypeVar
 
 from serving.bundle.manifest import Manifest
-from serving.config import TextLimits
 from serving.errors import RequestError
 from serving.pipelines.engine_port import EnginePort
 from serving.pipelines.jobs import (
@@ -46,14 +45,15 @@ class TranslationPipeline:
         manifest: Manifest,
         sides: Sides,
         engine: EnginePort,
-        limits: TextLimits,
         shortlist: Shortlist | None = None,
+        max_segments: int | None = None,
     ) -> None:
+        """max_segments: of one job; None is no limit."""
         self.card = ModelCard.of(manifest)
         self._tokens = manifest.tokens
         self._sides = sides
         self._framing = Framing(manifest, shortlist)
-        self._planner = Planner(manifest.limits, manifest.tokens, sides, limits.max_segments)
+        self._planner = Planner(manifest.limits, manifest.tokens, sides, max_segments)
         self._requests = RequestMaker(sides.target)
         self._engine = engine
 

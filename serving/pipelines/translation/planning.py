@@ -65,7 +65,10 @@ class Plan:
 
 
 class Planner:
-    def __init__(self, limits: Limits, tokens: Tokens, sides: Sides, max_segments: int) -> None:
+    def __init__(
+        self, limits: Limits, tokens: Tokens, sides: Sides, max_segments: int | None = None
+    ) -> None:
+        """max_segments: of one job; None is no limit."""
         self._limits = limits
         self._prompt_prefix = tokens.prompt_prefix
         self._source, self._target = sides.source, sides.target
@@ -99,7 +102,7 @@ class Planner:
         return [affixes.around(ids) for ids in self._source.encode_batch(texts)]
 
     def check_number(self, parts: Sequence[object], name: str) -> None:
-        if len(parts) > self._max_segments:
+        if self._max_segments is not None and len(parts) > self._max_segments:
             message = f"at most {self._max_segments} {name} a request, this has {len(parts)}"
             raise TooLarge("text", parts[0], message)
 

@@ -1,15 +1,14 @@
 """The comparison with slimt, whose place a slow script takes."""
 
+import json
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from loadtest.bench import against_slimt
-from loadtest.bench.texts import Texts
+from loadtest.bench import against_slimt, texts
 from serving.bundle.manifest import Precision
-from serving.bundle.opening import open_bundle
-from serving.engine.config import EngineConfig
+from serving.commands.translate import translate
 from tests.tiny import tiny_bundle
 
 SLOW = """
@@ -24,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_bundle("transformer-ssru", tmp_path_factory.mktemp("bundles"), Precision.INT8)
 
 
-def test_it_tells_words_a_second_of_each_engine(
+def test_it_reports_words_a_second_of_each_engine(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker, sentences = tmp_path / "worker.py", tmp_path / "sentences.txt"
@@ -54,8 +53,15 @@ def test_an_engine_that_fails_ends_the_comparison(
     assert "slimt has failed" in result.output
 
 
-def test_texts_are_translated_each_for_itself(folder: Path) -> None:
-    texts = Texts(open_bundle(folder), EngineConfig(slots=4, threads=1))
-    together = texts.translate(["a dog", "a cat sleeps", "a dog"])
-    assert together[0] == together[2]
-    assert texts.translate(["a cat sleeps"]) == together[1:2]
+def test_a_turn_translates_as_the_command_does(folder: Path, tmp_path: Path) -> None:
+    sentences, output = tmp_path / "sentences.txt", tmp_path / "out.txt"
+    sentences.write_text("a dog. It barks!\na cat sleeps\na dog\n")
+    arguments = [str(folder), str(sentences), "--slots", "4", "--output", str(output)]
+    turns = CliRunner().invoke(texts.main, arguments, input="\n\n")
+    assert turns.exit_code == 0, turns.output
+    assert [set(json.loads(line)) for line in turns.output.splitlines()] == [
+        {"seconds", "cpu_seconds"}
+    ] * 2
+    command = CliRunner().invoke(translate, ["--model", str(folder), str(sentences)])
+    assert command.exit_code == 0, command.output
+    assert output.read_text() == command.stdout

@@ -1,11 +1,13 @@
 """`attendant bench` on tiny bundles."""
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,15 +18,15 @@ from loadtest.bench.comparisons import COMPARISONS
 from loadtest.bench.workload import workload_of
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
-from serving.config import TextLimits
-from serving.errors import Overloaded
+from serving.bundle.writing import seal
+from serving.errors import EngineError, Overloaded
 from serving.parameters import BeamParams, SamplingParams
-from serving.pipelines.catalog import build_pipeline
+from serving.pipelines.completion.pipeline import GenerationPipeline
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import ModelCard, TranslationJob
+from serving.pipelines.jobs import CompletionJob, ModelCard, TranslationJob
+from serving.pipelines.loading import ModelParts
 from serving.pipelines.translation.pipeline import TranslationPipeline
-from serving.pipelines.translation.sides import Sides
-from serving.request import Event, GenerationRequest
+from serving.request import Event, FailedEvent, GenerationRequest
 from tests.export.test_shortlist import bundle_of as shortlisting_bundle
 from tests.serving.engine.driving import run_all
 from tests.serving.imported import many_languages_bundle
@@ -75,51 +77,104 @@ def test_measures_any_search(search: list[str], tmp_path: Path) -> None:
 
 
 class Recorder:
-    """Keeps what the service asks of its engine."""
+    """Keeps what the service asks of its engine, and refuses it."""
 
-    requests: Sequence[GenerationRequest] = ()
+    def __init__(self) -> None:
+        self.requests: list[GenerationRequest] = []
 
     async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
-        self.requests = requests
+        self.requests += requests
         raise Overloaded(0)
 
-    def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
-        raise AssertionError("translations are run")
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
+        self.requests.append(request)
+        yield FailedEvent(request.request_id, Overloaded(0))
 
 
 TEXT = "A dog runs. A cat sleeps!\nDr. Smith " + "waits and " * 30 + "goes.\n"
+LIMITS = {"max_length_factor": 2.0, "max_new_tokens": 40}
 
 
-@pytest.mark.parametrize("kind", ["languages", "shortlist"])
-@pytest.mark.parametrize("beam", [None, BeamParams(3)])
-async def test_measures_what_is_served(kind: str, beam: BeamParams | None, tmp_path: Path) -> None:
-    if kind == "languages":
-        bundle = open_bundle(many_languages_bundle(tmp_path))
-    else:
-        bundle = shortlisting_bundle(tmp_path, Precision.INT8)
-    card = ModelCard.of(bundle.manifest)
+def language_tokens(folder: Path) -> ModelParts:
+    """Make a model of many languages whose makers limit the length of a translation."""
+    path = many_languages_bundle(folder)
+    seal(path, replace(open_bundle(path).manifest, generation=LIMITS))
+    return ModelParts.open(path)
+
+
+def shortlist(folder: Path) -> ModelParts:
+    return ModelParts.open(shortlisting_bundle(folder, Precision.INT8).folder)
+
+
+def assert_same(ours: GenerationRequest, served: GenerationRequest) -> None:
+    np.testing.assert_array_equal(ours.shortlist, served.shortlist)
+    assert replace(served, request_id=ours.request_id, shortlist=ours.shortlist) == ours
+
+
+@pytest.mark.parametrize("kind", [language_tokens, shortlist])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"beam": BeamParams(3)},
+        {"sampling": SamplingParams(0.8, top_k=50)},
+        {"max_new_tokens": 7, "ignore_eos": True},
+    ],
+    ids=lambda changes: "-".join(changes) or "plain",
+)
+async def test_measures_the_translations_that_are_served(
+    kind: Callable[[Path], ModelParts], changes: dict[str, Any], tmp_path: Path
+) -> None:
+    parts, engine = kind(tmp_path), Recorder()
+    card = ModelCard.of(parts.bundle.manifest)
     source = card.source_languages[0]
     target = card.targets_of(source)[0]
-    engine, sides = Recorder(), Sides.of_bundle(bundle)
-    pipeline = build_pipeline(bundle, sides, engine, TextLimits())
+    pipeline = parts.pipeline(engine, max_segments=100)
     assert isinstance(pipeline, TranslationPipeline)
-    job = TranslationJob("", tuple(TEXT.splitlines()), source, target, Decoding(beam=beam))
+    job = TranslationJob("", tuple(TEXT.splitlines()), source, target, Decoding(**changes))
     with pytest.raises(Overloaded):
         await pipeline.translate(job)
 
-    workload = workload_of(bundle, TEXT, None, "cpu", threads=1)
-    measured = list(islice(workload.requests(beam=beam), len(engine.requests)))
+    workload = workload_of(parts, TEXT, None, "cpu", threads=1)
+    measured = list(islice(workload.requests(**changes), 2 * len(engine.requests)))
 
-    assert len(workload.wanted) == len(engine.requests) > 2
+    assert len(engine.requests) > 2
+    for ours, served in zip(measured, 2 * engine.requests, strict=True):
+        assert_same(ours, served)
+        assert (ours.shortlist is not None) == (kind is shortlist)
+        if kind is language_tokens:
+            assert ours.prompt_ids and ours.max_new_tokens
+
+
+@pytest.mark.parametrize("changes", [{}, {"beam": BeamParams(3)}])
+async def test_measures_the_completions_that_are_served(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    parts, engine = ModelParts.open(tiny_bundle("llama", tmp_path, Precision.FP32)), Recorder()
+    pipeline = parts.pipeline(engine)
+    assert isinstance(pipeline, GenerationPipeline)
+    job = CompletionJob("", ("Once", "upon a"), Decoding(max_new_tokens=5, **changes))
+    with suppress(EngineError):
+        async for _ in pipeline.stream(job):
+            pass
+
+    workload = workload_of(parts, "Once\nupon a", 5, "cpu", threads=1)
+    measured = list(islice(workload.requests(**changes), len(engine.requests)))
+
+    assert len(engine.requests) == 2
     for ours, served in zip(measured, engine.requests, strict=True):
-        assert replace(served, request_id=ours.request_id) == ours
-        np.testing.assert_array_equal(ours.shortlist, served.shortlist)
-        assert (ours.shortlist is not None) == (kind == "shortlist")
+        assert_same(ours, served)
+
+
+def test_cuts_prompts_that_leave_no_room(tmp_path: Path) -> None:
+    bundle = tiny_bundle("llama", tmp_path, Precision.FP32, context_length=32)
+    workload = workload_of(ModelParts.open(bundle), "x" * 500, 4, "cpu", threads=1)
+    assert 0 < len(next(workload.requests()).prompt_ids) <= 16
 
 
 def test_measures_no_tokens_that_are_not_served(tmp_path: Path) -> None:
-    bundle = open_bundle(tiny_bundle("llama", tmp_path, Precision.INT8, vocab_size=300))
-    workload = workload_of(bundle, None, 9, "cpu", threads=1)
+    parts = ModelParts.open(tiny_bundle("llama", tmp_path, Precision.INT8, vocab_size=300))
+    workload = workload_of(parts, None, 9, "cpu", threads=1)
     requests = islice(workload.requests(sampling=SamplingParams(2.0, seed=0)), 40)
     stories = run_all(workload.engine(8), requests)
     assert all(i < 259 for story in stories.values() for i in story.token_ids)

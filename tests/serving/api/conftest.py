@@ -54,7 +54,9 @@ async def made_world(
 ) -> AsyncIterator[World]:
     """generator, options: of the generator's and the translator's manifest."""
     limits = TextLimits(max_characters=1000, max_segments=20)
-    translator, translator_engine = shouting_translator(tokenizer, limits=limits, **options)
+    translator, translator_engine = shouting_translator(
+        tokenizer, max_segments=limits.max_segments, **options
+    )
     teller, generator_engine = scripted_generator(tokenizer, **(generator or {}))
     metrics = Metrics("r1")
 

@@ -1,6 +1,7 @@
 """What would keep a server from starting is found before Ray starts, all of it."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,14 @@ def test_the_tokenizer_of_the_target_is_checked_too(bundle: Path, tmp_path: Path
     seal(tmp_path / "two", open_bundle(bundle).manifest)
     [problem] = problems_of(config_of(tmp_path / "two"))
     assert problem.startswith(f"{tmp_path / 'two' / 'target_tokenizer.json'}: not a tokenizer")
+
+
+def test_defaults_are_checked_too(bundle: Path, tmp_path: Path) -> None:
+    shutil.copytree(bundle, tmp_path / "wide")
+    manifest = replace(open_bundle(bundle).manifest, generation={"num_beams": 1000})
+    seal(tmp_path / "wide", manifest)
+    [problem] = problems_of(config_of(tmp_path / "wide"))
+    assert problem.startswith(f"{tmp_path / 'wide'}: generation.num_beams")
 
 
 def test_a_name_is_served_once(bundle: Path) -> None:

@@ -11,7 +11,7 @@ from serving.request import FinishedEvent, FinishReason
 
 def exposition_of(replica: str) -> bytes:
     metrics = Metrics(replica)
-    meter = EngineMetrics(metrics).of("m")
+    meter = EngineMetrics(metrics).meter_of("m")
     metrics.ended("m", "openai", Outcome.SUCCESS, 0.1)
     report = StepStats(
         phase_seconds={"decode": 0.004, "encode": 0.001},

@@ -36,7 +36,9 @@ from tests.serving.engine.toy import (
 )
 
 
-def toy_engine(script: Script | None = None, has_encoder: bool = True, **sizes: int) -> Engine:
+def toy_engine(
+    script: Script | None = None, has_encoder: bool = True, **sizes: int | None
+) -> Engine:
     config = replace(EngineConfig(slots=8, threads=1), **sizes)  # type: ignore[arg-type]
     return Engine(toy_bundle(has_encoder), config, toy_graphs(script, has_encoder))
 
@@ -200,6 +202,12 @@ def test_the_queue_is_bounded() -> None:
     while engine.has_work:
         tell(stories, engine.step())
     assert len(stories) == 5
+
+
+def test_the_queue_may_have_no_bound() -> None:
+    engine = toy_engine(slots=1, max_waiting=None)
+    stories = run_all(engine, [GenerationRequest(str(i), (3,)) for i in range(20)])
+    assert len(stories) == 20
 
 
 def test_a_waiting_request_joins_at_the_next_step() -> None:

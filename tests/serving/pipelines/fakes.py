@@ -18,7 +18,6 @@ from serving.bundle.manifest import (
     TensorSpec,
     Tokens,
 )
-from serving.config import TextLimits
 from serving.errors import Overloaded
 from serving.parameters import MAX_BEAMS
 from serving.pipelines.completion.pipeline import GenerationPipeline
@@ -181,7 +180,7 @@ def byte_tokenizer(folder: Path) -> Tokenizer:
 
 
 def shouting_translator(
-    tokenizer: Tokenizer, name: str = "shout", limits: TextLimits | None = None, **options: Any
+    tokenizer: Tokenizer, name: str = "shout", max_segments: int | None = None, **options: Any
 ) -> tuple[TranslationPipeline, FakeEngine]:
     """Its French is the English in capitals."""
 
@@ -192,7 +191,7 @@ def shouting_translator(
     engine = FakeEngine(script)
     card = manifest(Task.TRANSLATE, name, **options)
     sides = Sides(tokenizer, tokenizer)
-    return TranslationPipeline(card, sides, engine, limits or TextLimits()), engine
+    return TranslationPipeline(card, sides, engine, max_segments=max_segments), engine
 
 
 def scripted_generator(

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from serving.bundle.manifest import LanguageIds, Task, Tokens
-from serving.config import TextLimits
 from serving.errors import RequestError
 from serving.parameters import BeamParams
 from serving.pipelines.catalog import Catalog
@@ -133,7 +132,7 @@ async def test_each_side_has_its_tokenizer(tokenizer: Tokenizer, tmp_path: Path)
     source = Tokenizer(tmp_path / "source.json")
     engine = FakeEngine(lambda request: [i - 1 for i in (request.source_ids or ())[:-1]])
     card = manifest(Task.TRANSLATE)
-    pipeline = TranslationPipeline(card, Sides(source, tokenizer), engine, TextLimits())
+    pipeline = TranslationPipeline(card, Sides(source, tokenizer), engine)
     job = TranslationJob("job", ("ab cd",), "en", "fr", target_prefix="x ", tells_attention=True)
 
     [[best]] = (await pipeline.translate(job)).renderings

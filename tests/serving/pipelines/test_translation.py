@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from serving.bundle.manifest import Task
-from serving.config import TextLimits
 from serving.errors import EngineError, EngineStopped, Overloaded, RequestError
 from serving.pipelines.jobs import TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
@@ -80,7 +79,7 @@ async def test_a_language_the_model_lacks(
 
 
 async def test_too_many_sentences(tokenizer: Tokenizer) -> None:
-    pipeline, engine = shouting_translator(tokenizer, limits=TextLimits(max_segments=3))
+    pipeline, engine = shouting_translator(tokenizer, max_segments=3)
 
     with pytest.raises(RequestError, match="at most 3 sentences a request, this has 4"):
         await pipeline.translate(job("A.\nB.\nC.\nD."))
@@ -112,7 +111,7 @@ async def test_a_failed_segment_fails_the_request(
 
     engine = FailingEngine(lambda request: [])
     sides = Sides(tokenizer, tokenizer)
-    pipeline = TranslationPipeline(manifest(Task.TRANSLATE), sides, engine, TextLimits())
+    pipeline = TranslationPipeline(manifest(Task.TRANSLATE), sides, engine)
 
     with pytest.raises(error):
         await pipeline.translate(job("A."))

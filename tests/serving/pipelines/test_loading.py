@@ -1,0 +1,113 @@
+"""A bundle becomes a model that answers, the same for the server, the commands and the bench."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.bundle.manifest import Precision
+from serving.bundle.opening import open_bundle
+from serving.bundle.writing import seal
+from serving.engine.config import EngineConfig
+from serving.engine.measures import EngineStats, StepStats
+from serving.errors import BundleError, TooLarge
+from serving.pipelines.engine_port import EnginePort
+from serving.pipelines.jobs import TranslationJob
+from serving.pipelines.loading import LoadedModel, load_model
+from serving.pipelines.translation.pipeline import TranslationPipeline
+from tests.tiny import tiny_bundle
+
+CONFIG = EngineConfig(slots=3, threads=1)
+JOB = TranslationJob("job", ("A dog runs. A cat sleeps.",), "en", "fr")
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_bundle("transformer", tmp_path_factory.mktemp("bundle"), Precision.FP32)
+
+
+@asynccontextmanager
+async def loaded(path: Path, **options: Any) -> AsyncIterator[LoadedModel]:
+    model = load_model(path, CONFIG, **options)
+    try:
+        yield model
+    finally:
+        await model.engine.shutdown()
+
+
+async def translate(model: LoadedModel) -> tuple[str, ...]:
+    assert isinstance(model.pipeline, TranslationPipeline)
+    return (await model.pipeline.translate(JOB)).texts
+
+
+class Notes:
+    """Keeps what a meter hears."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.stats: list[EngineStats] = []
+        self.num_steps = self.num_measured = 0
+
+    def meter_of(self, model: str) -> "Notes":
+        self.names.append(model)
+        return self
+
+    def on_stats(self, stats: EngineStats) -> None:
+        self.stats.append(stats)
+
+    def on_step(self, step_stats: StepStats, stats: EngineStats, step_seconds: float) -> None:
+        self.num_steps += 1
+
+    def measured(self, engine: EnginePort) -> EnginePort:
+        self.num_measured += 1
+        return engine
+
+
+class Turns(AbstractContextManager[None]):
+    """Counts how often it is entered."""
+
+    number = 0
+
+    def __enter__(self) -> None:
+        self.number += 1
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+async def test_a_meter_hears_of_the_engine_before_its_first_step_and_of_every_step(
+    bundle: Path,
+) -> None:
+    notes, turns = Notes(), Turns()
+    async with loaded(bundle, meter_of=notes.meter_of, turns=turns) as model:
+        [stats] = notes.stats
+        assert (stats.num_rows, stats.num_slots) == (0, 3)
+        assert (notes.names, notes.num_measured, notes.num_steps) == (["transformer"], 1, 0)
+        await translate(model)
+    assert 0 < notes.num_steps <= turns.number
+
+
+async def test_it_answers_the_same_without_meter_turns_and_limit(bundle: Path) -> None:
+    async with loaded(bundle) as plain, loaded(bundle, max_segments=2) as limited:
+        assert await translate(plain) == await translate(limited)
+
+
+async def test_a_limit_of_segments_holds(bundle: Path) -> None:
+    async with loaded(bundle, max_segments=1) as model:
+        with pytest.raises(TooLarge, match="at most 1 sentences"):
+            await translate(model)
+
+
+async def test_its_engine_runs_until_it_is_shut_down(bundle: Path) -> None:
+    async with loaded(bundle) as model:
+        assert model.engine.is_alive
+    assert not model.engine.is_alive
+
+
+def test_defaults_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
+    path = tiny_bundle("transformer", tmp_path, Precision.FP32)
+    seal(path, replace(open_bundle(path).manifest, generation={"num_beams": 1000}))
+    with pytest.raises(BundleError, match="num_beams"):
+        load_model(path, CONFIG)
