@@ -47,7 +47,7 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
         - {name: prose, bundles: [build/bundles/llama-en-int8], cpus_per_replica: 2}
     """
     from serving.app import run
-    from serving.deployments.checks import problems_of
+    from serving.deployments.start_checks import problems_of
     from serving.deployments.surroundings import MAX_CONNECTIONS, allowed_connections
 
     server_config = _server_config(bundles, config, flags)

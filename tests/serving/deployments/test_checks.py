@@ -10,7 +10,7 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.bundle.writing import seal
 from serving.config import ServerConfig, WorkerGroup
-from serving.deployments.checks import problems_of
+from serving.deployments.start_checks import problems_of
 from tests.tiny import tiny_bundle
 
 
