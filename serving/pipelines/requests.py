@@ -7,7 +7,7 @@ from serving.errors import RequestError
 from serving.parameters import ProcessorParams, TokenIds
 from serving.pipelines.decoding import Decoding
 from serving.request import GenerationRequest
-from serving.text.checks import tokenizing
+from serving.text.plain_text import tokenizing
 from serving.text.tokenizer import Tokenizer
 
 

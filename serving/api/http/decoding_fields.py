@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from serving.errors import RequestError
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.pipelines.defaults import applicable
-from serving.text.checks import check_text
+from serving.text.plain_text import check_text
 
 DEFAULT_BEAMS = 4
 MAX_BAD_WORDS = 128

@@ -23,7 +23,7 @@ from serving.errors import RequestError
 from serving.parameters import MAX_BEAMS, SamplingParams
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import GlossaryEntry, TranslationJob
-from serving.text.checks import check_text, check_texts
+from serving.text.plain_text import check_text, check_texts
 
 MAX_ALTERNATIVES = MAX_BEAMS - 1
 MAX_TERMS = 256

@@ -11,7 +11,7 @@ from serving.errors import RequestError
 from serving.pipelines.jobs import CompletionJob
 from serving.request import MAX_LOGPROBS
 from serving.text.chat import Chat
-from serving.text.checks import check_texts
+from serving.text.plain_text import check_texts
 
 # Fields that other servers act on and this one does not, each with the values that do nothing.
 _NO_OP_VALUES: NoOpValues = {

@@ -19,7 +19,7 @@ from serving.pipelines.decoding import Decoding, Structure
 from serving.pipelines.defaults import MAX_NEW_TOKENS
 from serving.pipelines.jobs import CompletionJob
 from serving.request import MAX_LOGPROBS
-from serving.text.checks import check_text, check_texts
+from serving.text.plain_text import check_text, check_texts
 
 MAX_CHOICES = 128  # completions of one request, as OpenAI has it
 _DEFAULT_MAX_TOKENS = 16

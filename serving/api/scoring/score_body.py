@@ -6,7 +6,7 @@ from serving.api.http.bodies import RequestBody
 from serving.errors import RequestError
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import ScoreJob
-from serving.text.checks import check_texts
+from serving.text.plain_text import check_texts
 
 # From what the engine and the pipelines call fields to what clients of this protocol do.
 FIELD_NAMES = {"forced_ids": "translations", "source_ids": "q", "text": "q"}

@@ -26,7 +26,7 @@ from serving.request import (
     TokenEvent,
 )
 from serving.text.chat import Chat, ChatTemplate
-from serving.text.checks import tokenizing
+from serving.text.plain_text import tokenizing
 from serving.text.tokenizer import Tokenizer
 
 Deltas = AsyncGenerator[CompletionDelta, None]

@@ -31,7 +31,7 @@ from serving.pipelines.translation.planning import Plan, Planner, Segment
 from serving.pipelines.translation.rendering import Renderer
 from serving.pipelines.translation.sides import Affixes, Sides
 from serving.request import Event, GenerationRequest, TokenEvent
-from serving.text.checks import tokenizing
+from serving.text.plain_text import tokenizing
 from serving.text.shortlist import Shortlist
 
 # Longer texts are split on another thread, so that streams of other requests go on.

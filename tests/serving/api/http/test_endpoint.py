@@ -19,7 +19,7 @@ from serving.config import TextLimits
 from serving.metrics import Metrics
 from serving.pipelines.catalog import Catalog, Translator
 from serving.pipelines.jobs import TranslationJob
-from serving.text.checks import check_texts
+from serving.text.plain_text import check_texts
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import shouting_translator
 
