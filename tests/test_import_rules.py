@@ -60,7 +60,7 @@ RANK = {
     "constraints": 0,
     "parameters": 1,
     "request": 2,
-    "config": 2,
+    "server_config": 2,
     "bundle": 3,
     "text": 4,
     "engine": 4,

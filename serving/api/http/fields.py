@@ -15,8 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message
 
 from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED
-from serving.config import TextLimits
 from serving.errors import RequestError, TooLarge
+from serving.server_config import TextLimits
 
 Fields = dict[str, Any]
 Pairs = list[tuple[str, str]]

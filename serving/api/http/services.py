@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from serving.config import TextLimits
 from serving.metrics import Metrics
 from serving.pipelines.catalog import Catalog
+from serving.server_config import TextLimits
 
 
 @dataclass(frozen=True)

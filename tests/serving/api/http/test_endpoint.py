@@ -15,10 +15,10 @@ from serving.api.http.error_responses import install_error_handlers, message_of
 from serving.api.http.fields import reads_all
 from serving.api.http.protocol import Protocol, protocol_at
 from serving.api.http.services import Services
-from serving.config import TextLimits
 from serving.metrics import Metrics
 from serving.pipelines.catalog import Catalog, Translator
 from serving.pipelines.jobs import TranslationJob
+from serving.server_config import TextLimits
 from serving.text.plain_text import check_texts
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import shouting_translator
