@@ -16,12 +16,12 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from serving.config import ServerConfig, WorkerGroup
 from serving.deployments.console import console
 from serving.deployments.listening import Listening, listening_at
 from serving.deployments.scratch import ray_folder, scratch_folder
 from serving.deployments.surroundings import environment
 from serving.errors import AttendantError
+from serving.server_config import ServerConfig, WorkerGroup
 
 if TYPE_CHECKING:
     from ray.serve import Application

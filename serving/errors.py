@@ -15,7 +15,8 @@ AttendantError
     └── EngineStopped   the engine is shut down, or is shutting down
 """
 
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 
 class AttendantError(Exception):
@@ -54,6 +55,12 @@ class RequestError(AttendantError):
         self.field = field
         self.value = value
         self.message = message
+
+    def with_field(self, field: str) -> Self:
+        """Return the same error with another name of its field."""
+        error = copy(self)
+        RequestError.__init__(error, field, self.value, self.message)
+        return error
 
 
 class TooLarge(RequestError):

@@ -63,7 +63,7 @@ RANK = {
     "options": 1,
     "parameters": 2,
     "request": 3,
-    "config": 2,
+    "server_config": 2,
     "bundle": 3,
     "text": 4,
     "engine": 4,
@@ -75,6 +75,16 @@ RANK = {
     "app": 9,
     "commands": 10,
     "cli": 11,
+}
+
+# Inside the API a part imports only parts of a lower rank, and its own: no protocol another.
+API_RANK = {
+    "http": 0,
+    "openai": 1,
+    "libretranslate": 1,
+    "scoring": 1,
+    "operations": 1,
+    "application": 2,
 }
 
 
@@ -144,6 +154,13 @@ def breaks_layer_rule(found: Import) -> bool:
     return importer != target and RANK[importer] <= RANK[target]
 
 
+def breaks_api_rule(found: Import) -> bool:
+    if not (is_inside(found.importer, "serving.api") and is_inside(found.target, "serving.api")):
+        return False
+    importer, target = (name.split(".")[2] for name in (found.importer, found.target))
+    return importer != target and API_RANK[importer] <= API_RANK[target]
+
+
 def all_imports(root: Path) -> list[Import]:
     paths = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
     return [found for path in paths for found in imports_of(path, root)]
@@ -155,7 +172,13 @@ def breaks_reader_rule(found: Import) -> bool:
     return is_reader and is_inside(found.target, "torch")
 
 
-RULES = (breaks_package_rule, breaks_library_rule, breaks_layer_rule, breaks_reader_rule)
+RULES = (
+    breaks_package_rule,
+    breaks_library_rule,
+    breaks_layer_rule,
+    breaks_api_rule,
+    breaks_reader_rule,
+)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -199,6 +222,9 @@ def test_package_files_are_empty() -> None:
         ("serving/engine/engine.py", "from serving.text import splitting"),
         ("serving/bundle/opening.py", "def load():\n    from serving.engine.engine import Engine"),
         ("serving/api/openai/routes.py", "import ray.serve"),
+        ("serving/api/scoring/routes.py", "from serving.api.libretranslate import translate_body"),
+        ("serving/api/http/endpoint.py", "from serving.api.openai.protocol import PROTOCOL"),
+        ("serving/api/operations.py", "from serving.api.application import create_app"),
         ("serving/pipelines/cards.py", "from fastapi import FastAPI"),
         ("serving/engine/graphs/runner.py", "from onnxruntime import InferenceSession"),
         ("serving/app.py", "from export.exporting import export"),

@@ -1,19 +1,26 @@
-"""All protocols as one ASGI application."""
+"""Joins all protocols into one ASGI application."""
 
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.middleware.cors import CORSMiddleware
+from starlette.types import Scope
 
 from serving.api import operations
-from serving.api.http.errors import ErrorBody, install_error_handlers
+from serving.api.http.error_responses import install_error_handlers
 from serving.api.http.guard import Guard, Heads
 from serving.api.http.openapi import describe_bodies
+from serving.api.http.protocol import protocol_at
 from serving.api.http.services import Services
 from serving.api.libretranslate import routes as libretranslate
+from serving.api.openai import protocol as openai_protocol
 from serving.api.openai import routes as openai
 from serving.api.scoring import routes as scoring
+
+_PROTOCOLS = (libretranslate.PROTOCOL, openai_protocol.PROTOCOL, scoring.PROTOCOL)
+ENDPOINTS = (*libretranslate.ENDPOINTS, *openai.ENDPOINTS, *scoring.ENDPOINTS)
 
 
 def create_app(services: Services) -> FastAPI:
@@ -23,19 +30,17 @@ def create_app(services: Services) -> FastAPI:
         version=version("attendant"),
         description="Trained attention models over HTTP.",
     )
-    app.add_middleware(Guard, body_of=_error_body_at)
+    app.add_middleware(Guard, error_body=_error_body)
     app.add_middleware(Heads)
     app.add_middleware(
         CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]
     )
-    install_error_handlers(app, _error_body_at)
+    install_error_handlers(app, _error_body)
     for protocol in (libretranslate, openai, scoring, operations):
         app.include_router(protocol.router(services))
-    describe_bodies(app, (*libretranslate.BODIES, *openai.BODIES, *scoring.BODIES))
+    describe_bodies(app, [endpoint.body for endpoint in ENDPOINTS])
     return app
 
 
-def _error_body_at(path: str) -> ErrorBody:
-    if path.startswith(openai.PREFIX + "/"):
-        return openai.error_body_at(path)
-    return scoring.error_body if path == scoring.PATH else libretranslate.error_body
+def _error_body(scope: Scope, status: int, error: BaseException) -> dict[str, Any]:
+    return protocol_at(scope, _PROTOCOLS).error_body(status, error)

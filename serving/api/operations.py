@@ -1,38 +1,47 @@
-"""For those who run the server: is it alive, is it ready, how is it doing."""
+"""Answers those who run the server: is it alive, is it ready, how is it doing."""
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.http.answers import PlainError, Status
-from serving.api.http.openapi import OF_ANY_ROUTE, responses, text
+from serving.api.http.openapi import OF_ANY_ROUTE, described_text
+from serving.api.http.plain_errors import PlainError, plain_error
+from serving.api.http.protocol import Protocol
 from serving.api.http.services import Services
 from serving.metrics import Metrics
 
+PROTOCOL = Protocol("operations", "", plain_error, PlainError)
+
+
+class Status(TypedDict):
+    status: str
+
+
 _NOT_READY = {"model": Status | PlainError, "description": "Loading, draining, or failed."}
-_READINESS = responses(Status, PlainError, (500,)) | {503: _NOT_READY}
-_METRICS = responses(None, PlainError, OF_ANY_ROUTE) | {
-    200: text(Metrics.content_type, "Prometheus' text format.")
+_READINESS = PROTOCOL.responses(Status, (500,)) | {503: _NOT_READY}
+_METRICS = PROTOCOL.responses(None, OF_ANY_ROUTE) | {
+    200: described_text(Metrics.content_type, "Prometheus' text format.")
 }
 
 
 def router(services: Services) -> APIRouter:
-    routes = APIRouter(tags=["operations"])
+    routes = PROTOCOL.router("operations")
 
-    @routes.get("/health", responses=responses(Status, PlainError, OF_ANY_ROUTE))
+    @routes.get("/health", responses=PROTOCOL.responses(Status, OF_ANY_ROUTE))
     async def health() -> JSONResponse:
-        """200 while the process is alive."""
+        """Answer 200 while the process is alive."""
         return JSONResponse({"status": "ok"})
 
     @routes.get("/ready", responses=_READINESS)
     async def ready() -> JSONResponse:
-        """200 while requests are served; 503 while loading, draining, or after a failure."""
+        """Answer 200 while requests are served; 503 while loading, draining, or after a failure."""
         if services.is_ready():
             return JSONResponse({"status": "ready"})
         return JSONResponse({"status": "not ready"}, 503)
 
     @routes.get("/metrics", response_class=Response, responses=_METRICS)
     async def metrics() -> Response:
-        """Prometheus metrics of all replicas."""
+        """Return Prometheus metrics of all replicas."""
         return Response(await services.exposition(), media_type=services.metrics.content_type)
 
     return routes

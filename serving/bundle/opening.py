@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from serving.bundle.checks import manifest_problems
 from serving.bundle.manifest import (
     MANIFEST_FILE,
     SHORTLIST_FILE,
@@ -19,6 +18,7 @@ from serving.bundle.manifest import (
     Manifest,
 )
 from serving.bundle.reading import read_dataclass
+from serving.bundle.validation import manifest_problems
 from serving.errors import BundleError
 
 

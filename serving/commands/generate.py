@@ -77,7 +77,7 @@ def generate(
       attendant generate --model smollm2-135m-instruct --chat --prompt 'What is 2 and 2?'
       attendant generate --model smollm2-135m-instruct --chat --system 'Answer in verse.' asked.txt
     """
-    from serving.text.checks import check_text
+    from serving.text.plain_text import check_text
 
     end_quietly_with_the_reader()
     _check(options)
@@ -89,7 +89,7 @@ def generate(
 
 
 def _check(options: dict[str, Any]) -> None:
-    from serving.text.checks import check_text
+    from serving.text.plain_text import check_text
 
     if options["system"] is not None:
         if not options["chat"]:

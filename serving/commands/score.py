@@ -94,6 +94,6 @@ def _as_sum(score: "PairScore") -> str:
 
 
 def _as_json(score: "PairScore") -> str:
-    from serving.api.scoring.routes import score_body
+    from serving.api.scoring.answers import described_score
 
-    return json.dumps(score_body(score), ensure_ascii=False)
+    return json.dumps(described_score(score), ensure_ascii=False)

@@ -8,7 +8,7 @@ import click
 from serving.commands.common import fail
 
 if TYPE_CHECKING:
-    from serving.config import ServerConfig
+    from serving.server_config import ServerConfig
 
 
 @click.command()
@@ -47,7 +47,7 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
         - {name: prose, bundles: [build/bundles/llama-en-int8], cpus_per_replica: 2}
     """
     from serving.app import run
-    from serving.deployments.checks import problems_of
+    from serving.deployments.start_checks import problems_of
     from serving.deployments.surroundings import MAX_CONNECTIONS, allowed_connections
 
     server_config = _server_config(bundles, config, flags)
@@ -65,7 +65,7 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
 def _server_config(
     bundles: tuple[Path, ...], path: Path | None, flags: dict[str, Any]
 ) -> "ServerConfig":
-    from serving.config import parse_config, read_config
+    from serving.server_config import parse_config, read_config
 
     given = {name: value for name, value in flags.items() if value is not None}
     server: dict[str, Any] = {name: given[name] for name in ("host", "port") if name in given}

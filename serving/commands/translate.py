@@ -72,7 +72,7 @@ def translate(
     A model of many languages, which are called as it calls them or by their short names:
       attendant translate --model nllb-200 --source en --target pt in.txt
     """
-    from serving.text.checks import check_text
+    from serving.text.plain_text import check_text
 
     end_quietly_with_the_reader()
     check_text("--prefix", options["prefix"])

@@ -17,7 +17,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus
 
-from serving.api.http.errors import ENDS
+from serving.api.http.error_responses import ENDS
 from serving.bundle.manifest import Task
 from serving.errors import AttendantError, EngineError, EngineStopped
 from serving.pipelines.cards import ModelCard

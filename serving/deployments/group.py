@@ -5,10 +5,10 @@ from typing import Any
 from ray import serve
 from ray.serve import Application
 
-from serving.config import WorkerGroup
 from serving.deployments.forwarding import DEPLOYMENT
 from serving.deployments.replica import Replica
 from serving.engine.config import available_cpus
+from serving.server_config import WorkerGroup
 
 _SPARE_REQUESTS = 256  # for /health and /metrics, and to be told 429 by the engine, not by Ray
 _GRACE_SECONDS = 30.0

@@ -13,7 +13,6 @@ from ray import serve
 
 from serving.api.application import create_app
 from serving.api.http.services import Services
-from serving.config import WorkerGroup
 from serving.deployments.console import log_to_console
 from serving.deployments.exposition import merged
 from serving.deployments.forwarding import WideCatalog, all_expositions, failing_from_afar
@@ -29,6 +28,7 @@ from serving.pipelines.completion.job import CompletionJob
 from serving.pipelines.loading import load_model
 from serving.pipelines.merging import in_batches
 from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
+from serving.server_config import WorkerGroup
 
 _METRICS_TIMEOUT_SECONDS = 2.0
 # Between two graph runs the engine's thread waits at most this long for a busy event loop. With

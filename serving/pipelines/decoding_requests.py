@@ -9,7 +9,7 @@ from typing import Any
 from serving.errors import RequestError
 from serving.parameters import MAX_SEED, ProcessorParams, SamplingParams, TokenIds
 from serving.pipelines.decoding import Decoding
-from serving.text.checks import tokenizing
+from serving.text.plain_text import tokenizing
 from serving.text.tokenizer import Tokenizer
 
 

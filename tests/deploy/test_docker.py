@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from serving.config import ServerConfig, read_config
+from serving.server_config import ServerConfig, read_config
 from tests.commands import parsed
 
 ROOT = Path(__file__).parents[2]

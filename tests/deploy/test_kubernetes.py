@@ -9,7 +9,7 @@ import ray
 import yaml
 from ray.serve.schema import ServeDeploySchema
 
-from serving.config import ServerConfig, WorkerGroup, read_config
+from serving.server_config import ServerConfig, WorkerGroup, read_config
 
 ROOT = Path(__file__).parents[2]
 PORT = ServerConfig.model_fields["port"].default

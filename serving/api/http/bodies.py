@@ -1,77 +1,56 @@
-"""Request bodies to values: everything that can be wrong with one becomes a RequestError."""
+"""Turns fields into checked bodies; everything that can be wrong with one becomes a RequestError.
 
-import json
+A body names its fields in errors as clients write them.
+"""
+
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, TypeVar
-from urllib.parse import parse_qsl
+from typing import Any, ClassVar, Self, TypeVar
 
-from fastapi import Request
 from pydantic import BaseModel, ValidationError
-from starlette.exceptions import HTTPException
-from starlette.types import Message
 
-from serving.config import TextLimits
-from serving.errors import RequestError, TooLarge
+from serving.errors import RequestError
 
-Body = TypeVar("Body", bound=BaseModel)
-_BYTES_PER_CHARACTER = 12  # a character outside the basic plane, escaped in JSON
-_OTHER_BYTES = 65_536
-_MAX_FIELDS = 10_000
+NoOpValues = Mapping[str, tuple[Any, ...]]
 
 
-def limited(request: Request, limits: TextLimits) -> Request:
-    """The request; its body ends with an error if it is cut short or longer than any served."""
-    max_bytes = limits.max_characters * _BYTES_PER_CHARACTER + _OTHER_BYTES
-    num_bytes = 0
+class RequestBody(BaseModel):
+    """Holds the fields of a request, and makes the job out of them.
 
-    async def receive() -> Message:
-        nonlocal num_bytes
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise RequestError("body", f"{num_bytes} bytes", "must not end before it is whole")
-        num_bytes += len(message.get("body", b""))
-        if num_bytes > max_bytes:
-            raise TooLarge("body", f"more than {max_bytes} bytes", "is too large")
-        return message
+    no_op_values: fields that other servers act on and this one does not, each with the values that
+        do nothing.
+    """
 
-    return Request(request.scope, receive)
+    no_op_values: ClassVar[NoOpValues] = {}
+
+    @abstractmethod
+    def check(self, max_characters: int) -> None:
+        """Raise RequestError for what is wrong whatever the model. max_characters: of all texts."""
+
+    def with_defaults(self, generation: Mapping[str, Any]) -> Self:
+        """Take what the model's makers recommend where the client says nothing."""
+        return self
+
+    @abstractmethod
+    def job(self, request_id: str) -> Any:
+        """Make the job that a pipeline runs. Raises RequestError."""
 
 
-def parse_json(body: bytes) -> dict[str, Any]:
+Body = TypeVar("Body", bound=RequestBody)
+
+
+def parse(cls: type[Body], fields: Mapping[str, Any]) -> Body:
+    """Make a body out of the fields that ask for something; null asks for nothing.
+
+    Raises RequestError naming the first field that is wrong.
+    """
+    asking = {
+        name: value
+        for name, value in fields.items()
+        if value is not None and value not in cls.no_op_values.get(name, ())
+    }
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise RequestError("body", body, f"is not valid JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise RequestError("body", value, "must be a JSON object")
-    return value
-
-
-def parse_form(body: bytes) -> list[tuple[str, str]]:
-    """Names and values of a URL-encoded form; `curl -d q=é` leaves its UTF-8 as it is."""
-    try:
-        return parse_qsl(body.decode(), True, errors="strict", max_num_fields=_MAX_FIELDS)
-    except ValueError:
-        message = f"is not a form in UTF-8 of at most {_MAX_FIELDS} fields"
-        raise RequestError("body", body, message) from None
-
-
-async def parse_multipart(request: Request) -> list[tuple[str, str]]:
-    """Names and values of a form in parts; files are left out."""
-    try:
-        async with request.form(max_fields=_MAX_FIELDS) as form:
-            return [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
-    except HTTPException as error:  # what Starlette makes of anything that is wrong with one
-        content_type = request.headers["content-type"]
-        raise RequestError(
-            "body", content_type, f"is not a form in parts: {error.detail}"
-        ) from None
-
-
-def parse(cls: type[Body], value: Mapping[str, Any]) -> Body:
-    """`value` as `cls`. Raises RequestError naming the first field that is wrong."""
-    try:
-        return cls.model_validate(value)
+        return cls.model_validate(asking)
     except ValidationError as error:
         raise _request_error(error) from None
 

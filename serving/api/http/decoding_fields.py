@@ -11,7 +11,7 @@ from serving.errors import RequestError
 from serving.options import Option, only_of, options_of
 from serving.parameters import NUM_BEAMS, OPTIONS, BeamParams, ProcessorParams, SamplingParams
 from serving.pipelines.defaults import applicable
-from serving.text.checks import check_text
+from serving.text.plain_text import check_text
 
 DEFAULT_BEAMS = 4
 MAX_BAD_WORDS = 128

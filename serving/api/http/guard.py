@@ -1,9 +1,6 @@
-"""Around all routes: the request's id, and an answer for what no handler caught.
+"""Stands around all routes: gives requests their ids, and answers for what no handler caught."""
 
-It knows ASGI alone; `errors` has the shapes.
-"""
-
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
@@ -11,19 +8,28 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serving.api.http.errors import ENDS, Asked, ErrorBody, asked, log_failure, path_of, status_of
+from serving.api.http.error_responses import (
+    ENDS,
+    Asked,
+    ErrorBody,
+    asked,
+    log_failure,
+    status_of,
+)
+from serving.api.http.protocol import path_of
 
 _ID_HEADER = "x-request-id"
 
 
 class Guard:
-    """The libraries beneath also raise what is no Exception: a panic of theirs is no reason to
-    answer in plain text, or not at all. An answer that has begun is broken off.
+    """Answers whatever was raised. The libraries beneath also raise what is no Exception: a panic
+    of theirs is no reason to answer in plain text, or not at all. An answer that has begun is
+    broken off.
     """
 
-    def __init__(self, app: ASGIApp, body_of: Callable[[str], ErrorBody]) -> None:
+    def __init__(self, app: ASGIApp, error_body: ErrorBody) -> None:
         self._app = app
-        self._body_of = body_of
+        self._error_body = error_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -40,24 +46,24 @@ class Guard:
                 if answer.has_begun:
                     raise
                 status = status_of(error)
-                response = JSONResponse(self._body_of(path_of(scope))(status, error), status)
+                response = JSONResponse(self._error_body(scope, status, error), status)
                 await response(scope, receive, answer.send)
 
 
 class _Answer:
-    """What is sent for one request: with its id, unless the server beneath sends that."""
+    """Sends the answer of one request with its id, unless the server beneath sends that."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         given = Headers(scope=scope).get(_ID_HEADER)
         self.request_id = given or uuid4().hex
         self.has_begun = False
-        self._tells_id = given is None
+        self._sends_id = given is None
         self._send = send
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.has_begun = True
-            if self._tells_id:
+            if self._sends_id:
                 MutableHeaders(scope=message)[_ID_HEADER] = self.request_id
         await self._send(message)
 
@@ -72,7 +78,7 @@ def _in_context(request: Asked) -> Iterator[None]:
 
 
 class Heads:
-    """HEAD is GET whose answer has no body (RFC 9110, 9.3.2)."""
+    """Answers HEAD as GET, without the body (RFC 9110, 9.3.2)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

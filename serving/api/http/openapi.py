@@ -1,9 +1,9 @@
-"""What `/openapi.json` tells of a route: its body, its answers and its errors.
+"""Describes routes for `/openapi.json`: their bodies, their answers and their errors.
 
 Handlers read their bodies themselves, so FastAPI knows none of this by itself.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -31,36 +31,37 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 def responses(answer: Any, error: Any, statuses: Iterable[int]) -> Responses:
-    """answer, error: their types."""
-    told: Responses = {200: {"model": answer, "description": "Success"}}
+    """Describe an answer and errors by their types."""
+    described: Responses = {200: {"model": answer, "description": "Success"}}
     for status in statuses:
-        told[status] = {"model": error, "description": _ERRORS[status]}
-    return told
+        described[status] = {"model": error, "description": _ERRORS[status]}
+    return described
 
 
-def text(media_type: str, description: str) -> dict[str, Any]:
-    """An answer, or one form of it, that is no JSON."""
+def described_text(media_type: str, description: str) -> dict[str, Any]:
+    """Describe an answer, or one form of it, that is no JSON."""
     return {"content": {media_type: {"schema": {"type": "string", "description": description}}}}
 
 
-def body(cls: type[BaseModel], *media_types: str, example: dict[str, Any]) -> dict[str, Any]:
-    """example: what `/docs` offers to try out."""
-    told = {"schema": {"$ref": _REF.format(model=cls.__name__)}, "example": example}
-    content = dict.fromkeys(media_types, told)
-    return {"requestBody": {"required": True, "content": content}}
+def described_body(
+    cls: type[BaseModel], *media_types: str, example: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Describe a body. example: one that `/docs` offers to try out."""
+    described = {"schema": {"$ref": _REF.format(model=cls.__name__)}, "example": dict(example)}
+    return {"requestBody": {"required": True, "content": dict.fromkeys(media_types, described)}}
 
 
 def describe_bodies(app: FastAPI, classes: Iterable[type[BaseModel]]) -> None:
-    """Once all routes are there: put the schemas into the document that `body` refers to."""
+    """Put the schemas that bodies refer to into the document, once all routes are there."""
     document = app.openapi()
     _, definitions = models_json_schema([(cls, "validation") for cls in classes], ref_template=_REF)
     schemas = document["components"]["schemas"]
     schemas |= definitions["$defs"]
-    _forget_errors_of_fastapi(document, schemas)
+    _drop_errors_of_fastapi(document, schemas)
 
 
-def _forget_errors_of_fastapi(document: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """No parameter is checked by it, so none of its errors ever comes."""
+def _drop_errors_of_fastapi(document: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Take out FastAPI's own errors: it checks no parameter, so none of them ever comes."""
     for path in document["paths"].values():
         for operation in path.values():
             operation["responses"].pop("422", None)

@@ -1,4 +1,4 @@
-"""Server-sent events."""
+"""Sends server-sent events."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -14,7 +14,7 @@ def sse(value: Any) -> str:
 
 
 class EventStream(StreamingResponse):
-    """Closes `resources` as it ends, also when the client goes away before the last event."""
+    """Sends events, and closes `resources` as it ends, also if the client goes away before."""
 
     media_type = "text/event-stream"
 

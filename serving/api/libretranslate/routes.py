@@ -1,83 +1,74 @@
-"""LibreTranslate: `POST /translate` and `GET /languages`.
+"""Speaks LibreTranslate: `POST /translate` and `GET /languages`.
 
 Bodies are JSON or forms; fields may stand in the query too. Only the shape of the protocol is
-LibreTranslate's. Our extensions are in `translate_bodies`.
+LibreTranslate's. Our extensions are in `translate_body`.
 """
 
-import uuid
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from serving.api.http.answers import Language, PlainError, Translated
-from serving.api.http.bodies import limited, parse, parse_form, parse_json, parse_multipart
-from serving.api.http.errors import message_of, renamed
-from serving.api.http.openapi import (
-    JSON,
-    MULTIPART,
-    OF_A_BODY,
-    OF_ANY_ROUTE,
-    URL_ENCODED,
-    body,
-    responses,
-)
+from serving.api.http.endpoint import Call, Endpoint
+from serving.api.http.fields import reads_all
+from serving.api.http.openapi import OF_ANY_ROUTE
+from serving.api.http.plain_errors import PlainError, plain_error
+from serving.api.http.protocol import Protocol
 from serving.api.http.services import Services
-from serving.api.libretranslate.translate_body import NAMES, TranslateBody
+from serving.api.libretranslate.answers import Language, Translated
+from serving.api.libretranslate.translate_body import FIELD_NAMES, TranslateBody
 from serving.bundle.manifest import Task
-from serving.config import TextLimits
 from serving.pipelines.cards import ModelCard
+from serving.pipelines.catalog import Catalog, Translator
 from serving.pipelines.translation.job import AlignedWords, Translation
-from serving.text.checks import check_texts
 from serving.text.languages import language_name
 
-BODIES = (TranslateBody,)
+PROTOCOL = Protocol("libretranslate", "", plain_error, PlainError, FIELD_NAMES)
 
 
-def error_body(status: int, error: BaseException) -> dict[str, Any]:
-    return {"error": message_of(renamed(error, NAMES))}
+async def _translator(catalog: Catalog, body: TranslateBody) -> Translator:
+    return await catalog.translator(body.model, body.source, body.target)
+
+
+async def _answer(call: Call[TranslateBody, Translator]) -> JSONResponse:
+    return JSONResponse(_translated(call.body, await call.model.translate(call.job)))
+
+
+ENDPOINTS = (
+    Endpoint(
+        protocol=PROTOCOL,
+        path="/translate",
+        name="translate",
+        description="Translate a text or a list of texts.",
+        body=TranslateBody,
+        reader=reads_all(repeated="q"),
+        find_model=_translator,
+        answer=_answer,
+        answer_type=Translated,
+        example={"q": "A dog runs.", "source": "en", "target": "fr"},
+    ),
+)
 
 
 def router(services: Services) -> APIRouter:
-    routes = APIRouter(tags=["LibreTranslate"])
+    routes = PROTOCOL.router("LibreTranslate")
+    for endpoint in ENDPOINTS:
+        endpoint.add_to(routes, services)
 
-    @routes.post(
-        "/translate",
-        responses=responses(Translated, PlainError, OF_A_BODY),
-        openapi_extra=body(
-            TranslateBody,
-            JSON,
-            URL_ENCODED,
-            MULTIPART,
-            example={"q": "A dog runs.", "source": "en", "target": "fr"},
-        ),
-    )
-    async def translate(request: Request) -> JSONResponse:
-        """Translate a text or a list of texts."""
-        with services.metrics.track("libretranslate") as tracked:
-            fields = await _fields(request, services.limits)
-            body = parse(TranslateBody, {name: v for name, v in fields.items() if v is not None})
-            check_texts("q", body.texts, services.limits.max_characters)
-            translator = await services.catalog.translator(body.model, body.source, body.target)
-            card = translator.card
-            tracked.model = card.name
-            job = body.with_defaults(card.generation).job(uuid.uuid4().hex)
-            return JSONResponse(_answer(body, await translator.translate(job)))
-
-    @routes.get("/languages", responses=responses(list[Language], PlainError, OF_ANY_ROUTE))
+    @routes.get("/languages", responses=PROTOCOL.responses(list[Language], OF_ANY_ROUTE))
     async def languages() -> JSONResponse:
-        """Languages that can be translated from, each with those it can be translated into."""
+        """List languages to translate from, each with those that it can be translated into."""
         cards = [model.card for model in await services.catalog.models()]
         return JSONResponse(_languages(cards))
 
     return routes
 
 
-def _answer(body: TranslateBody, translation: Translation) -> dict[str, Any]:
-    """What was not asked for is not there; of a single text nothing is in a list of its own."""
+def _translated(body: TranslateBody, translation: Translation) -> dict[str, Any]:
+    """Leave out what was not asked for; of a single text nothing is in a list of its own."""
     answer: dict[str, list[Any]] = {"translatedText": list(translation.texts)}
     renderings = translation.renderings
     if body.alternatives:
@@ -96,36 +87,13 @@ def _answer(body: TranslateBody, translation: Translation) -> dict[str, Any]:
 
 
 def _alignment(aligned: AlignedWords | None) -> dict[str, Any]:
-    """A text without any words has no alignment."""
+    """Write out an alignment; a text without any words has none."""
     aligned = aligned or AlignedWords((), (), ())
     return {
         "source": aligned.source_words,
         "target": aligned.target_words,
         "pharaoh": aligned.pharaoh,
     }
-
-
-async def _fields(request: Request, limits: TextLimits) -> dict[str, Any]:
-    """Body and query together; `q` given more than once is a list."""
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    request = limited(request, limits)
-    if content_type == URL_ENCODED:
-        given = parse_form(await request.body())
-        return _gathered([*request.query_params.multi_items(), *given])
-    if content_type == MULTIPART:
-        given = await parse_multipart(request)
-        return _gathered([*request.query_params.multi_items(), *given])
-    query = _gathered(request.query_params.multi_items())
-    body = await request.body()
-    return {**query, **parse_json(body)} if body else query
-
-
-def _gathered(pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    fields: dict[str, Any] = dict(pairs)
-    texts = [value for name, value in pairs if name == "q"]
-    if len(texts) > 1:
-        fields["q"] = texts
-    return fields
 
 
 def _languages(cards: list[ModelCard]) -> list[dict[str, Any]]:
@@ -142,6 +110,6 @@ def _languages(cards: list[ModelCard]) -> list[dict[str, Any]]:
 
 
 def _name(code: str, names: Mapping[str, int]) -> str:
-    """With the code where several have the same name, as those of one language in two scripts."""
+    """Add the code where several have the same name, as those of one language in two scripts."""
     name = language_name(code)
     return name if names[name] == 1 else f"{name} ({code})"

@@ -1,4 +1,4 @@
-"""The body of `POST /translate`: LibreTranslate's fields and ours.
+"""Holds the body of `POST /translate`: LibreTranslate's fields and ours.
 
 It comes as JSON, as a form or in the query, so numbers may stand as text, and what is more than
 text may stand as JSON. Every field acts or is refused by name.
@@ -17,12 +17,13 @@ from pydantic import (
     field_validator,
 )
 
+from serving.api.http.bodies import RequestBody
 from serving.api.http.decoding_fields import DEFAULT_BEAMS, DecodingFields, option_field
 from serving.errors import RequestError
 from serving.parameters import MAX_BEAMS, OPTIONS, TEMPERATURE, SamplingParams
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
-from serving.text.checks import check_text
+from serving.text.plain_text import check_text, check_texts
 
 MAX_ALTERNATIVES = MAX_BEAMS - 1
 MAX_TERMS = 256
@@ -38,8 +39,8 @@ _FLAGS = {
     "return_scores",
 }
 
-# What the engine and the pipelines call fields, and what clients of this protocol do.
-NAMES = {
+# From what the engine and the pipelines call fields to what clients of this protocol do.
+FIELD_NAMES = {
     "forced_ids": "target_prefix",
     "num_hypotheses": "alternatives",
     "required": "glossary",
@@ -55,7 +56,7 @@ def _from_json(value: Any) -> Any:
         return value
 
 
-class TranslateBody(DecodingFields):
+class TranslateBody(DecodingFields, RequestBody):
     """LibreTranslate's own fields are q, source, target, format, alternatives, api_key and secret;
     the last two are accepted and not used. Of ours none has to be given. Without any of them
     decoding is as the model's makers recommend, else greedy.
@@ -69,14 +70,13 @@ class TranslateBody(DecodingFields):
     glossary: source terms, each with its translation or several to choose from; by beam search.
     placeholders: texts to be taken over from `q`, or true for all that look like {name}, %s or <b>.
     replace_unknown: put the source's word where the model knows none.
-    alignments: tell which word comes of which.
-    return_attention: tell for each sentence how much its target tokens attend to the source's, and
-    its target words to the source's: the mean over `attention_heads`, numbered through the
+    alignments: report which word comes of which.
+    return_attention: report for each sentence how much its target tokens attend to the source's,
+    and its target words to the source's: the mean over `attention_heads`, numbered through the
     decoder's layers; without any, over those that align best.
-    return_scores: tell how likely translations are:
+    return_scores: report how likely translations are:
     the mean over sentences of the log-probability over the number of tokens to `length_penalty`.
-    finish_reasons are told with scores, with a glossary and with max_new_tokens.
-    seed: of the first sentence of each text; every further one of the text draws with one more.
+    finish_reasons are reported with scores, with a glossary and with max_new_tokens.
     max_new_tokens, min_tokens: of each sentence. priority: lower comes first.
     """
 
@@ -110,7 +110,7 @@ class TranslateBody(DecodingFields):
     @field_validator("*", mode="before")
     @classmethod
     def _is_no_flag(cls, value: Any, info: ValidationInfo) -> Any:
-        """Where numbers may stand as text, `true` would be taken for 1."""
+        """Refuse `true` for a number; where numbers may stand as text it would be taken for 1."""
         if isinstance(value, bool) and info.field_name not in _FLAGS:
             raise ValueError("input should not be true or false")
         return value
@@ -119,8 +119,11 @@ class TranslateBody(DecodingFields):
     def texts(self) -> tuple[str, ...]:
         return (self.q,) if isinstance(self.q, str) else tuple(self.q)
 
+    def check(self, max_characters: int) -> None:
+        check_texts("q", self.texts, max_characters)
+
     def job(self, request_id: str) -> TranslationJob:
-        self._check()
+        self._check_lengths()
         job = TranslationJob(
             request_id=request_id,
             texts=self.texts,
@@ -157,7 +160,7 @@ class TranslateBody(DecodingFields):
         )
 
     def _width(self) -> int | None:
-        """Beam search where it was asked for, and where nothing else can do what was."""
+        """Choose beam search where it was asked for, and where nothing else can do what was."""
         if self.num_beams is not None:
             return self.num_beams
         if self._searches_alternatives:
@@ -175,7 +178,7 @@ class TranslateBody(DecodingFields):
         return self.alternatives > 0 and not self.alternatives_at_prefix
 
     def _num_hypotheses(self, width: int | None) -> int:
-        """For alternatives all there are: some may be the same text in other tokens."""
+        """Ask for all hypotheses where alternatives are wanted: some may be the same text."""
         if width is None or not self._searches_alternatives:
             return 1
         if self.alternatives >= width:
@@ -192,7 +195,7 @@ class TranslateBody(DecodingFields):
             message = f"cannot be combined with {cause}, which needs beam search"
             raise RequestError("temperature", sampling.temperature, message)
 
-    def _check(self) -> None:
+    def _check_lengths(self) -> None:
         if self.alternatives_at_prefix and not self.alternatives:
             raise RequestError("alternatives_at_prefix", True, "needs alternatives, at least 1")
         check_text("target_prefix", self.target_prefix, MAX_TERMS * MAX_TERM_CHARACTERS)

@@ -1,19 +1,20 @@
-"""Bodies of OpenAI's chats. As with completions, every field acts or is refused by name."""
+"""Holds the body of OpenAI's chats. As with completions, every field acts or is refused by name."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from serving.api.openai.completion_body import NAMES as COMPLETION_NAMES
+from serving.api.http.bodies import NoOpValues
+from serving.api.openai.completion_body import FIELD_NAMES as COMPLETION_FIELD_NAMES
 from serving.api.openai.completion_body import GenerationBody
 from serving.errors import RequestError
 from serving.pipelines.completion.job import CompletionJob
 from serving.request import MAX_LOGPROBS
 from serving.text.chat.template import Chat
-from serving.text.checks import check_texts
+from serving.text.plain_text import check_texts
 
 # Fields that other servers act on and this one does not, each with the values that do nothing.
-NO_OP_VALUES: dict[str, tuple[Any, ...]] = {
+_NO_OP_VALUES: NoOpValues = {
     "add_special_tokens": (False,),
     "documents": ([],),
     "echo": (False,),
@@ -29,13 +30,13 @@ NO_OP_VALUES: dict[str, tuple[Any, ...]] = {
     "tools": ([],),
     "verbosity": ("medium",),
 }
-NAMES = COMPLETION_NAMES | dict.fromkeys(("forced_ids", "prompt_ids"), "messages")
+FIELD_NAMES = COMPLETION_FIELD_NAMES | dict.fromkeys(("forced_ids", "prompt_ids"), "messages")
 _OF_THE_TEMPLATE = {"add_generation_prompt", "documents", "messages", "tools"}
 
 
 class ChatMessage(BaseModel):
-    """content: text, or a list of parts that are text; those become lines. What else there is of a
-    message is for the template to read or to leave.
+    """Holds one message. content: text, or a list of parts that are text; those become lines. What
+    else there is of a message is for the template to read or to leave.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -49,7 +50,7 @@ class ChatMessage(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_no_op_fields(cls, value: Any) -> Any:
-        """Answers come back as messages with all the fields that they had not."""
+        """Drop what says nothing: answers come back as messages with fields that they had not."""
         if not isinstance(value, dict):
             return value
         return {name: each for name, each in value.items() if each is not None and each != []}
@@ -65,7 +66,7 @@ class ChatMessage(BaseModel):
 
 
 class ChatBody(GenerationBody):
-    """`POST /v1/chat/completions`.
+    """Holds the body of `POST /v1/chat/completions`.
 
     max_completion_tokens: OpenAI's newer name of max_tokens; without either, as many as the model's
     makers recommend, or as fit. add_generation_prompt: the template opens the answer.
@@ -73,6 +74,8 @@ class ChatBody(GenerationBody):
     further variables of the template, as `enable_thinking`. prompt_cache_key, safety_identifier:
     accepted and not used.
     """
+
+    no_op_values: ClassVar[NoOpValues] = _NO_OP_VALUES
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -84,7 +87,7 @@ class ChatBody(GenerationBody):
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
 
-    def check_texts(self, max_characters: int) -> None:
+    def check(self, max_characters: int) -> None:
         read = (message.as_template_reads_it() for message in self.messages)
         texts = [text for message in read for text in message.values()]
         check_texts("messages", texts, max_characters)
@@ -100,7 +103,7 @@ class ChatBody(GenerationBody):
         )
 
     def _chat(self) -> Chat:
-        self._check()
+        self._check_template_fields()
         return Chat(
             tuple(message.as_template_reads_it() for message in self.messages),
             opens_answer=not self.continue_final_message
@@ -109,7 +112,7 @@ class ChatBody(GenerationBody):
             variables=self.chat_template_kwargs,
         )
 
-    def _check(self) -> None:
+    def _check_template_fields(self) -> None:
         if self.continue_final_message and self.add_generation_prompt:
             message = "cannot be combined with add_generation_prompt"
             raise RequestError("continue_final_message", True, message)

@@ -1,15 +1,16 @@
-"""Bodies of OpenAI's completions, with vLLM's further fields and ours; `chat_bodies` has the chats.
+"""Holds the body of OpenAI's completions, with vLLM's further fields and ours.
 
 Every field acts or is refused by name: nothing is ignored silently. Clients send many fields at the
-value that changes nothing; null and `NO_OP_VALUES` say which those are.
+value that changes nothing; null and `no_op_values` say which those are.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from serving.api.http.bodies import NoOpValues, RequestBody
 from serving.api.http.decoding_fields import DEFAULT_BEAMS, DecodingFields
 from serving.api.openai.structured_outputs import ResponseFormat, StructuredOutputs, only_one
 from serving.errors import RequestError
@@ -18,18 +19,15 @@ from serving.pipelines.completion.job import CompletionJob
 from serving.pipelines.decoding import Decoding, Structure
 from serving.pipelines.defaults import MAX_NEW_TOKENS
 from serving.request import MAX_LOGPROBS
-from serving.text.checks import check_text, check_texts
+from serving.text.plain_text import check_text, check_texts
 
 MAX_CHOICES = 128  # completions of one request, as OpenAI has it
 _DEFAULT_MAX_TOKENS = 16
 _MAX_STOPS = 4
 _MAX_STOP_CHARACTERS = 256
 
-# Fields that other servers act on and this one does not, each with the values that do nothing.
-NO_OP_VALUES: dict[str, tuple[Any, ...]] = {"suffix": ("",)}
-
-# What the engine and the pipelines call fields, and what clients of this protocol do.
-NAMES = {
+# From what the engine and the pipelines call fields to what clients of completions do.
+FIELD_NAMES = {
     "allowed_ids": "allowed_token_ids",
     "forced_ids": "prompt",
     "max_new_tokens": "max_tokens",
@@ -45,8 +43,8 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: bool = False
 
 
-class GenerationBody(DecodingFields):
-    """What completions and chats have in common.
+class GenerationBody(DecodingFields, RequestBody):
+    """Holds what completions and chats have in common.
 
     temperature: 1, or 0 under beam search. use_beam_search: of `num_beams`, else `best_of`, else
     `n` if more than one, else 4 beams; `n` of them are the choices. best_of: without beam search
@@ -145,13 +143,15 @@ class GenerationBody(DecodingFields):
 
 
 class CompletionBody(GenerationBody):
-    """`POST /v1/completions`.
+    """Holds the body of `POST /v1/completions`.
 
     prompt: text, to which the model's start token is added, or token ids, to which nothing is.
         Encoder-decoders complete no prompts; they are refused by name.
     max_tokens: 16, unless the model's makers recommend other; 0 with echo gives the prompt back;
     with logprobs too, that scores it.
     """
+
+    no_op_values: ClassVar[NoOpValues] = {"suffix": ("",)}
 
     prompt: str | list[int] | list[str] | list[list[int]]
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
@@ -166,7 +166,7 @@ class CompletionBody(GenerationBody):
             return (tuple(item for item in prompt if isinstance(item, int)),)
         return tuple(tuple(item) if isinstance(item, list) else str(item) for item in prompt)
 
-    def check_texts(self, max_characters: int) -> None:
+    def check(self, max_characters: int) -> None:
         texts = [prompt for prompt in self.prompts if isinstance(prompt, str)]
         check_texts("prompt", texts, max_characters)
 
@@ -194,17 +194,6 @@ class CompletionBody(GenerationBody):
             echo=self.echo,
             streams=self.stream,
         )
-
-
-def without_no_op_fields(
-    fields: Mapping[str, Any], no_op_values: Mapping[str, tuple[Any, ...]]
-) -> dict[str, Any]:
-    """Keep the fields that ask for something; null asks for nothing."""
-    return {
-        name: value
-        for name, value in fields.items()
-        if value is not None and value not in no_op_values.get(name, ())
-    }
 
 
 def _token_id(key: str) -> int:

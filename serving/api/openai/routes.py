@@ -1,209 +1,91 @@
-"""OpenAI's completions and chats, its list of models, and errors as its clients expect them."""
+"""Speaks OpenAI's protocol: completions, chats, and the list of models."""
 
 import time
-import uuid
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
 
-from serving.api.http.answers import (
-    ChatCompletion,
-    Completion,
-    ModelBody,
-    ModelList,
-    OpenAIError,
-)
-from serving.api.http.bodies import limited, parse, parse_json
-from serving.api.http.errors import ENDS, ErrorBody, log_failure, message_of, renamed, status_of
-from serving.api.http.openapi import (
-    JSON,
-    OF_A_BODY,
-    OF_A_MODEL,
-    OF_ANY_ROUTE,
-    body,
-    responses,
-    text,
-)
+from serving.api.http.endpoint import Endpoint
+from serving.api.http.fields import READS_JSON
+from serving.api.http.openapi import OF_A_MODEL, OF_ANY_ROUTE, described_text
 from serving.api.http.services import Services
-from serving.api.http.streams import EventStream, sse
-from serving.api.openai.chat_body import NAMES as CHAT_NAMES
-from serving.api.openai.chat_body import NO_OP_VALUES as CHAT_NO_OP_VALUES
+from serving.api.http.streams import EventStream
+from serving.api.openai import chat_body, completion_body
+from serving.api.openai.answering import answer
+from serving.api.openai.answers import ChatCompletion, Completion, ModelBody, ModelList
 from serving.api.openai.chat_body import ChatBody
-from serving.api.openai.completion_body import (
-    NAMES,
-    NO_OP_VALUES,
-    CompletionBody,
-    StreamOptions,
-    without_no_op_fields,
-)
-from serving.api.openai.shapes import ChatShape, CompletionShape, Shape
-from serving.errors import ModelNotFound, RequestError
-from serving.metrics import Outcome, Tracked, outcome_of
+from serving.api.openai.completion_body import CompletionBody, GenerationBody
+from serving.api.openai.protocol import PROTOCOL
+from serving.api.openai.shapes import ChatShape, CompletionShape
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.completion.deltas import Deltas, collect
-from serving.pipelines.completion.job import CompletionDelta
+from serving.pipelines.catalog import Catalog, Generator
 
-PREFIX = "/v1"
-BODIES = (CompletionBody, ChatBody)
-_TYPES = {
-    404: "not_found_error",
-    429: "rate_limit_error",
-    503: "service_unavailable_error",
-    504: "timeout_error",
-}
-_CODES = {429: "rate_limit_exceeded", 503: "service_unavailable"}
+_STREAMED = described_text(EventStream.media_type, "With `stream`: chunks, then [DONE].")
 
 
-@dataclass(frozen=True)
-class _Endpoint:
-    """names: what the engine and the pipelines call fields, and what its clients do."""
-
-    path: str
-    body: type[CompletionBody] | type[ChatBody]
-    answer: Any
-    shape: type[Shape]
-    no_op_values: Mapping[str, tuple[Any, ...]]
-    names: Mapping[str, str]
-    id_prefix: str
-    example: dict[str, Any]
-
-    @property
-    def documentation(self) -> dict[str, Any]:
-        answers = responses(self.answer, OpenAIError, OF_A_BODY)
-        answers[200] |= text(EventStream.media_type, "With `stream`: chunks, then [DONE].")
-        return {"responses": answers, "openapi_extra": body(self.body, JSON, example=self.example)}
+async def _generator(catalog: Catalog, body: GenerationBody) -> Generator:
+    return await catalog.generator(body.model)
 
 
-_COMPLETIONS = _Endpoint(
-    "/completions",
-    CompletionBody,
-    Completion,
-    CompletionShape,
-    NO_OP_VALUES,
-    NAMES,
-    "cmpl",
-    {"model": "llama-en", "prompt": "It was"},
+_COMPLETIONS = Endpoint(
+    protocol=replace(PROTOCOL, field_names=completion_body.FIELD_NAMES),
+    path="/completions",
+    name="completions",
+    description="Complete one prompt or several; with `stream`, as server-sent events.",
+    body=CompletionBody,
+    reader=READS_JSON,
+    find_model=_generator,
+    answer=partial(answer, CompletionShape),
+    answer_type=Completion,
+    example={"model": "llama-en", "prompt": "It was"},
+    id_prefix="cmpl-",
+    other_answers=_STREAMED,
 )
-_CHATS = _Endpoint(
-    "/chat/completions",
-    ChatBody,
-    ChatCompletion,
-    ChatShape,
-    CHAT_NO_OP_VALUES,
-    CHAT_NAMES,
-    "chatcmpl",
-    {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "Hello!"}]},
+_CHATS = Endpoint(
+    protocol=replace(PROTOCOL, field_names=chat_body.FIELD_NAMES),
+    path="/chat/completions",
+    name="chat_completions",
+    description="Answer the last of some messages; with `stream`, as server-sent events.",
+    body=ChatBody,
+    reader=READS_JSON,
+    find_model=_generator,
+    answer=partial(answer, ChatShape),
+    answer_type=ChatCompletion,
+    example={
+        "model": "smollm2-135m-instruct",
+        "messages": [{"role": "user", "content": "Hello!"}],
+    },
+    id_prefix="chatcmpl-",
+    other_answers=_STREAMED,
 )
-
-
-def error_body_at(path: str) -> ErrorBody:
-    names = CHAT_NAMES if path == PREFIX + _CHATS.path else NAMES
-    return partial(_error_body, names)
-
-
-def _error_body(names: Mapping[str, str], status: int, error: BaseException) -> dict[str, Any]:
-    error = renamed(error, names)
-    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    code = "model_not_found" if isinstance(error, ModelNotFound) else _CODES.get(status)
-    param = error.field if isinstance(error, RequestError) else None
-    return {
-        "error": {"message": message_of(error), "type": kind, "param": param, "code": code},
-    }
+ENDPOINTS = (_COMPLETIONS, _CHATS)
 
 
 def router(services: Services) -> APIRouter:
-    routes = APIRouter(prefix=PREFIX, tags=["OpenAI"])
+    routes = PROTOCOL.router("OpenAI")
     started = int(time.time())
+    _COMPLETIONS.add_to(routes, services)
+    _CHATS.add_to(routes, services)
 
-    @routes.post(_COMPLETIONS.path, **_COMPLETIONS.documentation)
-    async def completions(request: Request) -> Response:
-        """Complete one prompt or several; with `stream`, as server-sent events."""
-        return await _answer(request, services, _COMPLETIONS)
-
-    @routes.post(_CHATS.path, **_CHATS.documentation)
-    async def chat_completions(request: Request) -> Response:
-        """Answer the last of some messages; with `stream`, as server-sent events."""
-        return await _answer(request, services, _CHATS)
-
-    @routes.get("/models", responses=responses(ModelList, OpenAIError, OF_ANY_ROUTE))
+    @routes.get("/models", responses=PROTOCOL.responses(ModelList, OF_ANY_ROUTE))
     async def models() -> JSONResponse:
-        """The models that are served here."""
-        found = [_model_body(model.card, started) for model in await services.catalog.models()]
+        """List the models that are served here."""
+        found = [_described(model.card, started) for model in await services.catalog.models()]
         return JSONResponse({"object": "list", "data": found})
 
-    @routes.get("/models/{name:path}", responses=responses(ModelBody, OpenAIError, OF_A_MODEL))
+    @routes.get("/models/{name:path}", responses=PROTOCOL.responses(ModelBody, OF_A_MODEL))
     async def model(name: str) -> JSONResponse:
-        """One model."""
-        return JSONResponse(_model_body((await services.catalog.named(name)).card, started))
+        """Describe one model."""
+        return JSONResponse(_described((await services.catalog.named(name)).card, started))
 
     return routes
 
 
-async def _answer(request: Request, services: Services, endpoint: _Endpoint) -> Response:
-    async with AsyncExitStack() as stack:
-        tracked = stack.enter_context(services.metrics.track("openai"))
-        body = await _body(request, services, endpoint)
-        generator = await services.catalog.generator(body.model)
-        card = generator.card
-        tracked.model = card.name
-        request_id = f"{endpoint.id_prefix}-{uuid.uuid4().hex}"
-        job = body.with_defaults(card.generation).job(request_id)
-        shape = endpoint.shape(job, card.name)
-        deltas = await stack.enter_async_context(aclosing(generator.stream(job)))
-        if not body.stream:
-            num_choices = len(job.prompts) * job.num_choices
-            return JSONResponse(shape.whole(await collect(deltas, num_choices)))
-        # The first delta is awaited here: what is refused before it has its own status.
-        first = await anext(deltas)
-        tracked.outcome = Outcome.CANCELLED  # until its last event says otherwise
-        told = _told(shape, first, deltas, body.stream_options)
-        return EventStream(_events(told, tracked, endpoint.names), stack.pop_all())
-
-
-async def _body(
-    request: Request, services: Services, endpoint: _Endpoint
-) -> CompletionBody | ChatBody:
-    fields = parse_json(await limited(request, services.limits).body())
-    body = parse(endpoint.body, without_no_op_fields(fields, endpoint.no_op_values))
-    body.check_texts(services.limits.max_characters)
-    return body
-
-
-async def _told(
-    shape: Shape, first: CompletionDelta, rest: Deltas, options: StreamOptions
-) -> AsyncGenerator[dict[str, Any], None]:
-    yield shape.chunk(first, options)
-    async for delta in rest:
-        yield shape.chunk(delta, options)
-    if options.include_usage:
-        yield shape.usage_chunk()
-
-
-async def _events(
-    chunks: AsyncGenerator[dict[str, Any], None], tracked: Tracked, names: Mapping[str, str]
-) -> AsyncGenerator[str, None]:
-    try:
-        async with aclosing(chunks):
-            async for chunk in chunks:
-                yield sse(chunk)
-    except ENDS:
-        raise
-    except BaseException as error:  # a library's panic is no Exception
-        log_failure(error)
-        tracked.outcome = outcome_of(error)
-        yield sse(_error_body(names, status_of(error), error))
-        return
-    tracked.outcome = Outcome.SUCCESS
-    yield "data: [DONE]\n\n"
-
-
-def _model_body(card: ModelCard, created: int) -> dict[str, Any]:
-    """generation: what holds where a request says nothing."""
+def _described(card: ModelCard, created: int) -> dict[str, Any]:
+    """Describe a model. generation: what holds where a request says nothing."""
     return {
         "id": card.name,
         "object": "model",

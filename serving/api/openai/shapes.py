@@ -1,4 +1,4 @@
-"""Completions and chats in OpenAI's shapes: whole, and as chunks of a stream."""
+"""Writes completions and chats in OpenAI's shapes: whole, and as chunks of a stream."""
 
 import time
 from abc import ABC, abstractmethod
@@ -11,7 +11,7 @@ from serving.text.vocabulary.shown_tokens import Shown, spelt
 
 
 class Shape(ABC):
-    """One answer: the same id and time in all its chunks, and its token counts."""
+    """Writes one answer, with the same id and time in all its chunks, and its token counts."""
 
     KIND: str
     CHUNK_KIND: str
@@ -45,7 +45,7 @@ class Shape(ABC):
         return {**self._head, "object": self.CHUNK_KIND, "choices": [], "usage": self._usage()}
 
     def _usage(self) -> dict[str, int]:
-        """A prompt counts once, however many choices it has."""
+        """Count the tokens; a prompt counts once, however many choices it has."""
         latest = self._latest.values()
         prompts = {delta.index // self._num_choices: delta.num_prompt_tokens for delta in latest}
         num_prompt_tokens = sum(prompts.values())
@@ -88,7 +88,7 @@ class ChatShape(Shape):
 
 
 def _end(delta: CompletionDelta) -> dict[str, Any]:
-    """Beyond OpenAI's fields, a hypothesis of a beam search has its score."""
+    """Write out the end. Beyond OpenAI's fields, a hypothesis of a beam search has its score."""
     score = {} if delta.score is None else {"score": delta.score}
     return {"finish_reason": delta.finish_reason, **score}
 
@@ -103,7 +103,7 @@ def _logprobs(tokens: Sequence[TokenText]) -> dict[str, Any]:
 
 
 def _top(token: TokenText) -> dict[str, float] | None:
-    """The token itself is among them, even if others are likelier. None where nothing is known."""
+    """List the likeliest tokens, and the token itself. None where nothing is known."""
     if token.logprob is None:
         return None
     top = ((spelt(other), logprob) for other, logprob in token.top)
@@ -122,6 +122,6 @@ def _chat_logprobs(delta: CompletionDelta) -> dict[str, Any]:
 
 
 def _chat_token(token: Shown, logprob: float | None) -> dict[str, Any]:
-    """A token that is no more than an id has no bytes."""
+    """Write out a token; one that is no more than an id has no bytes."""
     text = b"" if isinstance(token, int) else token
     return {"token": spelt(token), "logprob": logprob, "bytes": list(text)}

@@ -1,4 +1,4 @@
-"""What an output must look like, in every way in which OpenAI's and vLLM's clients say it."""
+"""Reads what an output must look like, in every way that OpenAI's and vLLM's clients say it."""
 
 import json
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from serving.pipelines.decoding import Structure, StructureKind
 
 
 class JsonSchema(BaseModel):
-    """name, description and strict are OpenAI's; a schema is always kept to strictly here."""
+    """Holds a schema. name, description and strict are OpenAI's; it is always kept to strictly."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -38,7 +38,7 @@ class ResponseFormat(BaseModel):
 
 
 class StructuredOutputs(BaseModel):
-    """vLLM's: one of these."""
+    """Holds vLLM's fields, of which one may be given."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -49,7 +49,7 @@ class StructuredOutputs(BaseModel):
     grammar: str | None = None
 
     def structures(self, field: str) -> list[Structure]:
-        """All that are asked for. field: what the client calls them, to be put before a name."""
+        """List all that are asked for. field: what clients put before their names."""
         found = [
             _structure(f"{field}{kind}", kind, value)
             for kind, value in self._given()

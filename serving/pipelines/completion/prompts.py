@@ -6,7 +6,7 @@ from serving.bundle.manifest import Manifest
 from serving.errors import RequestError
 from serving.parameters import TokenIds
 from serving.text.chat.template import Chat, ChatTemplate
-from serving.text.checks import tokenizing
+from serving.text.plain_text import tokenizing
 from serving.text.tokenizer import Tokenizer
 
 

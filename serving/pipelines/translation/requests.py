@@ -18,7 +18,7 @@ from serving.pipelines.translation.language_frame import LanguageFrame
 from serving.pipelines.translation.planning import TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import MAX_LOGPROBS, GenerationRequest
-from serving.text.checks import tokenizing
+from serving.text.plain_text import tokenizing
 from serving.text.shortlist import Shortlist
 
 # A stop token would end the request without being reported, and those after it with it.

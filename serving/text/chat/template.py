@@ -19,7 +19,7 @@ from typing import Any
 
 from serving.errors import RequestError
 from serving.parameters import TokenIds
-from serving.text.checks import check_text
+from serving.text.plain_text import check_text
 from serving.text.tokenizer import Tokenizer
 
 _PROGRAM = Path(__file__).with_name("rendering.py")

@@ -9,9 +9,9 @@ import pytest
 
 from serving.api.application import create_app
 from serving.api.http.services import Services
-from serving.config import TextLimits
 from serving.metrics import Metrics
 from serving.pipelines.catalog import Catalog
+from serving.server_config import TextLimits
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.world import World
 from tests.serving.pipelines.fakes import byte_tokenizer, scripted_generator, shouting_translator

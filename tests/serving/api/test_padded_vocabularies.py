@@ -11,10 +11,10 @@ import pytest
 from serving.api.application import create_app
 from serving.api.http.services import Services
 from serving.bundle.manifest import Precision
-from serving.config import TextLimits
 from serving.engine.config import EngineConfig
 from serving.metrics import Metrics
 from serving.pipelines.offline import opened
+from serving.server_config import TextLimits
 from tests.tiny import tiny_bundle
 
 NUM_TOKENS, VOCAB_SIZE = 259, 320

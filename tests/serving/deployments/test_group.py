@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from serving.config import WorkerGroup
 from serving.deployments import group as group_module
 from serving.deployments.group import cpus_per_replica, engines_at_once
 from serving.deployments.replica import engine_config
+from serving.server_config import WorkerGroup
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from serving.bundle.opening import Bundle
-from serving.config import ServerConfig, WorkerGroup
 from serving.engine.graphs.session import check_device
 from serving.errors import BundleError, DeviceError
 from serving.pipelines.loading import ModelParts
+from serving.server_config import ServerConfig, WorkerGroup
 
 
 def problems_of(config: ServerConfig) -> list[str]:

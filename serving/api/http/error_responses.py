@@ -1,9 +1,9 @@
-"""Errors to HTTP: the status of each in one place, the body in the protocol's own shape."""
+"""Turns errors into answers: the status of each in one place, the body in its protocol's shape."""
 
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +35,8 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (EngineStopped, 503),
 )
 _RETRY_AFTER_STOPPED_SECONDS = 5.0
-ErrorBody = Callable[[int, BaseException], dict[str, Any]]
+# Makes the body that reports an error, as the protocol of the request has it.
+ErrorBody = Callable[[Scope, int, BaseException], dict[str, Any]]
 
 # What ends a task, a generator or the process on purpose: never an error to answer with.
 ENDS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
@@ -43,7 +44,7 @@ ENDS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 @dataclass(frozen=True)
 class Asked:
-    """The request that is being served, as the log names it; its query may hold text of a user."""
+    """Names the request that is being served in the log; its query may hold text of a user."""
 
     request_id: str
     method: str
@@ -60,7 +61,7 @@ def status_of(error: BaseException) -> int:
 
 
 def message_of(error: BaseException) -> str:
-    """What the client is told. Our own bugs go to the log, not to the client."""
+    """Say what the client learns of an error. Our own bugs go to the log, not to the client."""
     if isinstance(error, HTTPException):
         return str(error.detail)
     if isinstance(error, AttendantError):
@@ -68,37 +69,21 @@ def message_of(error: BaseException) -> str:
     return "internal error"
 
 
-def renamed(error: BaseException, names: Mapping[str, str]) -> BaseException:
-    """The error with its field called as clients of a protocol call it."""
-    if not isinstance(error, RequestError) or error.field not in names:
-        return error
-    return type(error)(names[error.field], error.value, error.message)
-
-
 def log_failure(error: BaseException) -> None:
-    """What is our own fault, with its traceback and the id that the client was told."""
+    """Log what is our own fault, with its traceback and the id that the client got."""
     if status_of(error) == 500:
         it = asked.get()
         message = "request %s failed: %s %r: %r"
         logger.error(message, it.request_id, it.method, it.path, error, exc_info=error)
 
 
-def path_of(scope: Scope) -> str:
-    """As the routes know it, without what a server in front has put before it."""
-    path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", ""))
-
-
-def install_error_handlers(app: FastAPI, body_of: Callable[[str], ErrorBody]) -> None:
-    """For errors with a status; what is left is the guard's.
-
-    `body_of(path)` is the shape that the protocol at `path` gives its errors.
-    """
+def install_error_handlers(app: FastAPI, error_body: ErrorBody) -> None:
+    """Answer errors that have a status; what is left is the guard's."""
 
     async def answer(request: Request, error: Exception) -> JSONResponse:
         log_failure(error)
         status = status_of(error)
-        body = body_of(path_of(request.scope))(status, error)
+        body = error_body(request.scope, status, error)
         return JSONResponse(body, status, headers=_headers_of(error))
 
     for cls in (AttendantError, HTTPException):
@@ -116,7 +101,7 @@ def _headers_of(error: Exception) -> dict[str, str]:
 
 
 def _with_head(value: str) -> str:
-    """In `Allow`, the one header that routing sets: what can be got has a head."""
+    """Add HEAD to `Allow`, the one header that routing sets: what can be got has a head."""
     return "GET, HEAD" if value == "GET" else value
 
 

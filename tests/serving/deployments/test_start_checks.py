@@ -9,8 +9,8 @@ import pytest
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.bundle.writing import seal
-from serving.config import ServerConfig, WorkerGroup
-from serving.deployments.checks import problems_of
+from serving.deployments.start_checks import problems_of
+from serving.server_config import ServerConfig, WorkerGroup
 from tests.tiny import tiny_bundle
 
 

@@ -1,24 +1,15 @@
-"""What answers look like, for the OpenAPI document: tests hold the answers to it."""
+"""Describes OpenAI's answers for the OpenAPI document; tests hold the answers to it."""
 
 from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.bundle.manifest import Task
-from serving.pipelines.translation.job import SentenceAttention
 from serving.request import FinishReason
 
 
-class Status(TypedDict):
-    status: str
-
-
-class PlainError(TypedDict):
-    error: str
-
-
 class OpenAIErrorBody(TypedDict):
-    """param: the field that is wrong."""
+    """Reports an error. param: the field that is wrong."""
 
     message: str
     type: str
@@ -44,7 +35,7 @@ class Logprobs(TypedDict):
 
 
 class CompletionChoice(TypedDict):
-    """score: of a hypothesis of a beam search."""
+    """Holds one choice. score: of a hypothesis of a beam search."""
 
     index: int
     text: str
@@ -84,7 +75,7 @@ class AssistantMessage(TypedDict):
 
 
 class ChatChoice(TypedDict):
-    """score: of a hypothesis of a beam search."""
+    """Holds one choice. score: of a hypothesis of a beam search."""
 
     index: int
     message: AssistantMessage
@@ -103,7 +94,7 @@ class ChatCompletion(TypedDict):
 
 
 class ModelBody(TypedDict):
-    """generation: what holds where a request says nothing."""
+    """Describes a model. generation: what holds where a request says nothing."""
 
     id: str
     object: Literal["model"]
@@ -120,45 +111,3 @@ class ModelBody(TypedDict):
 class ModelList(TypedDict):
     object: Literal["list"]
     data: list[ModelBody]
-
-
-class Alignment(TypedDict):
-    """pharaoh: pairs of numbers of words, as 0-0 1-2."""
-
-    source: list[str]
-    target: list[str]
-    pharaoh: str
-
-
-class Translated(TypedDict):
-    """What was not asked for is not there; for one text nothing is in a list of its own."""
-
-    translatedText: str | list[str]
-    alternatives: NotRequired[list[str] | list[list[str]]]
-    scores: NotRequired[list[float] | list[list[float]]]
-    finish_reasons: NotRequired[FinishReason | list[FinishReason]]
-    alignments: NotRequired[Alignment | list[Alignment]]
-    attention: NotRequired[list[SentenceAttention] | list[list[SentenceAttention]]]
-
-
-class Language(TypedDict):
-    code: str
-    name: str
-    targets: list[str]
-
-
-class ScoredToken(TypedDict):
-    text: str
-    logprob: float
-
-
-class Score(TypedDict):
-    logprob: float
-    mean_logprob: float
-    num_tokens: int
-    tokens: list[ScoredToken]
-    attention: NotRequired[SentenceAttention]
-
-
-class Scores(TypedDict):
-    scores: list[Score]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.config import read_config
 from serving.errors import ConfigError
+from serving.server_config import read_config
 
 
 def test_bundle_paths_are_relative_to_the_file(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from models.torch_loop import teacher_forced_log_probabilities
 from serving.api.application import create_app
 from serving.api.http.services import Services
 from serving.bundle.manifest import TOKENIZER_FILE, Precision
-from serving.config import TextLimits
 from serving.engine.config import EngineConfig
 from serving.metrics import Metrics
 from serving.pipelines.offline import opened
+from serving.server_config import TextLimits
 from serving.text.tokenizer import Tokenizer
 from tests.tiny import tiny_bundle
 

@@ -1,0 +1,98 @@
+"""Serves a job over HTTP: the steps from a request to its answer, the same in every protocol.
+
+A protocol adds what is its own: a body, how the fields of one are read, which model a body means,
+and an answer.
+"""
+
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from serving.api.http.bodies import Body, parse
+from serving.api.http.fields import FieldReader, limited
+from serving.api.http.openapi import OF_A_BODY, described_body
+from serving.api.http.protocol import Protocol
+from serving.api.http.services import Services
+from serving.metrics import Tracked
+from serving.pipelines import catalog
+
+Model = TypeVar("Model", bound=catalog.Model)
+
+
+@dataclass(frozen=True)
+class Call(Generic[Body, Model]):
+    """Holds what an answer is made from.
+
+    body: what the client said, without the model's defaults.
+    job: the work to do, with them.
+    protocol: the one that was spoken.
+    tracked: counts the request, as how it ends says.
+    resources: closed once the handler is done; an answer that goes on after that takes them along.
+    """
+
+    body: Body
+    model: Model
+    job: Any
+    protocol: Protocol
+    tracked: Tracked
+    resources: AsyncExitStack
+
+
+@dataclass(frozen=True)
+class Endpoint(Generic[Body, Model]):
+    """Serves POST requests to one path.
+
+    path: what follows the protocol's prefix.
+    name: of the operation, with a line that describes it, in the OpenAPI document.
+    find_model: raises RequestError where no model is meant.
+    answer_type: the type of a whole answer's JSON.
+    example: a body that `/docs` offers to try out.
+    id_prefix: the beginning of the ids of its jobs.
+    other_answers: what an answer may be instead, as OpenAPI describes it.
+    """
+
+    protocol: Protocol
+    path: str
+    name: str
+    description: str
+    body: type[Body]
+    reader: FieldReader
+    find_model: Callable[[catalog.Catalog, Body], Awaitable[Model]]
+    answer: Callable[[Call[Body, Model]], Awaitable[Response]]
+    answer_type: Any
+    example: Mapping[str, Any]
+    id_prefix: str = ""
+    other_answers: Mapping[str, Any] | None = None
+
+    def add_to(self, routes: APIRouter, services: Services) -> None:
+        async def handle(request: Request) -> Response:
+            return await self.serve(request, services)
+
+        responses = self.protocol.responses(self.answer_type, OF_A_BODY)
+        responses[200] |= self.other_answers or {}
+        routes.add_api_route(
+            self.path,
+            handle,
+            methods=["POST"],
+            name=self.name,
+            description=self.description,
+            responses=responses,
+            openapi_extra=described_body(self.body, *self.reader.media_types, example=self.example),
+            route_class_override=self.protocol.route_class,
+        )
+
+    async def serve(self, request: Request, services: Services) -> Response:
+        async with AsyncExitStack() as resources:
+            tracked = resources.enter_context(services.metrics.track(self.protocol.name))
+            fields = await self.reader.read(limited(request, services.limits))
+            body = parse(self.body, fields)
+            body.check(services.limits.max_characters)
+            model = await self.find_model(services.catalog, body)
+            tracked.model = model.card.name
+            job = body.with_defaults(model.card.generation).job(self.id_prefix + uuid.uuid4().hex)
+            return await self.answer(Call(body, model, job, self.protocol, tracked, resources))

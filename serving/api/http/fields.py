@@ -1,0 +1,122 @@
+"""Reads the fields of a request, whatever its body's media type; what they mean is the bodies'.
+
+Everything that can be wrong with one becomes a RequestError.
+"""
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl
+
+from fastapi import Request
+from starlette.exceptions import HTTPException
+from starlette.types import Message
+
+from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED
+from serving.errors import RequestError, TooLarge
+from serving.server_config import TextLimits
+
+Fields = dict[str, Any]
+Pairs = list[tuple[str, str]]
+_BYTES_PER_CHARACTER = 12  # a character outside the basic plane, escaped in JSON
+_OTHER_BYTES = 65_536
+_MAX_FIELDS = 10_000
+
+
+@dataclass(frozen=True)
+class FieldReader:
+    """Reads the fields of a request.
+
+    media_types: of the bodies that it reads, for the OpenAPI document.
+    """
+
+    media_types: tuple[str, ...]
+    read: Callable[[Request], Awaitable[Fields]]
+
+
+async def _json_fields(request: Request) -> Fields:
+    return _parsed_json(await request.body())
+
+
+async def _all_fields(repeated: str, request: Request) -> Fields:
+    """Read body and query together; what the body says wins."""
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    pairs = request.query_params.multi_items()
+    if content_type == URL_ENCODED:
+        return _gathered([*pairs, *_parsed_form(await request.body())], repeated)
+    if content_type == MULTIPART:
+        return _gathered([*pairs, *await _parsed_multipart(request)], repeated)
+    fields = _gathered(pairs, repeated)
+    body = await request.body()
+    return {**fields, **_parsed_json(body)} if body else fields
+
+
+READS_JSON = FieldReader((JSON,), _json_fields)
+
+
+def reads_all(repeated: str) -> FieldReader:
+    """Make a reader of JSON, forms and the query, in which `repeated` becomes a list where it is
+    given more than once.
+    """
+    return FieldReader((JSON, URL_ENCODED, MULTIPART), partial(_all_fields, repeated))
+
+
+def limited(request: Request, limits: TextLimits) -> Request:
+    """Return the request with a body that ends with an error if it is cut short, or longer than any
+    that is served.
+    """
+    max_bytes = limits.max_characters * _BYTES_PER_CHARACTER + _OTHER_BYTES
+    num_bytes = 0
+
+    async def receive() -> Message:
+        nonlocal num_bytes
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise RequestError("body", f"{num_bytes} bytes", "must not end before it is whole")
+        num_bytes += len(message.get("body", b""))
+        if num_bytes > max_bytes:
+            raise TooLarge("body", f"more than {max_bytes} bytes", "is too large")
+        return message
+
+    return Request(request.scope, receive)
+
+
+def _parsed_json(body: bytes) -> Fields:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RequestError("body", body, f"is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise RequestError("body", value, "must be a JSON object")
+    return value
+
+
+def _parsed_form(body: bytes) -> Pairs:
+    """Read a URL-encoded form; `curl -d q=é` leaves its UTF-8 as it is."""
+    try:
+        return parse_qsl(body.decode(), True, errors="strict", max_num_fields=_MAX_FIELDS)
+    except ValueError:
+        message = f"is not a form in UTF-8 of at most {_MAX_FIELDS} fields"
+        raise RequestError("body", body, message) from None
+
+
+async def _parsed_multipart(request: Request) -> Pairs:
+    """Read a form in parts; files are left out."""
+    try:
+        async with request.form(max_fields=_MAX_FIELDS) as form:
+            return [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+    except HTTPException as error:  # what Starlette makes of anything that is wrong with one
+        content_type = request.headers["content-type"]
+        raise RequestError(
+            "body", content_type, f"is not a form in parts: {error.detail}"
+        ) from None
+
+
+def _gathered(pairs: Pairs, repeated: str) -> Fields:
+    fields: Fields = dict(pairs)
+    values = [value for name, value in pairs if name == repeated]
+    if len(values) > 1:
+        fields[repeated] = values
+    return fields

@@ -1,0 +1,59 @@
+"""Answers completions and chats: as one JSON value, or as server-sent events."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from fastapi.responses import JSONResponse, Response
+
+from serving.api.http.endpoint import Call
+from serving.api.http.error_responses import ENDS, log_failure, status_of
+from serving.api.http.protocol import Protocol
+from serving.api.http.streams import EventStream, sse
+from serving.api.openai.completion_body import GenerationBody, StreamOptions
+from serving.api.openai.shapes import Shape
+from serving.metrics import Outcome, Tracked, outcome_of
+from serving.pipelines.catalog import Generator
+from serving.pipelines.completion.deltas import Deltas, collect
+from serving.pipelines.completion.job import CompletionDelta
+
+
+async def answer(shape_class: type[Shape], call: Call[GenerationBody, Generator]) -> Response:
+    shape = shape_class(call.job, call.model.card.name)
+    deltas = await call.resources.enter_async_context(aclosing(call.model.stream(call.job)))
+    if not call.body.stream:
+        num_choices = len(call.job.prompts) * call.job.num_choices
+        return JSONResponse(shape.whole(await collect(deltas, num_choices)))
+    # The first delta is awaited here: what is refused before it has its own status.
+    first = await anext(deltas)
+    call.tracked.outcome = Outcome.CANCELLED  # until its last event says otherwise
+    chunks = _chunks(shape, first, deltas, call.body.stream_options)
+    return EventStream(_events(chunks, call.tracked, call.protocol), call.resources.pop_all())
+
+
+async def _chunks(
+    shape: Shape, first: CompletionDelta, rest: Deltas, options: StreamOptions
+) -> AsyncGenerator[dict[str, Any], None]:
+    yield shape.chunk(first, options)
+    async for delta in rest:
+        yield shape.chunk(delta, options)
+    if options.include_usage:
+        yield shape.usage_chunk()
+
+
+async def _events(
+    chunks: AsyncGenerator[dict[str, Any], None], tracked: Tracked, protocol: Protocol
+) -> AsyncGenerator[str, None]:
+    try:
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                yield sse(chunk)
+    except ENDS:
+        raise
+    except BaseException as error:  # a library's panic is no Exception
+        log_failure(error)
+        tracked.outcome = outcome_of(error)
+        yield sse(protocol.error_body(status_of(error), error))
+        return
+    tracked.outcome = Outcome.SUCCESS
+    yield "data: [DONE]\n\n"

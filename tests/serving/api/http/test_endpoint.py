@@ -1,0 +1,145 @@
+"""A protocol that is new is a body, an answer and a `Protocol`: here a small one like DeepL's."""
+
+from collections.abc import AsyncIterator
+from typing import Any, ClassVar
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+from pydantic import ConfigDict
+
+from serving.api.http.bodies import NoOpValues, RequestBody
+from serving.api.http.endpoint import Call, Endpoint
+from serving.api.http.error_responses import install_error_handlers, message_of
+from serving.api.http.fields import reads_all
+from serving.api.http.protocol import Protocol, protocol_at
+from serving.api.http.services import Services
+from serving.metrics import Metrics
+from serving.pipelines.catalog import Catalog, Translator
+from serving.pipelines.translation.job import TranslationJob
+from serving.server_config import TextLimits
+from serving.text.plain_text import check_texts
+from serving.text.tokenizer import Tokenizer
+from tests.serving.pipelines.fakes import shouting_translator
+
+NAMES = {"source": "source_lang", "target": "target_lang", "source_ids": "text"}
+PROTOCOL = Protocol("deep", "/v2", lambda status, error: {"message": message_of(error)}, Any, NAMES)
+
+
+class Body(RequestBody):
+    model_config = ConfigDict(extra="forbid")
+    no_op_values: ClassVar[NoOpValues] = {"formality": ("default",)}
+
+    text: list[str]
+    source_lang: str
+    target_lang: str
+
+    def check(self, max_characters: int) -> None:
+        check_texts("text", self.text, max_characters)
+
+    def job(self, request_id: str) -> TranslationJob:
+        source, target = self.source_lang.lower(), self.target_lang.lower()
+        return TranslationJob(request_id, tuple(self.text), source, target)
+
+
+async def translator(catalog: Catalog, body: Body) -> Translator:
+    return await catalog.translator(None, body.source_lang.lower(), body.target_lang.lower())
+
+
+async def answer(call: Call[Body, Translator]) -> JSONResponse:
+    translation = await call.model.translate(call.job)
+    return JSONResponse({"translations": [{"text": text} for text in translation.texts]})
+
+
+ENDPOINT = Endpoint(
+    protocol=PROTOCOL,
+    path="/translate",
+    name="translate",
+    description="Translate texts.",
+    body=Body,
+    reader=reads_all(repeated="text"),
+    find_model=translator,
+    answer=answer,
+    answer_type=dict[str, Any],
+    example={"text": ["A dog runs."], "source_lang": "EN", "target_lang": "FR"},
+)
+EN_FR = {"source_lang": "EN", "target_lang": "FR"}
+ASKED = {"text": ["a", "b"], **EN_FR}
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics("r1")
+
+
+@pytest.fixture
+async def client(tokenizer: Tokenizer, metrics: Metrics) -> AsyncIterator[httpx.AsyncClient]:
+    async def exposition() -> bytes:
+        return metrics.exposition()
+
+    limits = TextLimits(max_characters=100, max_segments=20)
+    model, _ = shouting_translator(tokenizer, limits=limits)
+    services = Services(Catalog([model]), limits, metrics, exposition, lambda: True)
+    app = FastAPI()
+    routes = PROTOCOL.router("Deep")
+    ENDPOINT.add_to(routes, services)
+    app.include_router(routes)
+    install_error_handlers(
+        app, lambda scope, *error: protocol_at(scope, [PROTOCOL]).error_body(*error)
+    )
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://attendant") as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"json": ASKED},
+        {"json": {**ASKED, "formality": "default", "glossary": None}},
+        {"data": ASKED},
+        {"files": {"text": (None, "a")}, "data": {"text": "b", **EN_FR}},
+        {"params": {"text": ["a", "b"]}, "json": EN_FR},
+    ],
+)
+async def test_an_answer(client: httpx.AsyncClient, metrics: Metrics, sent: dict[str, Any]) -> None:
+    response = await client.post("/v2/translate", **sent)
+
+    assert {each["text"] for each in response.json()["translations"]} == {"A", "B"}
+    assert ends(metrics) == {("shout", "deep", "success"): 1}
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "message"),
+    [
+        ({"text": None}, 400, "text: is required (got None)"),
+        ({"formality": "less"}, 400, "formality: is not supported here (got 'less')"),
+        ({"text": ["a\0"]}, 400, "text: must not contain NUL characters (got 'a\\x00')"),
+        ({"target_lang": "XX"}, 400, "target_lang: not a target language for en; there are: fr"),
+        ({"text": ["a" * 101]}, 413, "text: must be at most 100 characters, this has 101"),
+        ({"text": ["a" * 10_000]}, 413, "text: must be at most 100 characters, this has 10000"),
+        ({"text": ["a" * 100_000]}, 413, "body: is too large (got 'more than 66736 bytes')"),
+    ],
+)
+async def test_a_refusal(
+    client: httpx.AsyncClient,
+    metrics: Metrics,
+    changed: dict[str, Any],
+    status: int,
+    message: str,
+) -> None:
+    response = await client.post("/v2/translate", json=ASKED | changed)
+
+    assert response.status_code == status
+    assert response.json()["message"].startswith(message)
+    assert ends(metrics) == {("", "deep", "refused"): 1}
+
+
+def ends(metrics: Metrics) -> dict[tuple[str, str, str], float]:
+    return {
+        (each.labels["model"], each.labels["protocol"], each.labels["outcome"]): each.value
+        for family in metrics.registry.collect()
+        if family.name == "attendant_requests"
+        for each in family.samples
+    }
