@@ -24,8 +24,9 @@ from serving.errors import RequestError
 if TYPE_CHECKING:
     from serving.commands.heatmap import HeatMap
     from serving.engine.config import EngineConfig
+    from serving.pipelines.cards import ModelCard
     from serving.pipelines.catalog import Translator
-    from serving.pipelines.jobs import ModelCard, SentenceAttention
+    from serving.pipelines.translation.job import SentenceAttention
 
 _HEADS_IN_A_ROW = 4
 _SUFFIXES = (".pdf", ".png", ".svg")
@@ -158,7 +159,7 @@ async def _align(
     translator: "Translator", options: dict[str, Any], heads: Heads
 ) -> "tuple[str, Sequence[SentenceAttention]]":
     """Decoding does not depend on the heads, so that all ways to look tell of one translation."""
-    from serving.pipelines.jobs import ScoreJob, TranslationJob
+    from serving.pipelines.translation.job import ScoreJob, TranslationJob
 
     text, translation = options["sentence"], options["translation"]
     languages = languages_of(translator.card, options["source"], options["target"])

@@ -13,8 +13,8 @@ from serving.parameters import MAX_BEAMS
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
+    from serving.pipelines.cards import ModelCard
     from serving.pipelines.decoding import Decoding
-    from serving.pipelines.jobs import ModelCard
 
 _BAR_DELAY_SECONDS = 2.0
 

@@ -20,10 +20,11 @@ from serving.commands.common import (
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
+    from serving.pipelines.cards import ModelCard
     from serving.pipelines.catalog import Generator
+    from serving.pipelines.completion.job import CompletionDelta, CompletionJob
     from serving.pipelines.decoding import Decoding, Structure
-    from serving.pipelines.jobs import CompletionDelta, CompletionJob, ModelCard
-    from serving.text.chat import Chat
+    from serving.text.chat.template import Chat
 
 _DEFAULT_TEMPERATURE = 0.8
 _DEFAULT_MAX_TOKENS = 128
@@ -118,7 +119,7 @@ def _check(options: dict[str, Any]) -> None:
 def _completion_job(
     card: "ModelCard", texts: tuple[str, ...], options: dict[str, Any]
 ) -> "CompletionJob":
-    from serving.pipelines.jobs import CompletionJob
+    from serving.pipelines.completion.job import CompletionJob
 
     prompts = tuple(_chat(text, options["system"]) for text in texts) if options["chat"] else texts
     stop = tuple(filter(None, options["stop"]))
@@ -127,7 +128,7 @@ def _completion_job(
 
 
 def _chat(text: str, system: str | None) -> "Chat":
-    from serving.text.chat import Chat
+    from serving.text.chat.template import Chat
 
     told = [] if system is None else [{"role": "system", "content": system}]
     return Chat((*told, {"role": "user", "content": text}))
@@ -199,7 +200,7 @@ async def _write_json_lines(
 ) -> None:
     from dataclasses import replace
 
-    from serving.pipelines.completion.pipeline import collect
+    from serving.pipelines.completion.deltas import collect
     from serving.pipelines.offline import in_order
 
     async def work(numbered: tuple[int, str]) -> list[str]:

@@ -24,7 +24,8 @@ from serving.commands.common import (
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
-    from serving.pipelines.jobs import ModelCard, Rendering, TranslationJob
+    from serving.pipelines.cards import ModelCard
+    from serving.pipelines.translation.job import Rendering, TranslationJob
 
 # A line's number and its renderings, best first, as they are written out.
 Format = Callable[[int, "tuple[Rendering, ...]"], str]
@@ -83,7 +84,7 @@ def translate(
 
 def _job(card: "ModelCard", options: dict[str, Any], wants_alignments: bool) -> "TranslationJob":
     """The job of every line, but for the line."""
-    from serving.pipelines.jobs import TranslationJob
+    from serving.pipelines.translation.job import TranslationJob
 
     n_best = options["n_best"] or 1
     return TranslationJob(

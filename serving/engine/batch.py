@@ -1,4 +1,4 @@
-"""The rows in use: generations and, beside them, the numbers a graph reads for every row.
+"""Holds the rows in use: generations and, beside them, the numbers a graph reads for every row.
 
 Rows are the prefix [0, num_rows); a row that leaves is filled by the last one. The arrays are bound
 to the step graph in place: writing here is feeding it.
@@ -11,7 +11,7 @@ from serving.engine.generation import Generation
 
 
 class Batch:
-    """A generation has one row, or one for each of its live beams.
+    """Gives a generation one row, or one for each of its live beams.
 
     num_given: how many of a row's next tokens are given in advance. num_generated: how many of its
     tokens were not. max_generated: how many may be.
@@ -49,8 +49,8 @@ class Batch:
 
     @property
     def num_free(self) -> int:
-        """Slots that no generation has or may claim: a beam search has all of its rows' from the
-        start.
+        """Count the slots that no generation has or may claim: a beam search has all of its rows'
+        from the start.
         """
         return self.slots - sum(each.request.num_rows for each in set(self.generations))
 

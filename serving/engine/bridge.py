@@ -1,4 +1,4 @@
-"""The bridge between asyncio and an engine on a thread of its own.
+"""Bridges asyncio and an engine on a thread of its own.
 
 Callers live on event loops; the engine's thread takes their commands from an inbox before every
 step and hands events back after it, with one wake-up of a loop per step at most. No other file
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class AsyncEngine:
-    """`generate` streams one request; `run` waits for many. Whoever stops waiting cancels."""
+    """Streams one request (`generate`) or waits for many (`run`). Whoever stops waiting cancels."""
 
     def __init__(
         self,
@@ -32,7 +32,10 @@ class AsyncEngine:
         observer: EngineObserver | None = None,
         turns: AbstractContextManager[None] | None = None,
     ) -> None:
-        """turns: entered around every step, where engines share a processor (`FairShare`)."""
+        """Wrap an engine, which runs once `start` is called.
+
+        turns: entered around every step, where engines share a processor (`FairShare`).
+        """
         self.engine = engine
         self._turns = turns or nullcontext()
         self._observer = observer
@@ -59,7 +62,8 @@ class AsyncEngine:
             await asyncio.to_thread(self._thread.join)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
-        """All events of a request as they come. Raises RequestError, Overloaded or EngineStopped.
+        """Yield all events of a request as they come. Raises RequestError, Overloaded,
+        EngineStopped.
 
         Close the generator (`contextlib.aclosing`) to cancel the request.
         """
@@ -82,10 +86,10 @@ class AsyncEngine:
             events = await ticket.next_events()
         finally:
             self._leave(ticket)
-        told: dict[str, list[Event]] = {request.request_id: [] for request in requests}
+        by_request: dict[str, list[Event]] = {request.request_id: [] for request in requests}
         for event in events:
-            told[event.request_id].append(event)
-        return list(told.values())
+            by_request[event.request_id].append(event)
+        return list(by_request.values())
 
     def _enter(self, requests: Sequence[GenerationRequest], is_streamed: bool) -> "Ticket":
         ticket = Ticket(requests, is_streamed)
@@ -123,7 +127,7 @@ class AsyncEngine:
             self._observe(self._observer, time.perf_counter() - started)
 
     def _take_commands(self) -> None:
-        """All that have come, also while other engines had their turns."""
+        """Run all commands that have come, also while other engines had their turns."""
         while not self._inbox.empty():
             self._inbox.get()()
 
@@ -131,7 +135,7 @@ class AsyncEngine:
         try:
             observer.on_step(self.engine.step_stats, self.engine.stats(), step_seconds)
         except Exception as error:
-            logger.error("the observer failed; it is told no more", exc_info=error)
+            logger.error("the observer failed; it is not called any more", exc_info=error)
             self._observer = None
 
     def _submit(self, ticket: "Ticket") -> None:
@@ -179,7 +183,7 @@ class AsyncEngine:
 
 
 class Ticket:
-    """What one caller waits for: the events of its requests, one by one or all together."""
+    """Holds what one caller waits for: the events of its requests, one by one or all together."""
 
     def __init__(self, requests: Sequence[GenerationRequest], is_streamed: bool) -> None:
         self.requests = requests

@@ -1,4 +1,4 @@
-"""How big and where an engine runs. What it runs is the bundle's business."""
+"""Says how big an engine is and where it runs. What it runs is the bundle's business."""
 
 import os
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 
 def available_cpus(cpu_max: Path = CGROUP_CPU_MAX) -> int:
-    """CPUs that this process may use: by affinity, and by its container's quota (cgroup v2)."""
+    """Count the CPUs this process may use: by affinity and its container's quota (cgroup v2)."""
     count = len(os.sched_getaffinity(0))
     try:
         quota, period = cpu_max.read_text().split()
@@ -23,7 +23,7 @@ def available_cpus(cpu_max: Path = CGROUP_CPU_MAX) -> int:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """Sizes and budgets of one engine.
+    """Holds the sizes and budgets of one engine.
 
     slots: most rows in one batch.
     threads: of ONNX Runtime; defaults to the CPUs this process may use.

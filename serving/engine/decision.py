@@ -1,4 +1,4 @@
-"""A step's decision, as a value: everything that comes of the scores, before anything changes.
+"""Describes a step's decision, as a value: all that comes of the scores, before anything changes.
 
 `Search.decide` makes it and only reads; `Rows.apply` carries it out; the engine emits its events.
 """
@@ -13,7 +13,7 @@ from serving.request import FinishedEvent, TokenEvent
 
 @dataclass(frozen=True, slots=True)
 class RowCopy:
-    """Row `target` is to stand where row `source` stands after the step; both go on.
+    """Says that row `target` is to stand where row `source` stands after the step; both go on.
 
     target: a row of the same generation, or the row behind the last one.
     num_shared: how many first positions of their states are equal already.
@@ -25,7 +25,7 @@ class RowCopy:
 
 
 class SearchState(Protocol):
-    """What a search over several rows remembers. Only that search looks inside."""
+    """Holds what a search over several rows remembers. Only that search looks inside."""
 
     @property
     def generation(self) -> Generation: ...
@@ -33,11 +33,14 @@ class SearchState(Protocol):
 
 @dataclass(slots=True)
 class Decision:
-    """token_ids: i64 [rows], every row's next token, in the order of rows after the copies.
+    """Holds everything that one step decides.
+
+    token_ids: i64 [rows], every row's next token, in the order of rows after the copies.
     is_given: bool [rows], whose token was given in advance.
     copies: in the order in which new rows are numbered.
     searches: the searches over several rows that took a step, as they go on.
-    events: tokens to report, in order. endings: generations that end, after those tokens.
+    events: tokens to report, in order.
+    endings: generations that end, after those tokens.
     finished_rows: rows that nobody needs any more.
     """
 

@@ -1,4 +1,4 @@
-"""The engine: continuous batching of generations over one bundle, on one thread, in token ids.
+"""Batches generations over one bundle continuously, on one thread, in token ids.
 
     submit -> admission (encode, prefill) -> batch -> step, step, ... -> final event
 
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Engine:
-    """Every request that `submit` accepts gets exactly one final event from a later `step`."""
+    """Gives every request that `submit` accepts exactly one final event from a later `step`."""
 
     def __init__(
         self,
@@ -43,8 +43,10 @@ class Engine:
         graphs: Graphs | None = None,
         excluded_ids: Iterable[int] = (),
     ) -> None:
-        """`graphs` stands in for the bundle's own, in tests. excluded_ids: tokens that only those
-        requests get that name them. Raises BundleError or DeviceError.
+        """Load a bundle's graphs. Raises BundleError or DeviceError.
+
+        graphs: stand in for the bundle's own, in tests.
+        excluded_ids: tokens that only those requests get that name them.
         """
         self.config = config or EngineConfig()
         self.manifest = manifest = bundle.manifest
@@ -104,7 +106,7 @@ class Engine:
             self.cancel(request_id)
 
     def step(self) -> list[Event]:
-        """Let the waiting in, give every row one more token, and report what happened."""
+        """Let the waiting in, give every row one more token, and return what happened."""
         self.step_stats = StepStats()
         self._expire()
         self._admission.admit(self.step_stats)
@@ -128,7 +130,7 @@ class Engine:
             self.step_stats.num_expired += 1
 
     def _leave(self, generation: Generation) -> None:
-        """Out of the queue, of prefilling or of the batch."""
+        """Take a generation out of the queue, of prefilling or of the batch."""
         if not self._admission.remove(generation):
             self._rows.remove_all(generation)
 
@@ -152,7 +154,7 @@ class Engine:
         self._fail(generations, error)
 
     def _fail(self, generations: list[Generation], error: Exception) -> None:
-        """The requests have left the batch; the engine lives on."""
+        """End requests that have left the batch with an error; the engine lives on."""
         logger.error("%d requests failed", len(generations), exc_info=error)
         for generation in generations:
             failure = EngineError(f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""A request in progress: the engine's own view of it."""
+"""Describes a request in progress: the engine's own view of it."""
 
 from dataclasses import dataclass
 
@@ -39,7 +39,7 @@ class Generation:
 
     @property
     def given_ids(self) -> TokenIds:
-        """Everything that is given in advance: its prompt and its forced tokens."""
+        """List everything that is given in advance: the prompt and the forced tokens."""
         return self.prompt_ids + self.request.forced_ids
 
     @property

@@ -1,4 +1,4 @@
-"""What one step took and did, and what the engine holds: numbers for metrics and benchmarks."""
+"""Counts what one step took and did, and what the engine holds, for metrics and benchmarks."""
 
 import time
 from dataclasses import dataclass, field
@@ -9,7 +9,10 @@ from serving.engine.generation import Generation
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """Now. kv_bytes: what the states of the rows in use fill."""
+    """Says what the engine holds now.
+
+    kv_bytes: what the states of the rows in use fill.
+    """
 
     num_waiting: int
     num_rows: int
@@ -19,7 +22,8 @@ class EngineStats:
 
 @dataclass(slots=True)
 class StepStats:
-    """One step. Phases: encode, prefill, decode; what is left of its time is the host's.
+    """Counts what one step did. Phases: encode, prefill, decode; the rest of its time is the
+    host's.
 
     num_rows: rows of the decoding run; 0 if there was none.
     num_source_tokens, num_padded_tokens: encoded in this step, without and with padding.
@@ -48,7 +52,7 @@ class StepStats:
         self.queue_seconds += [now - generation.submitted_at for generation in generations]
 
     def encoded(self, new: list[Generation], known: list[Generation], span: int) -> None:
-        """Sources that were encoded, padded to `span`, and those that need not be."""
+        """Count sources that were encoded, padded to `span`, and those that need not be."""
         self.num_source_tokens += sum(generation.num_source_tokens for generation in new)
         self.num_padded_tokens += span * len(new)
         if span:
@@ -69,6 +73,6 @@ class StepStats:
 
 
 class EngineObserver(Protocol):
-    """Told of every step, on the engine's thread, which it must not hold up."""
+    """Watches every step, on the engine's thread, which it must not hold up."""
 
     def on_step(self, step_stats: StepStats, stats: EngineStats, step_seconds: float) -> None: ...

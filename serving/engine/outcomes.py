@@ -1,4 +1,4 @@
-"""What a step brings to a row that does not search: a token to report, or its generation's end."""
+"""Decides what a step brings a row that does not search: a token to report, or an end."""
 
 import numpy as np
 

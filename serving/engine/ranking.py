@@ -1,5 +1,5 @@
-"""The best next tokens of rows, exactly: from the step graph's window where it suffices, else from
-all of the row's scores.
+"""Finds the best next tokens of rows, exactly: in the step graph's window where it suffices, else
+in all of the row's scores.
 """
 
 import numpy as np
@@ -9,8 +9,8 @@ from serving.engine.scores import Scores
 
 
 def best_tokens(scores: Scores, rows: Array, count: int) -> tuple[Array, Array]:
-    """Values f64 and token ids i64, each [len(rows), count], best first: what processors have made
-    of the log-probabilities, where they have. A token that must not come has -inf.
+    """Return values f64 and token ids i64, each [len(rows), count], best first: what processors
+    have made of the log-probabilities, where they have. A token that must not come has -inf.
     """
     window = scores.top_ids.shape[1]
     if count > window:
@@ -21,7 +21,7 @@ def best_tokens(scores: Scores, rows: Array, count: int) -> tuple[Array, Array]:
 
 
 def values_of(scores: Scores, row: int, token_ids: list[int]) -> list[float]:
-    """What some tokens of a row are worth."""
+    """Return what some tokens of a row are worth."""
     is_edited = scores.edited is not None and scores.edited.is_edited[row]
     logp = scores.edited.logp if scores.edited is not None and is_edited else scores.logp
     values: list[float] = logp[row, token_ids].tolist()
@@ -37,8 +37,8 @@ def _all_values(scores: Scores, rows: Array) -> Array:
 
 
 def _best_of_edited(scores: Scores, rows: Array, count: int) -> tuple[Array, Array]:
-    """The window, by its new values. It suffices where none outside it has risen, and as many of it
-    as are asked for are no worse than all outside were.
+    """Rank the window by its new values. It suffices where none outside it has risen, and as many
+    of it as are asked for are no worse than all outside were.
     """
     assert scores.edited is not None
     ids, values = scores.top_ids[rows].copy(), scores.top_logp[rows].astype(np.float64)
@@ -56,7 +56,7 @@ def _best_of_edited(scores: Scores, rows: Array, count: int) -> tuple[Array, Arr
 
 
 def best_of_all(values: Array, count: int) -> tuple[Array, Array]:
-    """Of equal values the lower token id comes first, as in the window."""
+    """Rank all tokens; of equal values the lower token id comes first, as in the window."""
     num_rows, vocab_size = values.shape
     count = min(count, vocab_size)
     least = np.partition(values, vocab_size - count, axis=1)[:, vocab_size - count]

@@ -1,4 +1,4 @@
-"""Rows and all that is kept for them: whoever adds, copies, moves or removes a row does it here.
+"""Adds, copies, moves and removes rows, with all that is kept for them: it is done here alone.
 
 The batch says which rows there are, the state store holds their tensors, and followers (samplers,
 searches, processors) what they remember per row.

@@ -1,4 +1,4 @@
-"""The step graph's answer: how likely every row's next token is.
+"""Holds the step graph's answer: how likely every row's next token is.
 
 Whatever decides next tokens reads this and nothing else of the graph. Who is scored, the whole
 vocabulary or a shortlist, is a `Scoring`'s business.
@@ -16,7 +16,7 @@ NOTHING = np.zeros(0, np.int64)
 
 
 class Scores:
-    """Log-probabilities of the model's own distribution of each row's next token.
+    """Gives log-probabilities of the model's own distribution of each row's next token.
 
     top_logp: f32 [rows, window], the likeliest that may be chosen, best first
     top_ids: i64 [rows, window]
@@ -49,7 +49,7 @@ class Scores:
 
     @property
     def logp(self) -> Array:
-        """f32 [rows, vocabulary]; -inf of what is not scored, or excluded."""
+        """Return f32 [rows, vocabulary]; -inf of what is not scored, or excluded."""
         return self._read()[0]
 
     @property
@@ -100,7 +100,7 @@ class Scores:
 
 @dataclass(slots=True)
 class Edited:
-    """The rows that processors have changed.
+    """Holds the rows that processors have changed.
 
     is_edited: bool [rows]
     is_raised: bool [rows]; of these, rows in which some token may have risen
@@ -117,14 +117,18 @@ class Edited:
 
 @dataclass(slots=True)
 class Choices:
-    """token_ids: i64 [rows]; logprobs: f32 [rows], the chosen tokens' log-probabilities."""
+    """Holds one token for each row.
+
+    token_ids: i64 [rows]
+    logprobs: f32 [rows], the tokens' log-probabilities
+    """
 
     token_ids: Array
     logprobs: Array
 
 
 class Scoring(Protocol):
-    """Which tokens the step graph scores in each row, and where it writes the scores."""
+    """Says which tokens the step graph scores in each row, and where it writes the scores."""
 
     def fit(self, num_rows: int) -> tuple[int, ...]:
         """Make room for the rows. Arrays bound to a graph hold until this returns another value."""
@@ -154,7 +158,7 @@ class WholeVocabulary:
 
 
 class Window:
-    """The likeliest tokens of each row, as the graph writes them."""
+    """Holds the likeliest tokens of each row, as the graph writes them."""
 
     def __init__(self, manifest: Manifest, num_rows: int) -> None:
         self._logp = np.zeros((num_rows, manifest.window), np.float32)

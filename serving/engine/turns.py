@@ -1,4 +1,4 @@
-"""How the engines of one replica share its processor: by turns, one step each.
+"""Lets the engines of one replica share its processor: by turns, one step each.
 
 Start-time fair queueing (Goyal, Vin and Cheng 1997): every engine has a virtual time, which its
 steps move on by the seconds they take, and whoever is furthest behind is next. Engines that always
@@ -21,7 +21,7 @@ class FairShare:
         self._waiting: list[Turns] = []
 
     def join(self) -> "Turns":
-        """For one engine."""
+        """Return the turns of one more engine."""
         return Turns(self)
 
     def begin(self, turns: "Turns") -> None:
@@ -47,7 +47,7 @@ class FairShare:
 
 
 class Turns:
-    """`with turns:` around each step of an engine. Times are virtual, in seconds."""
+    """Waits for an engine's turn (`with turns:` around a step). Times are virtual, in seconds."""
 
     def __init__(self, share: FairShare) -> None:
         self._share = share

@@ -29,7 +29,8 @@ from serving.api.http.services import Services
 from serving.api.libretranslate.translate_body import NAMES, TranslateBody
 from serving.bundle.manifest import Task
 from serving.config import TextLimits
-from serving.pipelines.jobs import AlignedWords, ModelCard, Translation
+from serving.pipelines.cards import ModelCard
+from serving.pipelines.translation.job import AlignedWords, Translation
 from serving.text.checks import check_texts
 from serving.text.languages import language_name
 

@@ -21,7 +21,7 @@ from serving.api.http.decoding_fields import DEFAULT_BEAMS, DecodingFields
 from serving.errors import RequestError
 from serving.parameters import MAX_BEAMS, SamplingParams
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import GlossaryEntry, TranslationJob
+from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
 from serving.text.checks import check_text
 
 MAX_ALTERNATIVES = MAX_BEAMS - 1
@@ -76,6 +76,7 @@ class TranslateBody(DecodingFields):
     return_scores: tell how likely translations are:
     the mean over sentences of the log-probability over the number of tokens to `length_penalty`.
     finish_reasons are told with scores, with a glossary and with max_new_tokens.
+    seed: of the first sentence of each text; every further one of the text draws with one more.
     max_new_tokens, min_tokens: of each sentence. priority: lower comes first.
     """
 

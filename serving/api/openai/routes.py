@@ -44,8 +44,9 @@ from serving.api.openai.completion_body import (
 from serving.api.openai.shapes import ChatShape, CompletionShape, Shape
 from serving.errors import ModelNotFound, RequestError
 from serving.metrics import Outcome, Tracked, outcome_of
-from serving.pipelines.completion.pipeline import Deltas, collect
-from serving.pipelines.jobs import CompletionDelta, ModelCard
+from serving.pipelines.cards import ModelCard
+from serving.pipelines.completion.deltas import Deltas, collect
+from serving.pipelines.completion.job import CompletionDelta
 
 PREFIX = "/v1"
 BODIES = (CompletionBody, ChatBody)

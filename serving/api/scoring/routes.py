@@ -18,7 +18,7 @@ from serving.api.http.openapi import JSON, OF_A_BODY, body, responses
 from serving.api.http.services import Services
 from serving.errors import RequestError
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import PairScore, ScoreJob
+from serving.pipelines.translation.job import PairScore, ScoreJob
 from serving.text.checks import check_texts
 
 PATH = "/score"

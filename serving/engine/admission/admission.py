@@ -1,4 +1,4 @@
-"""How accepted generations come into the batch: they wait, then their sources are encoded or their
+"""Brings accepted generations into the batch: they wait, then their sources are encoded or their
 prompts prefilled.
 """
 
@@ -25,16 +25,16 @@ class Admission:
 
     @property
     def num_waiting(self) -> int:
-        """Requests without a row."""
+        """Count the requests without a row."""
         return len(self._waiting) + len(self._intake.underway)
 
     def add(self, generations: list[Generation]) -> None:
-        """All or none. Raises Overloaded."""
+        """Accept generations, all or none. Raises Overloaded."""
         num_claimed = sum(each.request.num_rows for each in self._intake.underway)
         self._waiting.add(generations, self._batch.num_free - num_claimed)
 
     def remove(self, generation: Generation) -> bool:
-        """Whether it was not in the batch yet."""
+        """Remove a generation; return whether it was not in the batch yet."""
         return self._waiting.remove(generation) or self._intake.remove(generation)
 
     def admit(self, step_stats: StepStats) -> None:

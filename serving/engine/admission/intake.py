@@ -1,4 +1,4 @@
-"""The way from the queue to the rows: what the intakes of prompts and of sources have in common."""
+"""Defines the way from the queue to the rows that intakes of prompts and of sources share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from serving.engine.rows import Rows
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What an intake takes from, fills and tells."""
+    """Holds what an intake takes generations from, fills with them and reports to."""
 
     config: EngineConfig
     waiting: Waiting
@@ -34,11 +34,11 @@ class Intake(ABC):
 
     @property
     def underway(self) -> Sequence[Generation]:
-        """Those that have left the queue and have no row yet."""
+        """List the generations that have left the queue and have no row yet."""
         return ()
 
     def remove(self, generation: Generation) -> bool:
-        """Whether it was underway."""
+        """Remove a generation; return whether it was underway."""
         return False
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""How prompts come in: prefilled in chunks beside the rows that decode, then moved behind them.
+"""Brings prompts in: prefilled in chunks beside the rows that decode, then moved behind them.
 
 A prompt in progress has a staging row, in the state store behind the slots, and the slots it will
 need are reserved. Chunks lie on a fixed grid from position 0, so what a prompt computes depends on
@@ -21,7 +21,7 @@ from serving.engine.states.kind import RowExtent, RowPart
 
 @dataclass(slots=True, eq=False)
 class Staged:
-    """A prompt in progress.
+    """Holds a prompt in progress.
 
     row: its staging row. token_ids: i64, what is prefilled: all of the prompt but its last token.
     num_done: how many of them the row's states hold. place: where the current buffers were then.
@@ -42,7 +42,7 @@ class Staged:
 
 
 class PromptIntake(Intake):
-    """For graphs that take many tokens at once and know no source."""
+    """Serves graphs that take many tokens at once and know no source."""
 
     def __init__(self, around: Surroundings) -> None:
         super().__init__(around)
@@ -83,7 +83,7 @@ class PromptIntake(Intake):
             has_run = True
 
     def _most_urgent(self, step_stats: StepStats) -> Staged | None:
-        """Who is next. A more urgent newcomer goes first while there is a staging row for it."""
+        """Return who is next. A more urgent newcomer goes first while it finds a staging row."""
         first = self._waiting.first
         if first is not None and self._free_rows and self._overtakes(first):
             self._stage(first, step_stats)

@@ -1,4 +1,4 @@
-"""A queue in order of some key, from which anything can be taken at any time."""
+"""Keeps generations in order of some key; any of them can be taken at any time."""
 
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -9,7 +9,7 @@ _SPARE_ENTRIES = 64
 
 
 class KeyedQueue:
-    """Generations by key, the lowest first; those of equal keys as they came.
+    """Orders generations by key, the lowest first; equal keys in the order of arrival.
 
     Whoever leaves out of turn stays in the heap as a dead entry until it comes up, or until the
     dead outnumber the living.
@@ -29,7 +29,7 @@ class KeyedQueue:
         heappush(self._heap, (key, number, generation))
 
     def remove(self, generation: Generation) -> bool:
-        """Whether it was in the queue."""
+        """Remove a generation; return whether it was in the queue."""
         if self._living.pop(generation, None) is None:
             return False
         if len(self._heap) > 2 * len(self._living) + _SPARE_ENTRIES:
@@ -49,7 +49,7 @@ class KeyedQueue:
 
 
 class Deadlines:
-    """Whose time is up. Costs nothing while nobody has a deadline."""
+    """Knows whose time is up. Costs nothing while nobody has a deadline."""
 
     def __init__(self) -> None:
         self._queue = KeyedQueue()

@@ -13,7 +13,7 @@ from serving.request import GenerationRequest, Ids
 
 
 def named_ids(request: GenerationRequest) -> set[int]:
-    """Tokens that a request forces, requires or prefers by name."""
+    """Collect the tokens that a request forces, requires or prefers by name."""
     processors = request.processors
     ids = {*request.forced_ids, *(processors.allowed_ids or ())}
     ids.update(token_id for token_id, bias in processors.logit_bias if bias > 0)
@@ -40,7 +40,9 @@ class RequestRules:
         self._has_shortlist, self._window = manifest.has_shortlist, manifest.window
 
     def accept(self, request: GenerationRequest, now: float) -> Generation:
-        """More `max_new_tokens` than the limits leave are cut to that: it ends by length."""
+        """Make a generation of a request. More `max_new_tokens` than the limits leave are cut to
+        that: it ends by length.
+        """
         self._check_source(request.source_ids)
         self._check_all_ids(request)
         self._check_attention(request)
@@ -72,8 +74,8 @@ class RequestRules:
         )
 
     def _shortlist(self, request: GenerationRequest, stop_ids: frozenset[int]) -> Ids | None:
-        """What is scored for a request: its shortlist and all that it names itself. It fills a
-        window; for a grammar that is the whole vocabulary.
+        """Return what is scored for a request: its shortlist and all that it names itself, enough
+        to fill a window; for a grammar the whole vocabulary.
         """
         shortlist = request.shortlist
         if shortlist is None:
@@ -98,7 +100,7 @@ class RequestRules:
         self._check_ids("shortlist", (int(shortlist[0]), int(shortlist[-1])))
 
     def _room(self, prompt_ids: TokenIds, request: GenerationRequest) -> int:
-        """How many tokens may still be generated."""
+        """Count the tokens that may still be generated."""
         if not prompt_ids:
             raise RequestError("prompt_ids", request.prompt_ids, "must not be empty")
         num_given = len(prompt_ids) + len(request.forced_ids)

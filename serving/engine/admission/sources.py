@@ -1,4 +1,4 @@
-"""How sources come in: encoded in groups of one padded length, straight into new rows.
+"""Brings sources in: encoded in groups of one padded length, straight into new rows.
 
 Equal sources of one group are encoded once, and the states of those seen lately are kept.
 """
@@ -31,8 +31,9 @@ class SourceIntake(Intake):
             self._admit(group, step_stats)
 
     def _awaits_rows(self) -> bool:
-        """While all rows are wanted, sources come in a quarter of the slots at a time: encoding one
-        alone takes far longer than its share of a batch.
+        """Tell whether to wait for more free rows. While all rows are wanted, sources come in a
+        quarter of the slots at a time: encoding one alone takes far longer than its share of a
+        batch.
         """
         enough = min(len(self._waiting), self._batch.slots // 4)
         return self._batch.num_rows > 0 and self._batch.num_free < enough
@@ -60,7 +61,7 @@ class SourceIntake(Intake):
     def _fill(
         self, first: int, group: list[Generation], span: int, step_stats: StepStats
     ) -> list[Generation]:
-        """Returns the group in the order of its rows: those that were encoded come first."""
+        """Fill new rows; return the group in the order of its rows, the newly encoded first."""
         found = {source: self._cache.get(source) for source in map(_source, group)}
         parts = {source: kept for source, kept in found.items() if kept is not None}
         new: list[Generation] = []

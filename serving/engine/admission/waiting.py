@@ -1,4 +1,4 @@
-"""Who comes in next: those that wait, and how many sources one step takes.
+"""Decides who comes in next among those that wait, and how many sources one step takes.
 
 The lowest `priority` comes first, and among equals who came first. Nobody overtakes the first one,
 even if that one waits for more rows than the next would need; nor does waiting raise a priority:
@@ -18,7 +18,7 @@ Fail = Callable[[list[Generation], Exception], None]  # told of those that canno
 
 
 class Waiting:
-    """The queue of accepted generations without a slot; it is bounded."""
+    """Holds accepted generations without a slot, up to a bound."""
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
@@ -40,7 +40,7 @@ class Waiting:
             self._queue.add(generation.request.priority, generation)
 
     def remove(self, generation: Generation) -> bool:
-        """Whether it was waiting."""
+        """Remove a generation; return whether it was waiting."""
         return self._queue.remove(generation)
 
     def take_sources(self, num_free: int) -> list[Generation]:
@@ -60,8 +60,8 @@ class Waiting:
 
 
 def encode_span(generation: Generation) -> int:
-    """Padded length of its source: a matter of that alone, so the encoder's numbers are too. A
-    multiple of 4, coarser as it grows, at most an eighth too long from 16 on.
+    """Return the padded length of a source: a matter of that alone, so the encoder's numbers are
+    too. A multiple of 4, coarser as it grows, at most an eighth too long from 16 on.
     """
     length = generation.num_source_tokens
     step = max(ENCODE_STEP, 1 << max(length - 1, 0).bit_length() >> 4)

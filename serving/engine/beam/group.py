@@ -1,4 +1,4 @@
-"""One beam search between two steps, as a value: its live beams and what has ended.
+"""Describes one beam search between two steps, as a value: its live beams and what has ended.
 
 A step makes the next value of it; rows and states are for `Rows.apply` to change.
 """
@@ -18,7 +18,10 @@ EventOf = Callable[[int, int], TokenEvent]  # (row, token id): reports a row's t
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beam:
-    """A live hypothesis and its row. logprob: sum over its generated tokens, after processors."""
+    """Holds a live hypothesis and its row.
+
+    logprob: sum over its generated tokens, after processors.
+    """
 
     row: int
     logprob: float = 0.0
@@ -27,7 +30,7 @@ class Beam:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """What becomes of a group's beams: those that go on, best first, and all that has ended."""
+    """Says what becomes of a group's beams: who goes on, best first, and all that has ended."""
 
     going_on: list[Continuation]
     pool: Pool
@@ -35,9 +38,11 @@ class Expansion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BeamGroup:
-    """num_shared[a][b]: how many first positions of the states of two beams' rows are equal.
-    num_generated: tokens of every beam that were not given in advance. num_reported: tokens of the
-    best hypothesis that the request has been told.
+    """Holds the live beams of one generation, and the pool of hypotheses that have ended.
+
+    num_shared[a][b]: how many first positions of the states of two beams' rows are equal.
+    num_generated: tokens of every beam that were not given in advance.
+    num_reported: tokens of the best hypothesis that have been reported.
     """
 
     generation: Generation

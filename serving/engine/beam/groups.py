@@ -1,4 +1,4 @@
-"""The beam searches that are in the batch."""
+"""Keeps the beam searches that are in the batch."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from serving.engine.rows import Follower
 
 
 class BeamGroups(Follower):
-    """A group goes when its generation ends, or when one of its rows is forgotten."""
+    """Follows the rows. A group goes when its generation ends, or when a row of it is forgotten."""
 
     def __init__(self) -> None:
         self._groups: dict[Generation, BeamGroup] = {}

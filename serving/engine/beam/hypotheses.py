@@ -1,4 +1,4 @@
-"""The tokens of a beam search as a tree, and the hypotheses that have ended.
+"""Keeps the tokens of a beam search as a tree, and the hypotheses that have ended.
 
 The rules are those of Hugging Face's `generate`, so that the two can be held against each other.
 """
@@ -18,7 +18,7 @@ LEAST_COVERAGE = 1e-10  # keeps the logarithm of a source token that nothing att
 
 
 class Node:
-    """A token of a hypothesis; hypotheses that begin alike share their first nodes."""
+    """Holds a token of a hypothesis; hypotheses that begin alike share their first nodes."""
 
     __slots__ = ("depth", "event", "parent")
 
@@ -53,8 +53,9 @@ def _ancestor(node: Node | None, depth: int) -> Node | None:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A hypothesis that has ended. end: the stop token's event; None where the length ended it.
+    """Holds a hypothesis that has ended.
 
+    end: the stop token's event; None where the length ended it.
     likelihood: its score but for the coverage penalty.
     """
 
@@ -71,7 +72,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The best hypotheses that have ended, best first; those that fail a constraint come last.
+    """Holds the best hypotheses that have ended; those that fail a constraint come last.
 
     Coverage ranks them but has no say in when the search may stop: a beam that goes on long past
     the end of its translation covers most.

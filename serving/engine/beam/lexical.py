@@ -1,4 +1,4 @@
-"""Lexically constrained beam search: terms that must occur in the output.
+"""Constrains a beam search lexically: terms must occur in the output.
 
 Dynamic beam allocation (Post and Vilar 2018): beams are ranked within banks, by how many tokens of
 the terms they have met, and the banks share the beam. A hypothesis may end once it has met all.
@@ -18,14 +18,17 @@ from serving.request import FinishReason, TokenEvent
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LexicalBeam(Beam):
-    """progress: how far the terms have come in its tokens."""
+    """Adds how far the terms have come in the beam's tokens."""
 
     progress: Progress
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LexicalGroup(BeamGroup):
-    """Terms may begin in tokens given in advance: those are part of the output."""
+    """Shares the beam out among hypotheses by how much of the terms they have met.
+
+    Terms may begin in tokens given in advance: those are part of the output.
+    """
 
     @property
     def may_prune(self) -> bool:

@@ -1,4 +1,4 @@
-"""A step of beam search: all groups are expanded at once, then their beams find their rows.
+"""Takes a step of beam search: expands all groups at once, then finds their beams rows.
 
 A hypothesis is a row. A beam that goes on stays in its row. A second one of the same parent goes
 into the row of a beam that does not go on, or into a new one, and only those positions are copied
@@ -53,8 +53,8 @@ class BeamSearch:
         return self._make_event(generation, row, token_id, logprob, scores)
 
     def _follow_given(self, group: BeamGroup, decision: Decision, scores: Scores) -> None:
-        """Keep what the group's row has been told as the beginning of all hypotheses; where that is
-        all there is, it is the only one.
+        """Keep what the group's row reports as the beginning of all hypotheses; where that is all
+        there is, it is the only one.
         """
         name, row = group.generation.request_id, group.beams[0].row
         for event in decision.events:
@@ -87,7 +87,10 @@ class BeamSearch:
 
 
 class Placing:
-    """Gives beams their rows. new_ids: the tokens of rows that there were not before the step."""
+    """Gives beams their rows.
+
+    new_ids: the tokens of rows that there were not before the step.
+    """
 
     def __init__(self, decision: Decision, new_ids: list[int]) -> None:
         self.decision, self._new_ids = decision, new_ids

@@ -1,4 +1,4 @@
-"""How far required terms have come in a text, told token by token: a long text costs no more."""
+"""Follows how far required terms have come in a text, token by token: a long text costs no more."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,10 @@ from serving.parameters import Term, TokenIds
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spelling:
-    """One way to write a term. term: its number."""
+    """Holds one way to write a term.
+
+    term: its number.
+    """
 
     term: int
     ids: TokenIds
@@ -17,7 +20,10 @@ class Spelling:
 
 
 class Terms:
-    """The terms of a request. sizes: of each the tokens of its longest spelling."""
+    """Holds the terms of a request.
+
+    sizes: of each term the tokens of its longest spelling.
+    """
 
     def __init__(self, terms: Sequence[Term]) -> None:
         self.terms = terms
@@ -33,7 +39,7 @@ class Terms:
             self._by_first.setdefault(spelling.ids[0], []).append(spelling)
 
     def beginning(self, token_id: int, last_id: int | None) -> list[Spelling]:
-        """Those that begin with a token, after another one or at the start of the text."""
+        """List spellings that begin with a token, after another one or at the start of the text."""
         found = self._by_first.get(token_id, ())
         return [spelling for spelling in found if self.may_begin(spelling, last_id)]
 
@@ -44,9 +50,11 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """written: terms that are there as words of their own. ended: those that the text ends with; a
-    token that goes on with the word undoes them. begun: spellings of which the text ends with so
-    many tokens, but not all.
+    """Says how far the terms have come.
+
+    written: terms that are there as words of their own.
+    ended: terms that the text ends with; a token that goes on with the word undoes them.
+    begun: spellings of which the text ends with so many tokens, but not all.
     """
 
     terms: Terms
@@ -73,12 +81,12 @@ class Progress:
 
     @property
     def is_complete(self) -> bool:
-        """As far as the text goes."""
+        """Tell whether all terms are met, as far as the text goes."""
         return len(self.written | self.ended) == len(self.terms.sizes)
 
     @property
     def num_met(self) -> int:
-        """Of the terms' tokens; those of a term that is being written count too."""
+        """Count the terms' tokens that are met; those of a term that is being written count too."""
         met = self.written | self.ended
         longest: dict[int, int] = {}
         for spelling, num in self.begun:
@@ -87,8 +95,8 @@ class Progress:
         return sum(self.terms.sizes[each] for each in met) + sum(longest.values())
 
     def next_ids(self) -> list[int]:
-        """What may bring a term further: of each spelling the token after the most of it that the
-        text ends with.
+        """List tokens that bring a term further: of each spelling the one after the most of it that
+        the text ends with.
         """
         met = self.written | self.ended
         longest = dict(sorted(self.begun, key=lambda each: each[1]))

@@ -12,7 +12,7 @@ from serving.engine.states.store import StateStore
 
 
 class Encoder:
-    """The encode graph, writing into the state store's scratch memory."""
+    """Binds the encode graph once per shape."""
 
     def __init__(self, manifest: Manifest, graph: Graph, states: StateStore) -> None:
         self._graph, self._states = graph, states

@@ -1,4 +1,4 @@
-"""A loaded graph as the engine sees it: something to bind arrays to and to run."""
+"""Describes a loaded graph as the engine sees it: something to bind arrays to and to run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Graph(Protocol):
 
 @dataclass(frozen=True)
 class Graphs:
-    """A bundle's graphs, loaded, and the memory that their states live in.
+    """Holds a bundle's graphs, loaded, and the memory that their states live in.
 
     attention: loads the step graph that also gives attention; None where there is none.
     """

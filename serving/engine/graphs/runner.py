@@ -31,7 +31,10 @@ class Runner:
         make_scoring: Callable[[Manifest, int], Scoring],
         config: EngineConfig,
     ) -> None:
-        """make_scoring: (manifest, rows) to what the step graph scores."""
+        """Make the slot store that the graphs run over.
+
+        make_scoring: (manifest, rows) to what the step graph scores.
+        """
         step = manifest.graphs["step"]
         self._input_names = {spec.name for spec in step.inputs}
         ids = next(spec for spec in step.inputs if spec.name == "ids")
@@ -68,7 +71,7 @@ class Runner:
         self.states.settle(row)
 
     def step(self, num_rows: int, wants_attention: bool = False) -> Scores:
-        """One more token for the rows [0, num_rows). The next step overwrites the scores.
+        """Score the next token of the rows [0, num_rows). The next step overwrites the scores.
 
         Attention changes no other score; it costs a graph of its own.
         """
@@ -119,8 +122,8 @@ class Runner:
 
 
 class AttentionStep:
-    """The step graph that also gives attention, loaded when a row first wants it, and the memory
-    it writes to: rows of [heads, span], as far apart as the span has it.
+    """Holds the step graph that also gives attention, loaded when a row first wants it, and the
+    memory it writes to: rows of [heads, span], as far apart as the span has it.
     """
 
     def __init__(self, manifest: Manifest, load: Callable[[], Graph], slots: int) -> None:
@@ -133,6 +136,6 @@ class AttentionStep:
         return self._load()
 
     def output(self, num_rows: int, span: int) -> Array:
-        """[rows, heads, span]"""
+        """Return where attention is written: [rows, heads, span]."""
         shape = (num_rows, self._num_heads, span)
         return self._flat[: prod(shape)].reshape(shape)

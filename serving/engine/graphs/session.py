@@ -1,4 +1,4 @@
-"""ONNX Runtime: the one file that imports it. Loads a bundle's graphs and binds arrays to them."""
+"""Loads a bundle's graphs into ONNX Runtime; no other file imports it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -42,7 +42,7 @@ def check_device(device: Device, precision: Precision) -> None:
 
 
 class OrtGraph:
-    """One session. Each binding keeps addresses; whoever binds keeps the arrays alive."""
+    """Wraps one session. Each binding keeps addresses; whoever binds keeps the arrays alive."""
 
     def __init__(self, session: ort.InferenceSession) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""Tokens that must not come next, because of those that came before.
+"""Bans tokens that must not come next, because of those that came before.
 
 Each kind remembers what it needs of one row. What it knows of the prompt and of the request is
 shared by the rows of a beam search; only what differs between them is copied.
@@ -19,7 +19,7 @@ NOTHING = np.zeros(0, np.int64)
 
 class Ban(Protocol):
     def banned(self) -> Array:
-        """Token ids, i64 [tokens]; some perhaps twice."""
+        """Return the banned token ids, i64 [tokens]; some perhaps twice."""
 
     def accept(self, token_id: int) -> None: ...
 
@@ -27,7 +27,7 @@ class Ban(Protocol):
 
 
 def bans_of(generation: Generation) -> tuple[Ban, ...]:
-    """Those that a request asks for, in Hugging Face's order."""
+    """List the bans that a request asks for, in Hugging Face's order."""
     params = generation.request.processors
     known, stop_ids = generation.given_ids, generation.stop_ids
     bans: list[Ban] = []
@@ -41,7 +41,7 @@ def bans_of(generation: Generation) -> tuple[Ban, ...]:
 
 
 class RepeatedNgrams:
-    """No n-gram twice (Paulus et al. 2018)."""
+    """Lets no n-gram come twice (Paulus et al. 2018)."""
 
     def __init__(self, size: int, prompt: Ngrams, own: Ngrams, recent: tuple[int, ...]) -> None:
         """`prompt` is never written. recent: the last size - 1 tokens, fewer at the beginning."""
@@ -70,7 +70,7 @@ class RepeatedNgrams:
 
 
 class BadWords:
-    """The last token of a word, once the others are there."""
+    """Bans the last token of a word, once the others are there."""
 
     def __init__(self, singles: Array, words: Words, span: int, recent: tuple[int, ...]) -> None:
         """singles: words of one token. recent: the last `span` tokens, all that words look at."""
@@ -107,7 +107,7 @@ class BadWords:
 
 
 class EarlyStops:
-    """No stop token before so many generated ones."""
+    """Lets no stop token come before so many generated ones."""
 
     def __init__(self, num_missing: int, stop_ids: Array) -> None:
         self._num_missing, self._stop_ids = num_missing, stop_ids

@@ -1,4 +1,4 @@
-"""Scores of single tokens that go up or down: logit bias and penalties.
+"""Moves the scores of single tokens up or down: logit bias and penalties.
 
 A row keeps a table of the tokens it changes. The tables of all rows are laid end to end, so that a
 step changes them with one gather and one scatter, however many rows there are.
@@ -17,8 +17,9 @@ BIAS, PENALTY, TOLL = range(3)
 
 
 class Changes:
-    """What one row changes, in this order: adds the bias, divides a positive score and multiplies
-    a negative one by the repetition penalty, takes off the toll of presence and frequency.
+    """Changes one row's scores, in this order: adds the bias, divides a positive score and
+    multiplies a negative one by the repetition penalty, takes off the toll of presence and
+    frequency.
 
     Tokens of the prompt are penalised for repetition, generated ones for all.
     """
@@ -46,12 +47,12 @@ class Changes:
 
     @property
     def token_ids(self) -> Array:
-        """i64 [tokens], each once"""
+        """List the tokens that change, each once; i64 [tokens]."""
         return self._token_ids[: len(self._index)]
 
     @property
     def columns(self) -> Array:
-        """f64 [3, tokens]: bias, penalty, toll"""
+        """Return bias, penalty and toll of each token; f64 [3, tokens]."""
         return self._columns[:, : len(self._index)]
 
     def accept(self, token_id: int) -> None:
@@ -74,7 +75,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Scores of some rows' tokens, [tokens]: before and after."""
+    """Holds scores of some rows' tokens, [tokens]: before and after."""
 
     rows: Array
     token_ids: Array
@@ -83,7 +84,7 @@ class Changed:
 
 
 def change(logp: Array, log_normaliser: Array, changes: Sequence[tuple[int, Changes]]) -> Changed:
-    """What the changes of some rows come to; `logp` itself is not written.
+    """Compute the changed scores of some rows; `logp` itself is not written.
 
     Logits are changed where tokens are drawn, log-probabilities under beam search, as Hugging Face
     has it; both come back as log-probabilities. In double precision, so that a score which nothing

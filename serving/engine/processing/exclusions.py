@@ -1,4 +1,4 @@
-"""Tokens that no search chooses of itself: a vocabulary may have more ids than its tokenizer.
+"""Excludes tokens that no search may choose of itself: ids that the tokenizer has no text for.
 
 The graph scores them as all others, and what it says of them is reported; a request gets one only
 if it asks for it by its id.

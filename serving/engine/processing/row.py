@@ -1,4 +1,4 @@
-"""Everything that one row's request asks of its scores."""
+"""Gathers everything that one row's request asks of its scores."""
 
 from dataclasses import dataclass
 
@@ -43,7 +43,7 @@ class RowProcessors:
 def row_processors(
     generation: Generation, vocab_size: int, asked_ids: Array
 ) -> RowProcessors | None:
-    """None for a request that asks for nothing."""
+    """Return the processors of a request; None if it asks for nothing."""
     params = generation.request.processors
     has_changes = (
         params.repetition_penalty != 1
@@ -59,7 +59,7 @@ def row_processors(
 
 
 class AllowedTokens:
-    """The same tokens at every step; a matcher without a place to remember."""
+    """Allows the same tokens at every step; a matcher without a place to remember."""
 
     def __init__(self, mask: Mask) -> None:
         self._mask = mask

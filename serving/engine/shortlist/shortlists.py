@@ -1,4 +1,4 @@
-"""Rows with a shortlist each: the tokens that the step graph scores for them, and no others.
+"""Gives each row a shortlist: the tokens that the step graph scores for it, and no others.
 
 The graph scores the union of all rows' shortlists and picks each row's own from it, so that what a
 row is told depends on its own shortlist alone. Requests without one have the whole vocabulary.
@@ -57,7 +57,7 @@ class Shortlists(Follower):
         self._has_changed = True
 
     def fit(self, num_rows: int) -> tuple[int, ...]:
-        """They grow at once, and shrink when it pays."""
+        """Fit the widths to the rows: they grow at once, and shrink when it pays."""
         if self._has_changed:
             self._has_changed = False
             width, is_sparse = _rounded(self._lengths[:num_rows].max()), self._union.is_sparse
@@ -83,7 +83,9 @@ class Shortlists(Follower):
 
     @property
     def _places(self) -> Array:
-        """i64 [slots, width], of every row the places of its tokens in the union, then zeros."""
+        """Return i64 [slots, width], of every row the places of its tokens in the union, then
+        zeros.
+        """
         return _rows_of(self._flat_places, len(self._ids), self._width)
 
     def _put(self, row: int, token_ids: Array) -> None:
@@ -101,7 +103,9 @@ class Shortlists(Follower):
 
 
 class ShortScores(Scores):
-    """Of rows with shortlists. Scores of the whole vocabulary are only made where one is read."""
+    """Gives the scores of rows with shortlists; those of the whole vocabulary only where one is
+    read.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What is on any row's shortlist: every token once, in a place that it keeps while a row has it.
+"""Unites the rows' shortlists: every token once, in a place that it keeps while a row has it.
 
 Places that no row uses any more keep their tokens until others need them, as the next rows' tokens
 are often the same.
@@ -12,8 +12,10 @@ WIDTH_STEP = 512
 
 
 class Union:
-    """ids: i64 [vocabulary, rounded up], what the step graph scores; only the first `width` count,
-    and what is behind the last place is scored for nobody.
+    """Holds every token of any row.
+
+    ids: i64 [vocabulary, rounded up], what the step graph scores; only the first `width` count, and
+    what is behind the last place is scored for nobody.
     """
 
     def __init__(self, vocab_size: int) -> None:
@@ -30,12 +32,12 @@ class Union:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether it would be much narrower without what nobody uses."""
+        """Tell whether it would be much narrower without what nobody uses."""
         num_used = int(np.count_nonzero(self._num_rows))
         return _rounded(2 * num_used + 1) < self.width
 
     def add(self, token_ids: Array) -> None:
-        """One more row has these distinct tokens."""
+        """Count one more row that has these distinct tokens."""
         self._num_rows[token_ids] += 1
         self._place(token_ids[~self._is_placed[token_ids]])
 
@@ -43,7 +45,7 @@ class Union:
         self._num_rows[token_ids] -= 1
 
     def places(self, token_ids: Array) -> Array:
-        """Where tokens that some row has are among `ids`."""
+        """Return where tokens that some row has are among `ids`."""
         places: Array = self._place_of[token_ids]
         return places
 
@@ -62,7 +64,7 @@ class Union:
         self._is_placed[token_ids] = True
 
     def _unused(self, count: int) -> Array:
-        """So many places: those that nobody uses, then new ones."""
+        """Find so many places: those that nobody uses, then new ones."""
         if len(self._spare) < count:  # looking at all places costs more than all the rest
             self._spare = np.flatnonzero(self._num_rows[self.ids[: self._num_places]] == 0)
         some, self._spare = self._spare[: 2 * count], self._spare[2 * count :]

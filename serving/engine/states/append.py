@@ -1,4 +1,4 @@
-"""States that gain one position per token, in place: self-attention keys and values."""
+"""Holds states that gain one position per token, in place: self-attention keys and values."""
 
 from math import prod
 
@@ -14,7 +14,7 @@ ALIASING_BYTES, SLACK = 16 * 1024, 16
 
 
 class AppendStates(States):
-    """A new row needs no clearing: what an earlier row left beyond its own length is never read."""
+    """Clears no row: what an earlier one left beyond a row's own length is never read."""
 
     def __init__(self, stack: Stack, slots: int, capacity: int) -> None:
         axis = stack.shape.index(LENGTH)

@@ -1,4 +1,4 @@
-"""What is kept so that it need not be computed again, within a bound of bytes.
+"""Keeps states that need not be computed again, within a bound of bytes.
 
 Copies of states, made in host memory. On device cuda caches are off: a copy would have to lie in
 device memory, which is never given back (`CudaMemory.zeros`), so it could not be bounded.
@@ -15,7 +15,7 @@ TokenIds = Sequence[int] | Array
 
 
 class StateCache:
-    """Copies of states by the tokens they come from; those used last are kept.
+    """Keeps copies of states by the tokens they come from; those used last stay.
 
     Tokens are compared whole: equal hashes alone are no hit. What is kept must depend on nothing
     but them, so that a hit gives the bytes of a miss.

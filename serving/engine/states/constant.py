@@ -1,4 +1,4 @@
-"""States that are set at admission, then read, one size for every row."""
+"""Holds states that are set at admission, then read, one size for every row."""
 
 from serving.arrays import Array
 from serving.engine.states.kind import Stack, States

@@ -1,4 +1,4 @@
-"""How the states of one kind come, move and grow with the rows they belong to.
+"""Defines how the states of one kind come, move and grow with the rows they belong to.
 
 Row r of every state is slot r. States of one kind, shape and type (a layer's keys, its values, the
 next layer's) are stacked in one array, so that a row moves by one copy, not by one per state.
@@ -25,7 +25,7 @@ def round_span(num_tokens: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RowExtent:
-    """How much of a row's states is in use, in tokens of the target and of the source."""
+    """Says how much of a row's states is in use, in tokens of the target and of the source."""
 
     target_tokens: int
     source_tokens: int
@@ -33,8 +33,8 @@ class RowExtent:
 
 @dataclass(frozen=True, slots=True)
 class RowPart:
-    """Which part of a row's states is meant: these target positions, so many source tokens, and
-    everything that has neither axis.
+    """Selects part of a row's states: these target positions, so many source tokens, and everything
+    that has neither axis.
     """
 
     positions: slice
@@ -61,7 +61,7 @@ class Stack:
 
 
 class States:
-    """Stacked tensors for every slot; dictionaries are by tensor name.
+    """Holds stacked tensors for every slot; dictionaries are by tensor name.
 
     A kind owns its buffers and knows which of them is current. What a kind has no use for does
     nothing here.
@@ -74,7 +74,10 @@ class States:
     span = SPAN_STEP
 
     def __init__(self, stack: Stack, current: Array) -> None:
-        """current: [states, slots, ...], the buffer that the step graph reads."""
+        """Begin with a buffer.
+
+        current: [states, slots, ...], what the step graph reads.
+        """
         self._stack, self._memory = stack, stack.memory
         self._current = current
 

@@ -1,4 +1,4 @@
-"""Where state tensors live: zeroed arrays, and copies between them.
+"""Gives state tensors memory: zeroed arrays, and copies between them.
 
 Host and device memory look alike to the rest of the engine: both are numpy arrays that it slices,
 reshapes and hands to a graph. Only `copy` and `clear` touch what is in them, because the pages of a
@@ -29,9 +29,9 @@ class Memory(Protocol):
 
 class HostMemory:
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Of small pages, which cost nothing until they are written. numpy asks for huge ones, of
-        2 MiB: a row of SmolLM2 then costs 377 MB with its first token, as each of its 180 keys and
-        values of a head begins another one.
+        """Return zeros in small pages, which cost nothing until they are written. numpy asks for
+        huge ones, of 2 MiB: a row of SmolLM2 then costs 377 MB with its first token, as each of its
+        180 keys and values of a head begins another one.
         """
         num_values = prod(shape)
         num_bytes = max(num_values * np.dtype(dtype).itemsize, 1)
@@ -48,18 +48,21 @@ class HostMemory:
 
 
 class DeviceArray(np.ndarray):
-    """Addresses of device memory, with numpy's shapes and strides. To read one would crash."""
+    """Holds addresses of device memory, with numpy's shapes and strides. Reading one crashes."""
 
 
 class CudaMemory:
-    """CUDA device memory through the runtime library that onnxruntime-gpu has loaded."""
+    """Allocates CUDA device memory through the library that onnxruntime-gpu has loaded."""
 
     def __init__(self, runtime: Any = None) -> None:
-        """`runtime` stands in for the library's functions, in tests."""
+        """Load the library.
+
+        runtime: stands in for the library's functions, in tests.
+        """
         self._cuda = runtime or _load_runtime()
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Kept for the life of the process, as an engine is."""
+        """Return zeros that are kept for the life of the process, as an engine is."""
         address = ctypes.c_void_p()
         num_bytes = max(int(np.prod(shape)) * np.dtype(dtype).itemsize, 1)
         self._check(self._cuda.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(num_bytes)))

@@ -1,4 +1,4 @@
-"""States that every token overwrites: an RNN's hidden vector."""
+"""Holds states that every token overwrites: an RNN's hidden vector."""
 
 from collections.abc import Hashable
 
@@ -7,7 +7,7 @@ from serving.engine.states.kind import NEXT, Stack, States
 
 
 class ReplaceStates(States):
-    """Read from one buffer and written to another, which change places after every step. Those
+    """Keeps two buffers, one read and one written, which change places after every step. States
     that the encoder does not set begin at zero.
     """
 

@@ -1,4 +1,4 @@
-"""Constant states with an axis over source positions: cross-attention keys and values."""
+"""Holds constant states with an axis over source positions: cross-attention keys and values."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from serving.engine.states.kind import RowPart, Stack, States
 
 @dataclass(frozen=True)
 class SourceSizes:
-    """The longest span, and the most padded tokens that are encoded at once."""
+    """Holds the longest span, and the most padded tokens that are encoded at once."""
 
     max_span: int
     max_scratch_tokens: int
 
 
 class SourceStates(States):
-    """A graph wants [rows, ..., span, ...] without gaps, so the rows lie in a flat buffer, `span`
-    apart; when the span changes they are copied to the other of two buffers.
+    """Lays rows `span` apart in a flat buffer, as a graph wants [rows, ..., span, ...] without
+    gaps; when the span changes they are copied to the other of two buffers.
     """
 
     differs_between_beams = False

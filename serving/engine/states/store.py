@@ -1,4 +1,4 @@
-"""The slot store: every state tensor of every row.
+"""Holds every state tensor of every row: the slot store.
 
 Active rows are always the prefix [0, num_rows), so a graph reads plain prefix views. The store
 knows nothing of requests: it is told which rows come, move and grow.
@@ -31,7 +31,7 @@ def max_span(manifest: Manifest) -> int:
 
 
 class StateStore:
-    """All states of a bundle."""
+    """Holds all states of a bundle, stacked by kind."""
 
     def __init__(
         self, manifest: Manifest, slots: int, max_encode_tokens: int, memory: Memory
@@ -61,7 +61,7 @@ class StateStore:
 
     @property
     def span(self) -> int:
-        """Source positions that every row has room for now."""
+        """Count the source positions that every row has room for now."""
         return max(states.span for states in self._kinds)
 
     def inputs(self, first: int, last: int) -> dict[str, Array]:
@@ -139,7 +139,7 @@ def _merged(parts: Iterable[dict[str, Array]]) -> dict[str, Array]:
 
 @dataclass(frozen=True)
 class RowBytes:
-    """Bytes of a row's states: fixed, per target position and per source position."""
+    """Counts the bytes of a row's states: fixed, per target position and per source position."""
 
     fixed: int
     per_target_token: int

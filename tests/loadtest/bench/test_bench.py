@@ -21,10 +21,12 @@ from serving.bundle.opening import open_bundle
 from serving.bundle.writing import seal
 from serving.errors import EngineError, Overloaded
 from serving.parameters import BeamParams, SamplingParams
-from serving.pipelines.completion.pipeline import GenerationPipeline
+from serving.pipelines.cards import ModelCard
+from serving.pipelines.completion.job import CompletionJob
+from serving.pipelines.completion.pipeline import CompletionPipeline
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import CompletionJob, ModelCard, TranslationJob
 from serving.pipelines.loading import ModelParts
+from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.request import Event, FailedEvent, GenerationRequest
 from tests.export.test_shortlist import bundle_of as shortlisting_bundle
@@ -126,7 +128,7 @@ async def test_measures_the_translations_that_are_served(
     kind: Callable[[Path], ModelParts], changes: dict[str, Any], tmp_path: Path
 ) -> None:
     parts, engine = kind(tmp_path), Recorder()
-    card = ModelCard.of(parts.bundle.manifest)
+    card = ModelCard.from_manifest(parts.bundle.manifest)
     source = card.source_languages[0]
     target = card.targets_of(source)[0]
     pipeline = parts.pipeline(engine, max_segments=100)
@@ -152,7 +154,7 @@ async def test_measures_the_completions_that_are_served(
 ) -> None:
     parts, engine = ModelParts.open(tiny_bundle("llama", tmp_path, Precision.FP32)), Recorder()
     pipeline = parts.pipeline(engine)
-    assert isinstance(pipeline, GenerationPipeline)
+    assert isinstance(pipeline, CompletionPipeline)
     job = CompletionJob("", ("Once", "upon a"), Decoding(max_new_tokens=5, **changes))
     with suppress(EngineError):
         async for _ in pipeline.stream(job):
