@@ -27,6 +27,8 @@ class Tokenizer:
 
     Whatever encodes raises Untokenizable, a RequestError, for a text that the library fails at.
 
+    Whatever encodes raises Untokenizable, a RequestError, for a text that the library fails at.
+
     A byte-level tokenizer round-trips every valid Unicode string: `decode(encode(text)) == text`.
     Others may normalise a text, or have no token for some of it: see `is_lossless`.
 

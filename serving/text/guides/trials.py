@@ -5,6 +5,7 @@ there is, or overflow its stack, which ends the process: its own limits hold non
 operating system's do.
 """
 
+import contextlib
 import json
 import resource
 import signal
@@ -12,8 +13,10 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
+from serving.errors import EngineError
 from serving.text.guides.compiling import NotCompiled, Vocabulary, prepare, try_grammar
 
 MAX_SECONDS = 0.5  # of a processor's time; JSON with 240 optional properties takes 0.02
@@ -37,15 +40,18 @@ class Trials:
         self._vocabulary = vocabulary
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
+        self._end: Callable[[], object] = _nothing
 
     def check(self, grammar: str) -> None:
         """Try a grammar. Raises NotCompiled, also for what reaches a limit. Any thread may ask."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
+                self._end()
                 self._process = self._start()
             answer = _asked(self._process, grammar)
             if not answer:
                 is_late = self._process.wait() == -signal.SIGPROF
+                self._end()
                 raise NotCompiled(TOO_LONG if is_late else TOO_LARGE)
         if error := json.loads(answer):
             raise NotCompiled(error)
@@ -59,32 +65,32 @@ class Trials:
             text=True,
             start_new_session=True,  # signals to the server's group are not for it: its pipe ends
         )
-        weakref.finalize(self, _end, process)
+        self._end = weakref.finalize(self, _end, process)
         tokens = [token.decode("latin-1") for token in self._vocabulary.table]
-        _write(process, {"tokens": tokens, "eos": self._vocabulary.eos_token_id})
+        if not _asked(process, {"tokens": tokens, "eos": self._vocabulary.eos_token_id}):
+            raise EngineError("the process that tries grammars does not start")
         return process
 
 
-def _asked(process: subprocess.Popen[str], grammar: str) -> str:
-    """Return the answer; nothing if the process ends over it."""
-    assert process.stdout is not None
+def _asked(process: subprocess.Popen[str], message: object) -> str:
+    """Return the answer, a line of JSON; nothing if the process ends over it."""
+    assert process.stdin is not None and process.stdout is not None
     try:
-        _write(process, grammar)
+        process.stdin.write(json.dumps(message) + "\n")
+        process.stdin.flush()
         return process.stdout.readline()
     except BrokenPipeError:
         return ""
 
 
-def _write(process: subprocess.Popen[str], message: object) -> None:
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(message) + "\n")
-    process.stdin.flush()
-
-
 def _end(process: subprocess.Popen[str]) -> None:
     process.kill()
-    with process:  # closes its pipes, and waits
+    with contextlib.suppress(BrokenPipeError), process:  # closes its pipes, and waits
         pass
+
+
+def _nothing() -> None:
+    """There is no process to end."""
 
 
 def main() -> None:
@@ -99,6 +105,7 @@ def _answer_all() -> None:
     found = json.loads(sys.stdin.readline())
     vocabulary = [token.encode("latin-1") for token in found["tokens"]]
     tokens = prepare(Vocabulary(vocabulary, found["eos"]))
+    print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         _limit_memory()
         signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)

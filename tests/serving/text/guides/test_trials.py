@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.errors import RequestError
+from serving.errors import EngineError, RequestError
+from serving.text.guides import trials
 from serving.text.guides.compiling import MAX_FORCED_BYTES
 from serving.text.guides.grammar import Grammars
 from serving.text.tokenizer import Tokenizer
@@ -107,6 +108,24 @@ def test_after_one_that_was_refused_others_compile(path: Path) -> None:
         with pytest.raises(RequestError, match=r"nests too deep \(got '\(a\{1000"):
             grammars.regex("(a{1000}){1000}", field="guided_regex")
         grammars.regex("a{1000}")
+
+
+def test_those_that_were_refused_leave_nothing_open(path: Path) -> None:
+    grammars = Grammars(Tokenizer(path), (STOP,))
+    grammars.regex("a")
+    num_open = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(RequestError):
+            grammars.regex("(a{1000}){1000}")
+    assert len(os.listdir("/proc/self/fd")) <= num_open
+
+
+def test_that_the_process_does_not_start_is_no_fault_of_the_grammar(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "START", "raise SystemExit")
+    with pytest.raises(EngineError, match="does not start"):
+        Grammars(Tokenizer(path), (STOP,)).regex("a")
 
 
 def test_what_a_grammar_forces_is_tokenized_as_far_as_it_is_needed(
