@@ -126,7 +126,7 @@ def _check(
 def _workload(
     bundle: Path, input_file: Any, max_new_tokens: int | None, device: Any, threads: int | None
 ) -> "Workload":
-    from loadtest.bench.workload import workload_of
+    from loadtest.bench.workload import build_workload
     from serving.engine.config import available_cpus
     from serving.pipelines.loading import ModelParts
 
@@ -134,7 +134,7 @@ def _workload(
     text = input_file.read() if input_file else None
     if text is not None and not text.strip():
         raise click.BadParameter("has no line with text in it", param_hint="--input")
-    return workload_of(parts, text, max_new_tokens, device, threads or available_cpus())
+    return build_workload(parts, text, max_new_tokens, device, threads or available_cpus())
 
 
 def _measure(

@@ -89,7 +89,7 @@ class Workload:
         return TranslationJob("", self.texts, source, card.targets_of(source)[0], decoding)
 
 
-def workload_of(
+def build_workload(
     parts: ModelParts, text: str | None, max_new_tokens: int | None, device: Device, threads: int
 ) -> Workload:
     """Ask a model for the lines of a text, or for the built-in sentences.

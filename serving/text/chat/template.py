@@ -98,7 +98,7 @@ class ChatTemplate:
         answer = self._renderer.render(self._template, variables)
         if (error := answer.get("error")) is not None:
             raise _refusal(variables["messages"], f"the model's chat template: {error}")
-        check_text("messages", answer["text"], max_characters=sys.maxsize)
+        check_text("messages", answer["text"])
         return answer["text"]
 
     def _continued(self, text: str, content: str) -> str:

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from loadtest.bench.command import COMPARED, OF_ONE_SIZE, bench
 from loadtest.bench.comparisons import COMPARISONS
-from loadtest.bench.workload import workload_of
+from loadtest.bench.workload import build_workload
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.bundle.writing import seal
@@ -123,7 +123,7 @@ def assert_same(ours: GenerationRequest, served: GenerationRequest) -> None:
     [
         {},
         {"beam": BeamParams(3)},
-        {"sampling": SamplingParams(0.8, top_k=50)},
+        {"sampling": SamplingParams(0.8, top_k=50, seed=3)},
         {"max_new_tokens": 7, "ignore_eos": True},
     ],
     ids=lambda changes: "-".join(changes) or "plain",
@@ -141,7 +141,7 @@ async def test_measures_the_translations_that_are_served(
     with pytest.raises(Overloaded):
         await pipeline.translate(job)
 
-    workload = workload_of(parts, TEXT, None, "cpu", threads=1)
+    workload = build_workload(parts, TEXT, None, "cpu", threads=1)
     measured = list(islice(workload.requests(**changes), 2 * len(engine.requests)))
 
     assert len(engine.requests) > 2
@@ -164,7 +164,7 @@ async def test_measures_the_completions_that_are_served(
         async for _ in pipeline.stream(job):
             pass
 
-    workload = workload_of(parts, "Once\nupon a", 5, "cpu", threads=1)
+    workload = build_workload(parts, "Once\nupon a", 5, "cpu", threads=1)
     measured = list(islice(workload.requests(**changes), len(engine.requests)))
 
     assert len(engine.requests) == 2
@@ -174,13 +174,13 @@ async def test_measures_the_completions_that_are_served(
 
 def test_cuts_prompts_that_leave_no_room(tmp_path: Path) -> None:
     bundle = tiny_bundle("llama", tmp_path, Precision.FP32, context_length=32)
-    workload = workload_of(ModelParts.open(bundle), "x" * 500, 4, "cpu", threads=1)
+    workload = build_workload(ModelParts.open(bundle), "x" * 500, 4, "cpu", threads=1)
     assert 0 < len(next(workload.requests()).prompt_ids) <= 16
 
 
 def test_measures_no_tokens_that_are_not_served(tmp_path: Path) -> None:
     parts = ModelParts.open(tiny_bundle("llama", tmp_path, Precision.INT8, vocab_size=300))
-    workload = workload_of(parts, None, 9, "cpu", threads=1)
+    workload = build_workload(parts, None, 9, "cpu", threads=1)
     requests = islice(workload.requests(sampling=SamplingParams(2.0, seed=0)), 40)
     stories = run_all(workload.engine(8), requests)
     assert all(i < 259 for story in stories.values() for i in story.token_ids)
