@@ -1,8 +1,8 @@
 """Declares options of decoding, each once: as the metadata of a field of a class of parameters.
 
 From a declaration come the check of a value, the field of an HTTP body with its description, the
-option of a command, what a bundle may recommend, and the README's table. `serving.parameters` holds
-the declarations; this file does not know them.
+option of a command, what a bundle may recommend, and the table in docs/decoding.md.
+`serving.parameters` holds the declarations; this file does not know them.
 """
 
 import math

@@ -10,7 +10,7 @@ from serving.commands.decoding import flag_of
 from serving.options import Option
 from serving.parameters import NUM_BEAMS, OPTIONS
 
-PLACE = Path(__file__).parent.parent / "README.md"
+PLACE = Path(__file__).parent.parent / "docs" / "decoding.md"
 START, END = "<!-- decoding options -->\n", "<!-- /decoding options -->"
 HEAD = "| field | command line | values | without it | what it does |\n|---|---|---|---|---|\n"
 # What holds in HTTP bodies without the field, where its declaration does not say.

@@ -1,5 +1,6 @@
-"""The README's page "Add your own architecture", followed to the letter: a toy is written down,
-entered in three tables, trained, exported and served, and nothing in serving/ has heard of it.
+"""The instructions of docs/architectures.md, "Add your own architecture", followed to the letter: a
+toy is written down, entered in three tables, trained, exported and served, and nothing in serving/
+has heard of it.
 """
 
 import re
@@ -102,13 +103,13 @@ def test_it_takes_less_than_80_lines() -> None:
     assert len(code_lines(SOURCE_FILE.read_text()) + ENTRY_LINES) < 80
 
 
-def test_the_readme_quotes_it() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert f"```python\n{SOURCE_FILE.read_text()}```" in readme
-    assert "```python\n" + "\n".join(ENTRY_LINES) + "\n```" in readme
+def test_the_page_quotes_it() -> None:
+    page = (ROOT / "docs" / "architectures.md").read_text()
+    assert f"```python\n{SOURCE_FILE.read_text()}```" in page
+    assert "```python\n" + "\n".join(ENTRY_LINES) + "\n```" in page
 
 
-def test_the_entries_are_what_the_readme_says() -> None:
+def test_the_entries_are_what_the_page_says() -> None:
     for table, line in zip(TABLES, ENTRY_LINES, strict=True):
         scope = {**TABLES, **vars(bag_of_words)}
         written, _, entry = line.split("#")[0].partition(" = ")

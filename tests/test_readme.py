@@ -1,4 +1,4 @@
-"""The README's requests work by copy and paste: each is run in a shell against a real server."""
+"""Requests in README and docs work by copy and paste: each is run in a shell, on a real server."""
 
 import re
 import subprocess
@@ -11,15 +11,22 @@ from export.exporting import BUILDERS, build_model
 from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
 from models.configs.registry import CONFIGS
 from serving.bundle.manifest import Precision
+from tests.pages import all_pages
 from tests.tiny import tiny_checkpoint
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-EXAMPLES = [block for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "curl" in block]
+PAGES = {page.name: page.read_text(encoding="utf-8") for page in all_pages()}
+EXAMPLES = [
+    pytest.param(block, id=f"{name}:{block.split()[2]}")
+    for name, text in PAGES.items()
+    for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    if "curl" in block
+]
 SIZE = re.compile(r"_dim$|^d_model$|_layers$|^num_heads$|^source_vocab_size$")
 
 
 def test_there_is_an_example_for_each_endpoint() -> None:
-    paths = set(re.findall(r"localhost:8000(/[\w/]+)", "".join(EXAMPLES)))
+    blocks = [str(example.values[0]) for example in EXAMPLES]
+    paths = set(re.findall(r"localhost:8000(/[\w/]+)", "".join(blocks)))
     assert paths == {
         "/translate",
         "/score",
@@ -33,16 +40,17 @@ def test_there_is_an_example_for_each_endpoint() -> None:
 
 
 def families() -> dict[str, list[str]]:
-    """The cells of each row, by architecture."""
-    [section] = re.findall(r"## Families\n(.*?)\n## ", README, re.DOTALL)
+    """Return the cells of each row, by architecture."""
+    text = PAGES["architectures.md"]
+    [section] = re.findall(r"## Families\n(.*?)\n## ", text, re.DOTALL)
     rows = [row.split("|") for row in section.splitlines() if row.startswith("|")][2:]
     return {row[3].strip(" `"): row for row in rows}
 
 
 def test_the_table_of_families_has_all_options() -> None:
-    """All but the sizes, and no others."""
-    told = {name: {*re.findall(r"`(\w+)`", row[4])} for name, row in families().items()}
-    assert told == {name: own_options(kind) for name, kind in CONFIGS.items()}
+    """It has all but the sizes, and no others."""
+    found = {name: {*re.findall(r"`(\w+)`", row[4])} for name, row in families().items()}
+    assert found == {name: own_options(kind) for name, kind in CONFIGS.items()}
 
 
 @pytest.mark.parametrize("architecture", sorted(BUILDERS))
@@ -63,7 +71,7 @@ def own_options(kind: type[ArchitectureConfig]) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.split()[2])
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_the_example_works(example: str, server_url: str) -> None:
     command = example.replace("curl ", "curl --fail-with-body --max-time 60 ")
     command = command.replace("localhost:8000", server_url)

@@ -32,7 +32,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option(
     "--readme",
     type=click.Path(path_type=Path, dir_okay=False),
-    default="README.md",
+    default="docs/architectures.md",
     help="Markdown file with <!-- zoo --> and <!-- /zoo -->: the tables go between them.",
 )
 @click.option(
@@ -75,8 +75,8 @@ def zoo(
       measure   tokens/s of the engine, and against its own step graph: on a quiet machine
 
     What is done is not done again: stop it when you like, the same command goes on. The figures
-    are one small JSON file for each family; the tables in the README and the plot of BLEU by
-    source length are made of all of them at the end.
+    are one small JSON file for each family; the tables in docs/architectures.md and the plot of
+    BLEU by source length are made of all of them at the end.
 
     \b
     Examples:
@@ -158,5 +158,5 @@ def _write_table(results: Path, readme: Path) -> None:
 
 
 def _address(picture: Path, readme: Path) -> str:
-    """As the README links to it."""
+    """Return the picture's address, as the page links to it."""
     return os.path.relpath(picture, readme.parent)

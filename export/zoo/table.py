@@ -1,4 +1,5 @@
-"""The zoo's part of the README: two tables and what they show, from the results files alone."""
+"""Makes the zoo's part of docs/architectures.md from the results files alone: two tables and
+what they show."""
 
 import os
 from collections import Counter

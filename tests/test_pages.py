@@ -1,0 +1,160 @@
+"""What README and docs point to is there: links, paths, and the names of the code."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from serving.cli import main
+from serving.engine_metrics import EngineMetrics
+from serving.metrics import Metrics
+from serving.server_config import TextLimits, WorkerGroup, parse_config
+from tests.pages import ROOT, all_pages, missing_links, missing_paths, quoted, tree_paths
+
+PAGES = [pytest.param(page, id=page.name) for page in all_pages()]
+OF_CODE = [pytest.param(ROOT / "docs" / name, id=name) for name in ("design.md", "request.md")]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def read(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert list(missing_links(page, read(page))) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_paths_are_there(page: Path) -> None:
+    assert list(missing_paths(read(page))) == []
+
+
+def test_the_readme_links_to_all_pages() -> None:
+    assert {f"docs/{page.name}" for page in all_pages()[1:]} <= {
+        *re.findall(r"docs/\w+\.md", README)
+    }
+
+
+def test_what_is_where_is_there_and_whole() -> None:
+    [section] = re.findall(r"## What is where\n\n```\n(.*?)```", README, re.DOTALL)
+    listed = {*tree_paths(section)}
+    assert sorted(path for path in listed if not (ROOT / path).exists()) == []
+    packages = {
+        f"{path.parent.relative_to(ROOT)}/"
+        for package in ("serving", "loadtest")
+        for path in (ROOT / package).rglob("__init__.py")
+    }
+    files = {f"serving/{path.name}" for path in (ROOT / "serving").glob("[!_]*.py")}
+    assert sorted((packages | files) - listed) == ["serving/arrays.py"]
+
+
+@cache
+def names_in(path: Path) -> frozenset[str]:
+    """Collect the functions, classes and what is declared in classes, by dotted names."""
+    return frozenset(_declared(ast.parse(read(path)).body, ""))
+
+
+def _declared(body: list[ast.stmt], prefix: str) -> Iterator[str]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield prefix + node.name
+        if isinstance(node, ast.ClassDef):
+            yield from _declared(node.body, f"{prefix}{node.name}.")
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield prefix + node.target.id
+
+
+def names_of_serving() -> set[str]:
+    return {name for path in (ROOT / "serving").rglob("*.py") for name in names_in(path)}
+
+
+@pytest.mark.parametrize("page", OF_CODE)
+def test_names_in_files_are_there(page: Path) -> None:
+    references = re.findall(r"`([\w/]+\.py):([\w.]+)`", read(page))
+    assert len(references) > 20
+    assert [
+        f"{file}:{name}" for file, name in references if name not in names_in(ROOT / file)
+    ] == []
+
+
+@pytest.mark.parametrize("page", OF_CODE)
+def test_single_names_are_there(page: Path) -> None:
+    """Those of classes and their members; words in capitals are none, nor are names of files."""
+    names = {*re.findall(r"`(_?[A-Z]\w*[a-z]\w*(?:\.\w+)?|_\w+)`", read(page))}
+    assert {name for name in names if not name.endswith(".md")} - names_of_serving() == set()
+
+
+@pytest.mark.parametrize("page", OF_CODE)
+def test_quoted_code_is_that_of_the_file(page: Path) -> None:
+    blocks = quoted(read(page), "python")
+    assert blocks
+    for block in blocks:
+        first, *lines = block.splitlines()
+        source = [line.strip() for line in read(ROOT / first.removeprefix("# ")).splitlines()]
+        assert "\n".join(map(str.strip, lines)) in "\n".join(source)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_have_these_names_and_options(page: Path) -> None:
+    wrong = [line for line in command_lines(read(page)) if unknown_words(line)]
+    assert wrong == []
+
+
+def command_lines(text: str) -> list[str]:
+    """Return every command of ours that a page writes out, in a block or within a line."""
+    lines = re.findall(r"(?:^|`)(attendant [a-z][^`\n]*)", text.replace("\\\n", " "), re.MULTILINE)
+    return [line.partition("  #")[0].replace("\\|", " ") for line in lines]
+
+
+def unknown_words(line: str) -> set[str]:
+    """Return the options that a command does not have, or its name if there is no such command."""
+    _, name, *words = line.split()
+    command = main.get_command(click.Context(main), name)
+    if command is None:
+        return {name}
+    known = {"--help", *(opt for param in command.params for opt in param.opts)}
+    return {*re.findall(r"(?<!\S)\[?(--?[a-z][\w-]*)", " ".join(words))} - known
+
+
+def test_the_configuration_is_understood() -> None:
+    text = read(ROOT / "docs" / "serving.md")
+    [example] = quoted(text, "yaml")
+    assert len(parse_config("docs/serving.md", yaml.safe_load(example)).groups) == 2
+    section = text.partition("| key of a group |")[2].partition("\n\n")[0]
+    assert {*re.findall(r"^\| `(\w+)`", section, re.MULTILINE)} == {*WorkerGroup.model_fields}
+    assert all(f"`{name}`" in section for name in TextLimits.model_fields)
+
+
+def test_all_metrics_are_listed() -> None:
+    metrics = Metrics("replica")
+    EngineMetrics(metrics)
+    text = read(ROOT / "docs" / "serving.md")
+    listed = {*re.findall(r"^\| `((?:attendant_|vllm:)\w+)`", text, re.MULTILINE)}
+    assert listed == {each.name for each in metrics.registry.collect()}
+
+
+def test_a_broken_page_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    links = "[a](none.md) [b](#two) [c](#one) [d](https://x.y)"
+    text = f"# One\n{links} `serving/none.py` models/*.nothing"
+    page.write_text(text)
+    assert list(missing_links(page, text)) == ["none.md", "#two"]
+    assert list(missing_paths(text)) == ["serving/none.py", "models/*.nothing"]
+
+
+def test_a_wrong_command_is_found() -> None:
+    text = (
+        "`attendant sing` `attendant serve B --loud`\nattendant align \\\n  --model B [--head N]\n"
+    )
+    assert [unknown_words(line) for line in command_lines(text)] == [{"sing"}, {"--loud"}, set()]
+
+
+def test_a_tree_is_read() -> None:
+    tree = "a/     one\n  b/    two\n    c.py d.py    three\n  e/    four\nf/    five\n"
+    assert list(tree_paths(tree)) == ["a/", "a/b/", "a/b/c.py", "a/b/d.py", "a/e/", "f/"]
