@@ -3,8 +3,8 @@
 A field with `option(...)` is declared here and nowhere else: HTTP bodies, commands, the defaults of
 bundles, the sampler's columns and the table in docs/decoding.md follow from it.
 
-To add a filter, declare it here, among the filters in the order in which they are applied; say how it cuts in
-`engine/sampling/filters.py` and, for the tests, in `engine/sampling/naive.py`.
+To add a filter, declare it here, among the filters in the order in which they are applied; say how
+it cuts in `engine/sampling/filters.py` and, for the tests, in `engine/sampling/naive.py`.
 
 A value out of range, or a combination that cannot be, is a RequestError that names the field.
 """
