@@ -16,12 +16,13 @@ from models.data.tokenizer import read_tokenizer
 from serving.bundle.manifest import Limits
 from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
+from serving.pipelines.cards import ModelCard
 from serving.pipelines.defaults import applicable, decoding_of
-from serving.pipelines.jobs import ModelCard, TranslationJob
 from serving.pipelines.offline import in_order, opened
+from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.planning import Planner
-from serving.pipelines.translation.sides import Affixes, Sides
-from serving.text.splitting import Layout
+from serving.pipelines.translation.tokenizer_pair import TokenizerPair
+from serving.text.splitting import TextLayout
 from serving.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def translator(folder: Path, num_beams: int | None = None) -> "Translate":
 
 
 def _of_bundle(folder: Path, num_beams: int | None) -> "Translate":
-    card = ModelCard.of(open_bundle(folder).manifest)
+    card = ModelCard.from_manifest(open_bundle(folder).manifest)
     _must_translate(card.task)
     given = {} if num_beams is None else {"num_beams": num_beams}
     values = applicable(card.generation, given, searches=num_beams is not None) | given
@@ -91,16 +92,16 @@ def _of_checkpoint(folder: Path, num_beams: int | None) -> "Translate":
     return translated
 
 
-def _layouts(checkpoint: Checkpoint, texts: list[str]) -> tuple[Layout, ...]:
+def _layouts(checkpoint: Checkpoint, texts: list[str]) -> tuple[TextLayout, ...]:
     """Cut the texts into sentences, as the service does."""
     config: Any = checkpoint.config
     tokens = tokens_of(config, checkpoint.conventions)
     side = Tokenizer(checkpoint.folder / TOKENIZER_FILE, config.vocab_size)
     limits = Limits(config.max_source_tokens, config.max_target_tokens)
-    planner = Planner(limits, tokens, Sides(side, side))
+    planner = Planner(limits, tokens, TokenizerPair(side, side))
     source, target = config.source_languages[0], config.target_languages[0]
     job = TranslationJob("", tuple(texts), source, target)
-    return planner.plan(job, Affixes.of(tokens, source, target)).layouts
+    return planner.plan(job).layouts
 
 
 def _must_translate(task: str) -> None:

@@ -1,7 +1,7 @@
 """What a grammar must offer the engine: which tokens may come next. Nothing here knows grammars.
 
-A constraint is compiled once, where text is known (`serving/text/grammar.py`); every row that is
-bound by it has a matcher of its own.
+A constraint is compiled once, where text is known (`serving/text/guides/grammar.py`); every row
+that is bound by it has a matcher of its own.
 """
 
 from typing import Any, Protocol

@@ -1,82 +1,100 @@
 """What a caller may ask of decoding, in token ids: plain values, checked where they are made.
 
+A field with `option(...)` is declared here and nowhere else: HTTP bodies, commands, the defaults of
+bundles, the sampler's columns and the README's table follow from it. To add a filter, declare it
+here, among the filters in the order in which they are applied; say how it cuts in
+`engine/sampling/filters.py` and, for the tests, in `engine/sampling/naive.py`.
+
 A value out of range, or a combination that cannot be, is a RequestError that names the field.
 """
 
-import math
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Literal
 
 from serving.errors import RequestError
+from serving.options import (
+    Choices,
+    Integers,
+    Numbers,
+    Option,
+    check_options,
+    option,
+    options_of,
+    require_integer,
+    require_number,
+)
 
 MAX_SEED = 2**64 - 1
-MAX_COUNT = 2**31 - 1
 MAX_BEAMS = 16
 MAX_BIAS = 100.0
 MAX_WORDS = 256
 MAX_WORD_TOKENS = 64
 MAX_TERMS = 64
 
-
-def require_integer(field: str, value: object, low: int, high: int = MAX_COUNT) -> None:
-    in_range = f"at least {low}" if high == MAX_COUNT else f"between {low} and {high}"
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise RequestError(field, value, f"must be an integer {in_range}")
-    if not low <= value <= high:
-        raise RequestError(field, value, f"must be {in_range}")
-
-
-def require_number(field: str, value: object, low: float, high: float) -> None:
-    message = f"must be a number between {low:g} and {high:g}"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RequestError(field, value, message)
-    if not math.isfinite(value) or not low <= value <= high:
-        raise RequestError(field, value, message)
-
-
-def require_positive(field: str, value: float, high: float) -> None:
-    require_number(field, value, 0.0, high)
-    if value == 0:
-        raise RequestError(field, value, "must be greater than 0")
+TEMPERATURE = "a temperature above 0"
+NUM_BEAMS = "num_beams"
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How a next token is drawn. The defaults are greedy decoding.
 
-    temperature: divides the logits; 0 takes the likeliest token. The filters follow in this order,
-    each on what the one before has left, as Hugging Face's `generate` has them:
-
-    top_k: only the k likeliest tokens; 0 means all.
-    top_p: only the smallest set of likeliest tokens that holds this much probability (Holtzman et
-        al. 2020).
-    min_p: only tokens with at least this fraction of the likeliest one's probability (Nguyen et al.
-        2024).
-    typical_p: the tokens whose surprisal is nearest to the entropy, until they hold this much
-        probability (Meister et al. 2023).
-    epsilon_cutoff: only tokens with at least this probability (Hewitt et al. 2022).
-    seed: the same seed and request give the same tokens at any load; None draws a fresh one.
+    Filters follow in the order of their fields, each on what the one before has left, as Hugging
+    Face's `generate` has them.
     """
 
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    typical_p: float = 1.0
-    epsilon_cutoff: float = 0.0
-    seed: int | None = None
+    temperature: float = option(
+        0.0,
+        Numbers(0.0, 100.0),
+        "Divides the logits; 0 takes the likeliest token and draws nothing.",
+    )
+    top_k: int = option(
+        0, Integers(0), "Keeps only the k likeliest tokens; 0 keeps all.", needs=TEMPERATURE
+    )
+    top_p: float = option(
+        1.0,
+        Numbers(0.0, 1.0, is_low_open=True),
+        "Keeps only the smallest set of likeliest tokens that holds this much probability"
+        " (Holtzman et al. 2020).",
+        needs=TEMPERATURE,
+    )
+    min_p: float = option(
+        0.0,
+        Numbers(0.0, 1.0),
+        "Keeps only tokens with at least this fraction of the likeliest one's probability"
+        " (Nguyen et al. 2024).",
+        needs=TEMPERATURE,
+    )
+    typical_p: float = option(
+        1.0,
+        Numbers(0.0, 1.0, is_low_open=True),
+        "Keeps the tokens whose surprisal is nearest to the entropy, until they hold this much"
+        " probability (Meister et al. 2023).",
+        needs=TEMPERATURE,
+    )
+    epsilon_cutoff: float = option(
+        0.0,
+        Numbers(0.0, 1.0, is_high_open=True),
+        "Keeps only tokens with at least this probability (Hewitt et al. 2022).",
+        needs=TEMPERATURE,
+    )
+    eta_cutoff: float = option(
+        0.0,
+        Numbers(0.0, 1.0, is_high_open=True),
+        "Keeps only tokens with at least this probability, or with less where the entropy is high:"
+        " at least sqrt(eta_cutoff) * exp(-entropy) (Hewitt et al. 2022).",
+        needs=TEMPERATURE,
+    )
+    seed: int | None = option(
+        None,
+        Integers(-(2**63), MAX_SEED, "64 bits"),
+        "The same seed and request give the same tokens at any load; without one, a fresh one"
+        " is drawn.",
+        is_recommendable=False,
+    )
 
     def __post_init__(self) -> None:
-        require_number("temperature", self.temperature, 0.0, 100.0)
-        require_integer("top_k", self.top_k, 0)
-        require_positive("top_p", self.top_p, 1.0)
-        require_number("min_p", self.min_p, 0.0, 1.0)
-        require_positive("typical_p", self.typical_p, 1.0)
-        require_number("epsilon_cutoff", self.epsilon_cutoff, 0.0, 1.0)
-        if self.epsilon_cutoff == 1:
-            raise RequestError("epsilon_cutoff", self.epsilon_cutoff, "must be less than 1")
-        if self.seed is not None:
-            require_integer("seed", self.seed, -(2**63), MAX_SEED)
+        check_options(self)
 
     @property
     def is_greedy(self) -> bool:
@@ -85,11 +103,13 @@ class SamplingParams:
     @property
     def filters(self) -> dict[str, float]:
         """The filters that are on, by name."""
-        names = ("top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff")
-        values = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in values.items() if value != getattr(GREEDY, name)}
+        values = {each.name: (getattr(self, each.name), each.default) for each in FILTER_OPTIONS}
+        return {name: value for name, (value, no_op) in values.items() if value != no_op}
 
 
+FILTER_OPTIONS: tuple[Option, ...] = tuple(
+    each for each in options_of(SamplingParams) if each.needs == TEMPERATURE
+)
 GREEDY = SamplingParams()
 
 
@@ -98,38 +118,53 @@ class BeamParams:
     """Beam search, as Hugging Face's `generate` has it.
 
     num_hypotheses: how many are reported, best first.
-    length_penalty: a hypothesis of n tokens, its end included, with log-probability s scores
-        s / n**length_penalty.
-    early_stopping: True stops as soon as enough hypotheses have ended; False when no live one is
-        better, by its score so far, than the worst of them; "never" when none can become better.
-    patience: how many times `num_beams` hypotheses are enough (Kasai et al. 2024).
-    coverage_penalty: weight of sum over source tokens of log(min(attention received, 1)), added to
-        the score of a hypothesis that ends (Wu et al. 2016, equation 14); it does not decide when
-        to stop.
     num_counted: how many tokens of the prompt count as the hypothesis's own, with log-probability
         0: those that `generate` forces after the first.
     """
 
-    num_beams: int
+    num_beams: int = option(
+        MISSING, Integers(1, MAX_BEAMS), "Searches with beams, so many at a time."
+    )
     num_hypotheses: int = 1
-    length_penalty: float = 1.0
-    early_stopping: bool | Literal["never"] = False
-    patience: float = 1.0
-    coverage_penalty: float = 0.0
+    length_penalty: float = option(
+        1.0,
+        Numbers(-10.0, 10.0),
+        "Divides the score of a hypothesis, its log-probability, by the number of its tokens, its"
+        " end included, to this power.",
+        needs=NUM_BEAMS,
+    )
+    early_stopping: bool | Literal["never"] = option(
+        False,
+        Choices({"true": True, "false": False, "never": "never"}),
+        "Stops as soon as enough hypotheses have ended (true), when no live one is better, by"
+        " its score so far, than the worst of them (false), or when none can become better"
+        " (never).",
+        needs=NUM_BEAMS,
+    )
+    patience: float = option(
+        1.0,
+        Numbers(0.0, 10.0, is_low_open=True),
+        "Makes so many times num_beams hypotheses enough (Kasai et al. 2024).",
+        needs=NUM_BEAMS,
+    )
+    coverage_penalty: float = option(
+        0.0,
+        Numbers(0.0, 10.0),
+        "Weighs the sum over source tokens of log(min(attention received, 1)), added to the"
+        " score of a hypothesis that ends (Wu et al. 2016, equation 14). It does not decide"
+        " when to stop.",
+        needs=NUM_BEAMS,
+        is_recommendable=False,
+        needs_source=True,
+    )
     num_counted: int = 0
 
     def __post_init__(self) -> None:
-        require_integer("num_beams", self.num_beams, 1, MAX_BEAMS)
+        check_options(self)
         require_integer("num_hypotheses", self.num_hypotheses, 1)
         if self.num_hypotheses > self.num_beams:
             message = f"must be at most num_beams, {self.num_beams}"
             raise RequestError("num_hypotheses", self.num_hypotheses, message)
-        require_number("length_penalty", self.length_penalty, -10.0, 10.0)
-        if self.early_stopping not in (True, False, "never"):
-            message = 'must be true, false or "never"'
-            raise RequestError("early_stopping", self.early_stopping, message)
-        require_positive("patience", self.patience, 10.0)
-        require_number("coverage_penalty", self.coverage_penalty, 0.0, 10.0)
 
     @property
     def num_enough(self) -> int:
@@ -152,33 +187,36 @@ def _require_words(field: str, words: tuple[TokenIds, ...]) -> None:
 class ProcessorParams:
     """What is done to the scores before a token is chosen; the defaults do nothing.
 
-    repetition_penalty: divides positive scores of tokens that were there before, prompt included,
-        and multiplies negative ones (Keskar et al. 2019): logits when drawing, log-probabilities
-        under beam search, as Hugging Face has it.
-    presence_penalty, frequency_penalty: taken off the score of a generated token once, and once
-        per occurrence.
-    no_repeat_ngram_size: no n-gram of this size occurs twice, prompt included; 0 is off.
     logit_bias: added to the scores of these tokens.
     bad_words: sequences of tokens that must not come about.
     allowed_ids: the only tokens that may come, besides stop tokens; None means all.
-    min_tokens: no stop token before this many tokens.
     """
 
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    no_repeat_ngram_size: int = 0
+    repetition_penalty: float = option(
+        1.0,
+        Numbers(0.0, 100.0, is_low_open=True),
+        "Divides positive scores of tokens that were there before, prompt included, and"
+        " multiplies negative ones (Keskar et al. 2019): logits when drawing, log-probabilities"
+        " under beam search, as Hugging Face has it.",
+    )
+    presence_penalty: float = option(
+        0.0, Numbers(-2.0, 2.0), "Is taken off the score of a token that has been generated."
+    )
+    frequency_penalty: float = option(
+        0.0,
+        Numbers(-2.0, 2.0),
+        "Is taken off the score of a token for each time that it has been generated.",
+    )
+    no_repeat_ngram_size: int = option(
+        0, Integers(0), "Lets no n-gram of this size occur twice, prompt included; 0 is off."
+    )
+    min_tokens: int = option(0, Integers(0), "Lets nothing end before this many tokens.")
     logit_bias: tuple[tuple[int, float], ...] = ()
     bad_words: tuple[TokenIds, ...] = ()
     allowed_ids: TokenIds | None = None
-    min_tokens: int = 0
 
     def __post_init__(self) -> None:
-        require_positive("repetition_penalty", self.repetition_penalty, 100.0)
-        require_number("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        require_number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        require_integer("no_repeat_ngram_size", self.no_repeat_ngram_size, 0)
-        require_integer("min_tokens", self.min_tokens, 0)
+        check_options(self)
         for _, bias in self.logit_bias:
             require_number("logit_bias", bias, -MAX_BIAS, MAX_BIAS)
         _require_words("bad_words", self.bad_words)
@@ -187,6 +225,11 @@ class ProcessorParams:
 
 
 NO_PROCESSORS = ProcessorParams()
+OPTIONS: dict[str, Option] = {
+    each.name: each
+    for params in (SamplingParams, BeamParams, ProcessorParams)
+    for each in options_of(params)
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from serving.bundle.opening import open_bundle
 from serving.cli import main
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.pipelines.jobs import TranslationJob
 from serving.pipelines.offline import opened
+from serving.pipelines.translation.job import TranslationJob
 from serving.request import GenerationRequest
 from tests import bag_of_words
 from tests.export.parity import examples_of, largest_error

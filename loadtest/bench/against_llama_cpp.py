@@ -124,7 +124,7 @@ def _report(players: list[Player], num_prompt: int) -> dict[str, Any]:
 
 
 def _prompt(bundle: Path, length: int) -> list[int]:
-    ids = ModelParts.open(bundle).sides.target.encode(TEXT)
+    ids = ModelParts.open(bundle).tokenizers.target.encode(TEXT)
     return (ids * (length // len(ids) + 1))[:length]
 
 

@@ -1,7 +1,7 @@
 """Holds `attendant bench`, which measures the bare engine, without HTTP, Ray or event loops."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from serving.parameters import MAX_BEAMS, BeamParams, SamplingParams
+from serving.commands.decoding import decoding_options, given_options, refuse_idle
+from serving.options import only_of
+from serving.parameters import NUM_BEAMS, BeamParams, ProcessorParams, SamplingParams
 
 if TYPE_CHECKING:
     from loadtest.bench.workload import Workload
@@ -33,9 +35,6 @@ class BatchSizes(click.ParamType):
         return tuple(map(int, parts))
 
 
-FRACTION = click.FloatRange(0, 1, min_open=True)
-
-
 @click.command(context_settings={"show_default": True})
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--batch", type=BatchSizes(), help="Requests in flight.  [default: 1,8,32]")
@@ -50,16 +49,7 @@ FRACTION = click.FloatRange(0, 1, min_open=True)
     "--requests", type=click.IntRange(1), help="Per batch size.  [default: 8 x batch, at least 32]"
 )
 @click.option("--max-new-tokens", type=click.IntRange(1), help="Longest output.")
-@click.option(
-    "--beam", "num_beams", type=click.IntRange(1, MAX_BEAMS), help="Beam search of this width."
-)
-@click.option("--length-penalty", type=float, default=1.0, help="Of beam search.")
-@click.option("--temperature", type=click.FloatRange(0), default=0.0, help="0 is greedy.")
-@click.option("--top-k", type=click.IntRange(0), default=0, help="0 is off.")
-@click.option("--top-p", type=FRACTION, default=1.0, help="1 is off.")
-@click.option("--min-p", type=click.FloatRange(0, 1), default=0.0, help="0 is off.")
-@click.option("--typical-p", type=FRACTION, default=1.0, help="1 is off.")
-@click.option("--epsilon-cutoff", type=click.FloatRange(0, 1), default=0.0, help="0 is off.")
+@decoding_options(is_recommended=False, seed="0")
 @click.option("--compare", type=click.Choice(COMPARED), help="See above.")
 @click.option("--repetitions", type=click.IntRange(1), default=7, help="Of a comparison.")
 @click.option("--threads", type=click.IntRange(1), show_default="all CPUs")
@@ -71,14 +61,12 @@ def bench(
     input_file: Any,
     requests: int | None,
     max_new_tokens: int | None,
-    num_beams: int | None,
-    length_penalty: float,
     compare: str | None,
     repetitions: int,
     threads: int | None,
     device: Any,
     wants_json: bool,
-    **sampling_options: Any,
+    **options: Any,
 ) -> None:
     """Measure the bare engine on BUNDLE: tokens/s, sentences/s, step times, time to first token.
 
@@ -98,15 +86,19 @@ def bench(
       cancel    steps until the rows of a cancelled request serve another
       prefix    time to first token of a long prompt seen before over an unseen one
     """
-    _check(compare, batch, requests)
+    given = given_options(options)
+    _check(compare, batch, requests, given)
+    sampling = SamplingParams(**{"seed": 0} | only_of(SamplingParams, given))
+    processors = ProcessorParams(**only_of(ProcessorParams, given))
+    search = only_of(BeamParams, given)
     workload = _workload(bundle, input_file, max_new_tokens, device, threads)
-    sampling = SamplingParams(seed=0, **sampling_options)
+    decoding = replace(workload.decoding, processors=processors)
+    workload = replace(workload, decoding=decoding)
     if compare is None:
-        beam = BeamParams(num_beams, length_penalty=length_penalty) if num_beams else None
+        beam = BeamParams(**search) if search else None
         measured = _measure(workload, beam, sampling, batch or DEFAULT_BATCHES, requests)
     else:
-        beam = BeamParams(num_beams or COMPARED_BEAMS, length_penalty=length_penalty)
-        sampling = _drawing(sampling)
+        beam, sampling = BeamParams(**{NUM_BEAMS: COMPARED_BEAMS} | search), _drawing(sampling)
         measured = _compare(workload, compare, beam, sampling, batch or (None,), repetitions)
     results = []
     for line, result in measured:
@@ -117,17 +109,24 @@ def bench(
         click.echo(json.dumps(_about(workload) | {"compare": compare, "results": results}))
 
 
-def _check(compare: str | None, batch: Sequence[int] | None, requests: int | None) -> None:
+def _check(
+    compare: str | None,
+    batch: Sequence[int] | None,
+    requests: int | None,
+    given: Mapping[str, Any],
+) -> None:
     wrong = "--requests" if compare and requests else None
     wrong = "--batch" if compare in OF_ONE_SIZE and batch else wrong
     if wrong:
         raise click.BadParameter(f"does not go with --compare {compare}", param_hint=wrong)
+    if compare is None and NUM_BEAMS not in given:
+        refuse_idle(given, NUM_BEAMS, "--beam")
 
 
 def _workload(
     bundle: Path, input_file: Any, max_new_tokens: int | None, device: Any, threads: int | None
 ) -> "Workload":
-    from loadtest.bench.workload import workload_of
+    from loadtest.bench.workload import build_workload
     from serving.engine.config import available_cpus
     from serving.pipelines.loading import ModelParts
 
@@ -135,7 +134,7 @@ def _workload(
     text = input_file.read() if input_file else None
     if text is not None and not text.strip():
         raise click.BadParameter("has no line with text in it", param_hint="--input")
-    return workload_of(parts, text, max_new_tokens, device, threads or available_cpus())
+    return build_workload(parts, text, max_new_tokens, device, threads or available_cpus())
 
 
 def _measure(

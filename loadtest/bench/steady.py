@@ -43,7 +43,7 @@ def seconds_of_steps(engine: Engine, shares: Sequence[Share]) -> Seconds:
 
 
 def end(engine: Engine) -> None:
-    """Empty it for another load."""
+    """Empty an engine for another load."""
     engine.cancel_all()
     engine.step()  # reports the cancellations
 

@@ -17,8 +17,8 @@ from typing import TextIO
 import click
 
 from serving.engine.config import EngineConfig
-from serving.pipelines.jobs import TranslationJob
 from serving.pipelines.offline import opened
+from serving.pipelines.translation.job import TranslationJob
 
 
 @click.command()

@@ -9,13 +9,15 @@ from serving.bundle.manifest import Task
 from serving.engine.config import Device, EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.graphs.graph import Graphs
+from serving.pipelines.cards import ModelCard
+from serving.pipelines.completion.job import CompletionJob
+from serving.pipelines.completion.prompts import PromptReader
+from serving.pipelines.completion.requests import CompletionRequests
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import CompletionJob, ModelCard, TranslationJob
 from serving.pipelines.loading import ModelParts
-from serving.pipelines.requests import RequestMaker
-from serving.pipelines.translation.framing import Framing
+from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.planning import Planner
-from serving.pipelines.translation.sides import Affixes
+from serving.pipelines.translation.requests import TranslationRequests
 from serving.request import GenerationRequest
 
 SENTENCES = """\
@@ -82,12 +84,12 @@ class Workload:
         """Ask for all texts at once, in the first languages of a model of many."""
         if self.parts.bundle.manifest.task is Task.GENERATE:
             return CompletionJob("", self.texts, decoding)
-        card = ModelCard.of(self.parts.bundle.manifest)
+        card = ModelCard.from_manifest(self.parts.bundle.manifest)
         source = card.source_languages[0]
         return TranslationJob("", self.texts, source, card.targets_of(source)[0], decoding)
 
 
-def workload_of(
+def build_workload(
     parts: ModelParts, text: str | None, max_new_tokens: int | None, device: Device, threads: int
 ) -> Workload:
     """Ask a model for the lines of a text, or for the built-in sentences.
@@ -103,27 +105,19 @@ def workload_of(
 
 def _requests_of(parts: ModelParts, job: CompletionJob | TranslationJob) -> list[GenerationRequest]:
     """Build what the service would ask its engine for."""
-    manifest, make = parts.bundle.manifest, RequestMaker(parts.sides.target).of(job.decoding)
+    manifest, tokenizers = parts.bundle.manifest, parts.tokenizers
     if isinstance(job, CompletionJob):
-        prompts = parts.sides.target.encode_batch([str(prompt) for prompt in job.prompts])
-        return [make("", prompt_ids=tuple(ids)) for ids in prompts]
-    affixes = Affixes.of(manifest.tokens, job.source, job.target)
-    framing = Framing(manifest, parts.shortlist)
-    plan = Planner(manifest.limits, manifest.tokens, parts.sides).plan(job, affixes)
-    requests = [
-        make(
-            "",
-            source_ids=segment.source_ids,
-            max_new_tokens=job.decoding.max_new_tokens
-            or framing.max_new_tokens(segment.source_ids),
-        )
-        for segment in plan.segments
-    ]
-    return [framing.completed(request, affixes) for request in requests]
+        reader = PromptReader(manifest, tokenizers.target)
+        builder = CompletionRequests(manifest, tokenizers.target)
+        prompts = enumerate(map(reader.read, job.prompts))
+        runs = [run for number, prompt in prompts for run in builder.runs(job, number, prompt)]
+        return [run.request for run in runs if run.request is not None]
+    plan = Planner(manifest.limits, manifest.tokens, tokenizers).plan(job)
+    return TranslationRequests(manifest, tokenizers, parts.shortlist).translations(job, plan)
 
 
 def _cut(parts: ModelParts, prompt: str) -> str:
     """Cut a prompt to half of what fits: the service would refuse one that leaves no room."""
-    tokenizer, room = parts.sides.target, parts.bundle.manifest.limits.max_target_tokens // 2
+    tokenizer, room = parts.tokenizers.target, parts.bundle.manifest.limits.max_target_tokens // 2
     ids = tokenizer.encode(prompt)
     return prompt if len(ids) <= room else tokenizer.decode(ids[:room])

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from serving.commands.common import (
-    beam_option,
     device_option,
     engine_config,
     languages_of,
@@ -19,13 +18,15 @@ from serving.commands.common import (
     target_option,
     translation_decoding,
 )
+from serving.commands.decoding import beam_option
 from serving.errors import RequestError
 
 if TYPE_CHECKING:
     from serving.commands.heatmap import HeatMap
     from serving.engine.config import EngineConfig
+    from serving.pipelines.cards import ModelCard
     from serving.pipelines.catalog import Translator
-    from serving.pipelines.jobs import ModelCard, SentenceAttention
+    from serving.pipelines.translation.job import SentenceAttention
 
 _HEADS_IN_A_ROW = 4
 _SUFFIXES = (".pdf", ".png", ".svg")
@@ -113,7 +114,7 @@ def _check(output: Path | None, as_json: bool, options: dict[str, Any]) -> None:
         raise click.UsageError(message)
     if options["heads"] and options["all_heads"]:
         raise click.UsageError("--head cannot be combined with --all-heads")
-    if options["translation"] is not None and options["beam"] is not None:
+    if options["translation"] is not None and options["num_beams"] is not None:
         raise click.UsageError("--translation cannot be combined with --beam: nothing is searched")
     for name in ("sentence", "translation"):
         text = options[name]
@@ -158,7 +159,7 @@ async def _align(
     translator: "Translator", options: dict[str, Any], heads: Heads
 ) -> "tuple[str, Sequence[SentenceAttention]]":
     """Decoding does not depend on the heads, so that all ways to look tell of one translation."""
-    from serving.pipelines.jobs import ScoreJob, TranslationJob
+    from serving.pipelines.translation.job import ScoreJob, TranslationJob
 
     text, translation = options["sentence"], options["translation"]
     languages = languages_of(translator.card, options["source"], options["target"])
@@ -170,7 +171,7 @@ async def _align(
         )
         assert score.attention is not None, "attention was asked for"
         return translation.strip(), [score.attention]
-    decoding = translation_decoding(translator.card, options["beam"])
+    decoding = translation_decoding(translator.card, options)
     found = await translator.translate(TranslationJob(name, (text,), *languages, decoding, **asked))
     return found.texts[0], found.renderings[0][0].attention
 

@@ -1,20 +1,21 @@
-"""What the commands share: options, lines of input, progress."""
+"""Holds what the commands share: options, lines of input, progress."""
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import click
 
+from serving.commands.decoding import given_options, refuse_idle
 from serving.errors import RequestError
-from serving.parameters import MAX_BEAMS
+from serving.parameters import NUM_BEAMS, TEMPERATURE
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
+    from serving.pipelines.cards import ModelCard
     from serving.pipelines.decoding import Decoding
-    from serving.pipelines.jobs import ModelCard
 
 _BAR_DELAY_SECONDS = 2.0
 
@@ -26,11 +27,6 @@ source_option = click.option(
 )
 target_option = click.option(
     "--target", help="Language of the output, e.g. fr.  [default: the bundle's, if it has but one]"
-)
-beam_option = click.option(
-    "--beam",
-    type=click.IntRange(1, MAX_BEAMS),
-    help="Beam search of this width, e.g. 4.  [default: the bundle's, else greedy]",
 )
 device_option = click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True
@@ -57,19 +53,20 @@ def _only(option: str, languages: tuple[str, ...]) -> str:
 
 
 def translation_decoding(
-    card: "ModelCard", beam: int | None, length_penalty: float | None = None, n_best: int = 1
+    card: "ModelCard", options: Mapping[str, Any], n_best: int = 1
 ) -> "Decoding":
-    """What the options say, and the bundle's defaults for the rest."""
+    """Take what the options say, and the bundle's defaults for the rest."""
     from serving.pipelines.defaults import applicable, decoding_of
 
-    options = {"num_beams": beam, "length_penalty": length_penalty}
-    given = {name: value for name, value in options.items() if value is not None}
-    values = {**applicable(card.generation, given, searches=beam is not None), **given}
-    width = values.get("num_beams", 1)
+    given = given_options(options)
+    values = {**applicable(card.generation, given, searches=NUM_BEAMS in given), **given}
+    width = values.get(NUM_BEAMS, 1)
     if n_best > width:
         raise click.UsageError(f"--n-best {n_best} needs --beam {n_best} or more")
-    if length_penalty is not None and "num_beams" not in values:
-        raise click.UsageError("--length-penalty needs --beam")
+    if NUM_BEAMS not in values:
+        refuse_idle(given, NUM_BEAMS, "--beam")
+        if not values.get("temperature"):
+            refuse_idle(given, TEMPERATURE, "--temperature above 0")
     # Some hypotheses may be the same text in other tokens: of all there are the best are taken.
     return decoding_of(values, num_hypotheses=1 if n_best == 1 else width)
 

@@ -1,4 +1,4 @@
-"""`attendant generate`: prompts in, completions out."""
+"""`attendant generate` reads prompts and writes completions."""
 
 import asyncio
 import json
@@ -10,33 +10,25 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from serving.commands.common import (
-    beam_option,
     device_option,
     end_quietly_with_the_reader,
     engine_config,
     lines_of,
     model_option,
 )
+from serving.commands.decoding import decoding_options, given_options, refuse_idle
+from serving.parameters import NUM_BEAMS
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
+    from serving.pipelines.cards import ModelCard
     from serving.pipelines.catalog import Generator
+    from serving.pipelines.completion.job import CompletionDelta, CompletionJob
     from serving.pipelines.decoding import Decoding, Structure
-    from serving.pipelines.jobs import CompletionDelta, CompletionJob, ModelCard
-    from serving.text.chat import Chat
+    from serving.text.chat.template import Chat
 
 _DEFAULT_TEMPERATURE = 0.8
 _DEFAULT_MAX_TOKENS = 128
-_FIELDS = (
-    "max_tokens",
-    "min_p",
-    "repetition_penalty",
-    "seed",
-    "temperature",
-    "top_k",
-    "top_p",
-    "typical_p",
-)
 
 
 @click.command()
@@ -50,18 +42,10 @@ _FIELDS = (
     help="[default: the bundle's, else 128, with --chat as many as fit]",
 )
 @click.option("--n", type=click.IntRange(1), default=1, show_default=True, help="Of each prompt.")
-@click.option(
-    "--temperature",
-    type=float,
-    help="0 is greedy.  [default: the bundle's, else 0.8, under beam search always 0]",
+@decoding_options(
+    has_source=False,
+    temperature=f"the bundle's, else {_DEFAULT_TEMPERATURE}, under beam search always 0",
 )
-@click.option("--top-p", type=float, help="[default: the bundle's, else 1]")
-@click.option("--top-k", type=int, help="0 means all.  [default: the bundle's, else 0]")
-@click.option("--min-p", type=float, help="[default: the bundle's, else 0]")
-@click.option("--typical-p", type=float, help="[default: the bundle's, else 1]")
-@click.option("--seed", type=int, help="The same seed gives the same text.")
-@beam_option
-@click.option("--repetition-penalty", type=float, help="[default: the bundle's, else 1]")
 @click.option("--stop", multiple=True, help="Text that ends the completion.")
 @click.option(
     "--json-schema",
@@ -111,14 +95,14 @@ def _check(options: dict[str, Any]) -> None:
         if not options["chat"]:
             raise click.UsageError("--system needs --chat")
         check_text("--system", options["system"])
-    if options["beam"] is not None and options["n"] > options["beam"]:
+    if options[NUM_BEAMS] is not None and options["n"] > options[NUM_BEAMS]:
         raise click.UsageError(f"--n {options['n']} needs --beam {options['n']} or more")
 
 
 def _completion_job(
     card: "ModelCard", texts: tuple[str, ...], options: dict[str, Any]
 ) -> "CompletionJob":
-    from serving.pipelines.jobs import CompletionJob
+    from serving.pipelines.completion.job import CompletionJob
 
     prompts = tuple(_chat(text, options["system"]) for text in texts) if options["chat"] else texts
     stop = tuple(filter(None, options["stop"]))
@@ -127,24 +111,23 @@ def _completion_job(
 
 
 def _chat(text: str, system: str | None) -> "Chat":
-    from serving.text.chat import Chat
+    from serving.text.chat.template import Chat
 
     told = [] if system is None else [{"role": "system", "content": system}]
     return Chat((*told, {"role": "user", "content": text}))
 
 
 def _decoding(card: "ModelCard", options: dict[str, Any]) -> "Decoding":
-    """What the options say, and the bundle's defaults for the rest."""
+    """Take what the options say, and the bundle's defaults for the rest."""
     from serving.pipelines.defaults import MAX_NEW_TOKENS, applicable, decoding_of
 
-    given = {name: options[name] for name in _FIELDS if options[name] is not None}
-    if options["beam"] is not None:
-        given["num_beams"] = options["beam"]
-    searches, n = "num_beams" in given, options["n"]
-    values = {**applicable(card.generation, given, searches, n, _DEFAULT_TEMPERATURE), **given}
-    if "num_beams" not in values:
+    given, limit, n = given_options(options), options["max_tokens"], options["n"]
+    said = given if limit is None else {**given, "max_tokens": limit}
+    searches = NUM_BEAMS in given
+    values = {**applicable(card.generation, said, searches, n, _DEFAULT_TEMPERATURE), **given}
+    if NUM_BEAMS not in values:
+        refuse_idle(given, NUM_BEAMS, "--beam")
         values.setdefault("temperature", _DEFAULT_TEMPERATURE)
-    limit = given.get("max_tokens")
     if limit is None and not options["chat"] and MAX_NEW_TOKENS not in card.generation:
         limit = _DEFAULT_MAX_TOKENS
     return decoding_of(values, n, structure=_structure(options), max_new_tokens=limit)
@@ -199,7 +182,7 @@ async def _write_json_lines(
 ) -> None:
     from dataclasses import replace
 
-    from serving.pipelines.completion.pipeline import collect
+    from serving.pipelines.completion.deltas import collect
     from serving.pipelines.offline import in_order
 
     async def work(numbered: tuple[int, str]) -> list[str]:

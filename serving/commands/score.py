@@ -24,7 +24,7 @@ from serving.errors import RequestError
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
-    from serving.pipelines.jobs import PairScore
+    from serving.pipelines.translation.job import PairScore
 
 Format = Callable[["PairScore"], str]
 
@@ -61,8 +61,8 @@ async def _score(
     file: BinaryIO,
     format_score: Format,
 ) -> None:
-    from serving.pipelines.jobs import ScoreJob
     from serving.pipelines.offline import in_order, opened
+    from serving.pipelines.translation.job import ScoreJob
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards

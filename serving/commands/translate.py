@@ -1,4 +1,4 @@
-"""`attendant translate`: lines in, translated lines out."""
+"""`attendant translate` reads lines and writes them translated."""
 
 import asyncio
 import sys
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 import click
 
 from serving.commands.common import (
-    beam_option,
     device_option,
     end_quietly_with_the_reader,
     engine_config,
@@ -21,10 +20,12 @@ from serving.commands.common import (
     target_option,
     translation_decoding,
 )
+from serving.commands.decoding import decoding_options
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
-    from serving.pipelines.jobs import ModelCard, Rendering, TranslationJob
+    from serving.pipelines.cards import ModelCard
+    from serving.pipelines.translation.job import Rendering, TranslationJob
 
 # A line's number and its renderings, best first, as they are written out.
 Format = Callable[[int, "tuple[Rendering, ...]"], str]
@@ -34,10 +35,7 @@ Format = Callable[[int, "tuple[Rendering, ...]"], str]
 @model_option
 @source_option
 @target_option
-@beam_option
-@click.option(
-    "--length-penalty", type=float, help="Of beam search.  [default: the bundle's, else 1]"
-)
+@decoding_options()
 @click.option("--n-best", type=click.IntRange(1), help="Write so many translations of each line.")
 @click.option("--scores", is_flag=True, help="Write each line's score after a tab.")
 @click.option("--prefix", default="", help="What every translation begins with.")
@@ -53,7 +51,7 @@ def translate(
 ) -> None:
     """Translate FILE, or standard input, line by line.
 
-    Lines keep their order and their blanks; many are translated at once. Without --beam decoding is
+    Lines keep their order and their blanks; many are translated at once. What options do not say is
     as the bundle's makers recommend, else greedy. A score is the mean log-probability of a token.
 
     \b
@@ -82,15 +80,15 @@ def translate(
 
 
 def _job(card: "ModelCard", options: dict[str, Any], wants_alignments: bool) -> "TranslationJob":
-    """The job of every line, but for the line."""
-    from serving.pipelines.jobs import TranslationJob
+    """Make the job of every line, but for the line."""
+    from serving.pipelines.translation.job import TranslationJob
 
     n_best = options["n_best"] or 1
     return TranslationJob(
         "",
         (),
         *languages_of(card, options["source"], options["target"]),
-        translation_decoding(card, options["beam"], options["length_penalty"], n_best),
+        translation_decoding(card, options, n_best),
         num_alternatives=n_best - 1,
         target_prefix=options["prefix"],
         wants_alignments=wants_alignments,

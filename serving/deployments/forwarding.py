@@ -20,16 +20,11 @@ from ray.serve.schema import ApplicationStatus
 from serving.api.http.error_responses import ENDS
 from serving.bundle.manifest import Task
 from serving.errors import AttendantError, EngineError, EngineStopped
+from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Model
-from serving.pipelines.completion.pipeline import Deltas
-from serving.pipelines.jobs import (
-    CompletionJob,
-    ModelCard,
-    PairScore,
-    ScoreJob,
-    Translation,
-    TranslationJob,
-)
+from serving.pipelines.completion.deltas import Deltas
+from serving.pipelines.completion.job import CompletionJob
+from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
 
 DEPLOYMENT = "attendant"
 _REMEMBERED_SECONDS = 5.0

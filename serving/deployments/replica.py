@@ -22,17 +22,12 @@ from serving.engine.config import EngineConfig
 from serving.engine.turns import FairShare
 from serving.engine_metrics import EngineMetrics
 from serving.metrics import Metrics
+from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Model
-from serving.pipelines.jobs import (
-    CompletionJob,
-    ModelCard,
-    PairScore,
-    ScoreJob,
-    Translation,
-    TranslationJob,
-)
+from serving.pipelines.completion.job import CompletionJob
 from serving.pipelines.loading import load_model
 from serving.pipelines.merging import in_batches
+from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
 from serving.server_config import WorkerGroup
 
 _METRICS_TIMEOUT_SECONDS = 2.0

@@ -1,19 +1,14 @@
-"""Which models are served, and which of them a request means."""
+"""Keeps the models that are served, and finds the one that a request means."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeGuard
 
 from serving.bundle.manifest import Task
 from serving.errors import ModelNotFound, RequestError
-from serving.pipelines.completion.pipeline import Deltas
-from serving.pipelines.jobs import (
-    CompletionJob,
-    ModelCard,
-    PairScore,
-    ScoreJob,
-    Translation,
-    TranslationJob,
-)
+from serving.pipelines.cards import ModelCard
+from serving.pipelines.completion.deltas import Deltas
+from serving.pipelines.completion.job import CompletionJob
+from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
 from serving.text.languages import matching
 
 
@@ -35,7 +30,7 @@ Model = Translator | Generator
 
 
 class Catalog:
-    """The models of this process. Subclasses know of others elsewhere."""
+    """Holds the models of this process; subclasses know of others elsewhere."""
 
     def __init__(self, models: Sequence[Model]) -> None:
         self._models = {model.card.name: model for model in models}
@@ -48,7 +43,7 @@ class Catalog:
         return ()
 
     async def models(self) -> list[Model]:
-        """Those of this process first; of two with one name the first counts."""
+        """Return all models, those of this process first; of two with one name the first counts."""
         found = dict(self._models)
         for model in await self.elsewhere():
             found.setdefault(model.card.name, model)
@@ -69,7 +64,7 @@ class Catalog:
         return model
 
     async def translator(self, name: str | None, source: str, target: str) -> Translator:
-        """The model of that name, or the first that translates between the languages."""
+        """Return the model of that name, or the first that translates between the languages."""
         if name is not None:
             model = await self.named(name)
             if not _is_translator(model):
@@ -98,7 +93,7 @@ def _between(models: Iterable[Model], source: str, target: str) -> Translator | 
 
 
 def _unsupported(cards: Sequence[ModelCard], source: str, target: str) -> RequestError:
-    """No model has the pair, or none has it only once."""
+    """Say which languages there are: no model has the pair, or none has it only once."""
     pairs = {
         (own, language)
         for card in cards

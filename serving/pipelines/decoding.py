@@ -1,4 +1,4 @@
-"""What a job may ask of decoding, in the words of its text; both kinds of job carry it.
+"""Holds what a job may ask of decoding, in the words of its text; both kinds of job carry it.
 
 Only descriptions travel: a grammar is compiled by the process that decodes with it.
 """
@@ -13,7 +13,7 @@ StructureKind = Literal["json", "json_object", "regex", "choice", "grammar"]
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What an output must look like.
+    """Describes what an output must look like.
 
     value: a JSON schema, a regular expression, or a grammar in Lark's notation, as text; of a
         choice the texts to choose from.
@@ -27,7 +27,7 @@ class Structure:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How the tokens of a job are decided; see `GenerationRequest` for what each field does.
+    """Describes how the tokens of a job are decided; see `GenerationRequest` for each field.
 
     processors: all but the bad words, which are texts here.
     """

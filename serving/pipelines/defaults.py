@@ -7,30 +7,29 @@ and for a translation `max_length_factor` times the tokens of its source (Marian
 name).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from serving.errors import RequestError
+from serving.options import Option, only_of, options_of, require_integer, require_positive
 from serving.parameters import (
+    FILTER_OPTIONS,
     MAX_BEAMS,
+    OPTIONS,
     BeamParams,
     ProcessorParams,
     SamplingParams,
-    require_integer,
-    require_positive,
 )
 from serving.pipelines.decoding import Decoding
 
-FILTERS = ("top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff")
-SAMPLING = ("temperature", *FILTERS)
-BEAM = ("num_beams", "length_penalty", "early_stopping", "patience")
-PROCESSORS = (
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "no_repeat_ngram_size",
-    "min_tokens",
-)
+
+def _recommendable(options: Iterable[Option]) -> tuple[str, ...]:
+    return tuple(option.name for option in options if option.is_recommendable)
+
+
+FILTERS = _recommendable(FILTER_OPTIONS)
+SAMPLING = _recommendable(options_of(SamplingParams))
+BEAM = _recommendable(options_of(BeamParams))
 MAX_NEW_TOKENS = "max_new_tokens"
 MAX_LENGTH_FACTOR = "max_length_factor"
 _MOST_TOKENS_A_TOKEN = 1000.0
@@ -38,8 +37,8 @@ _LIMITS = (MAX_NEW_TOKENS, "max_tokens", "max_completion_tokens")
 
 
 def problems(generation: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with a manifest's defaults."""
-    known = {*SAMPLING, *BEAM, *PROCESSORS, MAX_NEW_TOKENS, MAX_LENGTH_FACTOR}
+    """List what is wrong with a manifest's defaults."""
+    known = {*_recommendable(OPTIONS.values()), MAX_NEW_TOKENS, MAX_LENGTH_FACTOR}
     yield from (f"generation.{name}: unknown" for name in generation if name not in known)
     for name, value in generation.items():
         try:
@@ -55,7 +54,7 @@ def applicable(
     fewest_beams: int = 1,
     temperature: float = 0.0,
 ) -> dict[str, Any]:
-    """The defaults that hold beside what a client has given, by name.
+    """Take the defaults that hold beside what a client has given, by name.
 
     searches: the client asks for beam search, or for what needs it, with at least `fewest_beams`.
     temperature: where neither client nor model says.
@@ -77,14 +76,12 @@ def applicable(
 
 
 def decoding_of(values: Mapping[str, Any], num_hypotheses: int = 1, **others: Any) -> Decoding:
-    """What fields say by their names, in which any may be missing; others: of the decoding."""
-    beam = {name: values[name] for name in BEAM if name in values}
-    sampling = {name: values[name] for name in (*SAMPLING, "seed") if name in values}
-    processors = {name: values[name] for name in PROCESSORS if name in values}
+    """Make a decoding of values by their names, in which any may be missing; others: its fields."""
+    beam = only_of(BeamParams, values)
     return Decoding(
-        SamplingParams(**sampling),
-        BeamParams(num_hypotheses=num_hypotheses, **beam) if "num_beams" in beam else None,
-        ProcessorParams(**processors),
+        SamplingParams(**only_of(SamplingParams, values)),
+        BeamParams(**beam, num_hypotheses=num_hypotheses) if "num_beams" in beam else None,
+        ProcessorParams(**only_of(ProcessorParams, values)),
         **others,
     )
 
@@ -98,11 +95,5 @@ def _check(name: str, value: Any) -> None:
         require_integer(name, value, 1)
     elif name == MAX_LENGTH_FACTOR:
         require_positive(name, value, _MOST_TOKENS_A_TOKEN)
-    elif name == "num_beams":
-        BeamParams(value)
-    elif name in SAMPLING:
-        SamplingParams(**{name: value})
-    elif name in BEAM:
-        BeamParams(1, **{name: value})
-    elif name in PROCESSORS:
-        ProcessorParams(**{name: value})
+    elif name in OPTIONS:
+        OPTIONS[name].check(value)

@@ -1,4 +1,4 @@
-"""What the pipelines need of an engine; `serving/engine/bridge.py` is one."""
+"""Declares what the pipelines need of an engine; `serving/engine/bridge.py` is one."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import NoReturn, Protocol
@@ -8,17 +8,20 @@ from serving.request import AbortedEvent, Event, FailedEvent, GenerationRequest
 
 
 class EnginePort(Protocol):
+    """Runs requests."""
+
     def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
-        """The request's events as they come; closing the generator cancels the request."""
+        """Yield the request's events as they come; closing the generator cancels the request."""
 
     async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
-        """All events of all requests, once every one has ended.
+        """Return all events of all requests, once every one has ended.
 
         Either all are accepted or none. Cancelling cancels them all.
         """
 
 
 def raise_failure(event: FailedEvent | AbortedEvent) -> NoReturn:
+    """Raise what a request has failed with."""
     if isinstance(event, AbortedEvent):
         raise EngineStopped("the request was aborted: the engine is shutting down")
     if isinstance(event.error, EngineStopped | DeadlineExceeded):

@@ -19,11 +19,11 @@ from serving.engine.graphs.graph import Graphs
 from serving.engine.measures import EngineObserver, EngineStats
 from serving.errors import BundleError
 from serving.pipelines.catalog import Model
-from serving.pipelines.completion.pipeline import GenerationPipeline
+from serving.pipelines.completion.pipeline import CompletionPipeline
 from serving.pipelines.defaults import problems as default_problems
 from serving.pipelines.engine_port import EnginePort
 from serving.pipelines.translation.pipeline import TranslationPipeline
-from serving.pipelines.translation.sides import Sides
+from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.text.shortlist import Shortlist
 
 
@@ -41,7 +41,7 @@ class ModelParts:
     """Holds what a bundle's files say; makes engines and pipelines of it."""
 
     bundle: Bundle
-    sides: Sides
+    tokenizers: TokenizerPair
     shortlist: Shortlist | None
 
     @classmethod
@@ -50,7 +50,7 @@ class ModelParts:
         bundle = open_bundle(folder)
         if problems := list(default_problems(bundle.manifest.generation)):
             raise BundleError(bundle.folder, problems)
-        return cls(bundle, Sides.of_bundle(bundle), Shortlist.of_bundle(bundle))
+        return cls(bundle, TokenizerPair.load(bundle), Shortlist.load(bundle))
 
     def engine(self, config: EngineConfig, graphs: Graphs | None = None) -> Engine:
         """Make an engine which never chooses, unasked, ids that the tokenizer has no text for.
@@ -59,7 +59,7 @@ class ModelParts:
 
         Raises BundleError or DeviceError.
         """
-        return Engine(self.bundle, config, graphs, self.sides.target.textless_ids)
+        return Engine(self.bundle, config, graphs, self.tokenizers.target.textless_ids)
 
     def pipeline(self, engine: EnginePort, max_segments: int | None = None) -> Model:
         """Make what turns jobs into the engine's requests, and its events into answers.
@@ -68,8 +68,8 @@ class ModelParts:
         """
         manifest = self.bundle.manifest
         if manifest.task is Task.GENERATE:
-            return GenerationPipeline(manifest, self.sides.target, engine)
-        return TranslationPipeline(manifest, self.sides, engine, self.shortlist, max_segments)
+            return CompletionPipeline(manifest, self.tokenizers.target, engine)
+        return TranslationPipeline(manifest, self.tokenizers, engine, self.shortlist, max_segments)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Streams of streams: several as one in the order in which their items come, one in batches."""
+"""Merges streams in the order in which their items come, and cuts one stream into batches."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -9,7 +9,10 @@ T = TypeVar("T")
 
 
 async def merge(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
-    """Closing the merged stream closes them all; the first failure ends them all."""
+    """Yield the items of several streams as they come.
+
+    Closing the merged stream closes them all; the first failure ends them all.
+    """
     if len(streams) == 1:
         async with aclosing(streams[0]) as only:
             async for item in only:
@@ -25,7 +28,7 @@ async def merge(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T,
 
 
 async def in_batches(stream: AsyncGenerator[T, None]) -> AsyncGenerator[list[T], None]:
-    """What came since the last batch as the next one: as few as the reader is slow."""
+    """Yield what came since the last batch as the next one: as few as the reader is slow."""
     items: asyncio.Queue[T | None] = asyncio.Queue()
     task = asyncio.create_task(_drain(stream, items))
     try:

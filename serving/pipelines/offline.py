@@ -27,14 +27,16 @@ async def opened(path: Path, config: EngineConfig) -> AsyncIterator[Catalog]:
 
 
 async def in_order(
-    work: Callable[[Item], Coroutine[Any, Any, Result]], items: Iterable[Item], window: int
+    work: Callable[[Item], Coroutine[Any, Any, Result]], items: Iterable[Item], max_at_work: int
 ) -> AsyncIterator[Result]:
     """Work on many items at once and yield the results in the order of the items.
 
-    Items are taken on another thread, as they may come from a pipe that is in no hurry; a result
-    is given as soon as it is there and those before it were given.
+    Items are taken on another thread, as they may come from a pipe that is in no hurry; a result is
+    given as soon as it is there and those before it were given.
+
+    max_at_work: most items that wait for their results at once.
     """
-    started: asyncio.Queue[asyncio.Task[Result] | None] = asyncio.Queue(window)
+    started: asyncio.Queue[asyncio.Task[Result] | None] = asyncio.Queue(max_at_work)
     feeding = asyncio.create_task(_feed(work, items, started))
     try:
         while (task := await started.get()) is not None:

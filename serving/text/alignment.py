@@ -1,4 +1,5 @@
-"""Which words of a source the words of its translation look at: from tokens to words and links.
+"""Links the words of a translation with the source words that they look at, by their tokens'
+attention.
 
 Attention comes as one row per target token over all source tokens. Tokens are the bytes that they
 stand for; special tokens stand for none, lie nowhere in the text, and what attends to them is left
@@ -22,14 +23,14 @@ DRAWN_WORD = re.compile(r"(?:[cdjlmnst]|\w*qu)['’](?=\w)|\w(?:\S*\w)?|[^\w\s]+
 
 
 class Span(NamedTuple):
-    """Characters [start, end) of a text."""
+    """Marks the characters [start, end) of a text."""
 
     start: int
     end: int
 
 
 class Link(NamedTuple):
-    """The source word and the target word of a link, counted from 0."""
+    """Links a source word with a target word, both counted from 0."""
 
     source: int
     target: int
@@ -37,16 +38,17 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """A text and where each of its tokens lies in it. Tokens that share a character all hold it;
-    those without bytes are empty.
+    """Holds a text and where each of its tokens lies in it.
+
+    spans: tokens that share a character all hold it; those without bytes are empty.
     """
 
     text: str
     spans: tuple[Span, ...]
 
     @classmethod
-    def of(cls, pieces: Iterable[bytes]) -> "TokenizedText":
-        """The text is what the tokenizer decodes them to: U+FFFD for what is no UTF-8."""
+    def from_pieces(cls, pieces: Iterable[bytes]) -> "TokenizedText":
+        """Return the text that the tokenizer decodes them to: U+FFFD for what is no UTF-8."""
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         text, spans = "", []
         for piece in pieces:
@@ -58,7 +60,7 @@ class TokenizedText:
 
 
 def words_of(text: str, pattern: re.Pattern[str] = WORD) -> list[Span]:
-    """Where the words lie; by default word i is ``text.split()[i]``."""
+    """Return where the words lie; by default word i is ``text.split()[i]``."""
     return [Span(*match.span()) for match in pattern.finditer(text)]
 
 
@@ -69,10 +71,11 @@ def word_attention(
     target_words: Sequence[Span] | None = None,
     source_words: Sequence[Span] | None = None,
 ) -> Array:
-    """attention [target tokens, source tokens] -> f64 [target words, source words]: the sum over a
-    source word's tokens, the mean over a target word's.
+    """Sum the attention of tokens up to that of words.
 
-    A token that reaches into several words belongs to each by its share of characters.
+    attention [target tokens, source tokens] -> f64 [target words, source words]: the sum over a
+    source word's tokens, the mean over a target word's. A token that reaches into several words
+    belongs to each by its share of characters.
     """
     target_words = words_of(target.text) if target_words is None else target_words
     source_words = words_of(source.text) if source_words is None else source_words
@@ -83,13 +86,16 @@ def word_attention(
 
 
 def over_source_words(attention: Array, source: TokenizedText, words: Sequence[Span]) -> Array:
-    """attention [target tokens, source tokens] -> f64 [target tokens, source words]"""
+    """Sum the attention over each source word's tokens.
+
+    attention [target tokens, source tokens] -> f64 [target tokens, source words]
+    """
     summed: Array = attention.astype(np.float64) @ _shares(words, source.spans).T
     return summed
 
 
 def links(matrix: Array) -> list[Link]:
-    """Each target word with the source word it attends to most, the first of equals; none for a
+    """Link each target word with the source word it attends to most, the first of equals; not a
     target word that attends to no word at all. By source word, then by target word.
     """
     if not matrix.size:
@@ -100,12 +106,15 @@ def links(matrix: Array) -> list[Link]:
 
 
 def pharaoh(links: Iterable[Link]) -> str:
-    """``0-0 1-2``: source and target word of each link, as fast_align and Moses have them."""
+    """Write links as fast_align and Moses do, ``0-0 1-2``: source and target word of each."""
     return " ".join(f"{link.source}-{link.target}" for link in links)
 
 
 def _shares(words: Sequence[Span], tokens: Sequence[Span]) -> Array:
-    """How much of each token lies in each word, of what lies in any: [words, tokens], f64."""
+    """Return how much of each token lies in each word, of what lies in any.
+
+    The result is [words, tokens], f64.
+    """
     word, token = (np.array(spans, np.int64).reshape(-1, 2) for spans in (words, tokens))
     starts = np.maximum(word[:, None, 0], token[None, :, 0])
     ends = np.minimum(word[:, None, 1], token[None, :, 1])

@@ -87,8 +87,8 @@ UNDETERMINED = "und"  # ISO 639-3's code of no language in particular
 
 
 def matching(code: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Which of the known codes a client's may mean: the same one alone, else all of that language
-    that it does not rule out.
+    """Return the known codes that a client's may mean: the same one alone, else all of that
+    language that it does not rule out.
     """
     return _matching(code, known) if len(code) <= _LONGEST_CODE else ()
 
@@ -101,17 +101,17 @@ def _matching(code: str, known: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def primary_language(code: str) -> str:
-    """The language of a code, in two letters if it has such."""
+    """Return the language of a code, in two letters if it has such."""
     return _parts(code)[0]
 
 
 def language_name(code: str) -> str:
-    """In English; the code itself where no name is known."""
+    """Return the English name; the code itself where no name is known."""
     return _NAMES.get(primary_language(code), code)
 
 
 def _parts(code: str) -> tuple[str, str | None, str | None]:
-    """Language, script and region."""
+    """Return language, script and region."""
     language, *others = _plain(code).split("-")
     script = next((part for part in others if re.fullmatch("[a-z]{4}", part)), None)
     regions = (part for part in others if re.fullmatch("[a-z]{2}|[0-9]{3}", part))
@@ -126,6 +126,6 @@ def _plain(code: str) -> str:
 def _agree(
     own: tuple[str, str | None, str | None], wanted: tuple[str, str | None, str | None]
 ) -> bool:
-    """The same language, and nothing that both name differs."""
+    """Check that the language is the same, and nothing that both name differs."""
     pairs = zip(own, wanted, strict=True)
     return all(None in pair or pair[0] == pair[1] for pair in pairs)

@@ -8,7 +8,7 @@ from serving.errors import RequestError, TooLarge, Untokenizable
 
 @contextmanager
 def tokenizing(field: str) -> Iterator[None]:
-    """Inside, a text that the tokenizer fails at is one of this field."""
+    """Blame this field for a text, read inside, that the tokenizer fails at."""
     try:
         yield
     except Untokenizable as error:

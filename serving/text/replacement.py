@@ -25,7 +25,7 @@ BARE_WORD = re.compile(r"\w(?:\S*\w)?|[^\w\s]+")  # punctuation around a word is
 
 
 def placeholder_pattern(names: Iterable[str]) -> re.Pattern[str]:
-    """Finds these strings, the longest of several, and nothing else."""
+    """Match these strings, the longest of several, and nothing else."""
     by_length = sorted(filter(None, names), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, by_length)) or r"(?!)")
 
@@ -33,9 +33,9 @@ def placeholder_pattern(names: Iterable[str]) -> re.Pattern[str]:
 def replace_unknown(
     pieces: Sequence[bytes], is_unknown: Sequence[bool], attention: Array, source: TokenizedText
 ) -> list[bytes]:
-    """The target's tokens with, for each unknown one, the source word that it attends to most
-    (Luong et al. 2015); once where several in a row attend to the same. An unknown token that
-    attends to no word stays as it is.
+    """Return the target's tokens with, for each unknown one, the source word that it attends to
+    most (Luong et al. 2015); once where several in a row attend to the same. An unknown token
+    that attends to no word stays as it is.
 
     attention: [target tokens, source tokens]
     """
@@ -62,9 +62,10 @@ def replace_placeholders(
     attention: Array,
     placeholders: re.Pattern[str] = PLACEHOLDER,
 ) -> str:
-    """The target's text with all of the source's placeholders. One that is missing takes the place
-    of the word that attends to it most, among those that attend to nothing more; if there is none,
-    it is put at the end.
+    """Return the target's text with all of the source's placeholders.
+
+    One that is missing takes the place of the word that attends to it most, among those that attend
+    to nothing more; if there is none, it is put at the end.
 
     attention: [target tokens, source tokens]
     """
@@ -84,7 +85,10 @@ def replace_placeholders(
 
 
 class _Places:
-    """The target's words, each of which can make room once. matrix: [target words, source words]"""
+    """Holds the target's words, each of which can make room once.
+
+    matrix: [target words, source words]
+    """
 
     def __init__(self, text: str, words: list[Span], matrix: Array, kept: list[str]) -> None:
         self._text, self._words, self._matrix = text, words, matrix
@@ -113,8 +117,8 @@ class _Places:
         self._replaced.append((place, placeholder))
 
     def _run(self, word: int, attending: set[int]) -> range:
-        """The word and those next to it, without a space between, that attend to the same: what
-        has become of a placeholder, as ``<<nom>>`` of ``<<name>>``.
+        """Return the word and those next to it, without a space between, that attend to the same:
+        what has become of a placeholder, as ``<<nom>>`` of ``<<name>>``.
         """
         first = last = word
         while first - 1 in attending and self._touches(first - 1):
@@ -124,12 +128,14 @@ class _Places:
         return range(first, last + 1)
 
     def _touches(self, word: int) -> bool:
-        """Whether the next word follows without a space."""
+        """Check that the next word follows without a space."""
         return self._words[word].end == self._words[word + 1].start
 
 
 def _missing(source: str, wanted: list[Span], target: str, present: list[Span]) -> list[Span]:
-    """The source's placeholders that the target has not, or not as often: then the last ones."""
+    """Return the source's placeholders that the target has not, or not as often: then the last
+    ones.
+    """
     left = Counter(_texts(target, present))
     missing = []
     for span, placeholder in zip(wanted, _texts(source, wanted), strict=True):
@@ -140,7 +146,7 @@ def _missing(source: str, wanted: list[Span], target: str, present: list[Span]) 
 
 
 def _words_around(text: str, placeholders: list[Span]) -> list[Span]:
-    """Placeholders, and the bare words and the punctuation between them."""
+    """Return placeholders, and the bare words and the punctuation between them."""
     words, start = [], 0
     for placeholder in placeholders:
         words += _bare_words(text, start, placeholder.start)
@@ -158,7 +164,9 @@ def _texts(text: str, spans: Iterable[Span]) -> list[str]:
 
 
 def _spaced(before: bytes, piece: bytes, word: str) -> bytes:
-    """The word, with the space that its piece began with, or one where a special token had none."""
+    """Return the word with the space that its piece began with, or one where a special token had
+    none.
+    """
     space = piece[: len(piece) - len(piece.lstrip())]
     if not piece and before and not before[-1:].isspace():
         space = b" "

@@ -1,5 +1,4 @@
-"""Lexical shortlists: which target tokens may translate a source, from a bundle's
-`shortlist.safetensors`.
+"""Looks up which target tokens may translate a source, in a bundle's `shortlist.safetensors`.
 
 The file holds `always`, the ids that are on every shortlist (i32), and of source id i the
 `candidates` from `offsets[i]` to `offsets[i + 1]` (i32; i64 [source ids + 1]).
@@ -21,6 +20,8 @@ NAMES = {"always", "offsets", "candidates"}
 
 
 class Shortlist:
+    """Holds the lexical shortlists of one bundle."""
+
     def __init__(self, path: Path, vocab_size: int) -> None:
         """Raises BundleError with all that is wrong with the file."""
         try:
@@ -36,13 +37,18 @@ class Shortlist:
         self._candidates = tables["candidates"].astype(np.int64)
 
     @classmethod
-    def of_bundle(cls, bundle: Bundle) -> "Shortlist | None":
-        """None for a bundle that always scores its whole vocabulary."""
+    def load(cls, bundle: Bundle) -> "Shortlist | None":
+        """Read a bundle's shortlists; None for one that always scores its whole vocabulary.
+
+        Raises BundleError.
+        """
         manifest = bundle.manifest
         return cls(bundle.shortlist_path, manifest.vocab_size) if manifest.has_shortlist else None
 
-    def of(self, source_ids: TokenIds) -> Ids:
-        """Ascending, each token once. A matter of the source alone."""
+    def tokens_for(self, source_ids: TokenIds) -> Ids:
+        """Return the tokens that may translate a source, ascending, each once: whatever else is
+        asked of the translation.
+        """
         offsets, candidates = self._offsets, self._candidates
         parts = [candidates[offsets[i] : offsets[i + 1]] for i in {*source_ids}]
         is_there = np.zeros(self._vocab_size, bool)

@@ -21,19 +21,19 @@ _ZERO_WIDTH_JOINER = "\u200d"
 
 
 @dataclass(frozen=True)
-class Layout:
-    """A text as segments and what stands before, between and after them: one gap more."""
+class TextLayout:
+    """Holds a text as segments and what stands before, between and after them: one gap more."""
 
     segments: tuple[str, ...]
     gaps: tuple[str, ...]
 
     def fill(self, segments: Sequence[str]) -> str:
-        """The text with `segments` in place of its own; with its own, the text itself."""
+        """Return the text with `segments` in place of its own; with its own, the text itself."""
         body = (gap + segment for gap, segment in zip(self.gaps, segments, strict=False))
         return "".join(body) + self.gaps[-1]
 
 
-def split_text(text: str, language: str, fits: Fits) -> Layout:
+def split_text(text: str, language: str, fits: Fits) -> TextLayout:
     """Cut `text` so that every segment fits. Whitespace goes to the gaps, exactly."""
     segments: list[str] = []
     gaps: list[str] = []
@@ -42,11 +42,11 @@ def split_text(text: str, language: str, fits: Fits) -> Layout:
         gaps.append(text[end:start])
         segments.append(segment)
         end = start + len(segment)
-    return Layout(tuple(segments), (*gaps, text[end:]))
+    return TextLayout(tuple(segments), (*gaps, text[end:]))
 
 
 def _segments(text: str, language: str, fits: Fits) -> Iterator[tuple[int, str]]:
-    """Start and text of each segment, none with whitespace at its ends."""
+    """Yield start and text of each segment, none with whitespace at its ends."""
     for line in _LINE_OR_BREAK.finditer(text):
         start = line.start()
         for sentence in _sentences(line.group(), language):
@@ -58,7 +58,7 @@ def _segments(text: str, language: str, fits: Fits) -> Iterator[tuple[int, str]]
 
 
 def _sentences(line: str, language: str) -> Iterator[str]:
-    """The sentences of a line, which joined are the line."""
+    """Yield the sentences of a line, which joined are the line."""
     for stretch in _pieces(line, lambda text: len(text) <= _LONGEST_STRETCH):
         start = 0
         for sentence in _segmented(_BLANK.sub(" ", stretch), language):
@@ -67,7 +67,7 @@ def _sentences(line: str, language: str) -> Iterator[str]:
 
 
 def _segmented(line: str, language: str) -> list[str]:
-    """What sentencex makes of a line; the line itself where its Rust code panics."""
+    """Return what sentencex makes of a line; the line itself where its Rust code panics."""
     try:
         return list(sentencex.segment(language, line))
     except BaseException as error:  # a panic is no Exception
@@ -77,7 +77,7 @@ def _segmented(line: str, language: str) -> list[str]:
 
 
 def _pieces(text: str, fits: Fits) -> Iterator[str]:
-    """`text` in parts that fit, cut in two as often as needed."""
+    """Yield `text` in parts that fit, cut in two as often as needed."""
     if len(text) < 2 or fits(text.strip()):
         yield text
         return
@@ -87,7 +87,7 @@ def _pieces(text: str, fits: Fits) -> Iterator[str]:
 
 
 def _safest_cut(text: str) -> int:
-    """The cut of the safest kind in the middle half of the text, else the one nearest to it."""
+    """Return the cut of the safest kind in the middle half of the text, else the nearest to it."""
     middle, quarter = len(text) // 2, len(text) // 4
     for pattern in _CUTS:
         ends = (match.end() for match in pattern.finditer(text, quarter, len(text) - quarter))
@@ -98,7 +98,7 @@ def _safest_cut(text: str) -> int:
 
 
 def _between_characters(text: str, position: int) -> int:
-    """`position`, moved left off combining marks, variation selectors and joined emoji."""
+    """Return `position`, moved left off combining marks, variation selectors and joined emoji."""
     for cut in range(position, max(position - 32, 0), -1):
         mark = unicodedata.category(text[cut]).startswith("M") or text[cut] == _ZERO_WIDTH_JOINER
         if not mark and text[cut - 1] != _ZERO_WIDTH_JOINER:

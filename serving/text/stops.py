@@ -16,7 +16,7 @@ class StopStrings:
         self.found = False
 
     def push(self, text: str) -> str:
-        """The text before a stop string, so far as it is certain."""
+        """Return the text before a stop string, so far as it is certain."""
         if not self._stops:
             return text
         text = self._held + text
@@ -30,12 +30,12 @@ class StopStrings:
         return text[: len(text) - num_held]
 
     def finish(self) -> str:
-        """What was held back, once no more text comes."""
+        """Return what was held back, once no more text comes."""
         held, self._held = self._held, ""
         return held
 
     def _num_held(self, text: str) -> int:
-        """Length of the longest end of `text` that begins a stop string."""
+        """Measure the longest end of `text` that begins a stop string."""
         longest = max(map(len, self._stops)) - 1
         for length in range(min(longest, len(text)), 0, -1):
             if any(stop.startswith(text[-length:]) for stop in self._stops):

@@ -1,7 +1,7 @@
-"""Text to token ids and back, by the bundle's own `tokenizer.json`.
+"""Turns text into token ids and back, by the bundle's own `tokenizer.json`.
 
 Special tokens are never read from text, unless that is asked for: a literal "</s>" is four
-characters. They are put around a request's ids by the pipelines, as the bundle's manifest says.
+    characters. They are put around a request's ids by the pipelines, as the bundle's manifest says.
 """
 
 import json
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from serving.errors import BundleError, Untokenizable
-from serving.text.encoders import Encoders, reading
-from serving.text.spelling import Spelling, UnknownDecoder, Writer, spelling
+from serving.text.vocabulary.encoders import Encoders, reading
+from serving.text.vocabulary.token_table import TokenTable, UnknownDecoder, Writer, token_table
 
 _MOST_HOLES = 1000  # ids without a token
 # In converted tokenizers what has higher ids only helps to cut a text.
@@ -23,8 +23,7 @@ _BYTES_OF_TEXTS = {bytes([byte]) for byte in range(0xF5) if byte not in (0, 0xC0
 
 
 class Tokenizer:
-    """vocab_size: of the model. What the tokenizer knows beyond is unknown to the model; ids that
-    only the model has are `textless_ids`.
+    """Encodes and decodes for one model.
 
     Whatever encodes raises Untokenizable, a RequestError, for a text that the library fails at.
 
@@ -32,6 +31,9 @@ class Tokenizer:
 
     A byte-level tokenizer round-trips every valid Unicode string: `decode(encode(text)) == text`.
     Others may normalise a text, or have no token for some of it: see `is_lossless`.
+
+    vocab_size: of the model. What the tokenizer knows beyond is unknown to the model; ids that only
+        the model has are `textless_ids`.
     """
 
     def __init__(self, path: Path, vocab_size: int | None = None) -> None:
@@ -45,7 +47,7 @@ class Tokenizer:
         """How special tokens are written, by id."""
         self.unknown_id = _unknown_id(encoder, self._spec)
         self._reserved = {*self.special_tokens} - {self.unknown_id}
-        self.spelling = self._spelling(path)
+        self.table = self._token_table(path)
 
     @property
     def vocab_size(self) -> int:
@@ -53,15 +55,18 @@ class Tokenizer:
 
     @property
     def is_lossless(self) -> bool:
-        """Whether every text comes back as it was."""
+        """Say if every text comes back as it was."""
         is_byte_level = (self._spec["decoder"] or {}).get("type") == "ByteLevel"
         adds_space = '"add_prefix_space": true' in json.dumps(self._spec.get("pre_tokenizer"))
-        has_all_bytes = {*self.spelling.table} >= _BYTES_OF_TEXTS
+        has_all_bytes = {*self.table.token_bytes} >= _BYTES_OF_TEXTS
         changes_nothing = not self._spec.get("normalizer") and not adds_space
         return is_byte_level and has_all_bytes and changes_nothing
 
     def encode(self, text: str, parse_special: bool = False) -> list[int]:
-        """As a text begins. parse_special: read special tokens from it, as in a chat template."""
+        """Return the ids of a text as it begins.
+
+        parse_special: read special tokens from it, as in a chat template.
+        """
         text = self._encoders.normalise(text)
         ids = self._ids(self._encoders.get(False, parse_special), text)
         return ids if parse_special else self._plain(ids, text)
@@ -74,16 +79,16 @@ class Tokenizer:
         return [self._plain(self._known(encoding.ids), text) for encoding, text in rows]
 
     def encode_inside(self, text: str, parse_special: bool = False) -> list[int]:
-        """As other text goes on: with a space before it only if it begins with one, if the text
-        before has not ended with it.
+        """Return the ids of a text as it goes on from other text: with a space before it only if it
+        begins with one, if the text before has not ended with it.
         """
         text = self._encoders.normalise(text)
-        inside = not self.spelling.drops_last_space
+        inside = not self.table.drops_last_space
         ids = self._ids(self._encoders.get(inside, parse_special), text)
         return ids if parse_special else self._plain(ids, text, inside)
 
     def can_write(self, text: str) -> bool:
-        """Whether there are tokens for all of the text: the unknown one stands for none of it."""
+        """Check that tokens can write all of the text: the unknown one stands for none of it."""
         try:
             ids = self.encode(text)
         except Untokenizable:
@@ -91,22 +96,24 @@ class Tokenizer:
         return self.unknown_id not in ids and bool(self.decode(ids) or not text.strip())
 
     def token_bytes(self, token_id: int) -> bytes:
-        """UTF-8 bytes a token stands for inside a text, perhaps part of a character; none if
-        special, or where there is no such token.
+        """Return the UTF-8 bytes a token stands for inside a text, perhaps part of a character;
+        none if special, or where there is no such token.
         """
-        return self.spelling.table[token_id]
+        return self.table.token_bytes[token_id]
 
     def shown(self, token_id: int) -> bytes | int:
         """Return its bytes, or its id where there is no such token."""
         return token_id if token_id in self.textless_ids else self.token_bytes(token_id)
 
     def pieces(self, token_ids: Iterable[int], begins_text: bool = True) -> list[bytes]:
-        """The bytes of each token in this very text."""
-        writer = Writer(self.spelling, begins_text)
+        """Return the bytes of each token in this very text."""
+        writer = Writer(self.table, begins_text)
         return [writer.push(token_id) for token_id in token_ids]
 
     def decode(self, token_ids: Iterable[int], begins_text: bool = True) -> str:
-        """Bytes that are not UTF-8 become U+FFFD, exactly as a `Detokenizer` streams them."""
+        """Return the text. Bytes that are not UTF-8 become U+FFFD, exactly as a `Detokenizer`
+        streams them.
+        """
         return b"".join(self.pieces(token_ids, begins_text)).decode("utf-8", errors="replace")
 
     def _ids(self, encoder: Any, text: str) -> list[int]:
@@ -115,8 +122,8 @@ class Tokenizer:
         return self._known(encoding.ids)
 
     def _plain(self, ids: list[int], text: str, inside: bool = False) -> list[int]:
-        """The ids of a text without special tokens: some models find them as they find any piece.
-        Their names are cut in two then.
+        """Return the ids of a text without special tokens: some models find them as they find any
+        piece. Their names are cut in two then.
         """
         if self._reserved.isdisjoint(ids):
             return ids
@@ -128,23 +135,23 @@ class Tokenizer:
 
     @cached_property
     def _inside_names(self) -> re.Pattern[str]:
-        """Matches after the first character of a special token's name."""
+        """Match after the first character of a special token's name."""
         names = (self.special_tokens[token_id] for token_id in self._reserved)
         places = (f"(?<={re.escape(name[:1])})(?={re.escape(name[1:])})" for name in names)
         return re.compile("|".join(places))
 
-    def _spelling(self, path: Path) -> Spelling:
+    def _token_table(self, path: Path) -> TokenTable:
         names = (
             "" if name is None or i in self.special_tokens else name
             for i, name in enumerate(self._names)
         )
         try:
-            return spelling(self._spec["decoder"], names)
+            return token_table(self._spec["decoder"], names)
         except UnknownDecoder as error:
             raise BundleError(path, [str(error)]) from None
 
     def _known(self, ids: list[int]) -> list[int]:
-        """Without those that the model does not know, which become its unknown token."""
+        """Leave out ids that the model does not know, or put its unknown token there."""
         if not ids or max(ids) < self._first_unknown:
             return list(ids)
         known = (i if self._knows(i) else self.unknown_id for i in ids)

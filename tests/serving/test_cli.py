@@ -132,6 +132,20 @@ def test_generate_by_beam_search(generator: str) -> None:
     assert best.stdout == texts[0] + "\n"
 
 
+def test_translate_by_sampling_and_by_any_beam_search(translator: str) -> None:
+    def output(*options: str) -> str:
+        result = CliRunner().invoke(main, ["translate", "--model", translator, *options], "A dog.")
+        assert result.exit_code == 0, result.stderr
+        return result.stdout
+
+    drawn = [output("--temperature", "9", "--top-k", "40", "--seed", seed) for seed in "112"]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+    search = ["--beam", "4", "--scores", "--length-penalty", "0.5"]
+    stops = {output(*search, "--early-stopping", when) for when in ("true", "false", "never")}
+    assert stops >= {output(*search)}  # false is the default
+
+
 def test_generate_one_prompt_as_text_and_several_as_json(generator: str) -> None:
     options = ["generate", "--model", generator, "--max-tokens", "8", "--temperature", "0"]
 
@@ -206,6 +220,17 @@ def test_the_same_text_as_the_pipeline(generator: str) -> None:
         (["generate", "--model", "{generator}", "--typical-p", "0"], b"a", "typical_p: "),
         (["translate", "--model", "{translator}", "--n-best", "2"], b"a", "--beam 2 or"),
         (["translate", "--model", "{translator}", "--length-penalty", "2"], b"a", "needs --beam"),
+        (["translate", "--model", "{translator}", "--min-p", ".1"], b"a", "--min-p needs --temp"),
+        (
+            ["generate", "--model", "{generator}", "--patience", "2"],
+            b"a",
+            "--patience needs --beam",
+        ),
+        (
+            ["generate", "--model", "{generator}", "--presence-penalty", "3"],
+            b"a",
+            "presence_penalty: ",
+        ),
         (["translate", "--model", "{translator}", "--prefix", "\udcff"], b"a", "--prefix: must be"),
         (["score", "--model", "{translator}"], b"a\tb\na\n", "line 2: must hold a source, a tab"),
         (["score", "--model", "{translator}"], b"a\tb\tc\n", "line 1: must hold a source, a tab"),

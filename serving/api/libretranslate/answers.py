@@ -4,7 +4,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.pipelines.jobs import SentenceAttention
+from serving.pipelines.translation.job import SentenceAttention
 from serving.request import FinishReason
 
 

@@ -21,8 +21,9 @@ from serving.api.http.services import Services
 from serving.api.libretranslate.answers import Language, Translated
 from serving.api.libretranslate.translate_body import FIELD_NAMES, TranslateBody
 from serving.bundle.manifest import Task
+from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Translator
-from serving.pipelines.jobs import AlignedWords, ModelCard, Translation
+from serving.pipelines.translation.job import AlignedWords, Translation
 from serving.text.languages import language_name
 
 PROTOCOL = Protocol("libretranslate", "", plain_error, PlainError, FIELD_NAMES)

@@ -18,11 +18,11 @@ from pydantic import (
 )
 
 from serving.api.http.bodies import RequestBody
-from serving.api.http.decoding_fields import DEFAULT_BEAMS, DecodingFields
+from serving.api.http.decoding_fields import DEFAULT_BEAMS, DecodingFields, option_field
 from serving.errors import RequestError
-from serving.parameters import MAX_BEAMS, SamplingParams
+from serving.parameters import MAX_BEAMS, OPTIONS, TEMPERATURE, SamplingParams
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import GlossaryEntry, TranslationJob
+from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
 from serving.text.plain_text import check_text, check_texts
 
 MAX_ALTERNATIVES = MAX_BEAMS - 1
@@ -90,7 +90,7 @@ class TranslateBody(DecodingFields, RequestBody):
     api_key: Any = None
     secret: Any = None
     model: str | None = None
-    coverage_penalty: float = 0.0
+    coverage_penalty: float = option_field(OPTIONS["coverage_penalty"])
     bad_words: Annotated[list[str], BeforeValidator(_from_json)] = Field(default_factory=list)
     max_new_tokens: int | None = None
     target_prefix: str = ""
@@ -151,7 +151,7 @@ class TranslateBody(DecodingFields, RequestBody):
         self._check_sampling(sampling, width)
         return Decoding(
             sampling=sampling,
-            beam=self.beam(width, self._num_hypotheses(width), self.coverage_penalty),
+            beam=self.beam(width, self._num_hypotheses(width)),
             processors=self.processors(),
             bad_words=self.banned(),
             max_new_tokens=self.max_new_tokens,
@@ -189,7 +189,7 @@ class TranslateBody(DecodingFields, RequestBody):
     def _check_sampling(self, sampling: SamplingParams, width: int | None) -> None:
         if sampling.temperature == 0 and width is None:
             for name, value in sampling.filters.items():
-                raise RequestError(name, value, "needs a temperature above 0")
+                raise RequestError(name, value, f"needs {TEMPERATURE}")
         if sampling.temperature > 0 and width is not None and self.num_beams is None:
             cause = "alternatives" if self._searches_alternatives else "glossary"
             message = f"cannot be combined with {cause}, which needs beam search"

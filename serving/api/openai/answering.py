@@ -14,8 +14,8 @@ from serving.api.openai.completion_body import GenerationBody, StreamOptions
 from serving.api.openai.shapes import Shape
 from serving.metrics import Outcome, Tracked, outcome_of
 from serving.pipelines.catalog import Generator
-from serving.pipelines.completion.pipeline import Deltas, collect
-from serving.pipelines.jobs import CompletionDelta
+from serving.pipelines.completion.deltas import Deltas, collect
+from serving.pipelines.completion.job import CompletionDelta
 
 
 async def answer(shape_class: type[Shape], call: Call[GenerationBody, Generator]) -> Response:

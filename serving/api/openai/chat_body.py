@@ -8,9 +8,9 @@ from serving.api.http.bodies import NoOpValues
 from serving.api.openai.completion_body import FIELD_NAMES as COMPLETION_FIELD_NAMES
 from serving.api.openai.completion_body import GenerationBody
 from serving.errors import RequestError
-from serving.pipelines.jobs import CompletionJob
+from serving.pipelines.completion.job import CompletionJob
 from serving.request import MAX_LOGPROBS
-from serving.text.chat import Chat
+from serving.text.chat.template import Chat
 from serving.text.plain_text import check_texts
 
 # Fields that other servers act on and this one does not, each with the values that do nothing.

@@ -15,9 +15,9 @@ from serving.api.http.decoding_fields import DEFAULT_BEAMS, DecodingFields
 from serving.api.openai.structured_outputs import ResponseFormat, StructuredOutputs, only_one
 from serving.errors import RequestError
 from serving.parameters import ProcessorParams
+from serving.pipelines.completion.job import CompletionJob
 from serving.pipelines.decoding import Decoding, Structure
 from serving.pipelines.defaults import MAX_NEW_TOKENS
-from serving.pipelines.jobs import CompletionJob
 from serving.request import MAX_LOGPROBS
 from serving.text.plain_text import check_text, check_texts
 

@@ -20,8 +20,8 @@ from serving.api.openai.chat_body import ChatBody
 from serving.api.openai.completion_body import CompletionBody, GenerationBody
 from serving.api.openai.protocol import PROTOCOL
 from serving.api.openai.shapes import ChatShape, CompletionShape
+from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Generator
-from serving.pipelines.jobs import ModelCard
 
 _STREAMED = described_text(EventStream.media_type, "With `stream`: chunks, then [DONE].")
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from serving.api.openai.completion_body import StreamOptions
-from serving.pipelines.jobs import CompletionDelta, CompletionJob, Shown, TokenText, spelt
+from serving.pipelines.completion.job import CompletionDelta, CompletionJob, TokenText
+from serving.text.vocabulary.shown_tokens import Shown, spelt
 
 
 class Shape(ABC):

@@ -5,7 +5,7 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.pipelines.jobs import PairScore, SentenceAttention
+from serving.pipelines.translation.job import PairScore, SentenceAttention
 
 
 class ScoredToken(TypedDict):

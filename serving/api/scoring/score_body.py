@@ -5,7 +5,7 @@ from pydantic import ConfigDict, Field
 from serving.api.http.bodies import RequestBody
 from serving.errors import RequestError
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import ScoreJob
+from serving.pipelines.translation.job import ScoreJob
 from serving.text.plain_text import check_texts
 
 # From what the engine and the pipelines call fields to what clients of this protocol do.

@@ -22,10 +22,13 @@ def distribution(logp: Array, params: SamplingParams) -> Array:
         kept = _normalised(kept * (kept >= params.min_p * kept.max()))
     if params.typical_p < 1:
         surprisal = -np.log(kept, out=np.full_like(kept, -np.inf), where=kept > 0)
-        entropy = (kept * np.where(kept > 0, surprisal, 0)).sum()
-        kept = _normalised(kept * _is_among_first(kept, abs(surprisal - entropy), params.typical_p))
+        distance = abs(surprisal - _entropy(kept))
+        kept = _normalised(kept * _is_among_first(kept, distance, params.typical_p))
     if params.epsilon_cutoff:
         kept = _normalised(kept * (kept >= min(params.epsilon_cutoff, kept.max())))
+    if params.eta_cutoff:
+        least = np.sqrt(params.eta_cutoff) * np.exp(-_entropy(kept))
+        kept = _normalised(kept * (kept >= min(params.eta_cutoff, least, kept.max())))
     return kept
 
 
@@ -36,6 +39,11 @@ def _is_among_first(probabilities: Array, keys: Array, enough: float) -> Array:
     is_among = np.empty(len(order), bool)
     is_among[order] = before < enough
     return is_among
+
+
+def _entropy(probabilities: Array) -> float:
+    positive = probabilities[probabilities > 0]
+    return float(-(positive * np.log(positive)).sum())
 
 
 def _normalised(weights: Array) -> Array:

@@ -7,14 +7,11 @@ import numpy as np
 from serving.arrays import Array
 from serving.engine.generation import Generation
 from serving.engine.rows import Follower
-from serving.engine.sampling.filters import Draws
+from serving.engine.sampling.draws import NUM_PARAMS, Draws, column_of
 from serving.engine.sampling.randomness import Uniforms
 from serving.engine.sampling.whole_rows import WholeRows
 from serving.engine.sampling.window import draw_from_window
 from serving.engine.scores import Choices, Edited, Scores
-
-MIN_TEMPERATURE = 1e-4
-NUM_PARAMS = 6
 
 
 class Sampler(Follower):
@@ -24,7 +21,7 @@ class Sampler(Follower):
         self._vocab_size = vocab_size
         self._is_sampled = np.zeros(slots, bool)
         self._whole_rows = WholeRows(vocab_size)
-        self._params = np.zeros((NUM_PARAMS, slots))  # as `Draws` lists them, without the numbers
+        self._params = np.zeros((NUM_PARAMS, slots))
         self._uniforms = Uniforms()
         self._numbers = np.zeros((slots, max_new_tokens, 2))
 
@@ -33,14 +30,7 @@ class Sampler(Follower):
         self._is_sampled[row] = not params.is_greedy
         if params.is_greedy:
             return
-        self._params[:, row] = (
-            1 / max(params.temperature, MIN_TEMPERATURE),
-            params.top_k if 0 < params.top_k < self._vocab_size else np.inf,
-            params.top_p,
-            params.min_p,
-            params.typical_p,
-            params.epsilon_cutoff,
-        )
+        self._params[:, row] = column_of(params, self._vocab_size)
         count = generation.max_new_tokens
         self._numbers[row, :count] = self._uniforms.draw(generation.seed, count)
 
@@ -72,7 +62,7 @@ class Sampler(Follower):
         return Choices(token_ids, scores.of_tokens(np.arange(len(token_ids)), token_ids))
 
     def _choose_edited(self, edited: Edited, num_generated: Array, token_ids: Array) -> None:
-        """Dead rows keep any token."""
+        """Choose for rows whose scores were edited; dead ones keep any token."""
         is_sampled = self._is_sampled[: len(token_ids)]
         is_alive = edited.is_edited & ~edited.is_dead
         greedy = np.flatnonzero(is_alive & ~is_sampled)
@@ -86,7 +76,7 @@ class Sampler(Follower):
             token_ids[drawn] = self._whole_rows.draw(edited.logp, drawn, window, proposals, draws)
 
     def _draw(self, scores: Scores, rows: Array, draws: Draws) -> Array:
-        """From the window where that can tell, else from whole rows; i64 [rows]."""
+        """Draw from the window where that can tell, else from whole rows; i64 [rows]."""
         every = slice(None) if len(rows) == scores.num_rows else rows
         top_ids = scores.top_ids[every]
         ranks, proposals = draw_from_window(
@@ -102,5 +92,4 @@ class Sampler(Follower):
 
     def _draws(self, rows: Array, num_generated: Array) -> Draws:
         numbers = self._numbers[rows, num_generated[rows]]
-        columns = (*self._params[:, rows], numbers[:, 0], numbers[:, 1])
-        return Draws(*columns)
+        return Draws(self._params[:, rows], numbers[:, 0], numbers[:, 1])

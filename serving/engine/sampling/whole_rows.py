@@ -9,8 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from serving.arrays import Array
-from serving.engine.sampling.filters import Draws, Kept
-from serving.engine.sampling.typical import LEAST_LOG, cut_typical
+from serving.engine.sampling.draws import Draws
+from serving.engine.sampling.filters import FilteredWeights, apply_filters, need_ranking
+from serving.engine.sampling.ranking import LEAST_LOG, FilteredRanking
 
 BLOCK = 64
 NUM_CANDIDATES = (256, 2048)  # what filters leave is rarely more
@@ -31,7 +32,7 @@ class WholeRows:
     def draw(
         self, scores: Array, rows: Array, top_ids: Array, proposals: Array, draws: Draws
     ) -> Array:
-        """Token ids, i64 [rows].
+        """Draw token ids, i64 [rows].
 
         scores: f32 [all rows, vocabulary], log-probabilities up to a constant, not all -inf
         rows: i64 [rows], which of them; all else is theirs
@@ -39,7 +40,7 @@ class WholeRows:
         proposals: f64 [rows], of a window that could not tell; infinite where there was none
         """
         token_ids = np.empty(len(rows), np.int64)
-        needs_ranking = draws.needs_ranking
+        needs_ranking = need_ranking(draws)
         for some in _parts_of(~needs_ranking, MAX_ROWS):
             token_ids[some] = self._draw_by_blocks(
                 scores, rows[some], top_ids[some], proposals[some], draws.of(some)
@@ -56,7 +57,7 @@ class WholeRows:
     def _draw_by_blocks(
         self, scores: Array, rows: Array, top_ids: Array, proposals: Array, draws: Draws
     ) -> Array:
-        """The first tokens one by one, then the rest by blocks."""
+        """Search the first tokens one by one, then the rest by blocks."""
         num_rows, window = top_ids.shape
         row, weights = np.arange(num_rows), self._weights[:num_rows]
         _weigh(scores, rows, draws, out=weights[:, : self._vocab_size])
@@ -78,7 +79,7 @@ class WholeRows:
     def _draw_among(
         self, num_candidates: int, scores: Array, rows: Array, proposals: Array, draws: Draws
     ) -> Array:
-        """Likeliest first; -1 where so many of them cannot tell."""
+        """Search the likeliest tokens, best first; -1 where so many of them cannot tell."""
         parts = np.take(scores, rows, axis=0, out=self._parts[: len(rows)], mode="clip")
         num_others = parts.shape[1] - num_candidates
         if num_others:
@@ -90,7 +91,7 @@ class WholeRows:
 
 
 def _parts_of(is_wanted: Array, size: int) -> Iterator[Array | slice]:
-    """The wanted rows, so many at a time."""
+    """Cut the wanted rows into parts, so many rows each."""
     wanted = np.flatnonzero(is_wanted)
     for start in range(0, len(wanted), size):
         stop = min(start + size, len(wanted))
@@ -98,20 +99,16 @@ def _parts_of(is_wanted: Array, size: int) -> Iterator[Array | slice]:
 
 
 def _weigh(scores: Array, rows: Array, draws: Draws, out: Array) -> None:
-    """Weights of tokens, the likeliest weighing 1; 0 if they are too light for a filter."""
+    """Weigh tokens, the likeliest at 1, and at 0 those that are too light for a filter."""
     weights = np.take(scores, rows, axis=0, out=out, mode="clip")
     weights -= weights.max(axis=1)[:, None]
     weights *= draws.exponents.astype(np.float32)[:, None]
     np.exp(weights, out=weights)
-    if draws.min_p.max() > 0:
-        weights *= weights >= draws.min_p[:, None]
-    if draws.epsilon_cutoff.max() > 0:
-        least = np.minimum(draws.epsilon_cutoff * np.einsum("rv->r", weights), 1)
-        weights *= weights >= least[:, None]
+    apply_filters(FilteredWeights(weights), draws)
 
 
 def _find_within(weights: Array, targets: Array) -> Array:
-    """Where the running sums pass their targets; of tokens that weigh something."""
+    """Find where the running sums pass their targets, of tokens that weigh something."""
     sums = weights.cumsum(axis=1, dtype=np.float64)
     targets = np.clip(targets, 0, sums[:, -1] * (1 - 1e-12))
     index: Array = (sums > targets[:, None]).argmax(axis=1)
@@ -119,7 +116,7 @@ def _find_within(weights: Array, targets: Array) -> Array:
 
 
 def _draw_ranks(ranked: Array, others: Array, proposals: Array, draws: Draws) -> Array:
-    """Ranks of those drawn, i64 [rows], -1 where the candidates cannot tell.
+    """Draw ranks, i64 [rows], -1 where the candidates cannot tell.
 
     ranked: f32 [rows, candidates], best first
     others: f32 [rows, others], in any order; overwritten
@@ -129,26 +126,23 @@ def _draw_ranks(ranked: Array, others: Array, proposals: Array, draws: Draws) ->
     np.maximum(logs, LEAST_LOG, out=logs)
     others -= ranked[:, :1]
     others *= draws.exponents.astype(np.float32)[:, None]
-    is_of_interest = draws.top_k.max() > ranked.shape[1] or not others.size
-    kept = Kept(logs, np.einsum("rv->r", np.exp(others)) if is_of_interest else ANY_WEIGHT)
-    proposed, is_ranked = kept.find(proposals), proposals < kept.ranked
-    kept.cut_prefix(draws)
-    is_certain = np.ones(len(logs), bool)
-    if draws.typical_p.min() < 1:
-        is_certain = cut_typical(kept, others, draws.typical_p)
-    if draws.epsilon_cutoff.max() > 0:
-        kept.cut_epsilon(draws.epsilon_cutoff)
-    is_drawn = is_certain & is_ranked & kept.surely_has(proposed)
-    (least, most), seconds = kept.total, draws.second_numbers * kept.total[0]
+    is_of_interest = draws.most_kept > ranked.shape[1] or not others.size
+    outside = np.einsum("rv->r", np.exp(others)) if is_of_interest else ANY_WEIGHT
+    ranking = FilteredRanking(logs, outside, others.shape[1], others)
+    proposed, is_ranked = ranking.find(proposals), proposals < ranking.ranked
+    apply_filters(ranking, draws)
+    is_certain = ranking.is_certain
+    is_drawn = is_certain & is_ranked & ranking.surely_has(proposed)
+    (least, most), seconds = ranking.total, draws.second_numbers * ranking.total[0]
     is_missed = is_certain & ~is_drawn & (least == most)
-    is_missed &= is_ranked | (proposals >= most) | (most <= kept.ranked)
-    is_missed &= seconds < kept.ranked
-    ranks = np.where(is_drawn, proposed, kept.find(seconds))
+    is_missed &= is_ranked | (proposals >= most) | (most <= ranking.ranked)
+    is_missed &= seconds < ranking.ranked
+    ranks = np.where(is_drawn, proposed, ranking.find(seconds))
     return np.where(is_drawn | is_missed, ranks, -1)
 
 
 def _ids_of(values: Array, ranked: Array, ranks: Array) -> Array:
-    """Ids of the tokens with these ranks; equals rank by id, as in the step graph's window."""
+    """Find the ids of these ranks; equals rank by id, as in the step graph's window."""
     value = ranked[np.arange(len(ranks)), ranks][:, None]
     ids: Array = (values == value).argmax(axis=1)
     num_before = ((ranked == value) & (np.arange(ranked.shape[1]) < ranks[:, None])).sum(axis=1)

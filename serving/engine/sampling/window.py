@@ -7,49 +7,44 @@ none is above the window's last; that bounds it from both sides.
 import numpy as np
 
 from serving.arrays import Array
-from serving.engine.sampling.filters import Draws, Kept
-from serving.engine.sampling.typical import stays_typical
+from serving.engine.sampling.draws import Draws
+from serving.engine.sampling.filters import apply_filters
+from serving.engine.sampling.ranking import LEAST_LOG, FilteredRanking
 
 ROUNDING = 1e-5  # more than float32 log-probabilities of one row can miss a sum of 1 by
 ROUNDINGS = np.array([[-ROUNDING], [ROUNDING]])
 LEAST_RESTS = np.array([[1e-300], [ROUNDING]])
-LEAST_LOGP = -1e4  # stands in for log 0, to keep sums free of infinities
 
 
 def draw_from_window(
     top_logp: Array, vocab_size: int, draws: Draws, excluded: Array | float = 0.0
 ) -> tuple[Array, Array]:
-    """Ranks, i64 [rows], -1 where the window cannot tell; and the proposals, f64 [rows]: where in
-    the cumulative weights they fall, the likeliest token's being 1.
+    """Draw ranks, i64 [rows], -1 where the window cannot tell; and tell the proposals, f64 [rows]:
+    where in the cumulative weights they fall, the likeliest token's being 1.
 
     top_logp: f32 [rows, window], best first.
     excluded: f64 [rows], the probability of those outside that must not be drawn.
     """
-    logp = np.maximum(top_logp, LEAST_LOGP, dtype=np.float64)
+    logp = np.maximum(top_logp, LEAST_LOG, dtype=np.float64)
     logs = logp - logp[:, :1]
     logs *= draws.exponents[:, None]
     num_outside = vocab_size - logp.shape[1]
-    is_enough = draws.top_k.max() <= logp.shape[1]  # nothing outside is kept
+    is_enough = draws.most_kept <= logp.shape[1]  # nothing outside is kept
     outside = 0.0 if is_enough else _weight_outside(logp, num_outside, draws.exponents, excluded)
-    kept = Kept(logs, outside)
-    kept.cut_prefix(draws)
-    is_typical = draws.typical_p < 1
-    has_typical = is_typical.any()
-    if draws.epsilon_cutoff.max() > 0:
-        epsilon = draws.epsilon_cutoff
-        kept.cut_epsilon(np.where(is_typical, 0, epsilon) if has_typical else epsilon)
-    proposals = draws.numbers * kept.total[1]
-    ranks = kept.find(proposals)
-    is_drawn = proposals < np.minimum(kept.total[0], kept.ranked)
-    if has_typical:
-        is_drawn &= ~is_typical | stays_typical(kept, ranks, num_outside, draws)
+    ranking = FilteredRanking(logs, outside, num_outside)
+    apply_filters(ranking, draws)
+    proposals = draws.numbers * ranking.total[1]
+    ranks = ranking.find(proposals)
+    is_drawn = proposals < np.minimum(ranking.total[0], ranking.ranked)
+    for condition in ranking.conditions:
+        is_drawn &= condition(ranks)
     return np.where(is_drawn, ranks, -1), proposals
 
 
 def _weight_outside(
     logp: Array, num_outside: int, exponents: Array, excluded: Array | float
 ) -> Array:
-    """Bounds, f64 [2, rows].
+    """Bound what the tokens outside weigh together, f64 [2, rows].
 
     With n probabilities p_i <= p_min (the window's last) that sum to `rest` and the exponent
     a = 1 / temperature, the sum of p_i^a lies between rest * p_min^(a - 1) and n^(1 - a) * rest^a

@@ -6,13 +6,13 @@ from typing import Any
 
 from serving.constraints import Constraint
 from serving.pipelines.decoding import Decoding, Structure
-from serving.text.grammar import Grammars
+from serving.text.guides.grammar import Grammars
 from serving.text.tokenizer import Tokenizer
 
 
 class Structures:
-    """Those of one bundle's tokenizer, which is prepared when the first is asked for: as a text
-    begins, and as it goes on after a prompt, where that makes a difference.
+    """Compiles structures for one bundle's tokenizer, which is prepared when the first is asked
+    for: as a text begins, and as it goes on after a prompt, where that makes a difference.
     """
 
     def __init__(self, tokenizer: Tokenizer, stop_ids: Iterable[int]) -> None:
@@ -22,7 +22,10 @@ class Structures:
         self._is_lossless = tokenizer.is_lossless
 
     async def constraint(self, decoding: Decoding, begins_text: bool) -> Constraint | None:
-        """None if nothing was asked. Raises RequestError for what does not compile."""
+        """Return what a job's output must follow; None if nothing was asked.
+
+        Raises RequestError for what does not compile.
+        """
         structure, stop_ids = decoding.structure, decoding.stop_token_ids
         if structure is None:
             return None

@@ -1,20 +1,21 @@
-"""Which terms must occur in the translation of a segment, and in which tokens."""
+"""Finds the terms that must occur in the translation of a segment, and writes them in tokens."""
 
 import re
 from collections.abc import Callable, Sequence
 
 from serving.errors import RequestError
 from serving.parameters import Term, TokenIds
-from serving.pipelines.jobs import GlossaryEntry
-from serving.text.borders import WordBorders
+from serving.pipelines.translation.job import GlossaryEntry
+from serving.text.guides.borders import WordBorders
 from serving.text.tokenizer import Tokenizer
 
 NOT_WRITABLE = "cannot be written with the model's vocabulary"
 
 
 class Glossary:
-    """A term is found as whole words, in capitals or not. Raises RequestError for a translation
-    that cannot be written.
+    """Finds terms in a source, as whole words, in capitals or not.
+
+    Raises RequestError for a translation that cannot be written.
     """
 
     def __init__(
@@ -33,7 +34,9 @@ def _pattern(term: str) -> re.Pattern[str]:
 
 
 def _term(entry: GlossaryEntry, tokenizer: Tokenizer, borders: WordBorders) -> Term:
-    """A tokenizer whose words have no space before them has bare spellings only."""
+    """Write the translations of a term in tokens. A tokenizer whose words have no space before them
+    has bare spellings only.
+    """
     texts = [text.strip() for text in entry.translations]
     for text in texts:
         if not tokenizer.can_write(text):
@@ -56,5 +59,5 @@ def _ids(encode: Callable[[str], list[int]], texts: list[str]) -> list[TokenIds]
 
 
 def _capitalised(text: str) -> str:
-    """As it may begin a sentence."""
+    """Return a text as it may begin a sentence."""
     return text[:1].upper() + text[1:]

@@ -1,4 +1,4 @@
-"""What is to be translated, segment by segment, before the engine is asked."""
+"""Plans what is to be translated, segment by segment, before the engine is asked."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,13 +10,14 @@ from serving.bundle.manifest import Limits, Tokens
 from serving.constraints import Constraint
 from serving.errors import RequestError, TooLarge
 from serving.parameters import Term, TokenIds
-from serving.pipelines.jobs import TranslationJob
 from serving.pipelines.translation.glossary import NOT_WRITABLE, Glossary
-from serving.pipelines.translation.sides import Affixes, Sides
-from serving.text.beginnings import Beginnings
-from serving.text.borders import WordBorders
+from serving.pipelines.translation.job import TranslationJob
+from serving.pipelines.translation.language_frame import LanguageFrame
+from serving.pipelines.translation.tokenizer_pair import TokenizerPair
+from serving.text.guides.beginnings import Beginnings
+from serving.text.guides.borders import WordBorders
 from serving.text.languages import primary_language
-from serving.text.splitting import Layout, split_text
+from serving.text.splitting import TextLayout, split_text
 
 # A translation may need this many times the tokens of its source, and must still fit the target.
 _MOST_GROWTH = 1.5
@@ -25,90 +26,126 @@ _LAST_WORD = re.compile(r"\s?\S+$")
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """prefixes: what its translations begin with; each is a request of its own. beginning: what
-    comes next, where that is known in part.
+    """Holds a part of a text that is translated by itself, mostly a sentence.
+
+    place: its number among the segments of its own text, from 0.
+    required: terms that must occur in its translation.
+    prefixes: what its translations begin with; each is a request of its own.
+    beginning: what comes next, where that is known in part.
     """
 
     source_ids: TokenIds
+    place: int = 0
     required: tuple[Term, ...] = ()
     prefixes: tuple[TokenIds, ...] = ((),)
     beginning: Constraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """layouts: of the texts; their segments in one row."""
+class TranslationPlan:
+    """Holds the segments of all texts of a job, and how texts are made of them again.
 
-    layouts: tuple[Layout, ...]
+    frame: what the job's languages put around each segment.
+    layouts: one of each text.
+    segments: those of all texts in one row.
+    """
+
+    frame: LanguageFrame
+    layouts: tuple[TextLayout, ...]
     segments: tuple[Segment, ...]
 
     @property
     def first_segments(self) -> list[int]:
-        """The number of the first segment of each text that has any."""
-        numbers, number = [], 0
-        for layout in self.layouts:
-            if layout.segments:
-                numbers.append(number)
-            number += len(layout.segments)
-        return numbers
+        """Return the number of the first segment of each text that has any."""
+        return [number for number, segment in enumerate(self.segments) if segment.place == 0]
 
-    def with_changes(self, changes: dict[int, dict[str, Any]]) -> "Plan":
-        """The plan with other values for some fields of some segments, by their numbers."""
+    def with_changes(self, changes: dict[int, dict[str, Any]]) -> "TranslationPlan":
+        """Return the plan with other values for some fields of some segments.
+
+        changes: by the number of a segment, values by the names of its fields.
+        """
         segments = list(self.segments)
         for number, own in changes.items():
             segments[number] = replace(segments[number], **own)
         return replace(self, segments=tuple(segments))
 
-    def asked(self) -> Iterator[tuple[Segment, TokenIds]]:
-        """What becomes a request each: a segment with one of its prefixes."""
+    def prefixed_segments(self) -> Iterator[tuple[Segment, TokenIds]]:
+        """Yield each segment with each of its prefixes: every pair becomes a request."""
         return ((segment, prefix) for segment in self.segments for prefix in segment.prefixes)
 
 
 class Planner:
+    """Cuts texts into segments that the model can take, and reads what must be in each.
+
+    max_segments: of one job; None for any number.
+    """
+
     def __init__(
-        self, limits: Limits, tokens: Tokens, sides: Sides, max_segments: int | None = None
+        self,
+        limits: Limits,
+        tokens: Tokens,
+        tokenizers: TokenizerPair,
+        max_segments: int | None = None,
     ) -> None:
-        """max_segments: of one job; None is no limit."""
         self._limits = limits
-        self._prompt_prefix = tokens.prompt_prefix
-        self._source, self._target = sides.source, sides.target
-        self._is_lossless = sides.source.is_lossless
-        self._borders = WordBorders(sides.target)
-        self._beginnings = Beginnings(sides.target)
+        self._tokens = tokens
+        self._tokenizers = tokenizers
+        self._source, self._target = tokenizers.source, tokenizers.target
+        self._is_lossless = tokenizers.source.is_lossless
+        self._borders = WordBorders(tokenizers.target)
+        self._beginnings = Beginnings(tokenizers.target)
         self._max_segments = max_segments
 
-    def plan(self, job: TranslationJob, affixes: Affixes) -> Plan:
-        """Raises TooLarge for too many segments, RequestError for a prefix or a glossary's term
-        that the target's vocabulary cannot write.
-        """
-        fits = partial(self._fits, self._max_segment_tokens(affixes))
-        language = primary_language(job.source)
-        layouts = tuple(split_text(text, language, fits) for text in job.texts)
-        texts = [segment for layout in layouts for segment in layout.segments]
-        self.check_number(texts, "sentences")
-        glossary = Glossary(job.glossary, self._target, self._borders)
-        required = map(glossary.required, texts)
-        plan = Plan(layouts, tuple(map(Segment, self.sources(texts, affixes), required)))
-        words, begun = _last_word_apart(job)
-        if not (self._target.can_write(words) or job.replaces_unknown):
-            raise RequestError("target_prefix", job.target_prefix, NOT_WRITABLE)
-        changes: dict[str, Any] = {"prefixes": (tuple(self._target.encode(words)),)}
-        if begun:
-            changes["beginning"] = self._beginning(job.target_prefix, begun, not words)
-        return plan.with_changes(dict.fromkeys(plan.first_segments, changes))
+    def plan(self, job: TranslationJob) -> TranslationPlan:
+        """Return the plan of a job whose languages are the model's own codes.
 
-    def sources(self, texts: Sequence[str], affixes: Affixes) -> list[TokenIds]:
-        """Each text as the encoder takes it."""
-        return [affixes.around(ids) for ids in self._source.encode_batch(texts)]
+        Raises TooLarge for too many segments, RequestError for a prefix or a glossary's term that
+        the target's vocabulary cannot write.
+        """
+        frame = self.frame(job.source, job.target)
+        layouts = self._layouts(job, frame)
+        self.check_number([text for layout in layouts for text in layout.segments], "sentences")
+        segments = self._segments(job, frame, layouts)
+        prefix = self._prefix(job)
+        plan = TranslationPlan(frame, layouts, segments)
+        return plan.with_changes(dict.fromkeys(plan.first_segments, prefix))
+
+    def frame(self, source: str, target: str) -> LanguageFrame:
+        """Return what a pair of languages adds around a text, by the model's codes."""
+        return LanguageFrame.between(self._tokens, source, target)
 
     def check_number(self, parts: Sequence[object], name: str) -> None:
         if self._max_segments is not None and len(parts) > self._max_segments:
             message = f"at most {self._max_segments} {name} a request, this has {len(parts)}"
             raise TooLarge("text", parts[0], message)
 
+    def _layouts(self, job: TranslationJob, frame: LanguageFrame) -> tuple[TextLayout, ...]:
+        fits = partial(self._fits, self._max_segment_tokens(frame))
+        language = primary_language(job.source)
+        return tuple(split_text(text, language, fits) for text in job.texts)
+
+    def _segments(
+        self, job: TranslationJob, frame: LanguageFrame, layouts: Sequence[TextLayout]
+    ) -> tuple[Segment, ...]:
+        texts = [text for layout in layouts for text in layout.segments]
+        places = [place for layout in layouts for place in range(len(layout.segments))]
+        glossary = Glossary(job.glossary, self._target, self._borders)
+        sources = self._tokenizers.encode_sources(texts, frame)
+        return tuple(map(Segment, sources, places, map(glossary.required, texts)))
+
+    def _prefix(self, job: TranslationJob) -> dict[str, Any]:
+        """Return what a text's first segment has of the prefix that its translation begins with."""
+        words, begun = _last_word_apart(job)
+        if not (self._target.can_write(words) or job.replaces_unknown):
+            raise RequestError("target_prefix", job.target_prefix, NOT_WRITABLE)
+        fields: dict[str, Any] = {"prefixes": (tuple(self._target.encode(words)),)}
+        if begun:
+            fields["beginning"] = self._beginning(job.target_prefix, begun, not words)
+        return fields
+
     def _beginning(self, prefix: str, begun: str, begins_text: bool) -> Constraint:
-        """Of what ends the prefix, as the vocabulary writes it; where it has the whole words only,
-        of one that begins so.
+        """Constrain what comes next to the word that the prefix ends with, as the vocabulary
+        writes it; where it has the whole words only, to one that begins so.
         """
         if self._target.can_write(begun):
             begun = self._written(begun)
@@ -117,29 +154,30 @@ class Planner:
         return self._beginnings.constraint(begun, begins_text)
 
     def _written(self, begun: str) -> str:
-        """Normalised, as the target's tokenizer has it."""
+        """Return the text as the target's tokenizer normalises it."""
         if self._target.is_lossless:
             return begun
         space = " " if begun[0].isspace() else ""
         return space + self._target.decode(self._target.encode(begun.lstrip()))
 
     def _fits(self, max_tokens: int, segment: str) -> bool:
-        """Where a token holds at least a byte of the text, short segments need no counting."""
+        """Check the length of a segment. Where a token holds at least a byte of the text, short
+        segments need no counting.
+        """
         if self._is_lossless and len(segment.encode()) <= max_tokens:
             return True
         return len(self._source.encode(segment)) <= max_tokens
 
-    def _max_segment_tokens(self, affixes: Affixes) -> int:
-        num_given = len(self._prompt_prefix) + len(affixes.prompt)
-        longest = int((self._limits.max_target_tokens - num_given) / _MOST_GROWTH)
+    def _max_segment_tokens(self, frame: LanguageFrame) -> int:
+        longest = int((self._limits.max_target_tokens - frame.num_given) / _MOST_GROWTH)
         if self._limits.max_source_tokens is not None:
-            longest = min(longest, self._limits.max_source_tokens - affixes.num_around)
+            longest = min(longest, self._limits.max_source_tokens - frame.num_around)
         return max(1, longest)
 
 
 def _last_word_apart(job: TranslationJob) -> tuple[str, str]:
-    """A prefix in two: whole words, and the last one, with the space before it, if it may have been
-    typed half: if no space follows, and nobody asks what could come right after it.
+    """Cut a prefix in two: whole words, and the last one, with the space before it, if it may have
+    been typed half: if no space follows, and nobody asks what could come right after it.
     """
     prefix = job.target_prefix.lstrip()
     last = _LAST_WORD.search(prefix)

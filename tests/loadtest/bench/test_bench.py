@@ -15,16 +15,18 @@ from click.testing import CliRunner
 
 from loadtest.bench.command import COMPARED, OF_ONE_SIZE, bench
 from loadtest.bench.comparisons import COMPARISONS
-from loadtest.bench.workload import workload_of
+from loadtest.bench.workload import build_workload
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.bundle.writing import seal
-from serving.errors import EngineError, Overloaded
+from serving.errors import EngineError, Overloaded, RequestError
 from serving.parameters import BeamParams, SamplingParams
-from serving.pipelines.completion.pipeline import GenerationPipeline
+from serving.pipelines.cards import ModelCard
+from serving.pipelines.completion.job import CompletionJob
+from serving.pipelines.completion.pipeline import CompletionPipeline
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import CompletionJob, ModelCard, TranslationJob
 from serving.pipelines.loading import ModelParts
+from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.request import Event, FailedEvent, GenerationRequest
 from tests.export.test_shortlist import bundle_of as shortlisting_bundle
@@ -33,7 +35,8 @@ from tests.serving.imported import many_languages_bundle
 from tests.tiny import tiny_bundle
 
 SAMPLED = ["--temperature", "1", "--top-k", "50", "--top-p", "0.9", "--min-p", "0.01"]
-SAMPLED += ["--typical-p", "0.95", "--epsilon-cutoff", "0.0001"]
+SAMPLED += ["--typical-p", "0.95", "--epsilon-cutoff", "0.0001", "--eta-cutoff", "0.0003"]
+PENALISED = ["--repetition-penalty", "1.2", "--no-repeat-ngram-size", "2", "--min-tokens", "3"]
 
 
 @pytest.mark.parametrize("family", ["transformer", "bahdanau", "llama"])
@@ -64,7 +67,10 @@ def test_reads_sentences_from_a_file_and_prints_a_line_for_each_batch_size(tmp_p
     assert result.output.rstrip().endswith("3 requests")
 
 
-@pytest.mark.parametrize("search", [["--beam", "3", "--length-penalty", "0.6"], SAMPLED])
+@pytest.mark.parametrize(
+    "search",
+    [["--beam", "3", "--length-penalty", "0.6", "--early-stopping", "true"], SAMPLED, PENALISED],
+)
 def test_measures_any_search(search: list[str], tmp_path: Path) -> None:
     bundle = tiny_bundle("transformer", tmp_path, Precision.FP32)
     options = ["--batch", "2", "--requests", "4", "--max-new-tokens", "5", "--threads", "1"]
@@ -117,7 +123,7 @@ def assert_same(ours: GenerationRequest, served: GenerationRequest) -> None:
     [
         {},
         {"beam": BeamParams(3)},
-        {"sampling": SamplingParams(0.8, top_k=50)},
+        {"sampling": SamplingParams(0.8, top_k=50, seed=3)},
         {"max_new_tokens": 7, "ignore_eos": True},
     ],
     ids=lambda changes: "-".join(changes) or "plain",
@@ -126,7 +132,7 @@ async def test_measures_the_translations_that_are_served(
     kind: Callable[[Path], ModelParts], changes: dict[str, Any], tmp_path: Path
 ) -> None:
     parts, engine = kind(tmp_path), Recorder()
-    card = ModelCard.of(parts.bundle.manifest)
+    card = ModelCard.from_manifest(parts.bundle.manifest)
     source = card.source_languages[0]
     target = card.targets_of(source)[0]
     pipeline = parts.pipeline(engine, max_segments=100)
@@ -135,7 +141,7 @@ async def test_measures_the_translations_that_are_served(
     with pytest.raises(Overloaded):
         await pipeline.translate(job)
 
-    workload = workload_of(parts, TEXT, None, "cpu", threads=1)
+    workload = build_workload(parts, TEXT, None, "cpu", threads=1)
     measured = list(islice(workload.requests(**changes), 2 * len(engine.requests)))
 
     assert len(engine.requests) > 2
@@ -152,13 +158,13 @@ async def test_measures_the_completions_that_are_served(
 ) -> None:
     parts, engine = ModelParts.open(tiny_bundle("llama", tmp_path, Precision.FP32)), Recorder()
     pipeline = parts.pipeline(engine)
-    assert isinstance(pipeline, GenerationPipeline)
+    assert isinstance(pipeline, CompletionPipeline)
     job = CompletionJob("", ("Once", "upon a"), Decoding(max_new_tokens=5, **changes))
     with suppress(EngineError):
         async for _ in pipeline.stream(job):
             pass
 
-    workload = workload_of(parts, "Once\nupon a", 5, "cpu", threads=1)
+    workload = build_workload(parts, "Once\nupon a", 5, "cpu", threads=1)
     measured = list(islice(workload.requests(**changes), len(engine.requests)))
 
     assert len(engine.requests) == 2
@@ -168,13 +174,13 @@ async def test_measures_the_completions_that_are_served(
 
 def test_cuts_prompts_that_leave_no_room(tmp_path: Path) -> None:
     bundle = tiny_bundle("llama", tmp_path, Precision.FP32, context_length=32)
-    workload = workload_of(ModelParts.open(bundle), "x" * 500, 4, "cpu", threads=1)
+    workload = build_workload(ModelParts.open(bundle), "x" * 500, 4, "cpu", threads=1)
     assert 0 < len(next(workload.requests()).prompt_ids) <= 16
 
 
 def test_measures_no_tokens_that_are_not_served(tmp_path: Path) -> None:
     parts = ModelParts.open(tiny_bundle("llama", tmp_path, Precision.INT8, vocab_size=300))
-    workload = workload_of(parts, None, 9, "cpu", threads=1)
+    workload = build_workload(parts, None, 9, "cpu", threads=1)
     requests = islice(workload.requests(sampling=SamplingParams(2.0, seed=0)), 40)
     stories = run_all(workload.engine(8), requests)
     assert all(i < 259 for story in stories.values() for i in story.token_ids)
@@ -237,6 +243,7 @@ def test_compares_what_can_be_asked_for() -> None:
         ["--beam", "17"],
         ["--batch", "4", "--compare", "cancel"],
         ["--requests", "4", "--compare", "beam"],
+        ["--length-penalty", "2"],
     ],
 )
 def test_refuses_what_makes_no_sense(wrong: list[str], tmp_path: Path) -> None:
@@ -244,3 +251,9 @@ def test_refuses_what_makes_no_sense(wrong: list[str], tmp_path: Path) -> None:
     result = CliRunner().invoke(bench, [str(bundle), *wrong])
     assert result.exit_code == 2
     assert wrong[0] in result.output
+
+
+def test_values_out_of_range_are_refused_as_everywhere(tmp_path: Path) -> None:
+    bundle = tiny_bundle("llama", tmp_path, Precision.FP32)
+    with pytest.raises(RequestError, match=r"^top_k: must be at least 0"):
+        bench.main([str(bundle), "--top-k", "-1"], standalone_mode=False)

@@ -25,6 +25,7 @@ ASKS: dict[str, dict[str, Any]] = {
     "drawn": {"sampling": DRAWN},
     "filtered": {"sampling": replace(DRAWN, top_k=30, top_p=0.9, min_p=0.02)},
     "typical": {"sampling": replace(DRAWN, typical_p=0.8, temperature=0.7)},
+    "eta": {"sampling": replace(DRAWN, eta_cutoff=0.01)},
     "edited": {"processors": EDITS},
     "edited and drawn": {"processors": EDITS, "sampling": replace(DRAWN, epsilon_cutoff=0.001)},
     "beam": {"beam": BeamParams(4, num_hypotheses=3)},

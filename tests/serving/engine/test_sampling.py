@@ -9,7 +9,8 @@ from transformers.generation import logits_process as hugging_face
 
 from serving.arrays import Array
 from serving.engine.generation import Generation
-from serving.engine.sampling.filters import Draws
+from serving.engine.sampling import filters as sampling_filters
+from serving.engine.sampling.draws import Draws, column_of
 from serving.engine.sampling.naive import distribution
 from serving.engine.sampling.randomness import Uniforms
 from serving.engine.sampling.sampler import Sampler
@@ -17,7 +18,7 @@ from serving.engine.sampling.whole_rows import WholeRows
 from serving.engine.sampling.window import draw_from_window
 from serving.engine.scores import Edited, Scores
 from serving.errors import RequestError
-from serving.parameters import SamplingParams
+from serving.parameters import FILTER_OPTIONS, SamplingParams
 from serving.request import GenerationRequest
 
 WINDOW = 20
@@ -36,6 +37,11 @@ FILTERS: list[dict[str, float]] = [
     {"epsilon_cutoff": 0.02},
     {"epsilon_cutoff": 0.004, "temperature": 0.9},
     {"epsilon_cutoff": 0.9},
+    {"eta_cutoff": 0.01},
+    {"eta_cutoff": 0.0003, "temperature": 1.2},
+    {"eta_cutoff": 0.9},
+    {"eta_cutoff": 0.02, "top_p": 0.95},
+    {"eta_cutoff": 0.05, "typical_p": 0.9},
     {"typical_p": 0.2},
     {"typical_p": 0.6, "temperature": 1.4},
     {"typical_p": 0.95},
@@ -48,6 +54,7 @@ FILTERS: list[dict[str, float]] = [
         "min_p": 0.02,
         "typical_p": 0.9,
         "epsilon_cutoff": 0.005,
+        "eta_cutoff": 0.008,
     },
 ]
 
@@ -83,6 +90,8 @@ def warped(logp: Array, params: SamplingParams) -> Array:
         warpers.append(hugging_face.TypicalLogitsWarper(params.typical_p))
     if params.epsilon_cutoff:
         warpers.append(hugging_face.EpsilonLogitsWarper(params.epsilon_cutoff))
+    if params.eta_cutoff:
+        warpers.append(hugging_face.EtaLogitsWarper(params.eta_cutoff))
     scores = torch.from_numpy(logp.astype(np.float64))[None]
     for warper in warpers:
         scores = warper(torch.zeros((1, 1), dtype=torch.long), scores)
@@ -158,7 +167,9 @@ def test_never_draws_what_must_not_come() -> None:
     edited_logp = np.full_like(logp, -np.inf)
     edited_logp[:, [5, 900, 2999]] = [120.0, 119.0, 121.0]
     scores = scores_of(logp, edited_rows(edited_logp, range(32)))
-    params = [sampling_params(FILTERS[row % 20] | {"top_k": 50}, seed=row) for row in range(32)]
+    params = [
+        sampling_params(FILTERS[row % len(FILTERS)] | {"top_k": 50}, seed=row) for row in range(32)
+    ]
     sampling = sampling_of(params, 3000, 1)
     assert set(sampling.choose(scores, np.zeros(32, int)).token_ids) <= {5, 900, 2999}
 
@@ -185,6 +196,7 @@ filter_values = st.fixed_dictionaries(
         "min_p": st.floats(1e-4, 0.99),
         "typical_p": st.floats(0.01, 0.999),
         "epsilon_cutoff": st.floats(1e-5, 0.9),
+        "eta_cutoff": st.floats(1e-5, 0.9),
     },
 )
 
@@ -202,11 +214,8 @@ def test_the_naive_sampler_keeps_what_hugging_face_keeps(
 
 
 def draws_of(filters: dict[str, float], numbers: Array, second_numbers: Array) -> Draws:
-    params = sampling_params(filters)
-    top_k = params.top_k or np.inf
-    values = (1 / params.temperature, top_k, params.top_p, params.min_p, params.typical_p)
-    columns = [np.full(len(numbers), each) for each in (*values, params.epsilon_cutoff)]
-    return Draws(*[*columns, numbers, second_numbers])
+    column = column_of(sampling_params(filters), vocab_size=10**6)
+    return Draws(np.tile(np.array(column)[:, None], len(numbers)), numbers, second_numbers)
 
 
 @settings(max_examples=300)
@@ -224,7 +233,9 @@ def test_whole_rows_draw_what_the_naive_sampler_keeps(
     """
     logp = random_logp(np.random.default_rng(seed), 300, spread)
     expected = distribution(logp, sampling_params(filters))
-    is_ranked = filters.keys() & {"top_k", "top_p", "typical_p"}
+    is_ranked = any(
+        sampling_filters.FILTERS[name].needs_ranking for name in {*filters} - {"temperature"}
+    )
     order = np.argsort(-logp, kind="stable") if is_ranked else np.arange(300)
     shares = expected[order]
     middles = (shares.cumsum() - shares / 2)[shares > 1e-6]
@@ -279,7 +290,9 @@ def test_the_window_draws_only_what_the_naive_sampler_keeps(
 def test_a_row_draws_the_same_in_any_company(filters: dict[str, float]) -> None:
     rng = np.random.default_rng(0)
     logp = np.stack([random_logp(rng, 2000, 1 + i % 4) for i in range(64)])
-    params = [sampling_params(filters if i % 3 else FILTERS[i % 20], seed=i) for i in range(64)]
+    params = [
+        sampling_params(filters if i % 3 else FILTERS[i % len(FILTERS)], seed=i) for i in range(64)
+    ]
     edited = edited_rows(logp[:, ::-1].copy(), range(40, 64))
     together = sampling_of(params, 2000, 1).choose(scores_of(logp, edited), np.zeros(64, int))
     for row in range(64):
@@ -306,16 +319,20 @@ def test_candidates_draw_as_the_whole_vocabulary_does() -> None:
     rng = np.random.default_rng(0)
     logp = np.stack([random_logp(rng, 2000, 0.5 + i % 5) for i in range(200)])
     logp[:, 7] = logp[:, 1900]  # equals
-    draws = Draws(
-        exponents=rng.choice([0.5, 1.0, 2.0], 200),
-        top_k=rng.choice([1, 60, 800, np.inf], 200),
-        top_p=rng.choice([0.5, 0.9, 1.0], 200),
-        min_p=rng.choice([0, 0.01], 200),
-        typical_p=rng.choice([0.5, 0.9, 1.0, 1.0], 200),
-        epsilon_cutoff=rng.choice([0, 0.001], 200),
-        numbers=rng.random(200),
-        second_numbers=rng.random(200),
-    )
+    values: dict[str, list[float]] = {
+        "temperature": [0.5, 1.0, 2.0],
+        "top_k": [1, 60, 800, 0],
+        "top_p": [0.5, 0.9, 1.0],
+        "min_p": [0, 0.01],
+        "typical_p": [0.5, 0.9, 1.0, 1.0],
+        "epsilon_cutoff": [0, 0.001],
+        "eta_cutoff": [0, 0.001, 0.02],
+    }
+    chosen = [{name: rng.choice(some).item() for name, some in values.items()} for _ in range(200)]
+    columns = [
+        column_of(sampling_params(each | {"top_k": int(each["top_k"])}), 2000) for each in chosen
+    ]
+    draws = Draws(np.array(columns).T, rng.random(200), rng.random(200))
     proposals = rng.random(200) * 30
     few, all_of_them = (draw_whole(logp, proposals, draws, count) for count in (512, 2000))
     assert (few == all_of_them).all()
@@ -360,3 +377,12 @@ def test_refuses_what_makes_no_sense(field: str, value: object) -> None:
     with pytest.raises(RequestError) as caught:
         SamplingParams(**{field: value})  # type: ignore[arg-type]
     assert (caught.value.field, caught.value.value) == (field, value) or value != value
+
+
+def test_every_declared_filter_is_in_the_table() -> None:
+    """In the order of declaration; and `FILTERS` above, which is drawn from, has each."""
+    declared = [option.name for option in FILTER_OPTIONS]
+    assert [*sampling_filters.FILTERS] == declared
+    assert {name for filters in FILTERS for name in filters} == {"temperature", *declared}
+    after_typical = declared[declared.index("typical_p") + 1 :]
+    assert not any(sampling_filters.FILTERS[name].needs_ranking for name in after_typical)

@@ -24,13 +24,13 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def requests_for(bundle: Bundle) -> Iterator[GenerationRequest]:
-    shortlist = Shortlist.of_bundle(bundle)
+    shortlist = Shortlist.load(bundle)
     assert shortlist is not None
     for i, (name, ask) in enumerate(ASKS.items()):
         if name in WITHOUT:
             continue
         ids = tuple(3 + (7 * i + j * j) % (VOCAB_SIZE - 4) for j in range(3 + i % 9))
-        short = None if i % 5 == 4 else shortlist.of(ids)
+        short = None if i % 5 == 4 else shortlist.tokens_for(ids)
         given: dict[str, Any] = {"source_ids": ids, "shortlist": short, "max_new_tokens": 12}
         yield GenerationRequest(name, **given | ask)
 
@@ -48,10 +48,10 @@ def test_a_request_says_the_same_alone_and_among_others(bundle: Bundle) -> None:
 
 
 def test_only_tokens_of_the_shortlist_come(bundle: Bundle) -> None:
-    shortlist = Shortlist.of_bundle(bundle)
+    shortlist = Shortlist.load(bundle)
     assert shortlist is not None
     engine = Engine(bundle, EngineConfig(slots=4, threads=1))
     ids = (5, 9, 12)
-    short = GenerationRequest("r", ids, shortlist=shortlist.of(ids), max_new_tokens=15)
-    assert len(shortlist.of(ids)) < VOCAB_SIZE
-    assert set(run_alone(engine, short).token_ids) <= set(shortlist.of(ids).tolist())
+    short = GenerationRequest("r", ids, shortlist=shortlist.tokens_for(ids), max_new_tokens=15)
+    assert len(shortlist.tokens_for(ids)) < VOCAB_SIZE
+    assert set(run_alone(engine, short).token_ids) <= set(shortlist.tokens_for(ids).tolist())

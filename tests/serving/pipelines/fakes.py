@@ -20,9 +20,9 @@ from serving.bundle.manifest import (
 )
 from serving.errors import Overloaded
 from serving.parameters import MAX_BEAMS
-from serving.pipelines.completion.pipeline import GenerationPipeline
+from serving.pipelines.completion.pipeline import CompletionPipeline
 from serving.pipelines.translation.pipeline import TranslationPipeline
-from serving.pipelines.translation.sides import Sides
+from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import (
     Event,
     FailedEvent,
@@ -190,14 +190,14 @@ def shouting_translator(
 
     engine = FakeEngine(script)
     card = manifest(Task.TRANSLATE, name, **options)
-    sides = Sides(tokenizer, tokenizer)
-    return TranslationPipeline(card, sides, engine, max_segments=max_segments), engine
+    tokenizers = TokenizerPair(tokenizer, tokenizer)
+    return TranslationPipeline(card, tokenizers, engine, max_segments=max_segments), engine
 
 
 def scripted_generator(
     tokenizer: Tokenizer, text: str = " once upon a time", name: str = "story", **options: Any
-) -> tuple[GenerationPipeline, FakeEngine]:
+) -> tuple[CompletionPipeline, FakeEngine]:
     """Completes every prompt with `text`."""
     engine = FakeEngine(lambda request: tokenizer.encode(text))
     card = manifest(Task.GENERATE, name, **options)
-    return GenerationPipeline(card, tokenizer, engine), engine
+    return CompletionPipeline(card, tokenizer, engine), engine

@@ -15,8 +15,8 @@ from serving.engine.config import EngineConfig
 from serving.engine.measures import EngineStats, StepStats
 from serving.errors import BundleError, TooLarge
 from serving.pipelines.engine_port import EnginePort
-from serving.pipelines.jobs import TranslationJob
 from serving.pipelines.loading import LoadedModel, load_model
+from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from tests.tiny import tiny_bundle
 

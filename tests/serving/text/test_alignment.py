@@ -20,7 +20,7 @@ from serving.text.alignment import (
 
 
 def tokens(*pieces: str | bytes) -> TokenizedText:
-    return TokenizedText.of(p.encode() if isinstance(p, str) else p for p in pieces)
+    return TokenizedText.from_pieces(p.encode() if isinstance(p, str) else p for p in pieces)
 
 
 @st.composite
@@ -47,14 +47,14 @@ def test_tokens_that_share_a_character_all_hold_it() -> None:
 
 @given(cut_texts())
 def test_the_text_is_what_the_bytes_decode_to(pieces: list[bytes]) -> None:
-    text = TokenizedText.of(pieces)
+    text = TokenizedText.from_pieces(pieces)
     assert text.text == b"".join(pieces).decode(errors="replace")
     assert len(text.spans) == len(pieces)
 
 
 @given(cut_texts())
 def test_together_the_tokens_cover_the_text_in_order(pieces: list[bytes]) -> None:
-    text = TokenizedText.of(pieces)
+    text = TokenizedText.from_pieces(pieces)
     held = [span for span, piece in zip(text.spans, pieces, strict=True) if piece]
     assert all(start < end for start, end in held)
     assert held == sorted(held)
@@ -103,7 +103,7 @@ def test_a_token_in_two_words_belongs_to_each_by_its_characters() -> None:
 
 @given(st.data())
 def test_no_attention_is_made_up(data: st.DataObject) -> None:
-    source, target = (TokenizedText.of(data.draw(cut_texts())) for _ in range(2))
+    source, target = (TokenizedText.from_pieces(data.draw(cut_texts())) for _ in range(2))
     seed = data.draw(st.integers(0, 1000))
     random = np.random.default_rng(seed)
     attention = random.dirichlet(np.ones(len(source.spans)), len(target.spans))

@@ -12,10 +12,10 @@ import tokenizers
 
 from serving.errors import BundleError
 from serving.text.alignment import Span, TokenizedText, words_of
-from serving.text.beginnings import Beginnings
-from serving.text.borders import WordBorders
 from serving.text.detokenizer import Detokenizer
-from serving.text.grammar import Grammars
+from serving.text.guides.beginnings import Beginnings
+from serving.text.guides.borders import WordBorders
+from serving.text.guides.grammar import Grammars
 from serving.text.replacement import replace_unknown
 from serving.text.stops import StopStrings
 from serving.text.tokenizer import Tokenizer
@@ -241,7 +241,7 @@ def test_tokens_lie_in_the_words_of_their_text(kind: str, tmp_path: Path) -> Non
     tokenizer = tokenizer_of(kind, tmp_path)
     ids = tokenizer.encode("the black dog")
 
-    text = TokenizedText.of(tokenizer.pieces(ids))
+    text = TokenizedText.from_pieces(tokenizer.pieces(ids))
 
     assert text.text == tokenizer.decode(ids) == "the black dog"
     assert [text.text[span.start : span.end] for span in words_of(text.text)] == text.text.split()

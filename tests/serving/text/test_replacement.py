@@ -19,7 +19,7 @@ UNKNOWN = b""  # a special token
 
 
 def text(*pieces: str) -> TokenizedText:
-    return TokenizedText.of(piece.encode() for piece in pieces)
+    return TokenizedText.from_pieces(piece.encode() for piece in pieces)
 
 
 def pointing(*columns: int, width: int) -> np.ndarray:

@@ -27,9 +27,9 @@ def written(folder: Path, arrays: dict[str, np.ndarray]) -> Path:
 
 def test_a_shortlist_is_the_union_of_its_tokens_candidates(tmp_path: Path) -> None:
     shortlist = Shortlist(written(tmp_path, tables()), VOCAB_SIZE)
-    assert shortlist.of((0,)).tolist() == [0, 1]
-    assert shortlist.of((2, 1, 2, 0)).tolist() == [0, 1, 7, 9, 30]
-    assert shortlist.of((3,)).tolist() == [0, 1, 39]
+    assert shortlist.tokens_for((0,)).tolist() == [0, 1]
+    assert shortlist.tokens_for((2, 1, 2, 0)).tolist() == [0, 1, 7, 9, 30]
+    assert shortlist.tokens_for((3,)).tolist() == [0, 1, 39]
 
 
 @pytest.mark.parametrize(

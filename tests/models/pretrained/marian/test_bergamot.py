@@ -28,7 +28,7 @@ AT_LEAST = {Precision.FP32: 0.99, Precision.INT8: 0.75}
 def translate(folder: Path, texts: list[str]) -> list[str]:
     bundle = open_bundle(folder)
     tokenizer = Tokenizer(bundle.tokenizer_path, bundle.manifest.vocab_size)
-    shortlist = Shortlist.of_bundle(bundle)
+    shortlist = Shortlist.load(bundle)
     assert shortlist is not None
     sources = [(*tokenizer.encode(text), *bundle.manifest.tokens.source_suffix) for text in texts]
     requests = [
@@ -36,7 +36,7 @@ def translate(folder: Path, texts: list[str]) -> list[str]:
             str(i),
             source,
             max_new_tokens=int(MOST_PER_SOURCE_TOKEN * len(source)),
-            shortlist=shortlist.of(source),
+            shortlist=shortlist.tokens_for(source),
         )
         for i, source in enumerate(sources)
     ]

@@ -111,7 +111,7 @@ def greedy(bundle: Bundle, shortlist: Shortlist | None) -> list[list[int]]:
             str(i),
             tuple(source),
             max_new_tokens=NUM_NEW,
-            shortlist=shortlist.of(tuple(source)) if shortlist else None,
+            shortlist=shortlist.tokens_for(tuple(source)) if shortlist else None,
         )
         for i, source in enumerate(SOURCES)
     ]
@@ -146,13 +146,13 @@ def test_int8_files_give_their_weights_and_shortlists(
     checkpoint = read_model(tmp_path / "en-pt")
     export_checkpoint(checkpoint, tmp_path / "bundle", Precision.FP32)
     bundle = open_bundle(tmp_path / "bundle")
-    shortlist = Shortlist.of_bundle(bundle)
+    shortlist = Shortlist.load(bundle)
     assert shortlist is not None
     lists = some_shortlist(NUM_PIECES, NUM_PIECES)
     expected = []
     for source in SOURCES:
         candidates = sorted({*range(30), *source, *(i for j in source for i in lists[j])})
-        assert shortlist.of(tuple(source)).tolist() == candidates
+        assert shortlist.tokens_for(tuple(source)).tolist() == candidates
         expected.append(by_reference(model, source, candidates))
     assert greedy(bundle, shortlist) == expected
     assert greedy(bundle, None) == [by_reference(model, source) for source in SOURCES]

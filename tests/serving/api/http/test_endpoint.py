@@ -17,7 +17,7 @@ from serving.api.http.protocol import Protocol, protocol_at
 from serving.api.http.services import Services
 from serving.metrics import Metrics
 from serving.pipelines.catalog import Catalog, Translator
-from serving.pipelines.jobs import TranslationJob
+from serving.pipelines.translation.job import TranslationJob
 from serving.server_config import TextLimits
 from serving.text.plain_text import check_texts
 from serving.text.tokenizer import Tokenizer

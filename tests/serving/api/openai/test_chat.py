@@ -171,7 +171,7 @@ async def test_answers_that_must_be_json(chat_world: World) -> None:
     assert chat_world.generator_engine.requests[0].constraint is not None
 
 
-AT_REST: dict[str, Any] = {
+NO_OP_VALUES: dict[str, Any] = {
     "tools": [],
     "tool_choice": "none",
     "parallel_tool_calls": True,
@@ -185,8 +185,8 @@ AT_REST: dict[str, Any] = {
 }
 
 
-async def test_fields_at_rest_are_accepted(chat_world: World) -> None:
-    assert (await chat(chat_world, **AT_REST)).status_code == 200
+async def test_no_op_fields_are_accepted(chat_world: World) -> None:
+    assert (await chat(chat_world, **NO_OP_VALUES)).status_code == 200
 
 
 USER = {"role": "user", "content": "a"}

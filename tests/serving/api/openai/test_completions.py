@@ -90,7 +90,7 @@ async def test_sampling_reaches_the_engine(world: World) -> None:
     assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed) == (0.5, 0.9, 0, 7)
 
 
-async def test_fields_at_rest_are_accepted(world: World) -> None:
+async def test_no_op_fields_are_accepted(world: World) -> None:
     response = await complete(
         world, repetition_penalty=1.0, presence_penalty=0, ignore_eos=False, made_up=None, best_of=1
     )

@@ -1,0 +1,64 @@
+"""Holds what rows draw with: temperatures, the values of their filters, random numbers."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from serving.arrays import Array
+from serving.parameters import FILTER_OPTIONS, SamplingParams
+
+NO_OP_VALUES = np.array([[float(option.default)] for option in FILTER_OPTIONS])
+_INDEX = {option.name: index for index, option in enumerate(FILTER_OPTIONS)}
+MIN_TEMPERATURE = 1e-4
+NUM_PARAMS = 1 + len(FILTER_OPTIONS)
+
+
+def column_of(params: SamplingParams, vocab_size: int) -> list[float]:
+    """Write the parameters of a row as numbers: 1 / temperature, then the values of the filters."""
+    values = {option.name: float(getattr(params, option.name)) for option in FILTER_OPTIONS}
+    if params.top_k >= vocab_size:
+        values["top_k"] = 0.0  # filters nothing
+    return [1 / max(params.temperature, MIN_TEMPERATURE), *values.values()]
+
+
+@dataclass(slots=True)
+class Draws:
+    """Says what to draw, for each of some rows.
+
+    params: f64 [parameters, rows], columns as `column_of` makes them.
+    numbers, second_numbers: f64 [rows], uniform in [0, 1).
+    """
+
+    params: Array
+    numbers: Array
+    second_numbers: Array
+
+    def of(self, rows: Array | slice) -> "Draws":
+        return Draws(self.params[:, rows], self.numbers[rows], self.second_numbers[rows])
+
+    @property
+    def exponents(self) -> Array:
+        """1 / temperature, f64 [rows]."""
+        return self.params[0]
+
+    def filter(self, name: str) -> Array:
+        """Return the values of a filter, f64 [rows]; see `SamplingParams`."""
+        return self.params[1 + _INDEX[name]]
+
+    @property
+    def is_on(self) -> Array:
+        """Whether a filter does something, bool [filters, rows]."""
+        return self.params[1:] != NO_OP_VALUES
+
+    @property
+    def filters(self) -> Iterator[tuple[str, Array]]:
+        """The filters that do something in any row, in order: names and values, f64 [rows]."""
+        for index in np.flatnonzero(self.is_on.any(axis=1)):
+            yield FILTER_OPTIONS[index].name, self.params[1 + index]
+
+    @property
+    def most_kept(self) -> float:
+        """How many tokens top_k leaves of a row at most."""
+        top_k = self.filter("top_k")
+        return float(top_k.max()) if top_k.min() > 0 else np.inf

@@ -1,0 +1,88 @@
+"""Says what a client may know about a model: its name, its languages, its limits, its defaults.
+
+A card is a plain value: it crosses to other processes, which serve the model by forwarding.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from serving.bundle.manifest import Manifest, Task
+from serving.errors import RequestError
+from serving.text.languages import UNDETERMINED, matching
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """Describes a model that is served.
+
+    source_languages: codes as the model has them.
+    target_languages: likewise.
+    max_target_tokens: tokens of prompt and output together.
+    num_attention_heads: heads whose attention over the source can be reported; 0 if it has none.
+    has_chat_template: whether it can be asked by messages.
+    generation: what its makers recommend where a request says nothing, by our fields' names.
+    """
+
+    name: str
+    task: Task
+    source_languages: tuple[str, ...]
+    target_languages: tuple[str, ...]
+    max_target_tokens: int
+    architecture: str
+    num_attention_heads: int
+    has_chat_template: bool = False
+    generation: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_manifest(cls, manifest: Manifest) -> "ModelCard":
+        return cls(
+            manifest.name,
+            manifest.task,
+            manifest.source_languages,
+            manifest.target_languages,
+            manifest.limits.max_target_tokens,
+            manifest.architecture,
+            manifest.num_attention_heads,
+            manifest.chat_template is not None,
+            manifest.generation,
+        )
+
+    @property
+    def no_attention(self) -> str:
+        """Say why a model without heads cannot do what needs them."""
+        return f"has no attention over its source: its architecture, {self.architecture}, has none"
+
+    def targets_of(self, source: str) -> tuple[str, ...]:
+        """Return the languages that it translates a source language of its own into: into that
+        language itself only if there is no other.
+        """
+        others = (each for each in self.target_languages if each != source)
+        if source == UNDETERMINED:
+            return self.target_languages
+        return tuple(others) or self.target_languages
+
+    def translates(self, source: str, target: str) -> bool:
+        try:
+            self.languages(source, target)
+        except RequestError:
+            return False
+        return True
+
+    def languages(self, source: str, target: str) -> tuple[str, str]:
+        """Return a client's source and target as the model has them; see
+        `serving.text.languages`. Raises RequestError naming the languages to choose from.
+        """
+        own = self.source_language(source)
+        return own, self._language("target", target, self.targets_of(own))
+
+    def source_language(self, code: str) -> str:
+        return self._language("source", code, self.source_languages)
+
+    def _language(self, field: str, code: str, known: tuple[str, ...]) -> str:
+        found = matching(code, known)
+        if not found:
+            raise RequestError(field, code, f"model {self.name} has {', '.join(known)}")
+        if len(found) > 1:
+            message = f"model {self.name} has several of that language: {', '.join(found)}"
+            raise RequestError(field, code, message)
+        return found[0]

@@ -1,0 +1,175 @@
+"""Holds what the protocols ask of a translation model, and its answers, in text.
+
+Plain values: they cross to another process when another worker group serves the model.
+"""
+
+from dataclasses import dataclass
+
+from serving.pipelines.decoding import PLAIN, Decoding
+from serving.request import FinishReason
+from serving.text.alignment import Link, pharaoh
+
+
+@dataclass(frozen=True, slots=True)
+class GlossaryEntry:
+    """Gives a source term the ways in which it may be translated."""
+
+    term: str
+    translations: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationJob:
+    """Asks for the translations of some texts.
+
+    source: a language by any of its codes; as the model has it once the pipeline has checked it.
+    target: likewise.
+    num_alternatives: further translations of each text.
+    target_prefix: what the translation of each text begins with; without a space at its end, its
+        last word may go on.
+    alternatives_at_prefix: alternatives differ in the token that follows the prefix.
+    glossary: terms that, where they occur, must be translated so.
+    placeholders: texts that go from source to target as they are, found there by the attention;
+        without any, all that look like placeholders; None leaves them to the model.
+    replaces_unknown: the model's unknown token gives way to the source word it attends to.
+    tells_attention: the attention of each sentence is wanted.
+    attention_heads: those whose attention counts; without any, those the bundle recommends.
+    """
+
+    request_id: str
+    texts: tuple[str, ...]
+    source: str
+    target: str
+    decoding: Decoding = PLAIN
+    num_alternatives: int = 0
+    target_prefix: str = ""
+    alternatives_at_prefix: bool = False
+    glossary: tuple[GlossaryEntry, ...] = ()
+    placeholders: tuple[str, ...] | None = None
+    replaces_unknown: bool = False
+    wants_alignments: bool = False
+    tells_attention: bool = False
+    attention_heads: tuple[int, ...] = ()
+
+    @property
+    def wants_attention(self) -> bool:
+        return bool(self.uses_of_attention)
+
+    @property
+    def uses_of_attention(self) -> list[str]:
+        """Name the fields that were asked for and need the model's attention, as clients do."""
+        asked = {
+            "alignments": self.wants_alignments,
+            "return_attention": self.tells_attention,
+            "placeholders": self.placeholders is not None,
+            "replace_unknown": self.replaces_unknown,
+        }
+        return [field for field, is_asked in asked.items() if is_asked]
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedWords:
+    """Links the words of a source with the words of its translation.
+
+    links: indices, from 0, of a source word and of the target word that comes of it.
+    """
+
+    source_words: tuple[str, ...]
+    target_words: tuple[str, ...]
+    links: tuple[Link, ...]
+
+    @property
+    def pharaoh(self) -> str:
+        return pharaoh(self.links)
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceAttention:
+    """Says what the tokens, and what the words, of a translated sentence attend to.
+
+    source_tokens: the last one ends the source; special tokens have no text.
+    weights: [target tokens, source tokens], rows sum to 1.
+    source_words: punctuation is apart; the last one, without text, stands for all that is no word,
+        as the sentence's end.
+    word_weights: [target words, source words]: the sum over a source word's tokens, the mean over
+        a target word's; rows sum to 1.
+    """
+
+    source_tokens: tuple[str, ...]
+    target_tokens: tuple[str, ...]
+    weights: tuple[tuple[float, ...], ...]
+    source_words: tuple[str, ...]
+    target_words: tuple[str, ...]
+    word_weights: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """Holds one translation of one text, or of one segment of it.
+
+    score: mean over its sentences of what each was ranked by: the log-probability over the number
+        of tokens to the power of the length penalty.
+    reason: why it ended; of several sentences the gravest.
+    alignment: None unless it was asked for.
+    attention: of each sentence, if it was asked for.
+    """
+
+    text: str
+    score: float = 0.0
+    reason: FinishReason = FinishReason.STOP
+    alignment: AlignedWords | None = None
+    attention: tuple[SentenceAttention, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """Answers a `TranslationJob`.
+
+    renderings: of each text, best first.
+    """
+
+    renderings: tuple[tuple[Rendering, ...], ...]
+    num_source_tokens: int
+    num_generated_tokens: int
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(best.text for best, *_ in self.renderings)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreJob:
+    """Asks how likely each of these translations is.
+
+    pairs: a source text and its translation each.
+    tells_attention: as in a `TranslationJob`.
+    attention_heads: likewise.
+    """
+
+    request_id: str
+    pairs: tuple[tuple[str, str], ...]
+    source: str
+    target: str
+    decoding: Decoding = PLAIN
+    tells_attention: bool = False
+    attention_heads: tuple[int, ...] = ()
+
+    @property
+    def uses_of_attention(self) -> list[str]:
+        return ["return_attention"] if self.tells_attention else []
+
+
+@dataclass(frozen=True, slots=True)
+class PairScore:
+    """Answers a `ScoreJob` for one pair.
+
+    tokens: of the translation, with their log-probabilities; the last one, without text, ends it.
+    attention: None unless it was asked for.
+    """
+
+    tokens: tuple[tuple[str, float], ...]
+    attention: SentenceAttention | None = None
+
+    @property
+    def logprob(self) -> float:
+        return sum(logprob for _, logprob in self.tokens)

@@ -1,0 +1,136 @@
+"""Builds the engine's requests of translation jobs, each once and whole, without an engine.
+
+The service, the offline commands and the bench build them here, so that what is measured is what
+is served.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import ceil
+from typing import Any
+
+from serving.bundle.manifest import Manifest
+from serving.parameters import ProcessorParams, TokenIds
+from serving.pipelines.decoding_requests import request_arguments, sampling_with_own_seed
+from serving.pipelines.defaults import MAX_LENGTH_FACTOR, MAX_NEW_TOKENS
+from serving.pipelines.translation.job import ScoreJob, TranslationJob
+from serving.pipelines.translation.language_frame import LanguageFrame
+from serving.pipelines.translation.planning import TranslationPlan
+from serving.pipelines.translation.tokenizer_pair import TokenizerPair
+from serving.request import MAX_LOGPROBS, GenerationRequest
+from serving.text.plain_text import tokenizing
+from serving.text.shortlist import Shortlist
+
+# A stop token would end the request without being reported, and those after it with it.
+_BEFORE_ANY_STOP = ProcessorParams(min_tokens=1)
+
+
+class TranslationRequests:
+    """Builds the requests of one bundle's jobs; needs no engine, so the bench can ask for them.
+
+    `TranslationRequests(manifest, tokenizers, shortlist).translations(job, planner.plan(job))` are
+    exactly the requests that the service makes of a job.
+    """
+
+    def __init__(
+        self, manifest: Manifest, tokenizers: TokenizerPair, shortlist: Shortlist | None = None
+    ) -> None:
+        self._eos = manifest.tokens.eos
+        self._defaults = manifest.generation
+        self._tokenizers = tokenizers
+        self._shortlist = shortlist
+
+    def translations(self, job: TranslationJob, plan: TranslationPlan) -> list[GenerationRequest]:
+        """Return a request for each segment with each of its prefixes.
+
+        Segments of a text draw with seeds of their own, counted within it: a list of texts gives
+        what its texts give alone. The prefixes of a segment share its seed: each gives what it
+        gives when it is asked for alone.
+        """
+        arguments = self._arguments(job, plan.frame)
+        return [
+            self._request(
+                plan.frame,
+                f"{job.request_id}-{number}",
+                segment.source_ids,
+                **arguments,
+                sampling=sampling_with_own_seed(job.decoding.sampling, segment.place),
+                forced_ids=prefix,
+                required=segment.required,
+                constraint=segment.beginning,
+                max_new_tokens=self._max_new_tokens(job, segment.source_ids),
+                wants_attention=job.wants_attention,
+            )
+            for number, (segment, prefix) in enumerate(plan.prefixed_segments())
+        ]
+
+    def probes(self, job: TranslationJob, plan: TranslationPlan) -> list[GenerationRequest]:
+        """Return a request for each text that reports the likeliest tokens after its prefix."""
+        return [
+            self._request(
+                plan.frame,
+                f"{job.request_id}-next-{number}",
+                plan.segments[number].source_ids,
+                forced_ids=plan.segments[number].prefixes[0],
+                max_new_tokens=1,
+                logprobs=MAX_LOGPROBS,
+                processors=_BEFORE_ANY_STOP,
+                priority=job.decoding.priority,
+                timeout_seconds=job.decoding.timeout_seconds,
+            )
+            for number in plan.first_segments
+        ]
+
+    def scores(self, job: ScoreJob, frame: LanguageFrame) -> list[GenerationRequest]:
+        """Return a request for each pair: its target is forced, the end too, nothing generated."""
+        arguments = self._arguments(job, frame)
+        return [
+            self._request(
+                frame,
+                f"{job.request_id}-{number}",
+                source_ids,
+                **arguments,
+                sampling=job.decoding.sampling,
+                forced_ids=target_ids,
+                max_new_tokens=0,
+                wants_attention=job.tells_attention,
+            )
+            for number, (source_ids, target_ids) in enumerate(self._encoded_pairs(job, frame))
+        ]
+
+    def _encoded_pairs(
+        self, job: ScoreJob, frame: LanguageFrame
+    ) -> Iterator[tuple[TokenIds, TokenIds]]:
+        sources = self._tokenizers.encode_sources([text.strip() for text, _ in job.pairs], frame)
+        with tokenizing("translations"):
+            targets = self._tokenizers.target.encode_batch([text.strip() for _, text in job.pairs])
+        return zip(sources, ((*ids, self._eos) for ids in targets), strict=True)
+
+    def _arguments(self, job: TranslationJob | ScoreJob, frame: LanguageFrame) -> dict[str, Any]:
+        """Return what all requests of a job share."""
+        arguments = request_arguments(job.decoding, self._tokenizers.target)
+        if beam := job.decoding.beam:
+            arguments["beam"] = replace(beam, num_counted=frame.num_counted)
+        return {**arguments, "attention_heads": job.attention_heads}
+
+    def _request(
+        self, frame: LanguageFrame, request_id: str, source_ids: TokenIds, **fields: Any
+    ) -> GenerationRequest:
+        """Build a request with what it has of the bundle and of the languages."""
+        return GenerationRequest(
+            request_id,
+            source_ids,
+            prompt_ids=frame.prompt,
+            shortlist=self._shortlist.tokens_for(source_ids) if self._shortlist else None,
+            **fields,
+        )
+
+    def _max_new_tokens(self, job: TranslationJob, source_ids: TokenIds) -> int | None:
+        """Return the client's limit, else the least of the model's own; None if it has none."""
+        if job.decoding.max_new_tokens is not None:
+            return job.decoding.max_new_tokens
+        limit: int | None = self._defaults.get(MAX_NEW_TOKENS)
+        if (factor := self._defaults.get(MAX_LENGTH_FACTOR)) is None:
+            return limit
+        by_source = ceil(factor * len(source_ids))
+        return by_source if limit is None else min(limit, by_source)

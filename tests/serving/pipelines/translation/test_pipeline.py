@@ -1,0 +1,117 @@
+"""Translation: one batch per request, whitespace put back, clear refusals."""
+
+import asyncio
+
+import pytest
+
+from serving.bundle.manifest import Task
+from serving.errors import EngineError, EngineStopped, Overloaded, RequestError
+from serving.pipelines.translation.job import TranslationJob
+from serving.pipelines.translation.pipeline import TranslationPipeline
+from serving.pipelines.translation.tokenizer_pair import TokenizerPair
+from serving.request import AbortedEvent, Event, FailedEvent
+from serving.text.tokenizer import Tokenizer
+from tests.serving.pipelines.fakes import EOS, FakeEngine, manifest, shouting_translator
+
+
+def job(*texts: str, source: str = "en", target: str = "fr") -> TranslationJob:
+    return TranslationJob("job", texts, source, target)
+
+
+async def test_sentences_are_one_batch_and_whitespace_is_put_back(tokenizer: Tokenizer) -> None:
+    pipeline, engine = shouting_translator(tokenizer)
+
+    translation = await pipeline.translate(job(" One.  Two.\n\n\tThree. ", "Four."))
+
+    assert translation.texts == (" ONE.  TWO.\n\n\tTHREE. ", "FOUR.")
+    assert engine.num_runs == 1
+    assert [request.request_id for request in engine.requests] == [f"job-{i}" for i in range(4)]
+    assert all(request.source_ids and request.source_ids[-1] == EOS for request in engine.requests)
+
+
+async def test_very_many_texts_leave_the_event_loop_free(tokenizer: Tokenizer) -> None:
+    pipeline, _ = shouting_translator(tokenizer)
+    translating = asyncio.create_task(pipeline.translate(job(*[""] * 20_000)))
+
+    await asyncio.sleep(0)
+
+    assert not translating.done()
+    assert len((await translating).texts) == 20_000
+
+
+async def test_tokens_are_counted(tokenizer: Tokenizer) -> None:
+    pipeline, _ = shouting_translator(tokenizer)
+
+    translation = await pipeline.translate(job("abc", "de"))
+
+    assert (translation.num_source_tokens, translation.num_generated_tokens) == (7, 5)
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\n"])
+async def test_text_without_words_never_reaches_the_engine(tokenizer: Tokenizer, text: str) -> None:
+    pipeline, engine = shouting_translator(tokenizer)
+
+    assert (await pipeline.translate(job(text))).texts == (text,)
+    assert engine.requests == []
+
+
+async def test_every_segment_fits_the_model(tokenizer: Tokenizer) -> None:
+    pipeline, engine = shouting_translator(tokenizer)
+    text = "word " * 2000
+
+    translation = await pipeline.translate(job(text))
+
+    assert translation.texts == (text.upper(),)
+    assert max(len(request.source_ids or ()) for request in engine.requests) <= 64
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "field"), [("xx", "fr", "source"), ("en", "", "target")]
+)
+async def test_a_language_the_model_lacks(
+    tokenizer: Tokenizer, source: str, target: str, field: str
+) -> None:
+    pipeline, _ = shouting_translator(tokenizer)
+
+    with pytest.raises(RequestError) as caught:
+        await pipeline.translate(job("a", source=source, target=target))
+    assert caught.value.field == field
+
+
+async def test_too_many_sentences(tokenizer: Tokenizer) -> None:
+    pipeline, engine = shouting_translator(tokenizer, max_segments=3)
+
+    with pytest.raises(RequestError, match="at most 3 sentences a request, this has 4"):
+        await pipeline.translate(job("A.\nB.\nC.\nD."))
+    assert engine.requests == []
+
+
+async def test_overload_is_passed_on(tokenizer: Tokenizer) -> None:
+    pipeline, engine = shouting_translator(tokenizer)
+    engine.max_waiting = 1
+
+    with pytest.raises(Overloaded):
+        await pipeline.translate(job("A.\nB."))
+
+
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [
+        (FailedEvent("r", ValueError("bad")), EngineError),
+        (FailedEvent("r", EngineStopped("dead")), EngineStopped),
+        (AbortedEvent("r"), EngineStopped),
+    ],
+)
+async def test_a_failed_segment_fails_the_request(
+    tokenizer: Tokenizer, end: Event, error: type[Exception]
+) -> None:
+    class FailingEngine(FakeEngine):
+        async def run(self, requests: object) -> list[list[Event]]:
+            return [[end]]
+
+    engine = FailingEngine(lambda request: [])
+    tokenizers = TokenizerPair(tokenizer, tokenizer)
+    pipeline = TranslationPipeline(manifest(Task.TRANSLATE), tokenizers, engine)
+
+    with pytest.raises(error):
+        await pipeline.translate(job("A."))
