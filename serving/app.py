@@ -35,7 +35,7 @@ class Stopped(BaseException):
 
 
 def build(group: WorkerGroup) -> "Application":
-    """The application of a group, for `serve deploy` and KubeRay."""
+    """Return the application of a group, for `serve deploy` and KubeRay."""
     from serving.deployments.group import application_of
 
     return application_of(group)
@@ -116,7 +116,7 @@ def _start(config: ServerConfig, folder: Path, port: int) -> None:
 
 
 def _deploy(config: ServerConfig) -> None:
-    """The first group answers at `/`, the others beneath their names."""
+    """Say where a group answers: the first one at `/`, the others beneath their names."""
     from ray import serve
 
     for number, group in enumerate(config.groups):
@@ -128,7 +128,7 @@ def _deploy(config: ServerConfig) -> None:
 
 
 def _cause(group: WorkerGroup) -> str:
-    """The last line of what a replica raised, as Ray Serve reports it."""
+    """Return the last line of what a replica raised, as Ray Serve reports it."""
     from ray import serve
 
     application = serve.status().applications[group.name]
@@ -138,7 +138,7 @@ def _cause(group: WorkerGroup) -> str:
 
 
 def _wait_until_ready(url: str) -> None:
-    """The proxy learns of a replica a moment after it runs."""
+    """Wait for the proxy, which learns of a replica a moment after it runs."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is this machine
     deadline = time.monotonic() + _READY_TIMEOUT_SECONDS
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""The type of numpy arrays whose shape and element type stand in a comment beside them."""
+"""Names the type of numpy arrays whose shape and element type stand in a comment beside them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The `attendant` command.
+"""Runs the `attendant` command.
 
 Commands of packages that serving does not know are found through the entry points of the group
 `attendant.commands`. Heavy imports wait until a command runs, so that `--help` is quick.

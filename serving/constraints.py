@@ -1,4 +1,5 @@
-"""What a grammar must offer the engine: which tokens may come next. Nothing here knows grammars.
+"""Defines what a grammar must offer the engine: which tokens may come next. Nothing here knows
+grammars.
 
 A constraint is compiled once, where text is known (`serving/text/guides/grammar.py`); every row
 that is bound by it has a matcher of its own.
@@ -21,10 +22,10 @@ class Matcher(Protocol):
         """
 
     def accept(self, token_id: int) -> None:
-        """The row has taken a token, one of those allowed."""
+        """Take a token, one of those allowed."""
 
     def fork(self) -> "Matcher":
-        """A matcher in the same place, for another row."""
+        """Return a matcher in the same place, for another row."""
 
 
 class Constraint(Protocol):

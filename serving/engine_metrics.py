@@ -83,7 +83,7 @@ class _OurMetrics:
 
 
 class _VllmMetrics:
-    """The names that vLLM gives to the same."""
+    """Holds the metrics under the names that vLLM gives them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         new = _Family(registry, ("model_name", "engine"))
@@ -177,7 +177,7 @@ class ModelMeter:
         self._on_counts(step)
 
     def _on_counts(self, step: StepStats) -> None:
-        """What most steps have none of."""
+        """Count what most steps have none of."""
         _add(self._reorders, step.num_reorders)
         _add(self._expired, step.num_expired)
         for counter in self._prefix_hits:

@@ -27,7 +27,9 @@ class AttendantError(Exception):
 
 
 class ProblemsError(AttendantError):
-    """A file or folder that cannot be used; `problems` lists everything that is wrong with it."""
+    """Reports a file or folder that cannot be used; `problems` lists everything that is wrong with
+    it.
+    """
 
     def __init__(self, path: object, problems: list[str]) -> None:
         super().__init__(f"{path}: " + "; ".join(problems))
@@ -36,19 +38,19 @@ class ProblemsError(AttendantError):
 
 
 class BundleError(ProblemsError):
-    """A bundle that cannot be served."""
+    """Reports a bundle that cannot be served."""
 
 
 class ConfigError(ProblemsError):
-    """A server configuration that makes no sense."""
+    """Reports a server configuration that makes no sense."""
 
 
 class DeviceError(AttendantError):
-    """The device asked for is not there, or cannot run this bundle."""
+    """Says that the device asked for is not there, or cannot run this bundle."""
 
 
 class RequestError(AttendantError):
-    """A request that cannot be served as asked."""
+    """Reports a request that cannot be served as asked."""
 
     def __init__(self, field: str, value: object, message: str) -> None:
         super().__init__(f"{field}: {message} (got {shorten(value)})")
@@ -68,18 +70,18 @@ class TooLarge(RequestError):
 
 
 class Untokenizable(RequestError):
-    """The model's own tokenizer fails at this text, if perhaps at no other."""
+    """Says that the model's own tokenizer fails at this text, if perhaps at no other."""
 
 
 class ModelNotFound(RequestError):
-    """No model of that name is served here."""
+    """Says that no model of that name is served here."""
 
     def __init__(self, model: object) -> None:
         super().__init__("model", model, "no such model")
 
 
 class Overloaded(AttendantError):
-    """The waiting queue is full."""
+    """Says that the waiting queue is full."""
 
     def __init__(self, waiting: int, retry_after_seconds: float = 1.0) -> None:
         super().__init__(f"{waiting} requests are waiting already, the most allowed; try again")
@@ -88,7 +90,7 @@ class Overloaded(AttendantError):
 
 
 class DeadlineExceeded(AttendantError):
-    """The request was not done within the time it gave itself."""
+    """Says that the request was not done within the time it gave itself."""
 
     def __init__(self, timeout_seconds: float) -> None:
         super().__init__(f"timeout_seconds: {timeout_seconds:g} s were not enough")
@@ -96,11 +98,11 @@ class DeadlineExceeded(AttendantError):
 
 
 class EngineError(AttendantError):
-    """The engine failed while it served a request."""
+    """Says that the engine failed while it served a request."""
 
 
 class EngineStopped(EngineError):
-    """The engine is shut down, or is shutting down."""
+    """Says that the engine is shut down, or is shutting down."""
 
 
 def _rebuild(cls: type[AttendantError], args: tuple[Any, ...], state: dict[str, Any]) -> Any:

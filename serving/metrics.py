@@ -47,7 +47,7 @@ def outcome_of(error: BaseException | None) -> Outcome:
 
 
 class Metrics:
-    """The registry of one replica."""
+    """Holds the registry of one replica."""
 
     content_type = CONTENT_TYPE_LATEST
 
@@ -82,7 +82,7 @@ class Metrics:
 
 
 class Tracked:
-    """A request from its arrival to the end of its answer: `with metrics.track(protocol)`.
+    """Follows a request from its arrival to the end of its answer: `with metrics.track(protocol)`.
 
     model: empty until it is known that such a model exists; names that clients make up are no
     labels. outcome: taken from the exception that ends the block, unless it was set inside.

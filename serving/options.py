@@ -38,7 +38,10 @@ def require_positive(field: str, value: float, high: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Integers:
-    """Integers from low to high. text: how a reader is told, where the numbers say too little."""
+    """Allows integers from low to high.
+
+    text: how a reader is told, where the numbers say too little.
+    """
 
     low: int
     high: int = MAX_COUNT
@@ -55,13 +58,13 @@ class Integers:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The keywords of JSON Schema that say the same."""
+        """Say the same in keywords of JSON Schema."""
         return {"minimum": self.low, "maximum": self.high}
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Finite numbers from low to high. An open end does not belong to them."""
+    """Allows finite numbers from low to high. An open end does not belong to them."""
 
     low: float
     high: float
@@ -88,7 +91,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """A few values and no others, by the words that clients write: JSON's, and texts."""
+    """Allows a few values and no others, by the words that clients write: JSON's, and texts."""
 
     by_word: Mapping[str, Any]
 
@@ -112,7 +115,7 @@ Values = Integers | Numbers | Choices
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of decoding, as it is declared.
+    """Describes one option of decoding, as it is declared.
 
     type: the field's annotation.
     default: changes nothing; None where there may be no value, MISSING where one must be given.

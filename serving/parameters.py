@@ -1,4 +1,5 @@
-"""What a caller may ask of decoding, in token ids: plain values, checked where they are made.
+"""Declares what a caller may ask of decoding, in token ids: plain values, checked where they are
+made.
 
 A field with `option(...)` is declared here and nowhere else: HTTP bodies, commands, the defaults of
 bundles, the sampler's columns and the table in docs/decoding.md follow from it.
@@ -38,7 +39,7 @@ NUM_BEAMS = "num_beams"
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How a next token is drawn. The defaults are greedy decoding.
+    """Says how a next token is drawn. The defaults are greedy decoding.
 
     Filters follow in the order of their fields, each on what the one before has left, as Hugging
     Face's `generate` has them.
@@ -103,7 +104,7 @@ class SamplingParams:
 
     @property
     def filters(self) -> dict[str, float]:
-        """The filters that are on, by name."""
+        """Return the filters that are on, by name."""
         values = {each.name: (getattr(self, each.name), each.default) for each in FILTER_OPTIONS}
         return {name: value for name, (value, no_op) in values.items() if value != no_op}
 
@@ -116,7 +117,7 @@ GREEDY = SamplingParams()
 
 @dataclass(frozen=True, slots=True)
 class BeamParams:
-    """Beam search, as Hugging Face's `generate` has it.
+    """Asks for beam search, as Hugging Face's `generate` has it.
 
     num_hypotheses: how many are reported, best first.
     num_counted: how many tokens of the prompt count as the hypothesis's own, with log-probability
@@ -186,7 +187,7 @@ def _require_words(field: str, words: tuple[TokenIds, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorParams:
-    """What is done to the scores before a token is chosen; the defaults do nothing.
+    """Says what is done to the scores before a token is chosen; the defaults do nothing.
 
     logit_bias: added to the scores of these tokens.
     bad_words: sequences of tokens that must not come about.
@@ -235,7 +236,7 @@ OPTIONS: dict[str, Option] = {
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A term that must occur in the output, as a word of its own.
+    """Names a term that must occur in the output, as a word of its own.
 
     spellings: the ways to write it, each as token ids, with whatever parts it from the word before.
     bare: those without, which count at the start of the output and after one of `opening_ids`.

@@ -1,4 +1,4 @@
-"""What the engine is asked and what it answers, in token ids.
+"""Defines what the engine is asked and what it answers, in token ids.
 
 Pipelines build a `GenerationRequest` and read events: any number of `TokenEvent`, then exactly one
 final event (`FinishedEvent`, `FailedEvent` or `AbortedEvent`). Nothing here knows text, models or
@@ -36,7 +36,7 @@ Ids = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One sequence to generate.
+    """Asks for one sequence.
 
     source_ids: the encoder's input, prefix and suffix included; None for a language model.
     prompt_ids: target tokens given in advance, after the bundle's own `prompt_prefix`; they are not
@@ -123,8 +123,8 @@ class TokenLogprob:
 
 @dataclass(slots=True)
 class TokenEvent:
-    """One token, forced or generated. A stop token ends the request and is not reported. Under
-    beam search: the next token of the best hypothesis.
+    """Reports one token, forced or generated. A stop token ends the request and is not reported.
+    Under beam search: the next token of the best hypothesis.
 
     logprob: natural logarithm, of the model's own distribution (temperature 1, no filters).
     top: the likeliest tokens, best first; empty unless `logprobs` asked for them.
@@ -140,7 +140,7 @@ class TokenEvent:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """One outcome of a beam search; its tokens as they would be reported, forced ones first.
+    """Holds one outcome of a beam search; its tokens as they would be reported, forced ones first.
 
     score: what it was ranked by, see `BeamParams`; forced tokens do not count.
     """
@@ -157,7 +157,7 @@ class Hypothesis:
 
 @dataclass(slots=True)
 class FinishedEvent:
-    """The request ended as it should.
+    """Says that the request ended as it should.
 
     num_prompt_tokens: everything given: the bundle's prefix, the prompt and forced tokens.
     num_generated_tokens: the rest of what was reported, and the stop token if it was generated.
@@ -176,7 +176,7 @@ class FinishedEvent:
 
 @dataclass(slots=True)
 class FailedEvent:
-    """The request was accepted, then our side failed."""
+    """Says that the request was accepted, then our side failed."""
 
     request_id: str
     error: Exception
@@ -184,7 +184,7 @@ class FailedEvent:
 
 @dataclass(slots=True)
 class AbortedEvent:
-    """The request was cancelled, or the engine shut down."""
+    """Says that the request was cancelled, or the engine shut down."""
 
     request_id: str
 

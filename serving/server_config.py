@@ -1,4 +1,4 @@
-"""What `attendant serve` is told: where to listen and which worker groups to run.
+"""Reads what `attendant serve` is told: where to listen and which worker groups to run.
 
 Read from flags or a YAML file. Unknown keys are refused, and all problems are told at once.
 """
@@ -19,14 +19,14 @@ class _Config(BaseModel):
 
 
 class TextLimits(_Config):
-    """How much text one request may carry. Longer ones are refused with a clear error."""
+    """Limits how much text one request may carry. Longer ones are refused with a clear error."""
 
     max_characters: Count = 200_000
     max_segments: Count = 4_000
 
 
 class WorkerGroup(_Config):
-    """One Ray Serve application: every replica loads all its bundles.
+    """Describes one Ray Serve application: every replica loads all its bundles.
 
     slots: most rows in one batch of one model.
     max_step_tokens: computed in one step of an engine, prompts included: more of them bring prompts
@@ -53,7 +53,9 @@ class WorkerGroup(_Config):
 
 
 class ServerConfig(_Config):
-    """The first group answers at `/`; it forwards requests for models of the other groups."""
+    """Describes a server. The first group answers at `/`; it forwards requests for models of the
+    other groups.
+    """
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000

@@ -1,8 +1,8 @@
 """The training loop: read a batch, learn, now and then look and save."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Generator
+from contextlib import closing, nullcontext
 from pathlib import Path
 from statistics import mean
 
@@ -63,14 +63,14 @@ class Trainer:
 
     def _train(self) -> None:
         self._counted_until = self._clock()
-        batches = self._batches()
-        while not self._is_over():
-            self.brake.check()
-            self.progress.losses.append(self._learn(next(batches)))
-            self.progress.step += 1
-            self._count()
-            if self.progress.step % self.run_config.validate_every == 0:
-                self._validate()
+        with closing(self._batches()) as batches:  # its bar ends before anything else is said
+            while not self._is_over():
+                self.brake.check()
+                self.progress.losses.append(self._learn(next(batches)))
+                self.progress.step += 1
+                self._count()
+                if self.progress.step % self.run_config.validate_every == 0:
+                    self._validate()
         if not self._is_validated():
             self._validate()
 
@@ -93,7 +93,7 @@ class Trainer:
         by_steps = self.progress.step / self.run_config.max_steps
         return min(1.0, max(by_steps, self.progress.seconds / 60 / self.run_config.max_minutes))
 
-    def _batches(self) -> Iterator[Batch]:
+    def _batches(self) -> Generator[Batch, None, None]:
         """Batches from where the run is, epoch after epoch, under a progress bar."""
         name, done = self.config.name, self.fraction_done
         with tqdm(total=1.0, initial=done, desc=name, bar_format=BAR) as bar:

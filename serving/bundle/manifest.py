@@ -1,4 +1,4 @@
-"""What ``bundle.json`` says: a model is a few graphs plus a list of named state tensors.
+"""Describes what ``bundle.json`` says: a model is a few graphs plus a list of named state tensors.
 
 The manifest is data only. Whether the files beside it match is the business of ``opening``.
 """
@@ -34,7 +34,7 @@ class Precision(enum.StrEnum):
 
 
 class StateKind(enum.StrEnum):
-    """How a state changes per token."""
+    """Says how a state changes per token."""
 
     APPEND = "append"  # one position is added, in place
     REPLACE = "replace"  # overwritten
@@ -43,7 +43,9 @@ class StateKind(enum.StrEnum):
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An input or output of a graph; ``dtype`` is numpy's name, symbolic axes are strings."""
+    """Describes an input or output of a graph; ``dtype`` is numpy's name, symbolic axes are
+    strings.
+    """
 
     name: str
     dtype: str
@@ -59,7 +61,7 @@ class GraphSpec:
 
 @dataclass(frozen=True)
 class StateSpec:
-    """A named tensor that a generation keeps between steps; ``shape`` is that of one row."""
+    """Describes a tensor that a generation keeps between steps; ``shape`` is that of one row."""
 
     name: str
     kind: StateKind
@@ -69,7 +71,7 @@ class StateSpec:
 
 @dataclass(frozen=True)
 class LanguageIds:
-    """What one language adds around a text."""
+    """Holds what one language adds around a text."""
 
     source_prefix: tuple[int, ...] = ()
     source_suffix: tuple[int, ...] = ()
@@ -99,7 +101,7 @@ class Tokens:
     targets: dict[str, LanguageIds] = field(default_factory=dict)
 
     def between(self, source: str, target: str) -> "Tokens":
-        """Those of one pair of languages; of a model without language tokens the same."""
+        """Return the ids of one pair of languages; of a model without language tokens the same."""
         own = self.sources.get(source, LanguageIds())
         other = self.targets.get(target, LanguageIds())
         return replace(
@@ -142,7 +144,7 @@ class Manifest:
 
     @property
     def num_attention_heads(self) -> int:
-        """How many heads the graph ``step_attention`` tells of; 0 without that graph."""
+        """Count the heads that the graph ``step_attention`` reports; 0 without that graph."""
         if "step_attention" not in self.graphs:
             return 0
         outputs = self.graphs["step_attention"].outputs
@@ -150,5 +152,5 @@ class Manifest:
 
     @property
     def has_shortlist(self) -> bool:
-        """Whether the step graph scores each row's own candidates only."""
+        """Tell whether the step graph scores each row's own candidates only."""
         return any(spec.name == "shortlist" for spec in self.graphs["step"].inputs)

@@ -32,7 +32,7 @@ class Bundle:
 
     @property
     def tokenizer_path(self) -> Path:
-        """Of both sides, or of the source's."""
+        """Return the tokenizer of both sides, or of the source."""
         return self.folder / TOKENIZER_FILE
 
     @property

@@ -54,7 +54,7 @@ def _read(hint: Any, value: Any, problems: list[str], where: str) -> Any:
 
 
 def _read_union(choices: tuple[Any, ...], value: Any, problems: list[str], where: str) -> Any:
-    """The first choice that fits. One choice besides None tells its own problems."""
+    """Read the first choice that fits. One choice besides None reports its own problems."""
     if value is None and types.NoneType in choices:
         return None
     others = [choice for choice in choices if choice is not types.NoneType]

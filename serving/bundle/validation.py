@@ -1,4 +1,4 @@
-"""Whether a manifest makes sense by itself: graphs, states and token ids must agree.
+"""Checks that a manifest makes sense by itself: graphs, states and token ids must agree.
 
 Every check yields its problems as lines; none raises.
 """
@@ -112,7 +112,7 @@ def _tensor_problems(
 
 
 def _output_problems(manifest: Manifest) -> Iterator[str]:
-    """The engine's own inputs and outputs: nothing it cannot feed, everything it must read."""
+    """Check the engine's inputs and outputs: none it cannot feed, everything it must read."""
     states = {state.name for state in manifest.states}
     step_inputs = (*STEP_INPUTS, *SHORTLIST_INPUTS)
     for name, known in (("encode", ENCODE_INPUTS), ("step", step_inputs)):
@@ -145,7 +145,7 @@ def _shortlist_problems(manifest: Manifest, step: GraphSpec) -> Iterator[str]:
 
 
 def _attention_problems(manifest: Manifest) -> Iterator[str]:
-    """The step graph that also gives attention is the step graph in all other things."""
+    """Check that the graph which also gives attention is the step graph in all other things."""
     step, graph = manifest.graphs.get("step"), manifest.graphs.get("step_attention")
     if graph is None:
         if manifest.alignment_heads:

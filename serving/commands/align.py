@@ -36,7 +36,10 @@ Heads = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Panel:
-    """What one sentence attends to. head: None if it is the mean over several."""
+    """Holds what one sentence attends to.
+
+    head: None if it is the mean over several.
+    """
 
     attention: "SentenceAttention"
     head: int | None
@@ -127,7 +130,7 @@ def _check(output: Path | None, as_json: bool, options: dict[str, Any]) -> None:
 async def _aligned(
     path: Path, config: "EngineConfig", options: dict[str, Any]
 ) -> tuple[str, list[tuple[Panel, ...]]]:
-    """The translation, and for each of its sentences a panel, or one for each head."""
+    """Return the translation, and for each of its sentences a panel, or one for each head."""
     from serving.pipelines.offline import opened
 
     async with opened(path, config) as catalog:
@@ -201,5 +204,5 @@ def _heat_map(panel: Panel, pieces: bool) -> "HeatMap":
 
 
 def _piece(text: str) -> str:
-    """A piece that begins a word begins with a low line, as SentencePiece writes it."""
+    """Write a piece that begins a word with a low line, as SentencePiece writes it."""
     return text.replace(" ", "▁")

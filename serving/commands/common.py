@@ -40,7 +40,7 @@ def engine_config(device: Any) -> "EngineConfig":
 
 
 def languages_of(card: "ModelCard", source: str | None, target: str | None) -> tuple[str, str]:
-    """Those that were not named are the bundle's, where it has but one."""
+    """Return source and target: where one was not named, the bundle's, if it has but one."""
     source = source or _only("--source", card.source_languages)
     own = card.source_language(source)
     return own, target or _only("--target", card.targets_of(own))
@@ -102,7 +102,7 @@ def end_quietly_with_the_reader() -> None:
 
 
 def fail(message: str) -> NoReturn:
-    """One clear line each, and the exit code of a mistake."""
+    """Write one clear line each; exit with the code of a mistake."""
     for line in message.splitlines():
         click.echo(f"attendant: {line}", err=True)
     sys.exit(2)

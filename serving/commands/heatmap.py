@@ -95,7 +95,7 @@ def _label(text: str) -> str:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    """The same picture is the same bytes on any day. What the font lacks is drawn as a box."""
+    """Write equal pictures as equal bytes on any day. What the font lacks is drawn as a box."""
     file_format = path.suffix[1:].lower()
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(file_format)
     with rc_context({"svg.hashsalt": "attendant"}), catch_warnings():

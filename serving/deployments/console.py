@@ -1,4 +1,4 @@
-"""What replicas log, on the console of `attendant serve`.
+"""Shows what replicas log on the console of `attendant serve`.
 
 Replicas are processes of Ray's, which keeps what they write in files that nobody looks into. They
 send each record over a Unix socket instead. Where there is none, as on a cluster, records go where
@@ -41,7 +41,7 @@ def console(folder: Path) -> Iterator[None]:
 
 
 def log_to_console() -> None:
-    """In a replica: where this package's records go."""
+    """Choose, in a replica, where this package's records go."""
     address = os.environ.get(_SOCKET_VARIABLE)
     handlers = [_Sender(address)] if address else logging.getLogger("ray.serve").handlers
     for handler in handlers:
@@ -57,7 +57,9 @@ def _show(door: socket.socket) -> None:
 
 class _Formatter(logging.Formatter):
     def formatException(self, exc_info: Any) -> str:
-        """The standard one prints, and in a replica Ray Serve has put its own `print` in place."""
+        """Say nothing: the standard handler prints, and in a replica Ray Serve has put its own
+        `print` in place.
+        """
         return "".join(traceback.format_exception(*exc_info)).rstrip()
 
 
@@ -70,7 +72,7 @@ class _Sender(logging.Handler):
         self._socket.settimeout(_TIMEOUT_SECONDS)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Of a traceback that is too long the end says most."""
+        """Cut a text that is too long: of a traceback the end says most."""
         text = self.format(record).encode(errors="backslashreplace")
         try:
             self._socket.sendto(text[-_MAX_RECORD_BYTES:], self._address)

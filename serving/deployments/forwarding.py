@@ -31,7 +31,7 @@ _REMEMBERED_SECONDS = 5.0
 
 
 class WideCatalog(Catalog):
-    """The models of this process and those of the other groups."""
+    """Knows the models of this process and those of the other groups."""
 
     def __init__(self, models: Sequence[Model], own_application: str) -> None:
         super().__init__(models)
@@ -95,8 +95,9 @@ class RemoteGenerator:
 
 @contextmanager
 def failing_from_afar() -> Iterator[None]:
-    """What nobody expected, in a form that crosses to the replica that asked: Ray loses tracebacks
-    on the way, and a call that ends in a library's panic never ends for who waits for its answer.
+    """Turn an error that nobody expected into a form that crosses to the replica that asked: Ray
+    loses tracebacks on the way, and a call that ends in a library's panic never ends for who waits
+    for its answer.
     """
     try:
         yield
@@ -115,7 +116,7 @@ def _remote(handle: DeploymentHandle, card: ModelCard) -> Model:
 
 
 async def _cards(handle: DeploymentHandle) -> list[ModelCard]:
-    """None of a group that does not answer."""
+    """Ask a group for its models; none if it does not answer."""
     try:
         cards: list[ModelCard] = await asyncio.wait_for(_answer(handle), _REMEMBERED_SECONDS)
     except (RayError, RayServeException, TimeoutError):
@@ -124,7 +125,7 @@ async def _cards(handle: DeploymentHandle) -> list[ModelCard]:
 
 
 async def all_expositions(timeout_seconds: float) -> list[bytes]:
-    """The metrics of every replica of every group that answers in time."""
+    """Collect the metrics of every replica of every group that answers in time."""
     applications = await asyncio.to_thread(_running_applications)
     handles = [serve.get_deployment_handle(DEPLOYMENT, name) for name in applications]
     answers = await asyncio.gather(
@@ -152,7 +153,7 @@ def _running_applications() -> list[str]:
 
 
 async def _answer_to(response: Any) -> Any:
-    """Who stops waiting cancels."""
+    """Ask over a handle. Whoever stops waiting cancels."""
     try:
         return await response
     except asyncio.CancelledError:
@@ -163,7 +164,7 @@ async def _answer_to(response: Any) -> Any:
 
 
 def _raise_local(error: Exception) -> NoReturn:
-    """The error as it was raised over there."""
+    """Return the error as it was raised over there."""
     cause = error.cause if isinstance(error, RayTaskError) else None
     if isinstance(cause, AttendantError):
         raise cause from None

@@ -1,4 +1,4 @@
-"""A worker group as a Ray Serve application."""
+"""Makes a worker group a Ray Serve application."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def cpus_per_replica(group: WorkerGroup) -> int:
 
 
 def engines_at_once(group: WorkerGroup) -> int:
-    """How many engines of a replica may step at the same time.
+    """Count the engines of a replica that may step at the same time.
 
     CPUs that the group was given are not exceeded. Those it shares are filled: on two CPUs, with a
     thread for each engine, two engines side by side said 1.7 times as much as by turns, and still

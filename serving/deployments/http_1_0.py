@@ -32,5 +32,5 @@ class Cycle(httptools_impl.RequestResponseCycle):
 
 
 def unframe_streams() -> None:
-    """In this process, from now on."""
+    """Answer clients of HTTP/1.0 without frames, in this process, from now on."""
     httptools_impl.RequestResponseCycle = Cycle  # type: ignore[misc]

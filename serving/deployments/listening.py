@@ -14,7 +14,7 @@ _EVERY_ADDRESS = {
 
 @dataclass(frozen=True)
 class Listening:
-    """A numeric address of this machine, or the one that stands for all of them, and a port."""
+    """Holds a port and a numeric address of this machine, or the one that stands for all."""
 
     address: str
     port: int
@@ -52,7 +52,9 @@ def joined(address: str, port: int) -> str:
 
 
 def _resolved(host: str) -> tuple[socket.AddressFamily, str]:
-    """One address; of a name with several the IPv4 one, which every client can reach."""
+    """Resolve a host to one address; of a name with several the IPv4 one, which every client can
+    reach.
+    """
     found = socket.getaddrinfo(_without_brackets(host), None, type=socket.SOCK_STREAM)
     found.sort(key=lambda entry: entry[0] != socket.AF_INET)
     family, _, _, _, (address, *rest) = found[0]

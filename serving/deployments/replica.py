@@ -1,4 +1,5 @@
-"""One process of a worker group: HTTP on its event loop, each model's engine on its own thread.
+"""Runs one process of a worker group: HTTP on its event loop, each model's engine on its own
+thread.
 
 The replica is the ingress itself, so a request reaches its engine without another hop.
 """
@@ -38,7 +39,7 @@ _SWITCH_INTERVAL_SECONDS = 0.0002
 
 @serve.ingress()
 class Replica:
-    """All bundles of a group, loaded and served."""
+    """Loads all bundles of a group and serves them."""
 
     def __init__(self, group: WorkerGroup, threads: int, engines_at_once: int) -> None:
         log_to_console()
@@ -105,7 +106,7 @@ class Replica:
         return all(engine.is_alive for engine in self._engines)
 
     async def _exposition(self) -> bytes:
-        """The metrics of every replica there is; of this one alone if none answers."""
+        """Return the metrics of every replica there is; of this one alone if none answers."""
         expositions = await all_expositions(_METRICS_TIMEOUT_SECONDS)
         return merged(expositions or [self._metrics.exposition()])
 

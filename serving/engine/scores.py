@@ -98,6 +98,18 @@ class Scores:
         return self.scored
 
 
+def best_of_all(values: Array, count: int) -> tuple[Array, Array]:
+    """Rank all tokens; of equal values the lower token id comes first, as in the window."""
+    num_rows, vocab_size = values.shape
+    count = min(count, vocab_size)
+    least = np.partition(values, vocab_size - count, axis=1)[:, vocab_size - count]
+    ids = np.empty((num_rows, count), np.int64)
+    for row in range(num_rows):
+        enough = np.flatnonzero(values[row] >= least[row])
+        ids[row] = enough[np.argsort(-values[row, enough], kind="stable")[:count]]
+    return np.take_along_axis(values, ids, axis=1).astype(np.float64), ids
+
+
 @dataclass(slots=True)
 class Edited:
     """Holds the rows that processors have changed.

@@ -1,4 +1,5 @@
-"""What a model's makers recommend for requests that do not say: the `generation` of its manifest.
+"""Applies what a model's makers recommend for requests that do not say: the `generation` of its
+manifest.
 
 Names are those of our fields, as clients write them. What a client says wins, and with it go only
 those defaults that mean something beside it: beam search draws nothing, and greedy decoding has

@@ -42,8 +42,9 @@ else:
 
 
 class DecodingFields(_DeclaredFields):
-    """The defaults change nothing; models may have others, see `with_defaults`. Fields that this
-    file asks for by name, or that may be null here, stand here once more.
+    """Holds them at defaults that change nothing; models may have others, see `with_defaults`.
+
+    Fields that this file asks for by name, or that may be null here, stand here once more.
     """
 
     temperature: float | None = option_field(OPTIONS["temperature"], may_be_null=True)

@@ -17,9 +17,9 @@ import numpy as np
 
 from serving.engine.beam.group import BeamGroup, Continuation, EventOf
 from serving.engine.beam.groups import BeamGroups
+from serving.engine.beam.ranking import best_tokens, values_of
 from serving.engine.decision import Decision, RowCopy
 from serving.engine.generation import Generation
-from serving.engine.ranking import best_tokens, values_of
 from serving.engine.scores import Scores
 from serving.request import TokenEvent
 

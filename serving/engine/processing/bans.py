@@ -83,7 +83,9 @@ class BadWords:
         bad_words: Sequence[tuple[int, ...]],
         stop_ids: frozenset[int],
     ) -> "BadWords":
-        """A stop token alone is no word: as in Hugging Face, the request can still end."""
+        """Begin after the given tokens. A stop token alone is no word: as in Hugging Face, the
+        request can still end.
+        """
         words: Words = {}
         singles: list[int] = []
         for word in bad_words:

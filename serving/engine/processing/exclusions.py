@@ -11,8 +11,7 @@ import numpy as np
 from serving.arrays import Array
 from serving.bundle.manifest import Manifest
 from serving.engine.generation import Generation
-from serving.engine.ranking import best_of_all
-from serving.engine.scores import Scores
+from serving.engine.scores import Scores, best_of_all
 
 
 class Exclusions:

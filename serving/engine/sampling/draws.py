@@ -6,20 +6,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from serving.arrays import Array
-from serving.parameters import FILTER_OPTIONS, SamplingParams
+from serving.parameters import FILTER_OPTIONS, GREEDY, SamplingParams
 
-NO_OP_VALUES = np.array([[float(option.default)] for option in FILTER_OPTIONS])
-_INDEX = {option.name: index for index, option in enumerate(FILTER_OPTIONS)}
 MIN_TEMPERATURE = 1e-4
 NUM_PARAMS = 1 + len(FILTER_OPTIONS)
+_TOP_K = 1 + [option.name for option in FILTER_OPTIONS].index("top_k")
 
 
 def column_of(params: SamplingParams, vocab_size: int) -> list[float]:
-    """Write the parameters of a row as numbers: 1 / temperature, then the values of the filters."""
+    """Write the parameters of a row as numbers: 1 / temperature, then the values of the filters;
+    top_k is infinite where all tokens may stay.
+    """
     values = {option.name: float(getattr(params, option.name)) for option in FILTER_OPTIONS}
-    if params.top_k >= vocab_size:
-        values["top_k"] = 0.0  # filters nothing
+    if not 0 < params.top_k < vocab_size:
+        values["top_k"] = np.inf
     return [1 / max(params.temperature, MIN_TEMPERATURE), *values.values()]
+
+
+NO_OP_VALUES = np.array(column_of(GREEDY, 1)[1:])[:, None]
 
 
 @dataclass(slots=True)
@@ -39,26 +43,21 @@ class Draws:
 
     @property
     def exponents(self) -> Array:
-        """1 / temperature, f64 [rows]."""
+        """Return 1 / temperature, f64 [rows]."""
         return self.params[0]
-
-    def filter(self, name: str) -> Array:
-        """Return the values of a filter, f64 [rows]; see `SamplingParams`."""
-        return self.params[1 + _INDEX[name]]
 
     @property
     def is_on(self) -> Array:
-        """Whether a filter does something, bool [filters, rows]."""
+        """Tell whether a filter does something, bool [filters, rows]."""
         return self.params[1:] != NO_OP_VALUES
 
     @property
     def filters(self) -> Iterator[tuple[str, Array]]:
-        """The filters that do something in any row, in order: names and values, f64 [rows]."""
+        """Yield the filters that do something in any row, in order: name, values f64 [rows]."""
         for index in np.flatnonzero(self.is_on.any(axis=1)):
             yield FILTER_OPTIONS[index].name, self.params[1 + index]
 
     @property
     def most_kept(self) -> float:
-        """How many tokens top_k leaves of a row at most."""
-        top_k = self.filter("top_k")
-        return float(top_k.max()) if top_k.min() > 0 else np.inf
+        """Tell how many tokens top_k leaves of a row at most."""
+        return float(self.params[_TOP_K].max())

@@ -19,26 +19,26 @@ LEAST_WEIGHT = np.finfo(np.float32).tiny  # stands in for 0 where a logarithm is
 
 
 class Left(Protocol):
-    """What is left of rows: f64 [rows], or bounds, [2, rows], the lower first."""
+    """Tells what is left of rows: f64 [rows], or bounds, [2, rows], the lower first."""
 
     @property
     def total(self) -> Array:
-        """What all tokens that are left weigh together."""
+        """Weigh all tokens that are left."""
 
     @property
     def heaviest(self) -> Array:
-        """What the likeliest of them weighs."""
+        """Weigh the likeliest of them."""
 
     @property
     def mean_log(self) -> Array:
-        """The mean logarithm of their weights."""
+        """Compute the mean logarithm of their weights."""
 
     def cut_lighter(self, least: Array) -> None:
         """Drop the tokens that weigh less than this, which no heaviest may."""
 
 
 class FilteredWeights:
-    """What filters have left of whole rows: the weights of all tokens, the likeliest's being 1.
+    """Holds what filters have left of whole rows: the weights of all tokens, the likeliest at 1.
 
     weights: f32 [rows, tokens], of which those that are dropped become 0.
     """
@@ -66,15 +66,14 @@ def cut_top_k(ranking: FilteredRanking, top_k: Array) -> None:
     """Leave tokens that weigh as much as the last of the k too, if the ranking has them."""
     num_ranks = ranking.sums.shape[1]
     last = np.minimum(top_k, num_ranks).astype(np.int64) - 1
-    ranking.cut_lighter(np.where(top_k > 0, ranking.weights_of(last), 0))
-    is_within = (top_k > 0) & (top_k <= num_ranks)
-    np.minimum(ranking.total[1], ranking.ranked, out=ranking.total[1], where=is_within)
+    ranking.cut_lighter(np.where(top_k < np.inf, ranking.weights_of(last), 0))
+    np.minimum(ranking.total[1], ranking.ranked, out=ranking.total[1], where=top_k <= num_ranks)
 
 
 def cut_top_p(ranking: FilteredRanking, top_p: Array) -> None:
     limits = top_p * ranking.total
     last = (ranking.sums >= limits[:, :, None]).argmax(axis=2)
-    total = ranking.sums[np.arange(len(top_p)), last]
+    total = ranking.sums_of(last)
     beyond = np.stack([limits[0], limits[1] + ranking.weights[:, -1]])  # goes on outside
     ranking.lower_total(np.where(limits <= ranking.ranked, total, beyond))
 
@@ -95,8 +94,11 @@ def cut_eta(left: Left, eta: Array) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """cut: applies it to what is left; needs_ranking: it does not simply drop all lighter tokens,
-    and so acts on a `FilteredRanking` only. After a filter that leaves no first tokens of a
+    """Says how a filter is applied.
+
+    cut: applies it to what is left.
+    needs_ranking: it does not simply drop all lighter tokens, and so acts on a `FilteredRanking`
+        only. After a filter that leaves no first tokens of a
     ranking, `typical_p`, come only such that do.
     """
 

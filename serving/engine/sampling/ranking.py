@@ -33,9 +33,9 @@ class FilteredRanking:
     total: f64 [2, rows], what is left weighs, tokens outside the ranking included.
     others: f32 [rows, others], logarithms of weights of all tokens outside, in any order; None
         where they are not known.
-    is_certain: bool [rows], False where a filter could not tell what it leaves.
-    is_open: bool [rows], where a filter could not tell what it leaves but can of a single token:
-        that is a condition. The total is then what was left before.
+    is_certain: bool [rows] or one for all, False where a filter could not tell what it leaves.
+    is_open: bool [rows] or one for all, where a filter could not tell what it leaves but can of a
+        single token: that is a condition. The total is then what was left before.
     conditions: what must hold of a drawn token beside the total's lower bound: functions of ranks,
         i64 [rows], to bool [rows].
     """
@@ -52,49 +52,67 @@ class FilteredRanking:
         self.total = np.empty((2, len(logs)))
         np.add(self.sums[:, -1], outside, out=self.total)
         self.others = others
-        self.is_certain = np.ones(len(logs), bool)
-        self.is_open = np.zeros(len(logs), bool)
+        self.is_certain: Array | np.bool = np.True_
+        self.is_open: Array | np.bool = np.False_
         self.conditions: list[Condition] = []
         self._num_outside = num_outside
         self._row = np.arange(len(logs))
 
     @property
     def ranked(self) -> Array:
-        """f64 [rows], what the tokens of the ranking weigh together."""
+        """Weigh the tokens of the ranking together, f64 [rows]."""
         return self.sums[:, -1]
 
     @property
     def heaviest(self) -> Array:
-        """f64 [rows], what the likeliest token that is left weighs."""
+        """Weigh the likeliest token that is left, f64 [rows]."""
         return self.weights.max(axis=1)
 
     @property
     def mean_log(self) -> Array:
-        """f64 [2, rows], the mean logarithm of the weight of a token that is left."""
+        """Compute the mean logarithm of the weight of a token that is left, f64 [2, rows]."""
         least, most = self.total
-        moment = np.einsum(
-            "rn,rn->r", np.where(self.sums <= most[:, None], self.weights, 0), self.logs
-        )
-        low, high = self._moment_outside() + moment
-        bounds = np.stack([low / least, np.minimum(high / most, 0)])
-        is_known = ((least == most) | (least >= self.ranked)) & ~self.is_open
+        if self.others is None:
+            bounds, is_known = self._mean_log_bounds(), (least == most) | (least >= self.ranked)
+        else:
+            bounds, is_known = np.tile(self.certain_mean_log(slice(None)), (2, 1)), least == most
+        is_known = is_known & ~self.is_open
         bounds[0, ~is_known], bounds[1, ~is_known] = -np.inf, 0
         return bounds
 
-    def _moment_outside(self) -> Array:
-        """Sum weights times their logarithms, of what is left outside; f64 [2, rows].
+    def certain_mean_log(self, rows: Array | slice) -> Array:
+        """Compute it, f64 [rows], where the total is certain and all tokens are known."""
+        assert self.others is not None, "they are known"
+        logs, weights, sums, most = (
+            self.logs[rows],
+            self.weights[rows],
+            self.sums[rows],
+            self.total[1, rows],
+        )
+        moment = np.where(sums <= most[:, None], weights * logs, 0).sum(axis=1)
+        is_inside = most <= sums[:, -1]
+        outside = 0 if is_inside.all() else np.where(is_inside, 0, _moment_of(self.others[rows]))
+        mean: Array = (moment + outside) / most
+        return mean
 
-        Outside, logarithms are at most the ranking's last; the sum is least where all weigh the
-        same, and that is least where they weigh 1 / e.
+    def _mean_log_bounds(self) -> Array:
+        """Bound it where tokens outside are not known.
+
+        Outside, logarithms are at most the ranking's last; the sum of weights times logarithms is
+        least where all weigh the same, and that is least where they weigh 1 / e.
         """
-        least, most = outside = np.maximum(self.total - self.ranked, 0)
-        even = np.clip(self._num_outside / np.e, least, most)
+        least, most = self.total
+        kept = np.where(self.sums <= most[:, None], self.weights, 0)
+        moment = np.einsum("rn,rn->r", kept, self.logs)
+        least_outside, most_outside = np.maximum(self.total - self.ranked, 0)
+        even = np.clip(self._num_outside / np.e, least_outside, most_outside)
         even_logs = np.log(np.maximum(even, 1e-300) / max(self._num_outside, 1))
-        bounds = np.stack([even * even_logs, least * self.logs[:, -1]])
-        is_whole = (self.total[0] == self.total[1]) & (outside[1] > 0)  # nothing outside was cut
-        if self.others is not None and is_whole.any():
-            bounds[:, is_whole] = _moment_of(self.others[is_whole])
-        return bounds
+        low = (moment + even * even_logs) / least
+        return np.stack([low, np.minimum((moment + least_outside * self.logs[:, -1]) / most, 0)])
+
+    def sums_of(self, ranks: Array) -> Array:
+        sums: Array = self.sums[self._row, ranks]
+        return sums
 
     def weights_of(self, ranks: Array) -> Array:
         weights: Array = self.weights[self._row, ranks]

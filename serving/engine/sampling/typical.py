@@ -1,4 +1,5 @@
-"""Locally typical sampling (Meister et al. 2023): tokens whose surprisal is closest to the entropy.
+"""Cuts by locally typical sampling (Meister et al. 2023): tokens stay whose surprisal is closest to
+the entropy.
 
 A token's surprisal differs from the entropy by as much as the logarithm of its weight differs from
 the mean logarithm.
@@ -19,19 +20,21 @@ def cut_typical(ranking: FilteredRanking, typical_p: Array) -> None:
     ranking.conditions.append(
         lambda ranks: ~is_typical | _stays(ranking, ranks, mean_log, typical_p)
     )
-    ranking.is_open |= is_typical
+    ranking.is_open = ranking.is_open | is_typical
 
 
 def _cut(ranking: FilteredRanking, typical_p: Array) -> None:
     rows = np.flatnonzero(typical_p < 1)
     logs, weights, sums = ranking.logs[rows], ranking.weights[rows], ranking.sums[rows]
     least, most = ranking.total[:, rows]
+    means = ranking.certain_mean_log(rows)
     is_inside, is_left = most <= sums[:, -1], sums <= most[:, None]
-    _, means = ranking.mean_log[:, rows]  # certain where the total is
     distances = np.where(is_left, np.abs(logs - means[:, None]), np.inf)
     farthest = _farthest(distances, weights, typical_p[rows] * most)
     is_near = farthest < means - logs[:, -1]  # nearer than all tokens outside
-    ranking.is_certain[rows] &= (least == most) & (is_inside | is_near)
+    is_certain = np.ones(len(typical_p), bool)
+    is_certain[rows] = (least == most) & (is_inside | is_near)
+    ranking.is_certain = ranking.is_certain & is_certain
     ranking.weights[rows] = np.where(distances <= farthest[:, None], weights, 0)
     ranking.sums[rows] = ranking.weights[rows].cumsum(axis=1)
     ranking.total[:, rows] = ranking.sums[rows, -1]

@@ -93,6 +93,30 @@ async def test_what_nobody_expected_in_the_middle_of_a_stream(
     assert outcomes(chat_world) == {"failed": 1}
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status", "is_plain"),
+    [
+        ("GET", "/nowhere", 404, True),
+        ("GET", "/v1", 404, True),
+        ("GET", "/v1x/models", 404, True),
+        ("GET", "/score/nowhere", 404, True),
+        ("GET", "/score", 405, True),
+        ("GET", "/translate", 405, True),
+        ("PUT", "/ready", 405, True),
+        ("GET", "/v1/nowhere", 404, False),
+        ("GET", "/v1/completions", 405, False),
+        ("PUT", "/v1/models", 405, False),
+    ],
+)
+async def test_paths_and_methods_that_are_not_there(
+    world: World, method: str, path: str, status: int, is_plain: bool
+) -> None:
+    response = await world.client.request(method, path)
+
+    assert response.status_code == status
+    assert isinstance(response.json()["error"], str) == is_plain
+
+
 async def test_a_failure_of_the_metrics_has_a_shape_too(world: World) -> None:
     def broken() -> bytes:
         raise PanicException("secret")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from serving.arrays import Array
 from serving.engine.beam.hypotheses import Node, common_node, tokens_until
-from serving.engine.ranking import best_tokens, values_of
+from serving.engine.beam.ranking import best_tokens, values_of
 from serving.engine.scores import Edited, Scores
 from serving.request import TokenEvent
 

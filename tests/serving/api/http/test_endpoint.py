@@ -79,7 +79,7 @@ async def client(tokenizer: Tokenizer, metrics: Metrics) -> AsyncIterator[httpx.
         return metrics.exposition()
 
     limits = TextLimits(max_characters=100, max_segments=20)
-    model, _ = shouting_translator(tokenizer, limits=limits)
+    model, _ = shouting_translator(tokenizer)
     services = Services(Catalog([model]), limits, metrics, exposition, lambda: True)
     app = FastAPI()
     routes = PROTOCOL.router("Deep")

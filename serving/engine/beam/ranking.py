@@ -5,7 +5,7 @@ in all of the row's scores.
 import numpy as np
 
 from serving.arrays import Array
-from serving.engine.scores import Scores
+from serving.engine.scores import Scores, best_of_all
 
 
 def best_tokens(scores: Scores, rows: Array, count: int) -> tuple[Array, Array]:
@@ -53,15 +53,3 @@ def _best_of_edited(scores: Scores, rows: Array, count: int) -> tuple[Array, Arr
     if is_open.any():
         values[is_open], ids[is_open] = best_of_all(_all_values(scores, rows[is_open]), count)
     return values, ids
-
-
-def best_of_all(values: Array, count: int) -> tuple[Array, Array]:
-    """Rank all tokens; of equal values the lower token id comes first, as in the window."""
-    num_rows, vocab_size = values.shape
-    count = min(count, vocab_size)
-    least = np.partition(values, vocab_size - count, axis=1)[:, vocab_size - count]
-    ids = np.empty((num_rows, count), np.int64)
-    for row in range(num_rows):
-        enough = np.flatnonzero(values[row] >= least[row])
-        ids[row] = enough[np.argsort(-values[row, enough], kind="stable")[:count]]
-    return np.take_along_axis(values, ids, axis=1).astype(np.float64), ids
