@@ -1,4 +1,4 @@
-"""What README and docs point to is there: links, paths, and the names of the code."""
+"""README and docs point to what is there: links, paths, names of the code, commands, metrics."""
 
 import ast
 import re
@@ -85,7 +85,7 @@ def test_names_in_files_are_there(page: Path) -> None:
 
 @pytest.mark.parametrize("page", OF_CODE)
 def test_single_names_are_there(page: Path) -> None:
-    """Those of classes and their members; words in capitals are none, nor are names of files."""
+    """Names of classes and members are checked; words in capitals and names of files are not."""
     names = {*re.findall(r"`(_?[A-Z]\w*[a-z]\w*(?:\.\w+)?|_\w+)`", read(page))}
     assert {name for name in names if not name.endswith(".md")} - names_of_serving() == set()
 
