@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 
 from export.graph import GraphWriter, Value
+from export.heads import HeadLayout
 from serving.bundle.manifest import LENGTH, SOURCE, StateKind, StateSpec
 
 KeyValue = tuple[Value, Value]  # each [batch, kv_heads, length, head_dim]
@@ -19,15 +20,34 @@ class Heads:
     """Sizes of one attention layer, and what the operator does beside: RoPE, given ``rotary`` (cos,
     sin), a sliding ``window`` of positions, each one's own included, and scores that become
     cap * tanh(score / cap).
+
+    Dimensions are those of the graph, with heads padded; those that were trained are told as such.
     """
 
     num_heads: int
     num_kv_heads: int
-    head_dim: int
+    layout: HeadLayout
     dtype: str
     rotary: tuple[Value, Value] | None = None
     window: int | None = None
     cap: float | None = None
+
+    @property
+    def head_dim(self) -> int:
+        return self.layout.padded_size
+
+    @property
+    def scale(self) -> float:
+        """Of scores."""
+        return 1 / math.sqrt(self.layout.size)
+
+    @property
+    def trained_query_dim(self) -> int:
+        return self.num_heads * self.layout.size
+
+    @property
+    def trained_kv_dim(self) -> int:
+        return self.num_kv_heads * self.layout.size
 
     @property
     def query_dim(self) -> int:
@@ -43,8 +63,10 @@ class Heads:
         return self.num_heads // self.num_kv_heads
 
     @property
-    def attributes(self) -> dict[str, int]:
-        return {"num_heads": self.num_heads, "kv_num_heads": self.num_kv_heads}
+    def attributes(self) -> dict[str, float]:
+        """Of the operator."""
+        counts = {"num_heads": self.num_heads, "kv_num_heads": self.num_kv_heads}
+        return {**counts, "scale": self.scale}
 
     def states(self, name: str, kind: StateKind, layer: int) -> list[StateSpec]:
         """States of the layer's keys and values: ``self_key.0``, ``self_value.0``."""
@@ -121,7 +143,7 @@ def attention_scores(graph: GraphWriter, query: Value, keys: Value, heads: Heads
     queries = split_heads(graph, query, heads)
     if heads.dtype != "float32":
         queries, keys = op.Cast(queries, to=1), op.Cast(keys, to=1)
-    queries = op.Mul(queries, graph.constant(1 / math.sqrt(heads.head_dim), "float32"))
+    queries = op.Mul(queries, graph.constant(heads.scale, "float32"))
     if heads.group == 1:
         return op.ReduceSum(op.Mul(queries, keys), graph.ints(-1), keepdims=0)
     grouped = graph.ints(0, heads.num_kv_heads, heads.group, 1, heads.head_dim)
@@ -196,7 +218,7 @@ def _masked_attention(
     """
     op = graph.op
     keys, values = (_repeat(graph, each, heads) for each in key_value)
-    scale = graph.constant(1 / math.sqrt(heads.head_dim), heads.dtype)
+    scale = graph.constant(heads.scale, heads.dtype)
     queries = split_heads(graph, op.Mul(query, scale), heads)
     scores = op.Cast(op.MatMul(queries, op.Transpose(keys, perm=[0, 1, 3, 2])), to=1)
     if bias is not None:

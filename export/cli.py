@@ -28,9 +28,8 @@ MOST_PROBLEMS = 200
 @click.option(
     "--precision",
     type=click.Choice(["fp32", "fp16", "int8", "int4"]),
-    default="fp32",
-    show_default=True,
-    help="int8 is the fastest on CPU, fp16 is for CUDA, int4 is the smallest.",
+    help="int8 is the fastest on CPU, fp16 is for CUDA, int4 is the smallest."
+    "  [default: what keeps the weights of a quantised SOURCE; else fp32]",
 )
 @click.option("--name", help="Name of the model.  [default: SOURCE's name]")
 @click.option(
@@ -61,7 +60,7 @@ MOST_PROBLEMS = 200
 def export(
     source: Path,
     output: Path,
-    precision: str,
+    precision: str | None,
     name: str | None,
     context_length: int | None,
     source_language: str | None,
@@ -91,19 +90,22 @@ def export(
         return read_model(source, context_length).with_languages(source_language, target_language)
 
     comparison = comparison_of(verify, test_file, texts)
-    export_model(read, source, output, precision, name, comparison)
+    export_model(read, source, output, precision, name, comparison, of_floats="fp32")
 
 
 def export_model(
     read: "Callable[[], Checkpoint]",
     source: Path,
     output: Path,
-    precision: str,
+    precision: str | None,
     name: str | None,
     comparison: "Verify | None",
+    of_floats: str,
 ) -> None:
     """Export what `read` gives of the source. Says all that is wrong and ends the program with 2
     if it cannot be done.
+
+    precision: by default what keeps the weights of a quantised source, else ``of_floats``.
     """
     from export.exporting import export_checkpoint
     from models.checkpoint import CheckpointError
@@ -111,11 +113,12 @@ def export_model(
     from serving.errors import BundleError
 
     try:
+        checkpoint = read()
+        for note in checkpoint.notes:
+            click.echo(f"note: {note}", err=True)
+        precision = precision or (f"int{checkpoint.bits}" if checkpoint.bits else of_floats)
         click.echo(f"exporting {source} in {precision}", err=True)
         with _tidy_end():
-            checkpoint = read()
-            for note in checkpoint.notes:
-                click.echo(f"note: {note}", err=True)
             parity = export_checkpoint(checkpoint, output, Precision(precision), name, comparison)
     except (CheckpointError, BundleError) as error:
         fail(f"{source} cannot be exported:", *_shown(error.problems))

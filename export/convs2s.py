@@ -7,6 +7,7 @@ import sys
 
 from export.attention import Heads, KeyValue, is_real
 from export.graph import GraphWriter, Value
+from export.heads import HeadLayout, head_layout
 from export.layers import Layers
 from export.model import ExportedModel
 from export.positions import AddedPositions
@@ -53,8 +54,8 @@ class _Part:
 
     def __init__(self, config: ConvS2SConfig, layers: Layers) -> None:
         self.config, self.layers, self.graph = config, layers, layers.graph
-        self.heads = Heads(1, 1, config.embedding_dim, layers.dtype)
-        memory_shape = (1, SOURCE, config.embedding_dim)
+        self.heads = Heads(1, 1, head_layout(config.embedding_dim), layers.dtype)
+        memory_shape = (1, SOURCE, self.heads.head_dim)
         self.keys = StateSpec("keys", StateKind.CONSTANT, memory_shape, layers.dtype)
         self.values = StateSpec("values", StateKind.CONSTANT, memory_shape, layers.dtype)
 
@@ -67,15 +68,23 @@ class _Part:
         table = self.layers.weights.take(name, capacity, self.config.embedding_dim)
         return AddedPositions(self.layers, name, table)
 
-    def widen(self, x: Value, name: str) -> Value:
-        """[..., embedding_dim] -> [..., hidden_dim]."""
-        config = self.config
-        return self.layers.linear(x, [name], config.embedding_dim, [config.hidden_dim], bias=True)
+    def widen(self, x: Value, name: str, out_of: HeadLayout | None = None) -> Value:
+        """[..., embedding_dim] -> [..., hidden_dim]; ``out_of`` heads, if x holds any."""
+        sizes = (self.config.embedding_dim, [self.config.hidden_dim])
+        return self.layers.linear(x, [name], *sizes, bias=True, out_of=out_of)
 
     def narrow(self, x: Value, name: str) -> Value:
         """[..., hidden_dim] -> [..., embedding_dim]."""
         config = self.config
         return self.layers.linear(x, [name], config.hidden_dim, [config.embedding_dim], bias=True)
+
+    def as_head(self, x: Value) -> Value:
+        """[..., embedding_dim] -> [..., head_dim]."""
+        missing = self.heads.head_dim - self.config.embedding_dim
+        if not missing:
+            return x
+        zero, last = self.graph.constant(0, self.layers.dtype), self.graph.ints(-1)
+        return self.graph.op.Pad(x, self.graph.ints(0, missing), zero, last)
 
     def convolve(self, windows: Value, name: str, kernel_size: int) -> Value:
         """windows [..., kernel_size * hidden_dim], the inputs side by side, gated."""
@@ -103,8 +112,8 @@ class _Encode(_Part):
         keys = op.Mul(memory, self._number(math.sqrt(self.config.embedding_dim)))
         root = op.Cast(op.Sqrt(op.Cast(lengths, to=1)), to=self._onnx_type)  # m sqrt(1/m) (3.4)
         values = op.Mul(op.Add(memory, embedded), op.Unsqueeze(root, graph.ints(1, 2)))
-        graph.state_output(self.keys, op.Unsqueeze(keys, graph.ints(1)))
-        graph.state_output(self.values, op.Unsqueeze(values, graph.ints(1)))
+        for state, vectors in ((self.keys, keys), (self.values, values)):
+            graph.state_output(state, op.Unsqueeze(self.as_head(vectors), graph.ints(1)))
 
     def _encode(self, embedded: Value, within: Value) -> Value:
         """Beyond a row's end every block reads zeros, as it does before the beginning."""
@@ -173,8 +182,8 @@ class _Step(_Part):
             x, self.convolve(inputs, f"{name}.convolution", self.config.decoder_kernel_size)
         )
         query = self.graph.op.Add(self.narrow(x, f"{name}.attention.query"), embedded)
-        mixed = self._attention.attend(query, memory)
-        return self.add(x, self.widen(mixed, f"{name}.attention.output"))
+        mixed = self._attention.attend(self.as_head(query), memory)
+        return self.add(x, self.widen(mixed, f"{name}.attention.output", self.heads.layout))
 
     def _remember(self, x: Value, layer: int) -> Value:
         """The last inputs and this one, all but the first of which are the next step's last."""

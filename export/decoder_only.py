@@ -76,8 +76,9 @@ class DecoderOnlyStep(ABC):
             self.norm(x, f"{name}_norm"),
             [f"{name}.{part}" for part in ("query", "key", "value")],
             self.config.d_model,
-            [heads.query_dim, heads.kv_dim, heads.kv_dim],
+            [heads.trained_query_dim, heads.trained_kv_dim, heads.trained_kv_dim],
             bias=self.has_qkv_bias,
+            into=heads.layout,
         )
         mixed, keys, values = self_attention(
             graph,
@@ -89,8 +90,14 @@ class DecoderOnlyStep(ABC):
         )
         graph.next_state(key_state, keys)
         graph.next_state(value_state, values)
-        names, dims = [f"{name}.output"], [self.config.d_model]
-        return self.layers.linear(mixed, names, heads.query_dim, dims, bias=self.has_mixing_bias)
+        return self.layers.linear(
+            mixed,
+            [f"{name}.output"],
+            heads.trained_query_dim,
+            [self.config.d_model],
+            bias=self.has_mixing_bias,
+            out_of=heads.layout,
+        )
 
     def logits(self, x: Value) -> Value:
         """x [batch, d_model] -> [batch, vocab]."""

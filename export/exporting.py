@@ -1,7 +1,8 @@
 """From a checkpoint to a bundle: build the graphs, write the files, verify, put in place."""
 
 import contextlib
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,15 @@ from export import (
     transformer,
     transformer_ssru,
 )
-from export.graph import Store, in_memory
+from export.blocks import NO_OUTLIERS
+from export.graph import Array, Store, in_memory
 from export.model import ExportedModel
+from export.outliers import outliers_of
 from export.parity import Parity
 from export.weights import Weights
 from export.write import BundleWriter, WeightFile, atomic_folder
 from models.checkpoint import Checkpoint
+from models.configs.decoder_only import DecoderOnlyConfig
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle
 
@@ -55,14 +59,19 @@ Verify = Callable[[Checkpoint, Bundle], Parity]
 
 
 def build_model(
-    checkpoint: Checkpoint, precision: Precision, store: Store = in_memory
+    checkpoint: Checkpoint,
+    precision: Precision,
+    store: Store = in_memory,
+    outliers: Mapping[str, Array] | None = NO_OUTLIERS,
 ) -> ExportedModel:
     """The graphs and states of a checkpoint, one weight after the other put into ``store``. Raises
     CheckpointError with all its problems.
+
+    outliers: as `export.weights` has them.
     """
     arrays = checkpoint.weights
     with tqdm(total=len(arrays), desc="weights", leave=False, disable=None) as bar:
-        weights = Weights(arrays, checkpoint.quantised, store, bar.update)
+        weights = Weights(arrays, checkpoint.quantised, store, bar.update, outliers)
         model = BUILDERS[checkpoint.config.architecture](checkpoint.config, weights, precision)
     weights.finish(checkpoint.folder)
     return model
@@ -80,10 +89,33 @@ def export_checkpoint(
     ``verify`` compares the written bundle with the checkpoint; what it finds goes into the card.
     """
     with atomic_folder(folder) as temporary:
-        with contextlib.closing(WeightFile(temporary)) as file:
-            model = build_model(checkpoint, precision, file.store)
-        writer = BundleWriter(checkpoint, model, precision, name or checkpoint.name)
-        bundle = writer.write(temporary)
+        writer, bundle = _write(checkpoint, temporary, precision, name)
         parity = verify(checkpoint, bundle) if verify else None
         writer.write_card(temporary, parity)
     return parity
+
+
+def _write(
+    checkpoint: Checkpoint, folder: Path, precision: Precision, name: str | None
+) -> tuple[BundleWriter, Bundle]:
+    """Language models in int8 are written twice: first to run and tell of their outliers."""
+    is_observed = precision is Precision.INT8 and isinstance(checkpoint.config, DecoderOnlyConfig)
+    outliers = NO_OUTLIERS
+    if is_observed:
+        with tempfile.TemporaryDirectory(dir=folder) as inner:
+            _, bundle = _write_with(None, checkpoint, Path(inner), precision, name)
+            outliers = outliers_of(bundle)
+    return _write_with(outliers, checkpoint, folder, precision, name)
+
+
+def _write_with(
+    outliers: Mapping[str, Array] | None,
+    checkpoint: Checkpoint,
+    folder: Path,
+    precision: Precision,
+    name: str | None,
+) -> tuple[BundleWriter, Bundle]:
+    with contextlib.closing(WeightFile(folder)) as file:
+        model = build_model(checkpoint, precision, file.store, outliers)
+    writer = BundleWriter(checkpoint, model, precision, name or checkpoint.name)
+    return writer, writer.write(folder)

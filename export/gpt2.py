@@ -4,6 +4,7 @@ from export.attention import Heads, count
 from export.decoder_only import DecoderOnlyStep
 from export.feed_forward import feed_forward
 from export.graph import GraphWriter, Value
+from export.heads import head_layout
 from export.layers import Layers
 from export.model import ExportedModel
 from export.weights import Weights
@@ -22,7 +23,7 @@ class _Step(DecoderOnlyStep):
 
     def heads_of(self, layer: int) -> Heads:
         config = self.config
-        sizes = (config.num_heads, config.num_heads, config.head_size)
+        sizes = (config.num_heads, config.num_heads, head_layout(config.head_size))
         return Heads(*sizes, self.layers.dtype, window=config.window)
 
     def embed(self, ids: Value, past_lengths: Value) -> Value:

@@ -4,6 +4,7 @@ from export.attention import Heads
 from export.decoder_only import DecoderOnlyStep
 from export.feed_forward import feed_forward
 from export.graph import GraphWriter, Value
+from export.heads import head_layout
 from export.layers import Layers
 from export.model import ExportedModel
 from export.rotary import rotary_tables
@@ -27,8 +28,9 @@ class _Step(DecoderOnlyStep):
 
     def heads_of(self, layer: int) -> Heads:
         config = self.config
-        sizes = (config.num_heads, config.kv_heads, config.head_size)
         frequencies, magnitude = config.frequencies, config.rotary_magnitude
+        layout = head_layout(config.head_size, len(frequencies))
+        sizes = (config.num_heads, config.kv_heads, layout)
         tables = rotary_tables(self.layers, config.context_length, frequencies, magnitude, "rotary")
         return Heads(*sizes, self.layers.dtype, rotary=tables, window=config.window)
 

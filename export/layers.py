@@ -4,12 +4,14 @@ Every layer keeps rows apart: what a row yields never depends on the batch size,
 the other rows. The tests hold this to the bit.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from export.blocks import BlockQuantiser
 from export.graph import Array, GraphWriter, Value
+from export.heads import HeadLayout
 from export.quantise import Channels, RowQuantiser
 from export.weights import Weights
 from serving.bundle.manifest import Precision
@@ -40,7 +42,9 @@ class Layers:
         self.dtype = DTYPES[precision]
         self._blocks, self._quantiser = None, None
         if precision is Precision.INT4 or (precision is Precision.INT8 and in_blocks):
-            self._blocks = BlockQuantiser(graph, 4 if precision is Precision.INT4 else 8)
+            self._blocks = BlockQuantiser(
+                graph, 4 if precision is Precision.INT4 else 8, weights.outliers
+            )
         elif precision is Precision.INT8:
             self._quantiser = RowQuantiser(graph)
 
@@ -74,16 +78,31 @@ class Layers:
         return self.op.Add(y, self.float_weight(f"{name}.bias", bias))
 
     def linear(
-        self, x: Value, names: Sequence[str], in_dim: int, out_dims: Sequence[int], *, bias: bool
+        self,
+        x: Value,
+        names: Sequence[str],
+        in_dim: int,
+        out_dims: Sequence[int],
+        *,
+        bias: bool,
+        into: HeadLayout | None = None,
+        out_of: HeadLayout | None = None,
     ) -> Value:
-        """The linear layers ``names`` of one input, side by side -> [..., sum(out_dims)]."""
+        """The linear layers ``names`` of one input, side by side -> [..., sum(out_dims)].
+
+        into, out_of: how heads lie in what comes out, and in x; dimensions are those without their
+        padding.
+        """
         sizes = list(zip(names, out_dims, strict=True))
-        take = self.weights.take
-        weight = np.concatenate([take(f"{name}.weight", out, in_dim) for name, out in sizes])
-        biases = [take(f"{name}.bias", out) for name, out in sizes] if bias else None
-        joined = np.concatenate(biases) if biases is not None else None
-        channels = self.weights.channels([f"{name}.weight" for name in names], out_dims)
-        return self.project(x, "+".join(names), weight, joined, channels)
+        weights = [self.weights.take(f"{name}.weight", out, in_dim) for name, out in sizes]
+        biases = [self.weights.take(f"{name}.bias", out) for name, out in sizes if bias]
+        if into is not None:
+            weights, biases = ([into.spread(each) for each in all_] for all_ in (weights, biases))
+        if out_of is not None:
+            weights = [out_of.spread(weight.T).T for weight in weights]
+        channels = self.weights.channels([f"{name}.weight" for name in names], map(len, weights))
+        joined = np.concatenate(biases) if bias else None
+        return self.project(x, "+".join(names), np.concatenate(weights), joined, channels)
 
     def score(
         self,
@@ -119,8 +138,16 @@ class Layers:
         bias = self.float_weight(f"{name}.bias", self.weights.take(f"{name}.bias", dim))
         return self.op.LayerNormalization(x, scale, bias, axis=-1, epsilon=epsilon)
 
-    def rms_norm(self, x: Value, name: str, dim: int, epsilon: float) -> Value:
-        scale = self.float_weight(f"{name}.weight", self.weights.take(f"{name}.weight", dim))
+    def rms_norm(
+        self, x: Value, name: str, dim: int, epsilon: float, heads: HeadLayout | None = None
+    ) -> Value:
+        """heads: how they lie, where x holds them; their padding does not count."""
+        weight = self.weights.take(f"{name}.weight", dim)
+        if heads is not None:
+            # The operator's mean is of the padded head: smaller by the share that is not padding.
+            weight = heads.spread(weight) * np.float32(math.sqrt(heads.share))
+            epsilon *= heads.share
+        scale = self.float_weight(f"{name}.weight", weight)
         return self.op.SimplifiedLayerNormalization(
             x, scale, axis=-1, epsilon=epsilon, stash_type=1
         )

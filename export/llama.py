@@ -4,6 +4,7 @@ from export.attention import Heads
 from export.decoder_only import DecoderOnlyStep
 from export.feed_forward import feed_forward
 from export.graph import GraphWriter, Value
+from export.heads import head_layout
 from export.layers import Layers
 from export.model import ExportedModel
 from export.rotary import rotary_tables
@@ -34,7 +35,7 @@ class _Step(DecoderOnlyStep):
         return Heads(
             config.num_heads,
             config.num_kv_heads,
-            config.head_size,
+            head_layout(config.head_size, len(frequencies)),
             self.layers.dtype,
             rotary=rotary_tables(self.layers, length, frequencies, magnitude, name),
             window=config.window_of(layer),
@@ -58,8 +59,8 @@ class _Step(DecoderOnlyStep):
         if not self.config.qk_norm:
             return qkv
         query, key, value = self.graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])
-        query = self._normalise(query, f"{name}.query_norm", heads.num_heads)
-        key = self._normalise(key, f"{name}.key_norm", heads.num_kv_heads)
+        query = self._normalise(query, f"{name}.query_norm", heads)
+        key = self._normalise(key, f"{name}.key_norm", heads)
         return self.graph.op.Concat(query, key, value, axis=-1)
 
     def feed_forward(self, x: Value, name: str) -> Value:
@@ -80,9 +81,11 @@ class _Step(DecoderOnlyStep):
         scale = self.graph.constant(cap, self.layers.dtype)
         return self.graph.op.Mul(self.graph.op.Tanh(self.graph.op.Div(logits, scale)), scale)
 
-    def _normalise(self, x: Value, name: str, num_heads: int) -> Value:
-        """Each head of x [batch, tokens, heads * head_size] by itself (Henry et al. 2020)."""
-        graph, size = self.graph, self.config.head_size
-        split = graph.op.Reshape(x, graph.ints(0, 0, num_heads, size))
-        normed = self.layers.rms_norm(split, name, size, self.config.norm_epsilon)
-        return graph.op.Reshape(normed, graph.ints(0, 0, num_heads * size))
+    def _normalise(self, x: Value, name: str, heads: Heads) -> Value:
+        """Each head of x [batch, tokens, heads * head_dim] by itself (Henry et al. 2020)."""
+        graph, config = self.graph, self.config
+        split = graph.op.Reshape(x, graph.ints(0, 0, -1, heads.head_dim))
+        normed = self.layers.rms_norm(
+            split, name, config.head_size, config.norm_epsilon, heads.layout
+        )
+        return graph.op.Reshape(normed, graph.ints(0, 0, -1))

@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class LogpError:
-    """Absolute differences of log-probabilities (nats) over whole vocabularies."""
+    """Absolute differences of log-probabilities (nats)."""
 
     largest: float
     mean: float
@@ -43,10 +43,13 @@ class Quality:
 
 @dataclass(frozen=True)
 class Parity:
-    """Parts that need test text are absent without it."""
+    """Parts that need test text are absent without it. Errors are over whole vocabularies, but
+    ``own_tokens`` of the test text's own tokens only.
+    """
 
     random_ids: LogpError
     test_text: LogpError | None = None
+    own_tokens: LogpError | None = None
     agreement: Agreement | None = None
     quality: tuple[Quality, ...] = ()
     signature: str | None = None
@@ -58,6 +61,8 @@ class Parity:
         lines = [f"- log-probabilities on random ids: {self.random_ids}"]
         if self.test_text:
             lines.append(f"- log-probabilities on test text: {self.test_text}")
+        if self.own_tokens:
+            lines.append(f"- log-probabilities of the test text's own tokens: {self.own_tokens}")
         if self.agreement:
             lines.append(f"- greedy output: {self.agreement}")
         if self.quality:

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 @click.option(
     "--precision",
     type=click.Choice(["fp32", "fp16", "int8", "int4"]),
-    default="int8",
-    show_default=True,
-    help="int8 is the fastest on CPU, fp16 is for CUDA, int4 is the smallest.",
+    help="int8 is the fastest on CPU, fp16 is for CUDA, int4 is the smallest."
+    "  [default: what keeps the weights of a quantised model; else int8]",
 )
 @click.option("--name", "own_name", help="Name of the model.  [default: the last part of NAME]")
 @click.option(
@@ -42,7 +41,7 @@ def pull(
     wants_list: bool,
     file: str | None,
     output: Path | None,
-    precision: str,
+    precision: str | None,
     own_name: str | None,
     verify: bool | None,
 ) -> None:
@@ -82,6 +81,7 @@ def pull(
         precision,
         own_name or short,
         comparison,
+        of_floats="int8",
     )
 
 

@@ -6,6 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from export.graph import Array, Value
+from export.heads import PAIRS
 from export.layers import Layers
 
 
@@ -13,7 +14,8 @@ def rotary_tables(
     layers: Layers, num_positions: int, frequencies: Sequence[float], magnitude: float, name: str
 ) -> tuple[Value, Value] | None:
     """cos and sin, times ``magnitude``, of position * frequency: each [positions, pairs]; without
-    frequencies none. The operator rotates as many pairs of a head as the tables are wide.
+    frequencies none. The operator rotates as many pairs of a head as the tables are wide; those
+    that `export.heads` adds stay as they are.
     """
     if not frequencies:
         return None
@@ -26,4 +28,6 @@ def _tables(
     num_positions: int, frequencies: tuple[float, ...], magnitude: float
 ) -> tuple[Array, Array]:
     angle = np.arange(num_positions)[:, None] * np.array(frequencies)
-    return np.cos(angle) * magnitude, np.sin(angle) * magnitude
+    more = ((0, 0), (0, -len(frequencies) % PAIRS))
+    cos, sin = np.cos(angle) * magnitude, np.sin(angle) * magnitude
+    return np.pad(cos, more, constant_values=1), np.pad(sin, more)

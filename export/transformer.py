@@ -1,6 +1,7 @@
 """The encoder-decoder Transformer: encode gives cross keys and values, step appends to its own."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from itertools import chain
 
 from export.attention import (
@@ -16,6 +17,7 @@ from export.attention import (
 )
 from export.feed_forward import feed_forward
 from export.graph import GraphWriter, Value
+from export.heads import head_layout
 from export.layers import Layers
 from export.model import ExportedModel
 from export.positions import positions_of
@@ -94,7 +96,8 @@ class _Stack:
         self.config = config
         self.layers = layers
         self.graph = layers.graph
-        self.heads = Heads(config.num_heads, config.kv_heads, config.head_size, layers.dtype)
+        layout = head_layout(config.head_size)
+        self.heads = Heads(config.num_heads, config.kv_heads, layout, layers.dtype)
 
     def embed(self, ids: Value, side: str) -> Value:
         """Vectors of ids [batch, length], scaled; their positions are not in them yet."""
@@ -120,18 +123,19 @@ class _Stack:
 
     def queries_keys_values(self, x: Value, name: str) -> Value:
         names = [f"{name}.{part}" for part in ("query", "key", "value")]
-        sizes = [self.heads.query_dim, self.heads.kv_dim, self.heads.kv_dim]
-        return self.layers.linear(x, names, self.config.d_model, sizes, bias=self.config.biases)
+        query_dim, kv_dim = self.heads.trained_query_dim, self.heads.trained_kv_dim
+        return self.project(x, names, [query_dim, kv_dim, kv_dim])
 
-    def project(self, x: Value, name: str, out_dim: int) -> Value:
-        """x [batch, length, d_model] -> [batch, length, out_dim]: queries, keys or values."""
-        dim, bias = self.config.d_model, self.config.biases
-        return self.layers.linear(x, [name], dim, [out_dim], bias=bias)
+    def project(self, x: Value, names: Sequence[str], out_dims: Sequence[int]) -> Value:
+        """x [batch, length, d_model] -> queries, keys or values, side by side."""
+        dim, bias, layout = self.config.d_model, self.config.biases, self.heads.layout
+        return self.layers.linear(x, names, dim, out_dims, bias=bias, into=layout)
 
     def mix_heads(self, x: Value, name: str) -> Value:
         """What the heads found [batch, length, query_dim] -> [batch, length, d_model]."""
-        dim, bias = self.config.d_model, self.config.biases
-        return self.layers.linear(x, [f"{name}.output"], self.heads.query_dim, [dim], bias=bias)
+        names, dims, heads = [f"{name}.output"], [self.config.d_model], self.heads
+        bias, into = self.config.biases, heads.trained_query_dim
+        return self.layers.linear(x, names, into, dims, bias=bias, out_of=heads.layout)
 
     def feed_forward(self, x: Value, layer: str) -> Value:
         config, name = self.config, f"{layer}.feed_forward"
@@ -159,7 +163,7 @@ class _Encode(_Stack):
         for layer, states in enumerate(cross_states):
             for state, part in zip(states, ("key", "value"), strict=True):
                 name = f"decoder.layers.{layer}.cross_attention.{part}"
-                projected = self.project(memory, name, self.heads.kv_dim)
+                projected = self.project(memory, [name], [self.heads.trained_kv_dim])
                 self.graph.state_output(state, split_heads(self.graph, projected, self.heads))
 
     def _encode(self, ids: Value, lengths: Value) -> Value:
@@ -215,7 +219,7 @@ class Step(_Stack, ABC):
         memory = (self.graph.state_input(key_state), self.graph.state_input(value_state))
         name = f"decoder.layers.{layer}.cross_attention"
         entered = self.enter(x, f"{name}_norm")
-        query = self.project(entered, f"{name}.query", self.heads.query_dim)
+        query = self.project(entered, [f"{name}.query"], [self.heads.trained_query_dim])
         mixed = self.cross.attend(query, memory)
         update = self.mix_heads(mixed, name)
         return self.feed_forward(self.leave(x, update, f"{name}_norm"), f"decoder.layers.{layer}")

@@ -41,6 +41,7 @@ class Differences:
         self._largest = self._sum = 0.0
         self._num_values = self._num_positions = self._num_predicted = 0
         self._nats = np.zeros(2)
+        self._largest_own = self._sum_own = 0.0
 
     def add(self, theirs: Array, ours: Array, target: list[int]) -> None:
         """Log-probabilities [target, vocab] after each id of ``target``, of torch and bundle."""
@@ -52,10 +53,19 @@ class Differences:
         predicted = np.arange(len(target) - 1), np.array(target[1:], np.int64)
         self._nats -= [side[predicted].sum(dtype=np.float64) for side in (theirs, ours)]
         self._num_predicted += len(target) - 1
+        own = difference[predicted]
+        self._largest_own = max(self._largest_own, float(own.max(initial=0)))
+        self._sum_own += float(own.sum(dtype=np.float64))
 
     @property
     def error(self) -> LogpError:
         return LogpError(self._largest, self._sum / self._num_values, self._num_positions)
+
+    @property
+    def own_error(self) -> LogpError:
+        """Of the tokens that the texts go on with: what scores and `logprobs` tell."""
+        mean = self._sum_own / max(self._num_predicted, 1)
+        return LogpError(self._largest_own, mean, self._num_predicted)
 
     @property
     def perplexity(self) -> Quality:
@@ -128,7 +138,8 @@ class Verifier:
             for a, b in zip(old.scores, new.scores, strict=True)
         )
         agreement = _agreement(before, after)
-        return Parity(random_ids, differences.error, agreement, bleu, old.bleu_signature)
+        errors = random_ids, differences.error, differences.own_error
+        return Parity(*errors, agreement, bleu, old.bleu_signature)
 
     def _on_prose(self, path: Path, num_texts: int, random_ids: LogpError) -> Parity:
         from models.data.corpus import read_documents
@@ -152,7 +163,8 @@ class Verifier:
             for i, prompt in enumerate(prompts)
         ]
         agreement = _agreement(before, decode(self._bundle, requests))
-        return Parity(random_ids, differences.error, agreement, (differences.perplexity,))
+        errors = random_ids, differences.error, differences.own_error
+        return Parity(*errors, agreement, (differences.perplexity,))
 
     def _force(self, sources: Ids, targets: Ids) -> Differences:
         """Give both sides the same sources and targets."""

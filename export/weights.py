@@ -4,11 +4,12 @@ Builders take weights by name and expected shape and never stop at the first pro
 weight is replaced by zeros, and ``finish`` raises with all problems together.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from export.blocks import NO_OUTLIERS
 from export.graph import Array, Store, in_memory
 from export.quantise import Channels
 from models.checkpoint import CheckpointError
@@ -19,6 +20,8 @@ class Weights:
     """Checked access to fp32 arrays by state-dict name.
 
     quantised: how the source holds some of them in int8.
+    outliers: inputs of matrices that int8 leaves in fp32; None: graphs shall tell how large inputs
+        are, for `export.outliers`.
     store: where graphs keep what they make of them.
     report: called when a weight is asked for the first time.
     """
@@ -29,9 +32,10 @@ class Weights:
         quantised: Mapping[str, Quantised] | None = None,
         store: Store = in_memory,
         report: Callable[[], object] = bool,
+        outliers: Mapping[str, Array] | None = NO_OUTLIERS,
     ) -> None:
         self._arrays, self._quantised, self.store = arrays, quantised or {}, store
-        self._report = report
+        self._report, self.outliers = report, outliers
         self._taken: set[str] = set()
         self._problems: dict[str, str] = {}
 
@@ -52,7 +56,7 @@ class Weights:
             return array
         return np.zeros(shape, np.float32)
 
-    def channels(self, names: Sequence[str], sizes: Sequence[int]) -> Channels | None:
+    def channels(self, names: Sequence[str], sizes: Iterable[int]) -> Channels | None:
         """How the source quantised the weights ``names``, side by side, of one input each of whose
         rows it clipped alike; None where it did not. sizes: of each, in output channels.
         """

@@ -6,6 +6,7 @@ Nothing here is ever unpickled. Weights are stored in fp16 or fp32 and read as f
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from safetensors import SafetensorError
@@ -46,6 +47,7 @@ class Checkpoint:
         another one `target_tokenizer.json`, the lexical shortlist, the model card, figures.
     quantised: how the source holds weights in int8, by the names of those it does.
     notes: what whoever exports it should know.
+    bits: so few keep the layers' matrices as the source has them; None where those are floats.
     """
 
     folder: Path
@@ -55,6 +57,7 @@ class Checkpoint:
     files: Mapping[str, bytes] = field(repr=False)
     quantised: Mapping[str, Quantised] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
+    bits: Literal[4, 8] | None = None
 
     def with_languages(self, source: str | None, target: str | None) -> "Checkpoint":
         """The same of one source and one target language, where it does not say which it has.

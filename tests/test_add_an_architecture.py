@@ -24,6 +24,7 @@ from serving.pipelines.translation.job import TranslationJob
 from serving.request import GenerationRequest
 from tests import bag_of_words
 from tests.export.parity import examples_of, largest_error
+from tests.export.rounding import assert_errs_by_rounding
 from tests.serving.engine.driving import run_all, run_alone
 
 ROOT = Path(__file__).parent.parent
@@ -122,12 +123,13 @@ def test_serving_has_not_heard_of_it() -> None:
     assert not any(re.search("bag.of.words", source, re.IGNORECASE) for source in sources)
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 2e-5), ("int8", 0.5)])
-def test_the_bundle_computes_what_torch_does(
-    folder: Path, precision: str, tolerance: float
-) -> None:
-    examples = examples_of("bahdanau")
-    assert largest_error(folder / precision, folder / "run/checkpoint", examples) < tolerance
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_bundle_computes_what_torch_does(folder: Path, precision: str) -> None:
+    examples, checkpoint = examples_of("bahdanau"), folder / "run/checkpoint"
+    if precision == "fp32":
+        assert largest_error(folder / precision, checkpoint, examples) < 2e-5
+    else:
+        assert_errs_by_rounding(folder / precision, checkpoint, examples)
     assert "texts identical" in (folder / precision / "README.md").read_text()
 
 

@@ -209,6 +209,35 @@ def test_torch_is_never_loaded_to_serve_or_to_export(package: str) -> None:
     assert {module for module in with_torch if not is_inside(module, "export.verify")} == set()
 
 
+def test_sessions_are_opened_in_one_place() -> None:
+    """By the tests too: with other options they would check other arithmetic than is served."""
+    paths = [path for name in (*PACKAGES, "tests") for path in sorted((ROOT / name).rglob("*.py"))]
+    found = {module_name(path, ROOT) for path in paths if opens_sessions(path.read_text())}
+    assert found == {"serving.engine.session"}
+
+
+def opens_sessions(source: str) -> bool:
+    """Whether it imports ONNX Runtime or calls for a session of it under any name."""
+    nodes = list(ast.walk(ast.parse(source)))
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    targets = [target for node in imports for target in targets_of(node)]
+    calls = [ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)]
+    is_call = any(name.split(".")[-1] == "InferenceSession" for name in calls)
+    return is_call or any(is_inside(target, "onnxruntime") for target in targets)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import onnxruntime as ort",
+        "def run():\n    from onnxruntime import InferenceSession",
+        "from serving.engine import session\nsession.ort.InferenceSession(path)",
+    ],
+)
+def test_other_sessions_are_found(source: str) -> None:
+    assert opens_sessions(source)
+
+
 def test_package_files_are_empty() -> None:
     paths = [path for package in PACKAGES for path in (ROOT / package).rglob("__init__.py")]
     assert paths

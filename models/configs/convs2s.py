@@ -5,8 +5,6 @@ from typing import Literal
 
 from models.configs.base import Misfit, Size, TranslationModelConfig
 
-HEAD_MULTIPLE = 8  # the exported attention, whose one head is as wide as a word, wants this
-
 
 class ConvS2SConfig(TranslationModelConfig):
     """ConvS2S (Gehring et al. 2017): gated convolutions, attention in every decoder layer."""
@@ -24,6 +22,3 @@ class ConvS2SConfig(TranslationModelConfig):
         name, size = "encoder_kernel_size", self.encoder_kernel_size
         if size % 2 == 0:
             yield Misfit((name,), f"{name} {size} must be odd: as many words left as right")
-        name, size = "embedding_dim", self.embedding_dim
-        if size % HEAD_MULTIPLE:
-            yield Misfit((name,), f"{name} {size} must be a multiple of {HEAD_MULTIPLE}")

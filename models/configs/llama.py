@@ -48,7 +48,7 @@ class LlamaConfig(RotaryConfig):
     def misfits(self) -> Iterator[Misfit]:
         yield from super().misfits()
         yield from self.must_be_multiple("num_heads", "num_kv_heads")
-        yield from self.odd_pairs("window_frequencies")
+        yield from self.excess_pairs("window_frequencies")
         for field in ("layers_without_window", "layers_without_rotation"):
             beyond = [i for i in getattr(self, field) if not 0 <= i < self.num_layers]
             if beyond:

@@ -36,6 +36,7 @@ def attention_of(bundle: Path, examples: Examples) -> np.ndarray:
         ("transformer", {"norm": "post", "decoder_layers": 3, "num_heads": 2}),
         ("transformer", {"num_kv_heads": 2, "positions": "relative"}),
         ("transformer", {"num_kv_heads": 1}),
+        ("transformer", {"head_dim": 12}),
         ("transformer-ssru", {}),
         ("bahdanau", {}),
         ("bahdanau", {"hidden_dim": 17, "attention_dim": 9}),

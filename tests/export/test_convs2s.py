@@ -18,6 +18,7 @@ from tests.tiny import tiny_bundle
     [
         {},
         {"encoder_kernel_size": 5, "decoder_kernel_size": 2, "decoder_layers": 3},
+        {"embedding_dim": 21},
         {"encoder_kernel_size": 1, "decoder_kernel_size": 1, "embedding_dim": 40},
         {"tied_embeddings": False, "encoder_layers": 1, "hidden_dim": 17},
     ],

@@ -10,9 +10,12 @@ from export.rows import Rows
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.parity import examples_of, largest_error, torch_log_probabilities
+from tests.export.rounding import assert_errs_by_rounding
 from tests.tiny import LIKE_GEMMA, LIKE_PHI, tiny_bundle
 
 WINDOW = {"window": 5}
+ODD_HEADS = {"head_dim": 20}
+ODD_GEMMA = {"head_dim": 18, "window_frequencies": [1.0, 0.1], "layers_without_rotation": [2]}
 FAMILIES: list[tuple[str, dict[str, Any]]] = [
     ("llama", {}),
     ("llama", WINDOW),
@@ -34,6 +37,11 @@ FAMILIES: list[tuple[str, dict[str, Any]]] = [
         ("gpt2", {"head_dim": 16, "activation": "swish", "norm_epsilon": 1e-3}),
         ("gpt-neox", LIKE_PHI | WINDOW),
         ("gpt-neox", {"parallel_residual": False, "attention_bias": False, "head_dim": 32}),
+        ("gpt2", {"head_dim": 12}),
+        ("gpt-neox", ODD_HEADS | {"rotary_frequencies": [1.0, 0.3, 0.1], "rotary_magnitude": 1.3}),
+        ("llama", ODD_HEADS),
+        ("llama", ODD_HEADS | {"head_dim": 2, "num_kv_heads": 4}),
+        ("llama", LIKE_GEMMA | ODD_GEMMA),
     ],
 )
 def test_log_probabilities_are_those_of_torch(
@@ -46,14 +54,22 @@ def test_log_probabilities_are_those_of_torch(
 @pytest.mark.parametrize("precision", [Precision.FP16, Precision.INT8])
 @pytest.mark.parametrize(
     ("architecture", "changes"),
-    [("llama", WINDOW), ("gpt2", WINDOW), ("llama", LIKE_GEMMA), ("gpt-neox", LIKE_PHI)],
+    [
+        ("llama", WINDOW),
+        ("gpt2", WINDOW),
+        ("llama", LIKE_GEMMA),
+        ("gpt-neox", LIKE_PHI),
+        ("gpt2", {"head_dim": 12}),
+        ("llama", ODD_HEADS),
+        ("llama", LIKE_GEMMA | ODD_GEMMA),
+        ("gpt-neox", LIKE_PHI | ODD_HEADS),
+    ],
 )
 def test_low_precision_is_near_torch(
     tmp_path: Path, architecture: str, changes: dict[str, Any], precision: Precision
 ) -> None:
     bundle = tiny_bundle(architecture, tmp_path, precision, **changes)
-    largest = {Precision.FP16: 0.03, Precision.INT8: 0.5}[precision]
-    assert largest_error(bundle, tmp_path / architecture, examples_of(architecture)) < largest
+    assert_errs_by_rounding(bundle, tmp_path / architecture, examples_of(architecture))
 
 
 @pytest.mark.parametrize(("architecture", "changes"), FAMILIES)

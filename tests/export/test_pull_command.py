@@ -1,12 +1,15 @@
 """`attendant pull` gives bundles, and says what is wrong."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from click.testing import CliRunner, Result
 
 from export.pull import pull
-from models.pretrained import catalogue, hub
+from models.checkpoint import load_checkpoint
+from models.pretrained import catalogue, hub, reading
 from models.pretrained.catalogue import Entry, Package, PullError
 from serving.bundle.opening import open_bundle
 from tests.tiny import tiny_checkpoint
@@ -38,6 +41,16 @@ def test_a_model_of_the_catalogue_becomes_a_bundle_that_says_where_it_is_from() 
     card = Path("toy/README.md").read_text()
     assert "A toy, from the Python package toy-models 1.0, checked by SHA-256." in card
     assert "CC0-1.0" in card
+
+
+@pytest.mark.parametrize(("bits", "precision"), [(4, "int4"), (8, "int8"), (None, "int8")])
+def test_quantised_models_keep_their_weights(
+    bits: Literal[4, 8] | None, precision: str, toy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = replace(load_checkpoint(toy), bits=bits)
+    monkeypatch.setattr(reading, "read_model", lambda source: checkpoint)
+    assert run("toy", "--no-verify").exit_code == 0
+    assert open_bundle(Path("toy")).manifest.precision == precision
 
 
 def test_a_model_of_the_hub_in_a_folder_and_a_precision() -> None:

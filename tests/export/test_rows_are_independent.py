@@ -23,6 +23,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {"activation": "swish", "output_bias": True, "embedding_norm": True}),
     ("llama", {"window": 5}),
     ("llama", LIKE_GEMMA),
+    ("llama", {"head_dim": 20}),
     ("gpt-neox", LIKE_PHI),
     ("gpt2", {"window": 3, "ffn_dim": 50}),
     ("luong", {"attention": "local-p", "window": 9, "score": "concat"}),

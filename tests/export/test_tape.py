@@ -3,14 +3,13 @@
 from pathlib import Path
 
 import numpy as np
-import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 
 from export.graph import Array, GraphWriter
 from export.layers import Layers
 from export.tape import Tape
 from serving.bundle.manifest import LENGTH, Precision
+from tests.export.sessions import session_of
 from tests.tiny import RandomWeights
 
 KEY, VALUE = 7, 20
@@ -31,7 +30,7 @@ class Graph:
             graph.input("key", "float32", (KEY,)), graph.input("value", "float32", (VALUE,))
         )
         self.score = weights.arrays["score.weight"][0]
-        self.session = ort.InferenceSession(ir.to_proto(graph.model).SerializeToString())
+        self.session = session_of(graph)
 
     def __call__(self, rows: dict[str, Array]) -> tuple[Array, Array]:
         """Mixed values and weights; the tapes among `rows` change in place."""

@@ -5,7 +5,7 @@ and shapes.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from models.pretrained.gguf.card import card_of
 from models.pretrained.gguf.container import MAGIC, Container, read_container
 from models.pretrained.gguf.metadata import FAMILIES, Family, configuration, conventions
 from models.pretrained.gguf.names import Names, stored
+from models.pretrained.gguf.tensors import kept_bits
 from models.pretrained.hugging_face.context import fit, noted
 from models.pretrained.hugging_face.decoder_only import read_decoder_only
 from models.pretrained.hugging_face.families import DECODER_ONLY
@@ -60,7 +61,14 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
     notes = fit(options, context_length)
     config, weights = _model(container, options, FAMILIES[name])
     files = {TOKENIZER_FILE: tokenizer, CARD_FILE: card_of(container)}
-    return noted(Checkpoint(path, config, weights, texts, files), notes)
+    checkpoint = Checkpoint(path, config, weights, texts, files, bits=_bits(container))
+    return noted(checkpoint, notes)
+
+
+def _bits(container: Container) -> Literal[4, 8] | None:
+    """Of the layers' matrices: tables of words are never held in less than 8."""
+    layers = [tensor for name, tensor in container.tensors.items() if name.startswith("blk.")]
+    return kept_bits([tensor.kind for tensor in layers if len(tensor.shape) == 2])
 
 
 def _model(container: Container, options: Options, family: Family) -> tuple[AnyConfig, Arrays]:

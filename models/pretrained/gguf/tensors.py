@@ -1,6 +1,8 @@
 """Tensors of GGUF files as fp32: blocks of ggml's formats, dequantised when they are asked for."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from gguf.constants import GGMLQuantizationType as Kind
@@ -23,6 +25,8 @@ READABLE = frozenset(
         Kind.Q6_K,
     }
 )
+FLOATS = frozenset({Kind.F32, Kind.F16, Kind.BF16})
+FOUR_BITS = frozenset({Kind.Q4_0, Kind.Q4_1, Kind.Q4_K})  # a scale and an offset for 32 weights
 
 
 @dataclass(frozen=True)
@@ -41,3 +45,11 @@ class Tensor:
         with np.errstate(all="ignore"):
             values = dequantize(np.asarray(self.data), self.kind)
         return values.reshape(self.shape).astype(np.float32, copy=False)
+
+
+def kept_bits(kinds: Iterable[Kind]) -> Literal[4, 8] | None:
+    """So few keep all of a file's matrices of these kinds; those of five and six bits need 8."""
+    quantised = {*kinds} - FLOATS
+    if not quantised:
+        return None
+    return 4 if quantised == {*kinds} <= FOUR_BITS else 8

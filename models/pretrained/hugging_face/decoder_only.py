@@ -60,16 +60,6 @@ class Placement:
                 self.weights[each] = then(self.weights[each], change)
 
 
-def reordered(head_size: int, order: list[int]) -> Callable[[Array], Array]:
-    """Changes the order of numbers within the heads of a weight [heads * size, ...] or bias."""
-
-    def change(weight: Array) -> Array:
-        heads = weight.reshape(-1, head_size, *weight.shape[1:])
-        return heads[:, order].reshape(weight.shape)
-
-    return change
-
-
 def times(factor: float) -> Callable[[Array], Array]:
     return lambda weight: weight * np.float32(factor)
 

@@ -10,11 +10,10 @@ from models.pretrained.hugging_face.decoder_only import (
     Placement,
     activation,
     num_layers,
-    reordered,
     special_ids,
 )
 from models.pretrained.hugging_face.options import Options
-from models.pretrained.hugging_face.rope import read_rotary, rope_section, rotated_order
+from models.pretrained.hugging_face.rope import read_rotary, rope_section
 from models.pretrained.hugging_face.tensors import Source, Tensors, then
 
 NEEDLESS = r".*\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)"
@@ -68,18 +67,8 @@ def place(options: Options, config: GPTNeoXConfig, tensors: Tensors) -> dict[str
         sizes, name = (config.ffn_dim, d_model), f"{ours}.feed_forward"
         found.linear(f"{name}.up", f"{theirs}.mlp.dense_h_to_4h", *sizes, bias=True)
         found.linear(f"{name}.down", f"{theirs}.mlp.dense_4h_to_h", *sizes[::-1], bias=True)
-        reorder(found, config, layer)
     tensors.drop(NEEDLESS)
     return found.weights
-
-
-def reorder(found: Placement, config: GPTNeoXConfig, layer: int) -> None:
-    """Numbers of a head lie where the rotation expects them."""
-    order = rotated_order(config.frequencies, config.head_size)
-    if order is not None:
-        for part in ("query", "key"):
-            change = reordered(config.head_size, order)
-            found.change(f"layers.{layer}.attention.{part}", change)
 
 
 def _attention(found: Placement, config: GPTNeoXConfig, ours: str, theirs: str) -> None:

@@ -8,11 +8,10 @@ from models.pretrained.hugging_face.decoder_only import (
     Placement,
     activation,
     num_layers,
-    reordered,
     special_ids,
 )
 from models.pretrained.hugging_face.options import Options
-from models.pretrained.hugging_face.rope import read_rotary, rope_section, rotated_order
+from models.pretrained.hugging_face.rope import read_rotary, rope_section
 from models.pretrained.hugging_face.tensors import Source, Tensors
 
 NEEDLESS = r"(.*\.)?rotary_emb\.inv_freq"
@@ -132,16 +131,6 @@ def attention_weights(found: Placement, config: LlamaConfig, layer: int) -> None
         for part in ("query", "key"):
             name = f"{theirs}.{part[0]}_norm.weight"
             found.take(f"{ours}.{part}_norm.weight", name, config.head_size)
-    reorder(found, config, layer)
-
-
-def reorder(found: Placement, config: LlamaConfig, layer: int) -> None:
-    """Numbers of a head lie where the rotation expects them."""
-    order = rotated_order(config.frequencies, config.head_size)
-    if order is not None:
-        for part in ("query", "key", "query_norm", "key_norm"):
-            change = reordered(config.head_size, order)
-            found.change(f"layers.{layer}.attention.{part}", change)
 
 
 FAMILY = Family(configure, place)

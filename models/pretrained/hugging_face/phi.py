@@ -41,7 +41,6 @@ def place(options: Options, config: GPTNeoXConfig, tensors: Tensors) -> dict[str
         sizes, name = (config.ffn_dim, d_model), f"{ours}.feed_forward"
         found.linear(f"{name}.up", f"{theirs}.mlp.fc1", *sizes, bias=True)
         found.linear(f"{name}.down", f"{theirs}.mlp.fc2", *sizes[::-1], bias=True)
-        gpt_neox.reorder(found, config, layer)
     tensors.drop(llama.NEEDLESS)
     return found.weights
 

@@ -37,7 +37,6 @@ def place(options: Options, config: LlamaConfig, tensors: Tensors) -> dict[str, 
         for name, (linear, dim) in into.items():
             found.linear(f"{ours}.{name}", linear, config.d_model, dim, bias=False)
         llama.norm_weights(found, config, layer, llama.NORMS)
-        llama.reorder(found, config, layer)
     return found.weights
 
 

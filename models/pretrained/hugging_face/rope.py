@@ -16,14 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from models.arrays import Array
-from models.configs.rotary import PAIRS
 from models.pretrained.hugging_face.options import Options
 
 LARGEST_HEAD = 2**16
 
 
 class Rotary(NamedTuple):
-    """frequencies: of every pair; a pair of frequency 0 is not rotated."""
+    """frequencies: of every pair that is rotated."""
 
     frequencies: tuple[float, ...]
     magnitude: float
@@ -80,34 +79,13 @@ def read_rotary(
     except (ArithmeticError, ValueError) as error:
         rope.problems.append(f"{rope.file}: cannot be computed: {error}")
         found = plain, 1.0
-    return _even(rope, *found, head_size)
+    frequencies, magnitude = found
+    return Rotary((*map(float, frequencies),), magnitude)
 
 
 def rope_section(config: Options) -> Options:
     """`rope_parameters`, as of transformers 5, or what was `rope_scaling` before."""
     return config.section("rope_parameters" if "rope_parameters" in config else "rope_scaling")
-
-
-def rotated_order(frequencies: tuple[float, ...], head_size: int) -> list[int] | None:
-    """Where the numbers of a head come from so that those of a pair lie `len(frequencies)` apart,
-    as they did by the number of frequencies that are not 0; None where they lie well already.
-    """
-    pairs, padded = sum(f != 0 for f in frequencies), len(frequencies)
-    if pairs == padded:
-        return None
-    missing = padded - pairs
-    still = list(range(2 * pairs, head_size))  # what is not rotated
-    first, second = list(range(pairs)), list(range(pairs, 2 * pairs))
-    return [*first, *still[:missing], *second, *still[missing:]]
-
-
-def _even(rope: Options, frequencies: Array, magnitude: float, head_size: int) -> Rotary:
-    """With frequencies 0 up to a number of pairs that the exported attention can rotate."""
-    padding = -len(frequencies) % PAIRS
-    if padding and magnitude != 1.0:
-        found = f"{len(frequencies)} pairs of a head of {head_size}"
-        rope.problems.append(f"{rope.file}: scaling of {found} is not supported")
-    return Rotary((*map(float, frequencies), *[0.0] * padding), magnitude)
 
 
 def _plain(scaling: Scaling) -> tuple[Array, float]:

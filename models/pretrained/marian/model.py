@@ -96,6 +96,7 @@ def _checkpoint(
         conventions,
         files | {CARD_FILE: _card(folder, languages)},
         weights.quantised,
+        bits=8 if weights.quantised else None,
     )
 
 

@@ -6,14 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from gguf import GGMLQuantizationType as Kind
 from transformers import PreTrainedModel
 
+from export.cli import export
 from export.exporting import export_checkpoint
 from export.rows import Rows
 from models.batch import Batch
 from models.checkpoint import Checkpoint, CheckpointError
 from models.pretrained.gguf.reading import read
+from models.pretrained.gguf.tensors import kept_bits
 from models.pretrained.reading import read_model
 from models.registry import load_module
 from models.torch_loop import teacher_forced_log_probabilities
@@ -118,6 +121,36 @@ def test_quantised_matrices_are_those_of_the_file(kind: Kind, tmp_path: Path) ->
     tolerance = {Kind.Q8_0: 0.01, Kind.F16: 0.001, Kind.BF16: 0.01}.get(kind, 0.15)
     error = np.abs(found[name] - exact[name]).max() / np.abs(exact[name]).max()
     assert 0 < error < tolerance
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision"),
+    [
+        (Kind.F32, "fp32"),
+        (Kind.BF16, "fp32"),
+        (Kind.Q8_0, "int8"),
+        (Kind.Q5_1, "int8"),
+        (Kind.Q4_0, "int4"),
+        (Kind.Q4_1, "int4"),
+    ],
+)
+def test_the_default_precision_keeps_the_weights(
+    kind: Kind, precision: str, tmp_path: Path
+) -> None:
+    model = random_model("smollm2", intermediate_size=96)  # in whole blocks
+    path = write_gguf(model, tmp_path / "model.gguf", kind)
+    arguments = [str(path), "-o", str(tmp_path / "bundle"), "--no-verify"]
+    result = CliRunner().invoke(export, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.stderr
+    assert open_bundle(tmp_path / "bundle").manifest.precision == precision
+
+
+def test_mixed_files_need_what_their_finest_matrices_need() -> None:
+    """As Q4_K_M, which has some matrices in six bits; tables of words do not count."""
+    assert kept_bits([Kind.Q4_K, Kind.Q4_0]) == 4
+    assert kept_bits([Kind.Q4_K, Kind.Q6_K]) == 8
+    assert kept_bits([Kind.Q4_0, Kind.F16]) == 8
+    assert kept_bits([Kind.F16, Kind.F32]) is None
 
 
 @pytest.mark.parametrize("precision", [Precision.INT8, Precision.INT4])

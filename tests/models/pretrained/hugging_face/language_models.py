@@ -101,14 +101,29 @@ VARIANTS: dict[str, dict[str, Any]] = {
     | {"original_max_position_embeddings": CONTEXT_LENGTH},
     "phi3 partial": {"model_type": "phi3", **SIZES, **NEOX, "num_key_value_heads": 2}
     | {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.75, **ROPE}},
+    # heads of sizes that ONNX Runtime's attention takes only when they are padded
+    "gpt2 with heads of 12": {"model_type": "gpt2", **GPT2, "n_embd": 48},
+    "gpt_neox with 5 pairs of 20": {"model_type": "gpt_neox", **NEOX, "hidden_size": 40}
+    | {"rope_parameters": {**YARN, "partial_rotary_factor": 0.5}},
+    "llama with heads of 12": {"model_type": "llama", **SIZES, "hidden_size": 48}
+    | {"rope_parameters": YARN},
+    "qwen3 with heads of 20": {"model_type": "qwen3", **SIZES, "head_dim": 20},
+    "gemma2 with heads of 24": {"model_type": "gemma2", **FAMILIES["gemma2"], "head_dim": 24},
+    "gemma3 with heads of 6": {"model_type": "gemma3_text", **FAMILIES["gemma3_text"]}
+    | {"head_dim": 6},
+    "phi with 3 pairs of 20": {"model_type": "phi", **SIZES, "hidden_size": 40}
+    | {"num_attention_heads": 2, "rope_parameters": {"partial_rotary_factor": 0.3, **ROPE}},
+    "smollm3 with heads of 20": {"model_type": "smollm3", **FAMILIES["smollm3"]}
+    | {"hidden_size": 80},
 }
 SEEDS = {"gemma3_text": 2, "gpt_neox one after the other": 2}  # whose first draw never ends
 
 
-def random_model(name: str) -> PreTrainedModel:
+def random_model(name: str, **changes: Any) -> PreTrainedModel:
     """Everything in it is random, norms and biases too, and its texts end now and then."""
     torch.manual_seed(SEEDS.get(name, 0))
     options = {"model_type": name, **FAMILIES[name]} if name in FAMILIES else VARIANTS[name]
+    options = {**options, **changes}
     kind = options["model_type"]
     config = AutoConfig.for_model(**deepcopy(options))  # it writes into what it is given
     config._attn_implementation = "eager"

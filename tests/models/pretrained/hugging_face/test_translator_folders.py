@@ -297,7 +297,6 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
         {"config": {"feed_forward_proj": "gated-tanh", "d_kv": 12, "num_heads": 0}},
         ["config.json: feed_forward_proj 'gated-tanh' is not supported"],
     ),
-    ("t5", {"config": {"d_kv": 12}}, ["config.json: head_dim 12 must be a multiple of 8"]),
     (
         "marian",
         {"generation_config": {"bad_words_ids": [[120]], "decoder_start_token_id": 500}},

@@ -263,6 +263,31 @@ FAMILIES: dict[str, Family] = {
         source=(TEXT, 1),
         prompt=(0,),
     ),
+    # heads of sizes that ONNX Runtime's attention takes only when they are padded
+    "marian with heads of 12": Family(
+        *_marian,
+        MARIAN | {"d_model": 48},
+        MARIAN_TOKENS,
+        source=(TEXT, 0),
+        prompt=(119,),
+        **BANNED_PAD,
+    ),
+    "bart with heads of 20": Family(
+        *_bart,
+        SIZES | {"d_model": 80},
+        FAIRSEQ_TOKENS,
+        seed=3,
+        source=(0, TEXT, 2),
+        prompt=(2, 0),
+        generation={"forced_bos_token_id": 0},
+    ),
+    "t5 with heads of 12": Family(
+        *_t5,
+        T5_SIZES | {"d_kv": 12, "num_heads": 3},
+        T5_TOKENS,
+        source=(TEXT, 1),
+        prompt=(0,),
+    ),
 }
 
 

@@ -144,6 +144,7 @@ def test_int8_files_give_their_weights_and_shortlists(
     weights = arrays | {name: levels[name] / multipliers[name] for name in levels}
     model = Reference(weights, OPTIONS | changes)
     checkpoint = read_model(tmp_path / "en-pt")
+    assert checkpoint.bits == 8
     export_checkpoint(checkpoint, tmp_path / "bundle", Precision.FP32)
     bundle = open_bundle(tmp_path / "bundle")
     shortlist = Shortlist.load(bundle)

@@ -1,0 +1,13 @@
+"""Opens a graph in the making as bundles are opened to be served."""
+
+from typing import Any
+
+import onnx_ir as ir
+
+from export.graph import GraphWriter
+from serving.engine.config import EngineConfig
+from serving.engine.graphs.session import open_session
+
+
+def session_of(graph: GraphWriter) -> Any:
+    return open_session(ir.to_proto(graph.model).SerializeToString(), EngineConfig())
