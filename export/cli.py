@@ -82,7 +82,7 @@ def export(
     Examples:
       attendant export models/checkpoints/transformer-en-fr -o build/bundles/mine --precision int8
       attendant export ~/models/SmolLM2-135M-Instruct -o build/bundles/smollm2 --precision int8
-      attendant export SmolLM2-135M-Instruct.Q4_1.gguf -o build/bundles/smollm2-q4 --precision int4
+      attendant export SmolLM2-135M-Instruct.Q4_1.gguf -o build/bundles/smollm2-q4
     """
     from models.pretrained.reading import read_model
 

@@ -28,7 +28,6 @@ from export import (
 from export.blocks import NO_OUTLIERS
 from export.graph import Array, Store, in_memory
 from export.model import ExportedModel
-from export.outliers import outliers_of
 from export.parity import Parity
 from export.weights import Weights
 from export.write import BundleWriter, WeightFile, atomic_folder
@@ -99,13 +98,14 @@ def _write(
     checkpoint: Checkpoint, folder: Path, precision: Precision, name: str | None
 ) -> tuple[BundleWriter, Bundle]:
     """Language models in int8 are written twice: first to run and tell of their outliers."""
-    is_observed = precision is Precision.INT8 and isinstance(checkpoint.config, DecoderOnlyConfig)
-    outliers = NO_OUTLIERS
-    if is_observed:
-        with tempfile.TemporaryDirectory(dir=folder) as inner:
-            _, bundle = _write_with(None, checkpoint, Path(inner), precision, name)
-            outliers = outliers_of(bundle)
-    return _write_with(outliers, checkpoint, folder, precision, name)
+    if precision is not Precision.INT8 or not isinstance(checkpoint.config, DecoderOnlyConfig):
+        return _write_with(NO_OUTLIERS, checkpoint, folder, precision, name)
+    from export.outliers import outliers_of  # needs ONNX Runtime, as nothing else here does
+
+    with tempfile.TemporaryDirectory(dir=folder) as inner:
+        _, bundle = _write_with(None, checkpoint, Path(inner), precision, name)
+        found = outliers_of(bundle)
+    return _write_with(found, checkpoint, folder, precision, name)
 
 
 def _write_with(

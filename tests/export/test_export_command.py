@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,28 @@ def test_a_bundle_holds_everything_it_needs(tmp_path: Path, precision: str) -> N
     card = (tmp_path / "out" / "README.md").read_text()
     assert card.startswith("# Mine\n\nLicence: CC0.")
     assert "Not verified against the torch model." in card
+    assert leftovers(tmp_path) == []
+
+
+WITHOUT_ONNX_RUNTIME = """
+import sys
+sys.modules["onnxruntime"] = None
+from serving.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("precision", "is_possible"), [("fp32", True), ("int8", False)])
+def test_only_int8_of_language_models_needs_onnx_runtime(
+    tmp_path: Path, precision: str, is_possible: bool
+) -> None:
+    source = tiny_checkpoint("llama", tmp_path / "mine").folder
+    arguments = ["export", str(source), "-o", str(tmp_path / "out"), "--precision", precision]
+    command = [sys.executable, "-c", WITHOUT_ONNX_RUNTIME, *arguments, "--no-verify"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (found.returncode == 0) == is_possible, found.stderr
+    assert (tmp_path / "out").exists() == is_possible
+    assert is_possible or "this needs onnxruntime, which is not installed" in found.stderr
     assert leftovers(tmp_path) == []
 
 

@@ -1,8 +1,9 @@
 """Row-wise int8: close to the float product, row by row, and exact about zeros."""
 
 import numpy as np
+import pytest
 
-from export.graph import GraphWriter
+from export.graph import GraphWriter, Value
 from export.quantise import RowQuantiser, quantise_channels
 from tests.export.sessions import session_of
 
@@ -34,13 +35,29 @@ def test_every_row_is_close_however_loud_the_others_are() -> None:
     assert (error <= (bound + 64 * x_off * weight_off.T) * ROUNDING).all()
 
 
-def test_sums_of_levels_are_exact() -> None:
+@pytest.mark.parametrize("is_in_loop", [False, True])
+def test_sums_of_levels_are_exact(is_in_loop: bool) -> None:
     """Weights and inputs at their ends, where two products of unsigned and signed bytes do not fit
     into 16 bits: processors without VNNI saturate there unless they are told not to.
     """
     weight = np.full((3, 64), -1.0, np.float32)
     x = np.array([[1.0], [0.5], [1e3]], np.float32).repeat(64, axis=1)
-    np.testing.assert_allclose(product(x, weight), x @ weight.T, rtol=1e-6)
+    found = product_in_loop(x, weight) if is_in_loop else product(x, weight)
+    np.testing.assert_allclose(found, x @ weight.T, rtol=1e-6)
+
+
+def product_in_loop(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    graph = GraphWriter("loop")
+    rows = graph.input("x", "float32", (x.shape[1],))
+    quantiser = RowQuantiser(graph)
+
+    def turn(number: Value, rows: Value) -> list[Value]:
+        return [rows, quantiser.linear(rows, "weight", weight)]
+
+    _, found = graph.loop(graph.constant(1, "int64"), [rows], "float32", turn, num_collected=1)
+    graph.output("y", graph.op.Squeeze(found, graph.ints(0)), "float32", (len(weight),))
+    (result,) = session_of(graph).run(None, {"x": x})
+    return np.asarray(result)
 
 
 def test_rows_and_channels_of_zeros_give_zero() -> None:
