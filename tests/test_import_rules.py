@@ -213,7 +213,7 @@ def test_sessions_are_opened_in_one_place() -> None:
     """By the tests too: with other options they would check other arithmetic than is served."""
     paths = [path for name in (*PACKAGES, "tests") for path in sorted((ROOT / name).rglob("*.py"))]
     found = {module_name(path, ROOT) for path in paths if opens_sessions(path.read_text())}
-    assert found == {"serving.engine.session"}
+    assert found == {"serving.engine.graphs.session"}
 
 
 def opens_sessions(source: str) -> bool:
@@ -231,7 +231,7 @@ def opens_sessions(source: str) -> bool:
     [
         "import onnxruntime as ort",
         "def run():\n    from onnxruntime import InferenceSession",
-        "from serving.engine import session\nsession.ort.InferenceSession(path)",
+        "from serving.engine.graphs import session\nsession.ort.InferenceSession(path)",
     ],
 )
 def test_other_sessions_are_found(source: str) -> None:
