@@ -36,7 +36,7 @@ class GraphWriter:
         self.store: Store = in_memory
         opsets = {"": OPSET, MICROSOFT: 1}
         self._graph = ir.Graph([], [], nodes=[], opset_imports=opsets, name=name)
-        self._builder = GraphBuilder(self._graph)
+        self._builder = self._outermost = GraphBuilder(self._graph)
         self.op: Any = _Operators(self, "", OPSET)
         self.ms: Any = _Operators(self, MICROSOFT, 1)
         self._constants: dict[tuple[str, Shape, bytes], Value] = {}
@@ -140,6 +140,11 @@ class GraphWriter:
         self._builder.pop_module()
         results = self.op.Loop(times, None, *carried, body=graph, _outputs=count)
         return [results] if count == 1 else list(results)
+
+    @property
+    def is_in_loop(self) -> bool:
+        """Whether the writer is in a loop's body."""
+        return self._builder is not self._outermost
 
     def add(self, domain: str, version: int, operator: str) -> Callable[..., Any]:
         """Creates nodes of the operator where the writer is: in the graph, or in a loop's body."""

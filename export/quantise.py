@@ -107,32 +107,47 @@ class RowQuantiser:
     def _clipped_linear(
         self, x: Value, name: str, weight: Array, bias: Array | None, channels: Channels
     ) -> Value:
-        graph, step = self._graph, self._step_of(channels)
-        weight_levels, scale = quantise_channels(weight, channels)
-        return graph.ms.MatMulIntegerToFloat(
-            self._clip(x, channels),
-            graph.weight(f"{name}.int8", weight_levels),
-            step,
-            graph.weight(f"{name}.scale", scale),
-            self._zero_point,
-            None,
-            None if bias is None else graph.weight(f"{name}.bias", bias),
-        )
+        added = None if bias is None else self._graph.weight(f"{name}.bias", bias)
+        levels, step = self._clip(x, channels), self._step_of(channels)
+        return self._multiply(levels, step, name, weight, channels, added)
 
     def _row_wise_linear(
         self, x: Value, name: str, weight: Array, channels: Channels | None
     ) -> Value:
-        graph = self._graph
         levels, row_range = self._quantise(x)
+        product = self._multiply(levels, self._step, name, weight, channels)
+        return self._graph.op.Mul(product, row_range)
+
+    def _multiply(
+        self,
+        levels: Value,
+        step: Value,
+        name: str,
+        weight: Array,
+        channels: Channels | None,
+        bias: Value | None = None,
+    ) -> Value:
+        """Multiply levels by weights in int8.
+
+        Without VNNI, products of unsigned with signed bytes saturate. ONNX Runtime makes signed
+        weights unsigned there if told to (`serving.engine.graphs.session`), but not in the bodies
+        of loops: there they are unsigned from the outset, which VNNI multiplies half as fast.
+        """
+        graph, zero_point = self._graph, None
         weight_levels, scale = quantise_channels(weight, channels)
-        product = graph.ms.MatMulIntegerToFloat(
+        named = f"{name}.int8"
+        if graph.is_in_loop:
+            named, zero_point = f"{name}.uint8", self._zero_point
+            weight_levels = (weight_levels.astype(np.int16) + ZERO_POINT).astype(np.uint8)
+        return graph.ms.MatMulIntegerToFloat(
             levels,
-            graph.weight(f"{name}.int8", weight_levels),
-            self._step,
+            graph.weight(named, weight_levels),
+            step,
             graph.weight(f"{name}.scale", scale),
             self._zero_point,
+            zero_point,
+            bias,
         )
-        return graph.op.Mul(product, row_range)
 
     def _clip(self, x: Value, channels: Channels) -> Value:
         """x -> uint8 levels within the range of the weight's input, and one level below it."""

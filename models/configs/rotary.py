@@ -28,7 +28,8 @@ class RotaryConfig(DecoderOnlyConfig):
 
     def misfits(self) -> Iterator[Misfit]:
         yield from super().misfits()
-        if self.rotary_frequencies is None and self.head_size % 2:
+        is_whole = self.head_dim is not None or self.d_model % self.num_heads == 0
+        if self.rotary_frequencies is None and is_whole and self.head_size % 2:
             message = f"heads of {self.head_size} cannot be cut into pairs"
             yield Misfit(("head_dim", "d_model", "num_heads"), message)
         yield from self.excess_pairs("rotary_frequencies")

@@ -33,6 +33,7 @@ def test_a_loop_carries_grows_and_collects() -> None:
         "layer.bias",
         "layer.int8",
         "layer.scale",
+        "layer.uint8",  # in the loop
     ]
     x = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
     found = session_of(graph).run(None, {"start": x})

@@ -149,12 +149,12 @@ def test_what_cannot_be_is_said_at_once() -> None:
             {
                 "architecture": "convs2s",
                 "vocab_size": 0,
-                "embedding_dim": 9,
+                "embedding_dim": 0,
                 "encoder_kernel_size": 4,
             }
             | {"attention": "local"}
         )
     text = "\n".join(caught.value.problems)
     assert len(caught.value.problems) == 4
-    for words in ("vocab_size", "must be odd", "embedding_dim 9", "luong"):
+    for words in ("vocab_size", "must be odd", "embedding_dim: input", "luong"):
         assert words in text
