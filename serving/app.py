@@ -132,8 +132,8 @@ def _cause(group: WorkerGroup) -> str:
     from ray import serve
 
     application = serve.status().applications[group.name]
-    told = [deployment.message for deployment in application.deployments.values()]
-    lines = "\n".join([application.message, *told]).strip().splitlines()
+    messages = [deployment.message for deployment in application.deployments.values()]
+    lines = "\n".join([application.message, *messages]).strip().splitlines()
     return lines[-1].strip() if lines else "no reason is known"
 
 

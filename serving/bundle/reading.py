@@ -59,12 +59,12 @@ def _read_union(choices: tuple[Any, ...], value: Any, problems: list[str], where
         return None
     others = [choice for choice in choices if choice is not types.NoneType]
     for choice in others:
-        told: list[str] = []
-        result = _read(choice, value, told, where)
-        if not told:
+        own_problems: list[str] = []
+        result = _read(choice, value, own_problems, where)
+        if not own_problems:
             return result
     if len(others) == 1:
-        problems.extend(told)
+        problems.extend(own_problems)
     else:
         names = " or ".join(choice.__name__ for choice in others)
         problems.append(f"{where}: expected {names}, got {_kind(value)}")

@@ -100,8 +100,8 @@ def align(
         from serving.commands import heatmap  # before any work: it may have to be installed
     translation, rows = asyncio.run(_aligned(model, engine_config(device), options))
     if as_json:
-        told = [_told(panel) for row in rows for panel in row]
-        answer = {"source": options["sentence"], "translation": translation, "attention": told}
+        panels = [_as_json(panel) for row in rows for panel in row]
+        answer = {"source": options["sentence"], "translation": translation, "attention": panels}
         click.echo(json.dumps(answer, ensure_ascii=False))
     if output is not None:
         heatmap.draw([part for row in rows for part in _in_rows(row, pieces)], output)
@@ -179,7 +179,7 @@ async def _align(
     return found.texts[0], found.renderings[0][0].attention
 
 
-def _told(panel: Panel) -> dict[str, Any]:
+def _as_json(panel: Panel) -> dict[str, Any]:
     head = {} if panel.head is None else {"head": panel.head}
     return {**head, **asdict(panel.attention)}
 
@@ -192,15 +192,15 @@ def _in_rows(panels: Sequence[Panel], pieces: bool) -> Iterator[list["HeatMap"]]
 def _heat_map(panel: Panel, pieces: bool) -> "HeatMap":
     from serving.commands.heatmap import HeatMap
 
-    told = panel.attention
+    attention = panel.attention
     title = "" if panel.head is None else f"head {panel.head}"
     if pieces:
-        *before, end = map(_piece, told.source_tokens)
+        *before, end = map(_piece, attention.source_tokens)
         source = (*(piece or "<tag>" for piece in before), end or "<end>")
-        target = tuple(map(_piece, told.target_tokens))
-        return HeatMap(source, target, told.weights, title)
-    source = tuple(word or "<end>" for word in told.source_words)
-    return HeatMap(source, told.target_words, told.word_weights, title)
+        target = tuple(map(_piece, attention.target_tokens))
+        return HeatMap(source, target, attention.weights, title)
+    source = tuple(word or "<end>" for word in attention.source_words)
+    return HeatMap(source, attention.target_words, attention.word_weights, title)
 
 
 def _piece(text: str) -> str:

@@ -67,8 +67,8 @@ def _word_of(option: Option) -> str:
 
 def _click_option(option: Option, default: str) -> Decorator:
     kind = _click_type(option)
-    told = [str(option.values)] if kind in (click.INT, click.FLOAT) else []  # else click does
-    told += [f"default: {default}"] if default else []
+    notes = [str(option.values)] if kind in (click.INT, click.FLOAT) else []  # else click does
+    notes += [f"default: {default}"] if default else []
 
     def value_of(context: Any, parameter: Any, word: Any) -> Any:
         values = option.values
@@ -79,7 +79,7 @@ def _click_option(option: Option, default: str) -> Decorator:
         option.name,
         type=kind,
         callback=value_of,
-        help=f"{option.help}  [{'; '.join(told)}]",
+        help=f"{option.help}  [{'; '.join(notes)}]",
     )
 
 

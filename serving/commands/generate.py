@@ -113,8 +113,8 @@ def _completion_job(
 def _chat(text: str, system: str | None) -> "Chat":
     from serving.text.chat.template import Chat
 
-    told = [] if system is None else [{"role": "system", "content": system}]
-    return Chat((*told, {"role": "user", "content": text}))
+    before = [] if system is None else [{"role": "system", "content": system}]
+    return Chat((*before, {"role": "user", "content": text}))
 
 
 def _decoding(card: "ModelCard", options: dict[str, Any]) -> "Decoding":
