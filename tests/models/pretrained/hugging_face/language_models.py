@@ -116,7 +116,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "smollm3 with heads of 20": {"model_type": "smollm3", **FAMILIES["smollm3"]}
     | {"hidden_size": 80},
 }
-SEEDS = {"gemma3_text": 2, "gpt_neox one after the other": 2}  # whose first draw never ends
+SEEDS = {  # of those whose first draw never ends
+    "gemma3_text": 2,
+    "gpt_neox one after the other": 2,
+    "gemma2 with heads of 24": 1,
+    "gemma3 with heads of 6": 2,
+}
 
 
 def random_model(name: str, **changes: Any) -> PreTrainedModel:
