@@ -6,7 +6,7 @@ VNNI_FLAGS = {"avx512_vnni", "avx_vnni"}
 
 
 def has_vnni(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Tell whether int8 products are summed in 32 bits at once, without saturating on the way; False
+    """Tell whether int8 products are summed in 32 bits at once, so that no sum saturates; False
     where nothing says so.
     """
     try:
