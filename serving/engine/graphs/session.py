@@ -86,13 +86,21 @@ def _open_graph(bundle: Bundle, name: str, config: EngineConfig) -> OrtGraph:
     return OrtGraph(session)
 
 
-def open_session(model: Path | bytes, config: EngineConfig) -> ort.InferenceSession:
+def open_session(
+    model: Path | bytes, config: EngineConfig, profile: Path | None = None
+) -> ort.InferenceSession:
     """Load a file or serialised model as it is served. Nobody opens sessions in another way, so
     that what is tested and measured is what runs. Raises what ONNX Runtime raises.
+
+    profile: what the name of a file begins with that gets the time of every operator.
     """
+    options = _session_options(config)
+    if profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile)
     return ort.InferenceSession(
         model,
-        _session_options(config),
+        options,
         providers=_providers(config.device),
         disabled_optimizers=DISABLED_OPTIMIZERS,
     )
