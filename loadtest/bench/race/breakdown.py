@@ -7,10 +7,11 @@ profiling itself costs time.
 
 import json
 import tempfile
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from loadtest.bench.closed_loop import Result, run_closed_loop
@@ -78,14 +79,25 @@ def _operator_shares(
     config: EngineConfig,
     run: Callable[[Graphs], Result],
 ) -> dict[str, float]:
-    """Return each operator's share of the time of all, the largest first."""
+    """Return each operator's share of the time of all."""
     with tempfile.TemporaryDirectory() as folder:
         step = parts.bundle.graph_path("step")
         session = open_session(step, config, profile=Path(folder) / "profile")
         run(replace(graphs, step=OrtGraph(session)))
         events: list[dict[str, Any]] = json.loads(Path(session.end_profiling()).read_text("utf-8"))
-    times: Counter[str] = Counter()
+    return shares_of(events)
+
+
+def shares_of(events: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Add up the nodes of each operator. A node counts by its median: single runs that were
+    interrupted would count many times over.
+    """
+    times: dict[tuple[str, str], list[float]] = defaultdict(list)
     for event in events:
         if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
-            times[event["args"]["op_name"]] += event["dur"]
-    return {name: time / times.total() for name, time in times.most_common()}
+            times[event["args"]["op_name"], event["name"]].append(event["dur"])
+    of_operators: dict[str, float] = defaultdict(float)
+    for (operator, _), of_node in times.items():
+        of_operators[operator] += median(of_node) * len(of_node)
+    total = sum(of_operators.values())
+    return {name: time / total for name, time in of_operators.items()}

@@ -78,6 +78,10 @@ def sustained(texts: list[str], body: Body, rates: Sequence[float], seconds: flo
             if not found.is_sustained(LIMIT_SECONDS):
                 break
             best = found.answered_per_second
+        else:
+            click.echo(
+                "  every rate was sustained: it could do more, give higher --rates", err=True
+            )
         return Measured(best, raw)
 
     return measure

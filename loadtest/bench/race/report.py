@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from loadtest.bench.race.results import Row, number
@@ -11,8 +12,8 @@ from loadtest.bench.race.roofline import Roofline
 
 HEAD = """\
 | workload | unit | ours | peer, its best setting | peer | ratio | per CPU second | aim | reached \
-| same outputs |
-|---|---|---:|---|---:|---:|---:|---:|---|---|
+| first token, ms | same outputs |
+|---|---|---:|---|---:|---:|---:|---:|---|---|---|
 """
 
 
@@ -69,9 +70,16 @@ def _line(row: Row) -> str:
         number(row.cpu_ratio.median) if row.cpu_ratio else "",
         "" if row.aim is None else f"{row.aim:g}",
         {None: "", True: "yes", False: "no"}[row.is_reached],
+        _first_tokens(row),
         _agreement(row),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _first_tokens(row: Row) -> str:
+    """Write ours and theirs, where both were looked at."""
+    both = [each.first_seconds for each in (row.ours, row.theirs)]
+    return ", ".join(number(1e3 * median(times)) for times in both) if all(both) else ""
 
 
 def _agreement(row: Row) -> str:
