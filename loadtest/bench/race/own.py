@@ -70,6 +70,8 @@ class IdsWorker:
 
     def _request(self, number: int, ids: list[int], order: dict[str, Any]) -> GenerationRequest:
         fields: dict[str, Any] = {"source_ids": tuple(ids)}
+        if self._parts.shortlist is not None:
+            fields["shortlist"] = self._parts.shortlist.tokens_for(tuple(ids))
         if self._parts.bundle.manifest.task is Task.GENERATE:
             fields = {"prompt_ids": tuple(ids), "is_whole": True, "ignore_eos": True}
         if order["beam"] > 1:
@@ -90,8 +92,9 @@ def drive(
             if isinstance(event, FailedEvent):
                 raise event.error
             if isinstance(event, TokenEvent):
+                if not any(found.values()):
+                    first_token()
                 found[event.request_id].append(event.token_id)
-                first_token()
             num_ended += is_final(event)
         _submit(engine, islice(waiting, num_ended))
     return list(found.values())
