@@ -14,7 +14,7 @@ from serving.arrays import Array
 from serving.engine.config import EngineConfig
 from serving.engine.graphs.session import OrtGraph, open_session
 
-REPETITIONS = 15
+REPETITIONS = 12
 HOT = (256, 512, 2048, 1)  # rows, in, out, number of weights
 COLD = (32, 512, 32000, 6)
 COPIED = 64 * 2**20  # floats: far beyond any cache

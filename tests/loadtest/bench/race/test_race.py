@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from loadtest.bench.race import roster
+from loadtest.bench.peers.run import with_inputs
+from loadtest.bench.race import peaks, roster
 from loadtest.bench.race.command import bench_compare
-from loadtest.bench.race.players import PEERS_FOLDER
+from loadtest.bench.race.inputs import read_inputs
+from loadtest.bench.race.own import WORKERS
+from loadtest.bench.race.players import PEERS_FOLDER, Turn
+from loadtest.bench.race.roster import Setup
 from serving.bundle.manifest import Precision
 from tests.tiny import tiny_bundle
 
@@ -70,13 +74,13 @@ def test_engines_take_turns_each_at_its_best(bundle: Path, peers: Path, tmp_path
     options = [f"--peer=ctranslate2={peers}", f"--peer=transformers={peers}"]
     result = race(bundle, tmp_path, *options, "--workloads", "batch-8,file-beam-4")
     assert result.exit_code == 0, result.output
-    found = rows(tmp_path)
+    found, num_sentences = rows(tmp_path), len(read_inputs(bundle, None, None, 1).even)
     assert list(found) == [("batch-8", "ctranslate2"), ("file-beam-4", "ctranslate2")]
     for row in found.values():
         assert len(row["ours"]["rates"]) == len(row["theirs"]["rates"]) == 2
         assert row["ratio"]["low"] <= row["ratio"]["median"] <= row["ratio"]["high"]
         assert "max_batch_size 0" not in row["theirs"]["setting"]
-        assert row["agreement"] == {"same": 0, "total": 16, "bleu_difference": None}
+        assert row["agreement"] == {"same": 0, "total": num_sentences, "bleu_difference": None}
     assert found["file-beam-4", "ctranslate2"]["aim"] == 1.3
     assert "transformers is skipped: No module named 'no_such_engine'" in result.output
     table = (tmp_path / "out" / "race.md").read_text()
@@ -94,8 +98,8 @@ def test_an_engine_that_fails_ends_the_race(bundle: Path, peers: Path, tmp_path:
 def test_outputs_are_compared_with_references(bundle: Path, peers: Path, tmp_path: Path) -> None:
     (peers / "ctranslate2_worker.py").write_text(ECHO)
     sentences, references = tmp_path / "in.txt", tmp_path / "out.txt"
-    sentences.write_text("one dog. two dogs.\na cat sleeps\n\na dog runs\n")
-    references.write_text("left out\na cat sleeps</s>\n\na dog runs</s>\n")
+    sentences.write_text("One dog. Two dogs.\nthe cat sleeps on a mat\n\na dog runs to the cat\n")
+    references.write_text("left out\nthe cat sleeps on a mat\n\na dog runs to the cat\n")
     options = [f"--peer=ctranslate2={peers}", "--workloads", "file", "--input", str(sentences)]
     result = race(bundle, tmp_path, *options, "--references", str(references))
     assert result.exit_code == 0, result.output
@@ -108,18 +112,46 @@ def test_outputs_are_compared_with_references(bundle: Path, peers: Path, tmp_pat
     assert "has 1 lines, the sentences 4" in result.output
 
 
-def test_the_roofline_of_a_model(bundle: Path, tmp_path: Path) -> None:
+class InThisProcess:
+    """Plays as a process of ours would."""
+
+    def __init__(self, kind: str, setup: Setup) -> None:
+        settings = {"bundle": setup.bundle, "inputs": str(setup.inputs), "cores": 1}
+        self._worker = WORKERS[kind](with_inputs(settings))
+
+    def __enter__(self) -> "InThisProcess":
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def version(self) -> str:
+        return self._worker.version
+
+    def play(self, order: Any) -> Turn:
+        raw = self._worker.prepare(order)(lambda: None)
+        return Turn(1.0, 1.0, None, self._worker.outputs(raw))
+
+
+def test_the_roofline_of_a_model(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOT", "COLD"):
+        monkeypatch.setattr(peaks, name, (8, 64, 64, 2))
+    monkeypatch.setattr(peaks, "COPIED", 1000)
+    monkeypatch.setattr("loadtest.bench.race.race.own_player", InThisProcess)
     sentences = tmp_path / "in.txt"
     sentences.write_text("a cat sleeps\na dog runs\n")
     result = race(bundle, tmp_path, "--workloads", "roofline", "--input", str(sentences))
     assert result.exit_code == 0, result.output
     found = json.loads((tmp_path / "out" / "race.json").read_text())["roofline"]
     assert [each["batch"] for each in found["batches"]] == [1, 8, 32, 64]
-    assert found["peaks"]["fp32_hot"] > 1e9
+    assert min(found["peaks"].values()) > 0
     for each in found["batches"]:
         assert "MatMul" in each["operators"]
-        assert 0 < each["shares"]["products"] < 1
+        assert sum(each["operators"].values()) < each["seconds"]
+        assert each["shares"]["products"] > 0
         assert each["host"] > 0
+    assert "| 64 |" in (tmp_path / "out" / "race.md").read_text()
     assert (tmp_path / "out" / "race.png").stat().st_size > 1000
 
 
