@@ -48,4 +48,4 @@ def _short(value: Any) -> str:
         return f"({settings(value)})"
     if isinstance(value, list | tuple):
         return " ".join(map(_short, value))
-    return str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

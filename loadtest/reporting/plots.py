@@ -141,7 +141,7 @@ def _log_ticks(low: float, high: float) -> list[tuple[float, str]]:
 
 
 def _nines_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    known = (0.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99)
+    known = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99)
     return [(each, f"{each:g} %") for each in known if low <= each <= high]
 
 

@@ -1,11 +1,11 @@
 """Looks for what makes a run's figures doubtful, and says so in sentences."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from loadtest.records import Recording, counted
-from loadtest.statistics.estimates import order_statistics
+from loadtest.records import Recording, Request, counted
+from loadtest.statistics.estimates import Floats, order_statistics
 from loadtest.statistics.measures import MEASURES, is_answer, samples_of
 from loadtest.statistics.rates import offered_inside
 
@@ -70,23 +70,35 @@ def _near_ceiling(recording: Recording) -> Iterator[str]:
         )
 
 
+def is_drifting(recording: Recording) -> bool:
+    """Tell whether latency rose from the first to the last third of the window, beyond chance."""
+    first, last = _thirds(recording)
+    if len(last) < FEWEST_FOR_DRIFT // 3:
+        return False
+    low, _ = order_statistics(len(last), 0.5)
+    return bool(last[low - 1] > DRIFT * np.median(first))
+
+
 def _drift(recording: Recording) -> Iterator[str]:
-    """Compare the first with the last third of the window, beyond what chance would do."""
+    if is_drifting(recording):
+        first, last = (float(np.median(third)) * 1000 for third in _thirds(recording))
+        yield (
+            f"Latency rose within the window, from a median of {first:.0f} ms in its first third "
+            f"to {last:.0f} ms in its last: the server did not keep up, and a longer run would "
+            "show higher latencies."
+        )
+
+
+def _thirds(recording: Recording) -> tuple[Floats, Floats]:
+    """Return the end-to-end latencies of the answers that were due first and last, in order."""
     answers = sorted(filter(is_answer, counted(recording)), key=lambda r: r.intended)
     third = len(answers) // 3
-    if third < FEWEST_FOR_DRIFT // 3:
-        return
-    first, last = (
-        np.sort(samples_of(part, MEASURES["e2e"]).values)
-        for part in (answers[:third], answers[-third:])
-    )
-    low, _ = order_statistics(third, 0.5)
-    if last[low - 1] > DRIFT * np.median(first):
-        yield (
-            f"Latency rose within the window, from a median of {np.median(first) * 1000:.0f} ms in "
-            f"its first third to {np.median(last) * 1000:.0f} ms in its last: the server did not "
-            "keep up, and a longer run would show higher latencies."
-        )
+    first, last = answers[:third], answers[len(answers) - third :]
+    return _ordered_latencies(first), _ordered_latencies(last)
+
+
+def _ordered_latencies(answers: Iterable[Request]) -> Floats:
+    return np.sort(samples_of(answers, MEASURES["e2e"]).values)
 
 
 def _tokens_in_chunks(recording: Recording) -> Iterator[str]:

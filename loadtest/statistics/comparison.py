@@ -112,8 +112,8 @@ def in_words(found: Difference, names: tuple[str, str]) -> str:
     sign = "<" if found.p < p else "="
     return (
         f"The {title} of {second} is {word} than that of {first}: ratio of medians "
-        f"{_ratio(found.ratio)}; a request to {second} takes {word} in {share:.0%} of all pairs "
-        f"(p {sign} {p:.2g})."
+        f"{_ratio(found.ratio)}; a request to {second} takes {word} in {100 * share:.0f} % of all "
+        f"pairs (p {sign} {p:.2g})."
     )
 
 

@@ -163,4 +163,6 @@ def proportion(found: int, count: int) -> Estimate:
     centre = (share + z2 / (2 * count)) / (1 + z2 / count)
     spread = math.sqrt(share * (1 - share) / count + z2 / (4 * count**2))
     half = NORMAL_QUANTILE * spread / (1 + z2 / count)
-    return Estimate(share, max(0.0, centre - half), min(1.0, centre + half))
+    low = centre - half if found else 0.0
+    high = centre + half if found < count else 1.0
+    return Estimate(share, low, high)

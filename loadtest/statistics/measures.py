@@ -65,7 +65,7 @@ MEASURES = {
         per_output_token,
     ),
     "e2e": Measure(
-        "end to end", "from the intended sending to the last byte of the answer", end_to_end
+        "end-to-end latency", "from the intended sending to the last byte of the answer", end_to_end
     ),
     "queue": Measure("queueing in the client", "from the intended to the actual sending", queueing),
 }

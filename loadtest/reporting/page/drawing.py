@@ -12,6 +12,7 @@ from loadtest.reporting.page.shapes import SIZE, place, shape
 from loadtest.reporting.plots import Curve, Kind, Mark, Plot
 
 FEWEST_FOR_LEGEND = 2
+ROOM = (110, 60)  # that a label takes, of SIZE
 
 
 def draw(plot: Plot) -> str:
@@ -63,17 +64,22 @@ def _letters(plot: Plot) -> Iterator[str]:
     """Place what is written inside the plot: at marks, and at dots."""
     for mark in plot.marks:
         yield f'<span class="marked" style="{_beside(plot, mark)}">{escape(mark.label)}</span>'
-    for curve in plot.curves:
-        for x, y, label in zip(curve.x, curve.y, curve.labels, strict=False):
-            left, top = place(plot, x, y)
+    dots = [
+        (place(plot, x, y), label, curve.role)
+        for curve in plot.curves
+        for x, y, label in zip(curve.x, curve.y, curve.labels, strict=False)
+    ]
+    for (left, top), label, role in dots:
+        near = [a for (a, b), *_ in dots if abs(left - a) < ROOM[0] and abs(top - b) < ROOM[1]]
+        if len(near) == 1:  # where dots are close, only the script says which is which
             side = "low" if left > 0.85 * SIZE else ""
             style = f"left:{left / SIZE:.2%};top:{top / SIZE:.2%}"
-            yield f'<span class="dot {side} {curve.role}" style="{style}">{escape(label)}</span>'
+            yield f'<span class="dot {side} {role}" style="{style}">{escape(label)}</span>'
 
 
 def _beside(plot: Plot, mark: Mark) -> str:
     if mark.is_horizontal:
-        return f"right:4px;top:{1 - plot.y.place(mark.at):.2%}"
+        return f"left:2px;top:{1 - plot.y.place(mark.at):.2%}"
     return f"left:{plot.x.place(mark.at):.2%};top:0"
 
 
@@ -103,8 +109,9 @@ def _y_ticks(plot: Plot) -> str:
 
 def _data(plot: Plot) -> str:
     """Return what the script shows under the pointer: places from 0 to 1, and values."""
-    curves = [_points(plot, curve) for curve in plot.curves if curve.kind is not Kind.BAND]
-    return json.dumps({"x": plot.x.label, "y": plot.y.label, "curves": curves}, allow_nan=False)
+    curves = {curve.name: curve for curve in plot.curves if curve.kind is not Kind.BAND}
+    points = [_points(plot, curve) for curve in curves.values()]
+    return json.dumps({"x": plot.x.label, "y": plot.y.label, "curves": points}, allow_nan=False)
 
 
 def _points(plot: Plot, curve: Curve) -> dict[str, object]:

@@ -39,7 +39,8 @@ for (const area of document.querySelectorAll("[data-plot]")) {
       if (Math.abs(curve.at[j] - first.at[i]) > 0.03) continue;
       const line = element(tip, "div", "", "");
       element(line, "i", "", curve.role);
-      line.append(`${curve.labels[j] ?? curve.name}: ${write(curve.y[j])} ${plot.y}`);
+      const label = curve.labels[j] ? `, ${curve.labels[j]}` : "";
+      line.append(`${curve.name}${label}: ${write(curve.y[j])} ${plot.y}`);
     }
     const left = first.at[i] * room.width;
     tip.style.left = `${Math.max(0, Math.min(room.width - tip.offsetWidth, left + (at > 0.5 ? -tip.offsetWidth - 10 : 10)))}px`;

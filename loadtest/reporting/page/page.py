@@ -12,6 +12,7 @@ from loadtest.reporting.page.drawing import draw
 from loadtest.reporting.plots import Plot
 
 RESOURCES = files("loadtest.reporting.page")
+NARROW = 4  # columns, and fewer
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -49,7 +50,8 @@ def _section(section: Section) -> str:
     plots = [draw(block) for block in section.blocks if isinstance(block, Plot)]
     parts = [f"<h2>{escape(section.title)}</h2>", *others]
     if plots:
-        parts.append(f'<div class="plots">{"".join(plots)}</div>')
+        kind = "plots three" if len(plots) % 3 == 0 else "plots"
+        parts.append(f'<div class="{kind}">{"".join(plots)}</div>')
     return f"<section>{''.join(parts)}</section>"
 
 
@@ -79,7 +81,8 @@ def _table(table: Table) -> str:
     rows = "".join(f"<tr>{_row(row)}</tr>" for row in table.rows)
     note = f"<p class=note>{escape(table.note)}</p>" if table.note else ""
     body = f"<table><thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table>"
-    return f'<div class="scroll" tabindex="0">{body}</div>{note}'
+    kind = "scroll narrow" if len(table.header) <= NARROW else "scroll"
+    return f'<div class="{kind}" tabindex="0">{body}</div>{note}'
 
 
 def _row(row: Sequence[Cell]) -> str:
