@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from loadtest.errors import LoadTestError, ServerError
+from loadtest.errors import LoadTestError
 from loadtest.options import ServerUrl, arrival_options, run_options, work_options
 
 
@@ -39,14 +39,11 @@ def loadtest(url: str, record: Path | None, **options: Any) -> None:
 
     path = record or Path(gettempdir()) / strftime("attendant-loadtest-%Y%m%d-%H%M%S.jsonl")
     try:
-        plan = plan_of(url, path, options)
         with live_line() as view:
-            recording = run_plan(plan, path, view)
-        if not any(request.outcome == OK for request in counted(recording)):
-            click.echo(as_text(recording))
-            raise ServerError("no request was answered as it should be")
+            recording = run_plan(plan_of(url, path, options), path, view)
     except (LoadTestError, OSError) as error:
-        kept = f"; what was measured is in {path}" if path.exists() else ""
-        raise Failed(f"{error}{kept}") from error
+        raise Failed(str(error)) from error
     click.echo(f"recording: {path}", err=True)
     click.echo(as_text(recording))
+    if not any(request.outcome == OK for request in counted(recording)):
+        raise Failed("no request was answered as it should be")

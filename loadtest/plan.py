@@ -32,19 +32,27 @@ class ArrivalPlan:
         return self.kind == CLOSED_LOOP
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Says whom to ask: a protocol and a model, and the kinds of decoding with their shares."""
+
+    protocol: str
+    model: str | None
+    mix: Mapping[str, float]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkPlan:
     """Says what is asked.
 
-    mix: kinds of decoding and their shares. targets: pairs of protocol and model, which take
-    turns at random. words: least and most words of a text. prompt_words: words of a prompt that is
-    made of paragraphs. shared_prefix_words: words of the beginning that `num_prefixes` groups of
-    prompts share. disconnect, bad: shares of requests that are hung up on, or are broken.
-    skipped_texts: how many texts another run has used already.
+    targets: take turns at random. words: least and most words of a text. prompt_words: words of a
+    prompt that is made of paragraphs. shared_prefix_words: words of the beginning that prompts of
+    one of `num_prefixes` groups share. disconnect, bad: shares of requests that are hung up on, or
+    are broken.
+    skipped_texts: how many texts other runs have used already.
     """
 
-    targets: tuple[tuple[str, str | None], ...]
-    mix: Mapping[str, float]
+    targets: tuple[Target, ...]
     seed: int = 0
     input: Path | None = None
     lengths: str = "sentences"

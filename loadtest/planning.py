@@ -2,14 +2,13 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from itertools import product
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 from loadtest.arrivals.replay import read_trace
 from loadtest.errors import PlanError
-from loadtest.plan import ArrivalPlan, Plan, WorkPlan
+from loadtest.plan import ArrivalPlan, Plan, Target, WorkPlan
 from loadtest.protocols.registry import PROTOCOLS
 from loadtest.records import CLOSED_LOOP
 from loadtest.work.items import Work
@@ -73,10 +72,8 @@ def _likely_kind(given: Mapping[str, Any]) -> str:
 
 
 def _work(options: Mapping[str, Any]) -> WorkPlan:
-    targets = _targets(options["protocols"], options["models"])
     return WorkPlan(
-        targets=targets,
-        mix=_mix(options["mix"], [name for name, _ in targets]),
+        targets=_targets(options["protocols"], options["models"], options["mix"]),
         seed=options["seed"],
         input=options["input"],
         lengths=options["lengths"],
@@ -95,17 +92,19 @@ def _work(options: Mapping[str, Any]) -> WorkPlan:
     )
 
 
-def _targets(protocols: Sequence[str], models: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
+def _targets(
+    protocols: Sequence[str], models: Sequence[str], mix: str | None
+) -> tuple[Target, ...]:
     """Pair each protocol with the models named for it, or for all."""
-    pairs: list[tuple[str, str | None]] = []
+    targets: list[Target] = []
     named = [_split(model) for model in models]
     for protocol in dict.fromkeys(protocols):
         own = [name for only, name in named if only in (None, protocol)]
         if PROTOCOLS[protocol].needs_model and not own:
             raise PlanError(f"{protocol} needs --model")
-        models_or_none: list[str | None] = [*own] or [None]
-        pairs += product([protocol], models_or_none)
-    return tuple(pairs)
+        kinds = _mix(protocol, mix)
+        targets += [Target(protocol, model, kinds) for model in own or (None,)]
+    return tuple(targets)
 
 
 def _split(model: str) -> tuple[str | None, str]:
@@ -113,14 +112,12 @@ def _split(model: str) -> tuple[str | None, str]:
     return (protocol, name) if colon and protocol in PROTOCOLS else (None, model)
 
 
-def _mix(text: str | None, protocols: Sequence[str]) -> dict[str, float]:
+def _mix(protocol: str, text: str | None) -> dict[str, float]:
     if text is None:
-        kinds = {PROTOCOLS[name].default_kind for name in protocols}
-        return dict.fromkeys(sorted(kinds) if len(kinds) == 1 else ["greedy"], 1.0)
+        return {PROTOCOLS[protocol].default_kind: 1.0}
     mix = parse_mix(text)
-    for name in protocols:
-        if not PROTOCOLS[name].knows_kinds and set(mix) != {DEFAULT}:
-            raise PlanError(f"{name} lets nobody choose how to decode; leave --mix out")
+    if not PROTOCOLS[protocol].knows_kinds and set(mix) != {DEFAULT}:
+        raise PlanError(f"{protocol} lets nobody choose how to decode; leave --mix out")
     return mix
 
 

@@ -88,7 +88,7 @@ class Crew:
 
     def check(self) -> None:
         if self._failure is not None:
-            raise LoadTestError(self._failure)
+            raise LoadTestError(f"{self._failure}; what was measured is in {self._path}")
 
     @property
     def tallies(self) -> list[Tally]:

@@ -17,9 +17,9 @@ async def probe(plan: Plan, session: aiohttp.ClientSession) -> None:
     """Raise ServerError where the server has no usable answer for something that the run asks."""
     times = count()
     sender = Sender(plan, session, lambda: float(next(times)))
-    for protocol, model in plan.work.targets:
-        for kind in plan.work.mix:
-            item = Item(0, kind, protocol, model, _TEXT)
+    for target in plan.work.targets:
+        for kind in target.mix:
+            item = Item(0, kind, target.protocol, target.model, _TEXT)
             record = await sender.send(item)
             if record.outcome != OK:
                 raise ServerError(_message(plan.url, item, record.outcome, record.detail))

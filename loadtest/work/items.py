@@ -45,7 +45,7 @@ class Work:
 
     def __init__(self, plan: WorkPlan, texts: Sequence[str] | None = None) -> None:
         self._plan = plan
-        self._mix = Mix(plan.mix)
+        self._mixes = [Mix(target.mix) for target in plan.targets]
         self._given = texts
         lengths = "paragraphs" if plan.prompt_words else plan.lengths
         self._pool = Texts(read_texts(plan.input, lengths, plan.words), plan.seed, plan.repeats)
@@ -58,14 +58,14 @@ class Work:
     def item(self, place: int) -> Item:
         plan = self._plan
         draws = random.Random((plan.seed << 40) + plan.skipped_texts + place)
-        protocol, model = draws.choice(plan.targets)
-        kind = self._mix.draw(draws)
+        number = draws.randrange(len(plan.targets))
+        target, kind = plan.targets[number], self._mixes[number].draw(draws)
         is_bad = draws.random() < plan.bad
         return Item(
             id=place,
             kind="bad" if is_bad else kind,
-            protocol=protocol,
-            model=model,
+            protocol=target.protocol,
+            model=target.model,
             text=self._text(place),
             beginning=draws.choice(self._beginnings) if self._beginnings else None,
             hangs_up=not is_bad and draws.random() < plan.disconnect,
