@@ -13,6 +13,7 @@ from loadtest.statistics.measures import MEASURES
 
 RELATIONS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 ASSERTION = re.compile(r"\s*([\w.]+)\s*(<=|>=|<|>)\s*([-+.\w]+)\s*")
+BEYOND = 5  # samples that are to lie beyond a percentile by which a load is judged
 MOST_ERRORS = 0.01  # of all requests, where an objective does not say
 
 LATENCY_FIGURES = (*(f"p{percent:g}" for percent in PERCENTS), "mean", "min", "max")
@@ -103,6 +104,17 @@ def request_limits(objective: Mapping[str, float]) -> dict[str, float]:
         if measure in MEASURES and rest.endswith("_ms"):
             found[measure] = max(bound / 1000, found.get(measure, 0.0))
     return found
+
+
+def fewest_requests(objective: Mapping[str, float]) -> float:
+    """Return how many requests it takes to judge an objective's percentiles of requests."""
+    percents = [
+        float(part[1:])
+        for name in objective
+        for part in name.split("_")
+        if part in LATENCY_FIGURES and part.startswith("p") and not name.startswith("itl_")
+    ]
+    return max((BEYOND / (1 - percent / 100) for percent in percents), default=0.0)
 
 
 def known_figure(name: str) -> str:

@@ -47,6 +47,19 @@ def reasons_against(figures: Figures) -> list[str]:
     return [*found, DRIFTS] if is_drifting(figures.recording) else found
 
 
+def in_a_line(figures: Figures) -> str:
+    """Say in one line what a load showed."""
+    run, named = figures.recording.run, figures.named
+    speed, latency = named["answers_per_second"].value, named["e2e_p50_ms"].value
+    parts = [f"{load_value(run):g} {load_unit(run)}: {speed or 0.0:.4g} answers/s"]
+    if latency is not None:
+        parts.append(f"median {latency:.4g} ms")
+    if figures.objective:
+        why = reasons_against(figures)
+        parts.append(f"too much ({'; '.join(why)})" if why else "carried")
+    return ", ".join(parts)
+
+
 def capacity(runs: Sequence[Figures]) -> Capacity:
     """Find the capacity. A load above one that was not carried does not count: it was luck."""
     ordered = sorted(runs, key=lambda figures: load_value(figures.recording.run))

@@ -45,7 +45,7 @@ def rates(recording: Recording) -> dict[str, Estimate]:
         amounts = [value for request in answers if (value := amount(request)) is not None]
         found[f"{name}_per_second"] = (
             _rate(recording, ends, amounts)
-            if answers and len(amounts) == len(answers)
+            if any(amounts) and len(amounts) == len(answers)
             else Estimate(None, reason="not told by all answers")
         )
     return found

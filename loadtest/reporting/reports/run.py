@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from loadtest.records import CANCELLED
-from loadtest.reporting.describing import how_it_was_made, load_of
 from loadtest.reporting.document import (
     BAD,
     GOOD,
@@ -17,7 +16,8 @@ from loadtest.reporting.document import (
     Tiles,
 )
 from loadtest.reporting.numbers import UNKNOWN, change, figure, interval, number, percent
-from loadtest.reporting.run_plots import latency_plots, time_plots
+from loadtest.reporting.reports.describing import how_it_was_made, load_of
+from loadtest.reporting.reports.run_plots import latency_plots, time_plots
 from loadtest.statistics.estimates import PERCENTS, Distribution, Estimate
 from loadtest.statistics.figures import Figures, errors
 from loadtest.statistics.limits import Verdict
