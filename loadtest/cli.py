@@ -9,6 +9,7 @@ import click
 
 from loadtest.errors import LoadTestError
 from loadtest.options import ServerUrl, arrival_options, run_options, work_options
+from loadtest.plan import Plan
 
 
 class Failed(click.ClickException):
@@ -18,11 +19,11 @@ class Failed(click.ClickException):
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("url", type=ServerUrl())
+@click.argument("url", type=ServerUrl(), required=False)
 @arrival_options
 @work_options
 @run_options
-def loadtest(url: str, record: Path | None, **options: Any) -> None:
+def loadtest(url: str | None, record: Path | None, calibrate: bool, **options: Any) -> None:
     """Load the server at URL, write down what happens to every request, and report.
 
     A closed loop (--users) shows throughput: each user asks again once answered. Open loops
@@ -31,19 +32,45 @@ def loadtest(url: str, record: Path | None, **options: Any) -> None:
 
     Ctrl-C ends a run in order; what was measured until then is reported.
     """
-    from loadtest.generator.live import live_line
-    from loadtest.generator.run import run_plan
     from loadtest.planning import plan_of
-    from loadtest.records import OK, counted
-    from loadtest.summary import as_text
 
     path = record or Path(gettempdir()) / strftime("attendant-loadtest-%Y%m%d-%H%M%S.jsonl")
     try:
-        with live_line() as view:
-            recording = run_plan(plan_of(url, path, options), path, view)
+        ceiling = _calibrated() if calibrate else None
+        if url is not None:
+            _run(plan_of(url, path, options, ceiling), path)
+        elif not calibrate:
+            raise click.UsageError("Missing argument 'URL'.")
     except (LoadTestError, OSError) as error:
         raise Failed(str(error)) from error
+
+
+def _run(plan: Plan, path: Path) -> None:
+    from loadtest.generator.ceiling import warnings
+    from loadtest.generator.live import live_line
+    from loadtest.generator.run import run_plan
+    from loadtest.records import OK, counted
+    from loadtest.summary import as_text
+
+    with live_line() as view:
+        recording = run_plan(plan, path, view)
     click.echo(f"recording: {path}", err=True)
+    for warning in warnings(recording):
+        click.echo(f"warning: {warning}", err=True)
     click.echo(as_text(recording))
     if not any(request.outcome == OK for request in counted(recording)):
-        raise Failed("no request was answered as it should be")
+        raise LoadTestError("no request was answered as it should be")
+
+
+def _calibrated() -> float:
+    """Measure what one process can do, say it, and return its requests a second."""
+    from loadtest.generator.ceiling import measure_ceiling
+
+    ceiling = measure_ceiling()
+    click.echo(
+        f"one process of the generator sends {ceiling.requests_per_second:.0f} requests/s, or"
+        f" reads {ceiling.chunks_per_second:.0f} streamed chunks/s, for each second that it has"
+        " a processor",
+        err=True,
+    )
+    return ceiling.requests_per_second
