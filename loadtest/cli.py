@@ -46,7 +46,6 @@ def loadtest(url: str | None, record: Path | None, calibrate: bool, **options: A
 
 
 def _run(plan: Plan, path: Path) -> None:
-    from loadtest.generator.ceiling import warnings
     from loadtest.generator.live import live_line
     from loadtest.generator.run import run_plan
     from loadtest.records import OK, counted
@@ -55,8 +54,6 @@ def _run(plan: Plan, path: Path) -> None:
     with live_line() as view:
         recording = run_plan(plan, path, view)
     click.echo(f"recording: {path}", err=True)
-    for warning in warnings(recording):
-        click.echo(f"warning: {warning}", err=True)
     click.echo(as_text(recording))
     if not any(request.outcome == OK for request in counted(recording)):
         raise LoadTestError("no request was answered as it should be")

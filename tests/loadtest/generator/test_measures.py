@@ -18,6 +18,7 @@ from loadtest.generator.run import run_plan
 from loadtest.mock.behaviour import Behaviour
 from loadtest.mock.server import mock_server
 from loadtest.plan import ArrivalPlan, Plan, Target, WorkPlan
+from loadtest.protocols.registry import PROTOCOLS
 from loadtest.records import Recording, Request
 
 LESS_THAN = 0.02  # how far off medians may be
@@ -37,7 +38,7 @@ class Observed:
 def observe(
     behaviour: Behaviour,
     path: Path,
-    protocol: str = "completions",
+    *protocols: str,
     rate: float = 40.0,
     seconds: float = 2.0,
     processes: int = 1,
@@ -48,7 +49,9 @@ def observe(
         plan = Plan(
             url=url,
             arrivals=ArrivalPlan(kind=kind, rate=rate),
-            work=WorkPlan(targets=(Target(protocol, "mock", {"default": 1.0}),), **work),
+            work=WorkPlan(
+                targets=tuple(Target(name, "mock", {"default": 1.0}) for name in protocols), **work
+            ),
             warm_up_seconds=0.2,
             duration_seconds=seconds,
             processes=processes,
@@ -66,7 +69,7 @@ def near(value: float) -> Any:
 
 def test_streams_are_timed_as_the_server_sent_them(tmp_path: Path) -> None:
     behaviour = Behaviour(first_token_seconds=0.3, spread=0.2, token_seconds=0.1, num_tokens=4)
-    found = observe(behaviour, tmp_path / "run.jsonl", kind="poisson")
+    found = observe(behaviour, tmp_path / "run.jsonl", "completions", kind="poisson")
     assert len(found.pairs) == len(found.recording.requests) > 60
     assert all(len(r.tokens) == r.output_tokens == 4 for r, _ in found.pairs)
 
@@ -80,14 +83,17 @@ def test_streams_are_timed_as_the_server_sent_them(tmp_path: Path) -> None:
     assert found.median(lambda r, e: r.sent - r.intended) < 0.01
 
 
-@pytest.mark.parametrize("protocol", ["translate", "deepl", "chat"])
-def test_whole_answers_are_timed_by_every_protocol(tmp_path: Path, protocol: str) -> None:
+def test_whole_answers_are_timed_by_every_protocol(tmp_path: Path) -> None:
     behaviour = Behaviour(first_token_seconds=0.2, token_seconds=0.01, num_tokens=11)
-    found = observe(behaviour, tmp_path / "run.jsonl", protocol, seconds=1.0, is_streamed=False)
-    assert found.median(lambda r, e: (r.end - r.sent) / (e["end"] - e["received"])) == near(1.0)
-    request = found.pairs[0][0]
-    assert (request.tokens, request.output_words, request.status) == ((), 11, 200)
-    assert request.sentences == (0 if protocol == "chat" else 1)
+    found = observe(behaviour, tmp_path / "run.jsonl", *PROTOCOLS, is_streamed=False)
+    for protocol in PROTOCOLS:
+        own = [(r, e) for r, e in found.pairs if r.protocol == protocol]
+        assert len(own) > 5
+        ratios = [(r.end - r.sent) / (e["end"] - e["received"]) for r, e in own]
+        assert statistics.median(ratios) == near(1.0)
+        request = own[0][0]
+        assert (request.tokens, request.output_words, request.status) == ((), 11, 200)
+        assert request.sentences == PROTOCOLS[protocol].translates
 
 
 def test_latency_of_an_open_loop_shows_a_server_that_stands_still(tmp_path: Path) -> None:
@@ -130,7 +136,7 @@ def test_errors_are_named_as_they_befell(tmp_path: Path) -> None:
         "late_error": ("error in stream", 200),
         "cut": ("cut stream", 200),
     }
-    found = observe(behaviour, tmp_path / "run.jsonl", rate=60.0)
+    found = observe(behaviour, tmp_path / "run.jsonl", "completions", rate=60.0)
     assert {e["fault"] for _, e in found.pairs} == set(outcomes)
     for request, entry in found.pairs:
         assert (request.outcome, request.status) == outcomes[entry["fault"]]
@@ -141,7 +147,7 @@ def test_errors_are_named_as_they_befell(tmp_path: Path) -> None:
 
 def test_the_server_sees_who_hangs_up_and_what_is_broken(tmp_path: Path) -> None:
     behaviour = Behaviour(first_token_seconds=0.1, token_seconds=0.05, num_tokens=3)
-    found = observe(behaviour, tmp_path / "run.jsonl", disconnect=0.4, bad=0.3)
+    found = observe(behaviour, tmp_path / "run.jsonl", "chat", disconnect=0.4, bad=0.3)
     cancelled = [e for r, e in found.pairs if r.outcome == "cancelled"]
     assert len(cancelled) > 10
     assert all(entry["was_hung_up"] for entry in cancelled)
