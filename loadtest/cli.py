@@ -1,5 +1,6 @@
 """Holds `attendant loadtest URL`: reads options into a plan, has it run, and reports."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
@@ -10,6 +11,7 @@ import click
 
 from loadtest.errors import LoadTestError
 from loadtest.options import ServerUrl, arrival_options, run_options, work_options
+from loadtest.plan import Plan
 from loadtest.reporting.options import ReportOptions, report_options
 from loadtest.search.options import SearchOptions, search_options
 
@@ -21,15 +23,16 @@ class Failed(click.ClickException):
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("url", type=ServerUrl())
+@click.argument("url", type=ServerUrl(), required=False)
 @arrival_options
 @work_options
 @run_options
 @search_options
 @report_options
 def loadtest(
-    url: str,
+    url: str | None,
     record: Path | None,
+    calibrate: bool,
     search: SearchOptions,
     report: ReportOptions,
     **options: Any,
@@ -42,43 +45,68 @@ def loadtest(
 
     Ctrl-C ends a run in order; what was measured until then is reported.
     """
-    path = record or Path(gettempdir()) / strftime("attendant-loadtest-%Y%m%d-%H%M%S.jsonl")
-    if search.is_wanted:
-        _search(url, path, search, report, options)
-    else:
-        _run(url, path, report, options)
-
-
-def _run(url: str, path: Path, report: ReportOptions, options: dict[str, Any]) -> None:
-    from loadtest.generator.live import live_line
-    from loadtest.generator.run import run_plan
     from loadtest.planning import plan_of
-    from loadtest.records import OK, counted
-    from loadtest.reporting.delivery import deliver, report_run
-    from loadtest.statistics.figures import figures_of
 
+    if url is None and not calibrate:
+        raise click.UsageError("Missing argument 'URL'.")
+    path = record or Path(gettempdir()) / strftime("attendant-loadtest-%Y%m%d-%H%M%S.jsonl")
     try:
-        plan = replace(plan_of(url, path, options), objective=report.objective)
-        with live_line() as view:
-            recording = run_plan(plan, path, view)
+        ceiling = _calibrated() if calibrate else None
+        if url is None:
+            return
+        if search.is_wanted:
+            _search(url, path, search, report, {**options, "ceiling": ceiling})
+        else:
+            plan = plan_of(url, path, options, ceiling)
+            _run(replace(plan, objective=report.objective), path, report)
     except (LoadTestError, OSError) as error:
         raise Failed(str(error)) from error
+
+
+def _run(plan: Plan, path: Path, options: ReportOptions) -> None:
+    from loadtest.generator.live import live_line
+    from loadtest.generator.run import run_plan
+    from loadtest.records import OK, counted
+    from loadtest.reporting.delivery import deliver, exit_if_missed, report_run
+    from loadtest.statistics.figures import figures_of
+
+    with live_line() as view:
+        recording = run_plan(plan, path, view)
     click.echo(f"recording: {path}", err=True)
-    deliver(report_run(figures_of(recording, limits=report.request_limits), report), report)
+    report = report_run(figures_of(recording, limits=options.request_limits), options)
+    deliver(report, options)
     if not any(request.outcome == OK for request in counted(recording)):
-        raise Failed("no request was answered as it should be")
+        raise LoadTestError("no request was answered as it should be")
+    exit_if_missed(report)
 
 
 def _search(
-    url: str, path: Path, search: SearchOptions, report: ReportOptions, options: dict[str, Any]
+    url: str,
+    path: Path,
+    search: SearchOptions,
+    report: ReportOptions,
+    options: Mapping[str, Any],
 ) -> None:
-    from loadtest.reporting.delivery import deliver, report_loads
+    from loadtest.reporting.delivery import deliver, exit_if_missed, report_loads
     from loadtest.search.running import run_search
 
-    try:
-        found, problem = run_search(url, path, search, report, options)
-    except (LoadTestError, OSError) as error:
-        raise Failed(str(error)) from error
-    deliver(report_loads(found), report)
+    found, problem = run_search(url, path, search, report, options)
+    made = report_loads(found)
+    deliver(made, report)
     if problem is not None:
-        raise Failed(f"{problem}; the report is of what was measured before")
+        raise LoadTestError(f"{problem}; the report is of what was measured before")
+    exit_if_missed(made)
+
+
+def _calibrated() -> float:
+    """Measure what one process can do, say it, and return its requests a second."""
+    from loadtest.generator.ceiling import measure_ceiling
+
+    ceiling = measure_ceiling()
+    click.echo(
+        f"one process of the generator sends {ceiling.requests_per_second:.0f} requests/s, or"
+        f" reads {ceiling.chunks_per_second:.0f} streamed chunks/s, for each second that it has"
+        " a processor",
+        err=True,
+    )
+    return ceiling.requests_per_second

@@ -167,6 +167,11 @@ run_options = _declared(
         help="Processes that send.",
     ),
     click.option(
+        "--calibrate",
+        is_flag=True,
+        help="First measure what the generator itself can do; without a URL, only that.",
+    ),
+    click.option(
         "--record", type=FILE, show_default="a temporary file", help="Recording to write."
     ),
     click.option("--record-texts", is_flag=True, help="Keep texts in it, for replays."),

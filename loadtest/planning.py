@@ -30,13 +30,19 @@ _NEEDS = {
 _ARRIVAL_OPTIONS = ("users", "rate", "to_rate", "burstiness", "trace")
 
 
-def plan_of(url: str, recording: Path, options: Mapping[str, Any]) -> Plan:
-    """Return the plan. Raises PlanError, or TraceError, for what cannot be run."""
+def plan_of(
+    url: str, recording: Path, options: Mapping[str, Any], ceiling: float | None = None
+) -> Plan:
+    """Return the plan. Raises PlanError, or TraceError, for what cannot be run.
+
+    ceiling: requests a second that one process can send, if it has been measured.
+    """
     arrivals = _arrivals(options)
     work = _work(options)
     Work(work)  # says at once where there are no texts
     if arrivals.trace is not None and arrivals.trace.resolve() == recording.resolve():
         raise PlanError(f"{recording} is the trace itself; record to another file")
+    processes = options["processes"] or _num_processes(arrivals)
     return Plan(
         url=url,
         arrivals=arrivals,
@@ -45,7 +51,8 @@ def plan_of(url: str, recording: Path, options: Mapping[str, Any]) -> Plan:
         duration_seconds=_duration(arrivals, options),
         requests=options["requests"],
         timeout_seconds=options["timeout"],
-        processes=options["processes"] or _num_processes(arrivals),
+        processes=processes,
+        ceiling_requests_per_second=ceiling and ceiling * min(processes, _num_processors()),
         records_texts=options["record_texts"],
     )
 
@@ -135,7 +142,11 @@ def _num_processes(arrivals: ArrivalPlan) -> int:
     """Return how many processes a load takes, but no more than there are processors."""
     share = (arrivals.users or 0) / _USERS_A_PROCESS
     rate = max(arrivals.rate or 0.0, arrivals.to_rate or 0.0) / _RATE_A_PROCESS
-    return max(1, min(os.cpu_count() or 1, ceil(max(share, rate))))
+    return max(1, min(_num_processors(), ceil(max(share, rate))))
+
+
+def _num_processors() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _flag(name: str) -> str:

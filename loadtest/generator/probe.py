@@ -10,6 +10,7 @@ from loadtest.plan import Plan
 from loadtest.records import OK
 from loadtest.work.items import Item
 
+_ID = -1  # of no request of the run
 _TEXT = "Is anybody there?"
 
 
@@ -19,7 +20,7 @@ async def probe(plan: Plan, session: aiohttp.ClientSession) -> None:
     sender = Sender(plan, session, lambda: float(next(times)))
     for target in plan.work.targets:
         for kind in target.mix:
-            item = Item(0, kind, target.protocol, target.model, _TEXT)
+            item = Item(_ID, kind, target.protocol, target.model, _TEXT)
             record = await sender.send(item)
             if record.outcome != OK:
                 raise ServerError(_message(plan.url, item, record.outcome, record.detail))

@@ -26,6 +26,7 @@ from loadtest.work.texts import num_sentences
 REFUSED = "refused"
 TIMEOUT = "timeout"
 CONNECTION = "connection"
+CUT_STREAM = "cut stream"
 ACCEPTED_BAD = "bad request accepted"
 _REFUSALS = (429, 503)
 _DETAIL_CHARACTERS = 200
@@ -76,6 +77,8 @@ class Sender:
             trace.outcome, trace.detail = error.kind, str(error)
         except TimeoutError:
             trace.outcome = TIMEOUT if hang_up_after is None else CANCELLED
+        except aiohttp.ClientPayloadError as error:
+            trace.outcome, trace.detail = CUT_STREAM, str(error)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             trace.outcome, trace.detail = CONNECTION, str(error) or type(error).__name__
         except asyncio.CancelledError:
@@ -130,7 +133,7 @@ class Sender:
                 trace.first_byte = now
             trace.output.text = "".join(pieces)
         if not events.is_done:
-            raise AnswerError("cut stream", "the stream ended without [DONE]")
+            raise AnswerError(CUT_STREAM, "the stream ended without [DONE]")
 
     def _record(
         self, item: Item, intended: float | None, user: int | None, trace: _Trace

@@ -14,8 +14,8 @@ class Behaviour:
 
     first_token_seconds: median of a log-normal distribution whose logarithm deviates by `spread`.
     token_seconds: between further tokens. Answers that are not streamed take as long as the whole
-    stream would. stall_at: seconds after the first request at which the server stands still,
-    connections and all, for `stall_seconds`. Faults befall none of the first `good_requests`.
+    stream would. stall_at: number of the request at which the server stands still, connections
+    and all, for `stall_seconds`. Faults befall none of the first `good_requests`.
     """
 
     first_token_seconds: float = 0.0
@@ -23,7 +23,7 @@ class Behaviour:
     token_seconds: float = 0.0
     num_tokens: int = 16
     seed: int = 0
-    stall_at: float | None = None
+    stall_at: int | None = None
     stall_seconds: float = 2.0
     good_requests: int = 0
     refuse: float = 0.0

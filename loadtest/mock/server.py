@@ -46,8 +46,8 @@ class _Server:
         self.loop = asyncio.get_running_loop()
 
     def admit(self, id_: str) -> tuple[Entry, Course]:
-        if not self.log and self.behaviour.stall_at is not None:
-            self.loop.call_later(self.behaviour.stall_at, time.sleep, self.behaviour.stall_seconds)
+        if len(self.log) == self.behaviour.stall_at:
+            self.loop.call_soon(time.sleep, self.behaviour.stall_seconds)
         course = self.behaviour.draw(len(self.log))
         entry = Entry(id_, time.monotonic(), course.first_token_seconds, course.fault)
         self.log.append(entry)

@@ -25,6 +25,6 @@ def _decoding(item: Item) -> dict[str, Any]:
     if item.kind == GREEDY:
         return {"num_beams": 1, "temperature": 0}
     if item.kind == SAMPLED:
-        return {"num_beams": 1, "temperature": 1.0, "top_p": 0.95, "seed": item.id}
+        return {"temperature": 1.0, "top_p": 0.95, "seed": item.id}
     width = num_beams(item.kind)
     return {} if width is None else {"num_beams": width}

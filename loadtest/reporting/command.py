@@ -1,10 +1,15 @@
 """Holds `attendant loadtest-report`, which makes reports of recordings long after their runs."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from loadtest.reporting.options import ReportOptions, report_options
+
+if TYPE_CHECKING:
+    from loadtest.reporting.delivery import Report
+    from loadtest.statistics.figures import Figures
 
 RECORDING = click.Path(path_type=Path, dir_okay=False, exists=True)
 
@@ -20,9 +25,8 @@ def loadtest_report(recordings: tuple[Path, ...], sweep: bool, report: ReportOpt
     same work under more loads than two, as one curve.
     """
     from loadtest.records import RecordingError, read_recording
-    from loadtest.reporting.delivery import deliver, report_comparison, report_loads, report_run
+    from loadtest.reporting.delivery import deliver, exit_if_missed
     from loadtest.statistics.figures import figures_of
-    from loadtest.statistics.probes import are_of_one_sort
 
     if report.assertions and len(recordings) > 1:
         raise click.UsageError("--assert judges one run; give one recording")
@@ -31,15 +35,25 @@ def loadtest_report(recordings: tuple[Path, ...], sweep: bool, report: ReportOpt
     except (RecordingError, OSError) as error:
         raise click.ClickException(str(error)) from error
     figures = [figures_of(each, report.objective, report.request_limits) for each in found]
-    if len(found) == 1:
-        deliver(report_run(figures[0], report), report)
-    elif len(found) == 2 and not sweep:
-        first, second = names_of(recordings)
-        deliver(report_comparison(figures[0], figures[1], (first, second)), report)
-    elif not are_of_one_sort(found):
+    made = _report(recordings, figures, sweep, report)
+    deliver(made, report)
+    exit_if_missed(made)
+
+
+def _report(
+    paths: tuple[Path, ...], figures: "list[Figures]", sweep: bool, options: ReportOptions
+) -> "Report":
+    from loadtest.reporting.delivery import report_comparison, report_loads, report_run
+    from loadtest.statistics.probes import are_of_one_sort
+
+    if len(figures) == 1:
+        return report_run(figures[0], options)
+    if len(figures) == 2 and not sweep:
+        first, second = names_of(paths)
+        return report_comparison(figures[0], figures[1], (first, second))
+    if not are_of_one_sort([each.recording for each in figures]):
         raise click.UsageError("some recordings are of users and some of rates; no curve has both")
-    else:
-        deliver(report_loads(figures), report)
+    return report_loads(figures)
 
 
 def names_of(paths: tuple[Path, ...]) -> list[str]:

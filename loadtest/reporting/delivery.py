@@ -17,13 +17,14 @@ from loadtest.reporting.reports.run import run_report
 from loadtest.reporting.text import as_text
 from loadtest.statistics.figures import Figures
 from loadtest.statistics.limits import judge
+from loadtest.statistics.probes import capacity
 
 NOT_KEPT = 1  # the exit status
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Holds a report for people and for programs. is_kept: no assertion failed."""
+    """Holds a report for people and for programs. is_kept: what was to hold holds."""
 
     document: Document
     json: str
@@ -42,15 +43,21 @@ def report_comparison(first: Figures, second: Figures, names: tuple[str, str]) -
 
 
 def report_loads(runs: Sequence[Figures]) -> Report:
-    return Report(loads_report(runs), loads_json(runs))
+    """Report on loads. With an objective, one of them at least is to be carried."""
+    is_kept = not runs[0].objective or capacity(runs).carried is not None
+    return Report(loads_report(runs), loads_json(runs), is_kept)
 
 
 def deliver(report: Report, options: ReportOptions) -> None:
-    """Write the files asked for, print the report, and exit with 1 where an assertion failed."""
+    """Write the files asked for, and print the report."""
     for path, write in ((options.html, as_page), (options.markdown, as_markdown)):
         if path is not None:
             _write(path, write(report.document))
     click.echo(report.json if options.wants_json else as_text(report.document))
+
+
+def exit_if_missed(report: Report) -> None:
+    """End the command with status 1 where an assertion failed, or no load was carried."""
     if not report.is_kept:
         raise click.exceptions.Exit(NOT_KEPT)
 

@@ -76,7 +76,10 @@ class Prober:
         options["users" if self._kind == CLOSED_LOOP else "rate"] = (
             int(load) if self._kind == CLOSED_LOOP else load
         )
-        plan = replace(plan_of(self._url, path, options), objective=self._report.objective)
+        plan = replace(
+            plan_of(self._url, path, options, self._options["ceiling"]),
+            objective=self._report.objective,
+        )
         if plan.arrivals.is_closed_loop:
             return plan
         wanted = fewest_requests(self._report.objective or {}) / load
