@@ -17,7 +17,7 @@ from loadtest.reporting.reports.run import run_report
 from loadtest.reporting.text import as_text
 from loadtest.statistics.figures import Figures
 from loadtest.statistics.limits import judge
-from loadtest.statistics.probes import capacity
+from loadtest.statistics.probes import capacity, load_value
 
 NOT_KEPT = 1  # the exit status
 
@@ -44,8 +44,9 @@ def report_comparison(first: Figures, second: Figures, names: tuple[str, str]) -
 
 def report_loads(runs: Sequence[Figures]) -> Report:
     """Report on loads. With an objective, one of them at least is to be carried."""
-    is_kept = not runs[0].objective or capacity(runs).carried is not None
-    return Report(loads_report(runs), loads_json(runs), is_kept)
+    ordered = sorted(runs, key=lambda figures: load_value(figures.recording.run))
+    is_kept = not runs[0].objective or capacity(ordered).carried is not None
+    return Report(loads_report(ordered), loads_json(ordered), is_kept)
 
 
 def deliver(report: Report, options: ReportOptions) -> None:

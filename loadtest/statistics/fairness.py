@@ -53,9 +53,9 @@ def jain(amounts: Sequence[float]) -> Estimate:
 
 def _users(recording: Recording) -> set[int]:
     """Return every user that there was: one that never got an answer counts with nothing."""
-    if recording.is_closed_loop and "users" in recording.run.arrivals:
-        return set(range(int(recording.run.arrivals["users"])))
-    return {request.user for request in recording.requests if request.user is not None}
+    asked_for = recording.run.arrivals.get("users") or 0
+    seen = {request.user for request in recording.requests if request.user is not None}
+    return seen | set(range(asked_for))
 
 
 def _worst(recording: Recording) -> Estimate:

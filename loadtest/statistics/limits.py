@@ -123,9 +123,16 @@ def known_figure(name: str) -> str:
     for known in FIGURES:
         if sorted(known.split("_")) == parts:
             return known
-    near = get_close_matches(name, FIGURES, 1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
+    spellings = {spelling: known for known in FIGURES for spelling in (known, _turned(known))}
+    near = get_close_matches(name, spellings, 1)
+    hint = f" (did you mean {spellings[near[0]]}?)" if near else ""
     raise LimitError(f"there is no figure {name!r}{hint}; {description_of_figures()}")
+
+
+def _turned(figure: str) -> str:
+    """Return `p95_ttft_ms` for `ttft_p95_ms`."""
+    first, second, *others = [*figure.split("_"), "", ""]
+    return "_".join(filter(None, [second, first, *others]))
 
 
 def description_of_figures() -> str:

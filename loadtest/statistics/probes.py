@@ -47,11 +47,17 @@ def reasons_against(figures: Figures) -> list[str]:
     return [*found, DRIFTS] if is_drifting(figures.recording) else found
 
 
+def load_in_words(run: Run) -> str:
+    value = load_value(run)
+    unit = "user" if run.arrivals.get("users") and value == 1 else load_unit(run)
+    return f"{value:g} {unit}"
+
+
 def in_a_line(figures: Figures) -> str:
     """Say in one line what a load showed."""
     run, named = figures.recording.run, figures.named
     speed, latency = named["answers_per_second"].value, named["e2e_p50_ms"].value
-    parts = [f"{load_value(run):g} {load_unit(run)}: {speed or 0.0:.4g} answers/s"]
+    parts = [f"{load_in_words(run)}: {speed or 0.0:.4g} answers/s"]
     if latency is not None:
         parts.append(f"median {latency:.4g} ms")
     if figures.objective:

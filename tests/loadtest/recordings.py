@@ -1,11 +1,20 @@
 """Made recordings, whose figures are known."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from loadtest.records import GeneratorSample, Recording, Request, Run, ServerSample, Window
+from loadtest.records import (
+    GeneratorSample,
+    Recording,
+    RecordWriter,
+    Request,
+    Run,
+    ServerSample,
+    Window,
+)
 
 
 def run_of(**changes: Any) -> Run:
@@ -112,3 +121,12 @@ def _after_stall(time: float, stall: tuple[float, float] | None) -> float:
     if stall is None or not stall[0] <= time < sum(stall):
         return time
     return sum(stall)
+
+
+def written(recording: Recording, path: Path) -> Path:
+    """Write a recording as a run does."""
+    with RecordWriter(path) as writer:
+        writer.write(recording.run, *recording.requests, *recording.server, *recording.generator)
+        if recording.is_complete:
+            writer.write(recording.window)
+    return path

@@ -22,7 +22,14 @@ from loadtest.reporting.reports.run import definitions
 from loadtest.statistics.figures import Figures
 from loadtest.statistics.limits import Limit, objective_limits
 from loadtest.statistics.measures import MEASURES
-from loadtest.statistics.probes import Capacity, capacity, load_unit, load_value, reasons_against
+from loadtest.statistics.probes import (
+    Capacity,
+    capacity,
+    load_in_words,
+    load_unit,
+    load_value,
+    reasons_against,
+)
 
 COLUMNS = {
     "answers_per_second": "answers/s",
@@ -38,8 +45,8 @@ LABELLED = "p50"
 PERCENTILES = {"p50": "first", "p95": "second", "p99": "third"}
 
 
-def loads_report(runs: Sequence[Figures]) -> Document:
-    ordered = sorted(runs, key=lambda figures: load_value(figures.recording.run))
+def loads_report(ordered: Sequence[Figures]) -> Document:
+    """Report on runs in the order of their loads."""
     first, last = (figures.recording.run for figures in (ordered[0], ordered[-1]))
     return Document(
         title=f"Load test of {first.url}",
@@ -108,8 +115,7 @@ def _capacity_words(runs: Sequence[Figures]) -> list[str]:
 
 
 def _load(figures: Figures) -> str:
-    run = figures.recording.run
-    return f"{number(load_value(run))} {load_unit(run)}"
+    return load_in_words(figures.recording.run)
 
 
 def _cautions(runs: Sequence[Figures]) -> list[Notes]:
