@@ -1,5 +1,7 @@
 """Holds `attendant loadtest URL`: reads options into a plan, has it run, and reports."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
 from time import strftime
@@ -10,6 +12,8 @@ import click
 from loadtest.errors import LoadTestError
 from loadtest.options import ServerUrl, arrival_options, run_options, work_options
 from loadtest.plan import Plan
+from loadtest.reporting.options import ReportOptions, report_options
+from loadtest.search.options import SearchOptions, search_options
 
 
 class Failed(click.ClickException):
@@ -23,7 +27,16 @@ class Failed(click.ClickException):
 @arrival_options
 @work_options
 @run_options
-def loadtest(url: str | None, record: Path | None, calibrate: bool, **options: Any) -> None:
+@search_options
+@report_options
+def loadtest(
+    url: str | None,
+    record: Path | None,
+    calibrate: bool,
+    search: SearchOptions,
+    report: ReportOptions,
+    **options: Any,
+) -> None:
     """Load the server at URL, write down what happens to every request, and report.
 
     A closed loop (--users) shows throughput: each user asks again once answered. Open loops
@@ -34,29 +47,55 @@ def loadtest(url: str | None, record: Path | None, calibrate: bool, **options: A
     """
     from loadtest.planning import plan_of
 
+    if url is None and not calibrate:
+        raise click.UsageError("Missing argument 'URL'.")
     path = record or Path(gettempdir()) / strftime("attendant-loadtest-%Y%m%d-%H%M%S.jsonl")
     try:
         ceiling = _calibrated() if calibrate else None
-        if url is not None:
-            _run(plan_of(url, path, options, ceiling), path)
-        elif not calibrate:
-            raise click.UsageError("Missing argument 'URL'.")
+        if url is None:
+            return
+        if search.is_wanted:
+            _search(url, path, search, report, {**options, "ceiling": ceiling})
+        else:
+            plan = plan_of(url, path, options, ceiling)
+            _run(replace(plan, objective=report.objective), path, report)
     except (LoadTestError, OSError) as error:
         raise Failed(str(error)) from error
 
 
-def _run(plan: Plan, path: Path) -> None:
+def _run(plan: Plan, path: Path, options: ReportOptions) -> None:
     from loadtest.generator.live import live_line
     from loadtest.generator.run import run_plan
     from loadtest.records import OK, counted
-    from loadtest.summary import as_text
+    from loadtest.reporting.delivery import deliver, exit_if_missed, report_run
+    from loadtest.statistics.figures import figures_of
 
     with live_line() as view:
         recording = run_plan(plan, path, view)
     click.echo(f"recording: {path}", err=True)
-    click.echo(as_text(recording))
+    report = report_run(figures_of(recording, limits=options.request_limits), options)
+    deliver(report, options)
     if not any(request.outcome == OK for request in counted(recording)):
         raise LoadTestError("no request was answered as it should be")
+    exit_if_missed(report)
+
+
+def _search(
+    url: str,
+    path: Path,
+    search: SearchOptions,
+    report: ReportOptions,
+    options: Mapping[str, Any],
+) -> None:
+    from loadtest.reporting.delivery import deliver, exit_if_missed, report_loads
+    from loadtest.search.running import run_search
+
+    found, problem = run_search(url, path, search, report, options)
+    made = report_loads(found)
+    deliver(made, report)
+    if problem is not None:
+        raise LoadTestError(f"{problem}; the report is of what was measured before")
+    exit_if_missed(made)
 
 
 def _calibrated() -> float:
