@@ -64,7 +64,7 @@ def test_a_stall_shows_in_an_open_loop_and_hides_in_a_closed_one(tmp_path: Path)
     """For 2 s of 7 the server stands still. All that came evenly meanwhile had to wait; of four
     users, who waited with it, each waited once.
     """
-    behaviour = Behaviour(first_token_seconds=0.1, num_tokens=1, stall_at=4.0)
+    behaviour = Behaviour(first_token_seconds=0.1, num_tokens=1, stall_at=150)
     target = Target("translate", None, {"default": 1.0})
     evenly, users = ArrivalPlan(kind="constant", rate=50.0), ArrivalPlan(users=4)
     figures, log = measured(behaviour, tmp_path / "open.jsonl", evenly, target, seconds=7.0)
