@@ -23,7 +23,7 @@ class Failed(click.ClickException):
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("url", type=ServerUrl(), required=False)
+@click.argument("url", metavar="URL", type=ServerUrl(), required=False)
 @arrival_options
 @work_options
 @run_options

@@ -13,6 +13,7 @@ from pathlib import Path
 import aiohttp
 import uvloop
 
+from loadtest.arrivals.schedule import trace_texts
 from loadtest.generator.crew import Crew, sample
 from loadtest.generator.live import LiveView, NoView
 from loadtest.generator.messages import Stop
@@ -21,6 +22,7 @@ from loadtest.generator.probe import probe
 from loadtest.generator.sending import open_session
 from loadtest.plan import Plan, as_record
 from loadtest.records import Recording, RecordWriter, Run, ServerSample, Window, read_recording
+from loadtest.work.items import Work
 
 _LOOK_SECONDS = 0.25
 _SAMPLE_SECONDS = 1.0
@@ -41,6 +43,7 @@ class _Leader:
         self._plan = plan
         self._path = path
         self._view = view
+        self._num_texts = Work(plan.work, trace_texts(plan.arrivals)).num_texts
         self._epoch = 0.0
         self._was_told_to_end = asyncio.Event()
 
@@ -147,7 +150,7 @@ class _Leader:
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
             url=plan.url,
             arrivals=as_record(plan.arrivals),
-            work=as_record(plan.work),
+            work={**as_record(plan.work), "num_texts": self._num_texts},
             settings={
                 "warm_up": plan.warm_up_seconds,
                 "duration": plan.duration_seconds,

@@ -5,6 +5,7 @@ does not depend on how many processes there are. Records go straight to the file
 """
 
 import asyncio
+import resource
 import signal
 import time
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ _TICK_SECONDS = 0.05
 def work(plan: Plan, path: Path, number: int, connection: Connection) -> None:
     """Run a share of a plan; the entry point of a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the leader is told, and says when to stop
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection for each in flight
     try:
         with RecordWriter(path) as writer:
             uvloop.run(Worker(plan, number, connection, writer).run())
@@ -61,6 +64,7 @@ class Worker:
             loop.add_reader(self._connection.fileno(), self._listen, load)
             self._connection.send(Ready())
             await self._started.wait()
+            await asyncio.sleep(max(0.0, -self._clock()))
             pulse = asyncio.create_task(self._pulse(load))
             await load.run()
             pulse.cancel()

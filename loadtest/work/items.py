@@ -55,6 +55,11 @@ class Work:
         paragraphs = Texts(read_texts(None, "paragraphs", None), plan.seed + 1)
         self._beginnings = beginnings(paragraphs, plan.shared_prefix_words, plan.num_prefixes)
 
+    @property
+    def num_texts(self) -> int:
+        """Return how many texts there are before they come again, varied."""
+        return len(self._pool if self._given is None else self._given)
+
     def item(self, place: int) -> Item:
         plan = self._plan
         draws = random.Random((plan.seed << 40) + plan.skipped_texts + place)

@@ -22,6 +22,9 @@ class Texts:
         self._repeats = repeats
         self._order = lru_cache(maxsize=4)(self._shuffled)
 
+    def __len__(self) -> int:
+        return len(self._texts)
+
     def __getitem__(self, index: int) -> str:
         round_, place = divmod(index, len(self._texts))
         text = self._texts[self._order(round_)[place]]

@@ -141,3 +141,14 @@ def test_a_large_load_takes_more_processes_up_to_the_processors(
     assert plan(users=1600).processes == 4
     assert plan(arrivals="ramp", rate=1.0, to_rate=1e5).processes == 4
     assert plan(rate=2000.0, processes=7).processes == 7
+
+
+def test_the_ceiling_is_that_of_all_processes_that_have_a_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("loadtest.planning._num_processors", lambda: 4)
+    for processes, ceiling in ((3, 15_000), (9, 20_000)):
+        options = DEFAULTS | {"processes": processes}
+        made = plan_of("http://127.0.0.1:1/", RECORDING, options, ceiling=5000.0)
+        assert made.ceiling_requests_per_second == ceiling
+    assert plan().ceiling_requests_per_second is None
