@@ -127,7 +127,7 @@ def _linear_ticks(low: float, high: float) -> list[tuple[float, str]]:
     step = _step(high - low)
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
-    return [(i * step, number(round(i * step, 9))) for i in range(first, last + 1)]
+    return [(i * step, f"{round(i * step, 9):,.10g}") for i in range(first, last + 1)]
 
 
 def _log_ticks(low: float, high: float) -> list[tuple[float, str]]:
@@ -141,7 +141,7 @@ def _log_ticks(low: float, high: float) -> list[tuple[float, str]]:
 
 
 def _nines_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    known = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99)
+    known = (50.0, 90.0, 99.0, 99.9, 99.99)
     return [(each, f"{each:g} %") for each in known if low <= each <= high]
 
 
