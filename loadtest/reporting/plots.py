@@ -131,11 +131,11 @@ def _linear_ticks(low: float, high: float) -> list[tuple[float, str]]:
 
 
 def _log_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     span = math.log10(high / low)
-    leading = (
-        (1,) if span > 3.5 else (1, 3) if span > 2 else (1, 2, 5) if span > 0.7 else range(1, 10)
-    )
+    if span < 0.7:
+        return _linear_ticks(low, high)
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    leading = (1,) if span > 3.5 else (1, 3) if span > 2 else (1, 2, 5)
     found = [lead * 10.0**decade for decade in decades for lead in leading]
     return [(each, number(each)) for each in found if low <= each <= high]
 
