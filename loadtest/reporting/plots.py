@@ -127,21 +127,21 @@ def _linear_ticks(low: float, high: float) -> list[tuple[float, str]]:
     step = _step(high - low)
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
-    return [(i * step, number(round(i * step, 9))) for i in range(first, last + 1)]
+    return [(i * step, f"{round(i * step, 9):,.10g}") for i in range(first, last + 1)]
 
 
 def _log_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     span = math.log10(high / low)
-    leading = (
-        (1,) if span > 3.5 else (1, 3) if span > 2 else (1, 2, 5) if span > 0.7 else range(1, 10)
-    )
+    if span < 0.7:
+        return _linear_ticks(low, high)
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    leading = (1,) if span > 3.5 else (1, 3) if span > 2 else (1, 2, 5)
     found = [lead * 10.0**decade for decade in decades for lead in leading]
     return [(each, number(each)) for each in found if low <= each <= high]
 
 
 def _nines_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    known = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99)
+    known = (50.0, 90.0, 99.0, 99.9, 99.99)
     return [(each, f"{each:g} %") for each in known if low <= each <= high]
 
 

@@ -57,7 +57,7 @@ class Prober:
 
     def carries(self, load: float) -> bool:
         """Measure a load and tell whether the server carried it."""
-        if not wait_for_rest(self._url):
+        if self.found and not wait_for_rest(self._url):
             raise SearchError("the server did not finish what the run before had asked of it")
         path = self._path.with_name(f"{self._path.stem}-{load:g}{self._path.suffix}")
         plan = self._plan(load, path)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from loadtest.records import Recording, Request, counted
 from loadtest.statistics.estimates import Distribution, distribution
-from loadtest.statistics.measures import MEASURES, is_answer, is_failure, samples_of
+from loadtest.statistics.measures import MEASURES, is_answer, is_failure, is_meant_well, samples_of
 
 COLUMNS = ("ttft", "tpot", "e2e")
 
@@ -23,7 +23,7 @@ class Part:
 def breakdown(recording: Recording) -> list[Part]:
     """Return the parts of a mix, largest first; nothing where all requests are of one sort."""
     groups: dict[tuple[str, ...], list[Request]] = defaultdict(list)
-    for request in counted(recording):
+    for request in filter(is_meant_well, counted(recording)):
         groups[request.kind, request.protocol, request.model or "default model"].append(request)
     if len(groups) < 2:
         return []

@@ -3,8 +3,11 @@
 import pytest
 
 from loadtest.records import ServerSample
+from loadtest.search import rest
 from loadtest.statistics.prometheus import histogram_quantile, increase, name_and_labels
-from loadtest.statistics.server import compare_with_server
+from loadtest.statistics.server import HISTOGRAMS, compare_with_server
+from serving.engine_metrics import EngineMetrics
+from serving.metrics import Metrics, Outcome
 from tests.loadtest.recordings import recording_of, request_of
 
 TTFT = "attendant_request_seconds_bucket"
@@ -57,6 +60,16 @@ def test_both_views_stand_side_by_side() -> None:
     assert tokens.difference == pytest.approx(0.1)
     assert found["answers"].difference == 0.0
     assert (median.client, median.server) == pytest.approx((0.2, 0.15))
+
+
+def test_the_servers_metrics_have_these_names() -> None:
+    metrics = Metrics("replica")
+    EngineMetrics(metrics)
+    kinds = {family.name: family.type for family in metrics.registry.collect()}
+    assert {kinds[name] for name in HISTOGRAMS} == {"histogram"}
+    assert kinds["attendant_tokens"] == kinds["attendant_requests"] == "counter"
+    assert {*rest.WORK} <= {*kinds}
+    assert {Outcome.SUCCESS, Outcome.OVERLOADED} == {"success", "overloaded"}
 
 
 def test_without_scrapes_there_is_nothing_to_compare() -> None:
