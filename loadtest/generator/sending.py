@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import aiohttp
+from yarl import URL
 
 from loadtest.plan import Plan
 from loadtest.protocols.events import Events, parsed
@@ -62,6 +63,7 @@ class Sender:
         self._session = session
         self._clock = clock
         self._worker = worker
+        self._urls = {name: URL(plan.url + protocol.path) for name, protocol in PROTOCOLS.items()}
         self._mean_seconds = _FIRST_GUESS_SECONDS
 
     async def send(
@@ -96,7 +98,8 @@ class Sender:
         fields = protocol.body(item, self._plan.work)
         body = broken(fields, item.fault) if item.fault else json.dumps(fields).encode()
         headers = {"Content-Type": "application/json", "X-Request-Id": f"loadtest-{item.id}"}
-        async with self._session.post(protocol.path, data=body, headers=headers) as response:
+        url = self._urls[item.protocol]
+        async with self._session.post(url, data=body, headers=headers) as response:
             trace.status = response.status
             if not response.ok:
                 await _refuse(response, trace)
@@ -191,4 +194,5 @@ def open_session(url: str) -> aiohttp.ClientSession:
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=None),
         headers={"Accept-Encoding": "identity"},
+        cookie_jar=aiohttp.DummyCookieJar(),
     )

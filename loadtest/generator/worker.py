@@ -27,6 +27,7 @@ from loadtest.work.items import Work
 
 TALLY_SECONDS = 0.25
 _TICK_SECONDS = 0.05
+_WRITE_SECONDS = 0.01  # records that end within it are written at once: a write takes 40 us
 
 
 def work(plan: Plan, path: Path, number: int, connection: Connection) -> None:
@@ -53,6 +54,8 @@ class Worker:
         self._writer = writer
         self._work = Work(plan.work, trace_texts(plan.arrivals))
         self._tally = Tally()
+        self._unwritten: list[Request] = []
+        self._written_at = 0.0
         self._epoch = 0.0
         self._started = asyncio.Event()
 
@@ -68,6 +71,7 @@ class Worker:
             pulse = asyncio.create_task(self._pulse(load))
             await load.run()
             pulse.cancel()
+        self._write(self._clock())
         loop.remove_reader(self._connection.fileno())
         self._say(load, is_finished=True)
 
@@ -97,7 +101,9 @@ class Worker:
                 load.abort() if hangs_up else load.stop()
 
     def _note(self, record: Request) -> None:
-        self._writer.write(record)
+        self._unwritten.append(record)
+        if record.end - self._written_at >= _WRITE_SECONDS:
+            self._write(record.end)
         is_good = record.outcome == OK or record.is_expected_error
         tokens = len(record.tokens) if record.output_tokens is None else record.output_tokens
         tally = self._tally
@@ -108,6 +114,11 @@ class Worker:
             tokens=tally.tokens + tokens,
             ended_in_window=tally.ended_in_window + (record.end > self._plan.warm_up_seconds),
         )
+
+    def _write(self, now: float) -> None:
+        self._writer.write(*self._unwritten)
+        self._unwritten.clear()
+        self._written_at = now
 
     async def _pulse(self, load: Load) -> None:
         """Say how far it is, again and again, and how late the loop wakes up."""
