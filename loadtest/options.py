@@ -172,7 +172,10 @@ run_options = _declared(
         help="First measure what the generator itself can do; without a URL, only that.",
     ),
     click.option(
-        "--record", type=FILE, show_default="a temporary file", help="Recording to write."
+        "--record",
+        type=FILE,
+        show_default="a temporary file",
+        help="Recording to write, in the place of any that is there.",
     ),
     click.option("--record-texts", is_flag=True, help="Keep texts in it, for replays."),
 )

@@ -38,12 +38,18 @@ class Load(ABC):
         self._parts = parts
         self._over = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
 
     async def run(self) -> None:
-        """Send everything, and return when everything has been answered."""
+        """Send everything, and return when everything has been answered.
+
+        Raises what kept a record from being written down.
+        """
         await self._send_all()
         while self._tasks:
             await asyncio.wait(self._tasks)
+        if self._failure is not None:
+            raise self._failure
 
     def stop(self) -> None:
         """Send no more; what is in flight is waited for."""
@@ -70,7 +76,13 @@ class Load(ABC):
     def _keep(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._has_ended)
+
+    def _has_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (failure := task.exception()):
+            self._failure = failure
+            self.stop()
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep so long, or until there is no more to send."""

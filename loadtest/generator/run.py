@@ -5,7 +5,7 @@ the window, reads the server's metrics, and ends in order when it is told to.
 import asyncio
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,9 +48,10 @@ class _Leader:
         self._was_told_to_end = asyncio.Event()
 
     async def run(self) -> None:
-        with _on_interrupt(self._was_told_to_end):
-            async with open_session(self._plan.url) as session:
-                await probe(self._plan, session)
+        async with open_session(self._plan.url) as session:
+            probing = asyncio.create_task(probe(self._plan, session))
+            with _on_interrupt(self._was_told_to_end.set, probing.cancel):
+                await probing
                 self._path.unlink(missing_ok=True)
                 with RecordWriter(self._path) as writer:
                     await self._lead(session, writer)
@@ -71,8 +72,7 @@ class _Leader:
                 crew.tell(Stop(hangs_up=self._was_told_to_end.is_set()))
                 await self._drain(crew)
             finally:
-                for task in beside:
-                    task.cancel()
+                await _end(beside)
             writer.write(window)
 
     async def _wait_for_the_end(self, crew: Crew) -> None:
@@ -171,14 +171,24 @@ class _Leader:
         return time.monotonic() - self._epoch
 
 
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel tasks; raises what one of them has failed of before."""
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Exception):
+            raise result
+
+
 @contextmanager
-def _on_interrupt(event: asyncio.Event) -> Iterator[None]:
-    """Set an event on Ctrl-C or SIGTERM, once; the second one ends the program as ever."""
+def _on_interrupt(*told: Callable[[], object]) -> Iterator[None]:
+    """Call on Ctrl-C or SIGTERM, once; the second one ends the program as ever."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
 
-    def told() -> None:
-        event.set()
+    def tell() -> None:
+        for each in told:
+            each()
         restore()
 
     def restore() -> None:
@@ -186,7 +196,7 @@ def _on_interrupt(event: asyncio.Event) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
     for number in signals:
-        loop.add_signal_handler(number, told)
+        loop.add_signal_handler(number, tell)
     try:
         yield
     finally:

@@ -14,7 +14,7 @@ import aiohttp
 
 from loadtest.plan import Plan
 from loadtest.protocols.events import Events, parsed
-from loadtest.protocols.openai import count
+from loadtest.protocols.openai import count_usage
 from loadtest.protocols.protocol import AnswerError, ApiProtocol, Output
 from loadtest.protocols.registry import PROTOCOLS
 from loadtest.records import CANCELLED, OK, Request
@@ -122,15 +122,16 @@ class Sender:
     ) -> None:
         events = Events()
         pieces = []
-        async for data in response.content.iter_any():
-            now = self._clock()
-            for chunk in events.feed(data):
-                if piece := protocol.piece(chunk):
-                    trace.tokens.append(now)
-                    pieces.append(piece)
-                count(trace.output, chunk)
-            if trace.first_byte is None and trace.tokens:
-                trace.first_byte = now
+        try:
+            async for data in response.content.iter_any():
+                now = self._clock()
+                for chunk in events.feed(data):
+                    if piece := protocol.piece(chunk):
+                        trace.tokens.append(now)
+                        pieces.append(piece)
+                    count_usage(trace.output, chunk)
+        finally:
+            trace.first_byte = trace.tokens[0] if trace.tokens else None
             trace.output.text = "".join(pieces)
         if not events.is_done:
             raise AnswerError(CUT_STREAM, "the stream ended without [DONE]")

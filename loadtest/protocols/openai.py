@@ -33,7 +33,7 @@ class OpenAI(ApiProtocol):
 
     def output(self, answer: dict[str, Any]) -> Output:
         output = Output(required_text(self._text(answer, "message"), "text"))
-        count(output, answer)
+        count_usage(output, answer)
         return output
 
     def piece(self, chunk: dict[str, Any]) -> str:
@@ -68,7 +68,7 @@ class Chat(OpenAI):
         return message.get("content") if isinstance(message, dict) else None
 
 
-def count(output: Output, answer: dict[str, Any]) -> None:
+def count_usage(output: Output, answer: dict[str, Any]) -> None:
     """Take over the usage of an answer or of a chunk, where it has one."""
     usage = answer.get("usage")
     if isinstance(usage, dict):

@@ -21,6 +21,7 @@ FEWEST_FOR_DRIFT = 60
 def cautions(recording: Recording) -> list[str]:
     return [
         *_incomplete(recording),
+        *_texts_again(recording),
         *_busy_generator(recording),
         *_late_generator(recording),
         *_near_ceiling(recording),
@@ -32,6 +33,23 @@ def cautions(recording: Recording) -> list[str]:
 def _incomplete(recording: Recording) -> Iterator[str]:
     if not recording.is_complete:
         yield "The run was cut off; the figures are of what was recorded until then."
+
+
+def _texts_again(recording: Recording) -> Iterator[str]:
+    """Tell where a run asked more than there are texts, which caches may have flattered."""
+    work = recording.run.work
+    num_texts = work.get("num_texts")
+    used = work.get("skipped_texts", 0) + len(recording.requests)
+    if not num_texts or used <= num_texts:
+        return
+    asked = f"There are {num_texts} texts, and {used} were asked for"
+    if work.get("repeats"):
+        yield f"{asked}: they came again (--repeat), and the server's caches may have answered."
+    else:
+        yield (
+            f'{asked}: from the second time on each sentence began with another year ("In 1001, '
+            '..."), so that no cache knew it.'
+        )
 
 
 def _busy_generator(recording: Recording) -> Iterator[str]:

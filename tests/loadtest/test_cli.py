@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from loadtest.cli import loadtest
 from loadtest.mock.behaviour import Behaviour
 from loadtest.mock.server import mock_server
-from loadtest.records import read_recording
+from loadtest.records import counted, read_recording
 
 SHORT = ("--users", "4", "--warm-up", "0.1", "--duration", "0.5")
 
@@ -39,6 +39,18 @@ def test_a_run_ends_in_a_recording_and_a_report(url: str, record: Path) -> None:
     assert recording.is_closed_loop
     assert {request.user for request in recording.requests} == {0, 1, 2, 3}
     assert {request.outcome for request in recording.requests} == {"ok"}
+
+
+def test_a_run_ends_with_enough_requests(url: str, record: Path) -> None:
+    options = ("--warm-up", "0.2", "--duration", "60", "--requests", "12", "--record", str(record))
+    assert invoke(url, "--users", "4", *options).exit_code == 0
+    recording = read_recording(record)
+    assert 12 <= len(counted(recording)) < 60
+    assert recording.seconds < 30
+    assert invoke(url, "--rate", "40", *options).exit_code == 0
+    recording = read_recording(record)
+    assert len(counted(recording)) == 12
+    assert recording.seconds < 1.5
 
 
 @pytest.mark.parametrize(

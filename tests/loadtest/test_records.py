@@ -2,73 +2,29 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from loadtest.records import (
     CLOSED_LOOP,
-    OK,
     GeneratorSample,
     Record,
     Recording,
     RecordingError,
     RecordWriter,
-    Request,
-    Run,
     ServerSample,
     Window,
     counted,
     line_of,
     read_recording,
 )
-
-
-def a_run(kind: str = CLOSED_LOOP, warm_up: float = 1.0) -> Run:
-    return Run(
-        started_at="2026-01-01T00:00:00Z",
-        url="http://127.0.0.1:1/",
-        arrivals={"kind": kind},
-        work={},
-        settings={"warm_up": warm_up},
-        objective=None,
-        generator={"processes": 1},
-    )
-
-
-def a_request(intended: float = 1.25, end: float = 1.9, **changes: Any) -> Request:
-    values: dict[str, Any] = {
-        "id": 17,
-        "worker": 0,
-        "user": None,
-        "kind": "greedy",
-        "protocol": "completions",
-        "model": "llama-en",
-        "intended": intended,
-        "sent": intended,
-        "first_byte": 1.3,
-        "tokens": (1.3, 1.32),
-        "end": end,
-        "outcome": OK,
-        "status": 200,
-        "detail": "",
-        "input_characters": 61,
-        "input_words": 11,
-        "output_characters": 70,
-        "output_words": 12,
-        "sentences": 1,
-        "output_tokens": 14,
-        "prompt_tokens": None,
-        "is_expected_error": False,
-    }
-    return Request(**values | changes)
-
+from tests.loadtest.recordings import request_of, run_of
 
 RECORDS: list[Record] = [
-    a_run(),
+    run_of(settings={"warm_up": 1.0}),
     ServerSample(time=1.0, metrics={'tokens_total{kind="generated"}': 3.0}),
-    a_request(),
-    a_request(text="Où est-il ?", outcome="HTTP 500", status=500, detail="no"),
+    request_of(1.25, 1.9, tokens=(1.3, 1.32)),
+    request_of(1.25, 1.9, text="Où est-il ?", outcome="HTTP 500", status=500, detail="no"),
     GeneratorSample(time=2.0, cpu=(0.5, 0.25), lag_ms=0.4),
     Window(opened=1.0, closed=2.5),
 ]
@@ -144,14 +100,14 @@ def test_lines_name_their_record_and_leave_out_texts_that_are_not_kept() -> None
 
 def test_a_closed_loop_counts_by_ends_and_an_open_one_by_intentions() -> None:
     requests = [
-        a_request(intended=0.5, end=1.0),
-        a_request(intended=0.9, end=1.1),
-        a_request(intended=1.0, end=3.0),
-        a_request(intended=2.9, end=3.1),
-        a_request(intended=3.0, end=3.5),
+        request_of(0.5, 1.0),
+        request_of(0.9, 1.1),
+        request_of(1.0, 3.0),
+        request_of(2.9, 3.1),
+        request_of(3.0, 3.5),
     ]
     window = Window(opened=1.0, closed=3.0)
-    closed = Recording(a_run(CLOSED_LOOP), requests, [], [], window)
-    opened = Recording(a_run("poisson"), requests, [], [], window)
+    closed = Recording(run_of(arrivals={"kind": CLOSED_LOOP}), requests, [], [], window)
+    opened = Recording(run_of(arrivals={"kind": "poisson"}), requests, [], [], window)
     assert counted(closed) == requests[1:3]
     assert counted(opened) == requests[2:4]

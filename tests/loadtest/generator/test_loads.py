@@ -4,13 +4,16 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, cast
+
+import pytest
 
 from loadtest.generator.loads import PAUSE_AFTER_ERROR_SECONDS, Load, LoadParts, Pace, Users
 from loadtest.generator.sending import Sender
 from loadtest.records import OK, Request
 from loadtest.work.items import Item, Work
-from tests.loadtest.test_records import a_request
+from tests.loadtest.recordings import request_of
 
 
 class ScriptedSender:
@@ -30,7 +33,7 @@ class ScriptedSender:
         except asyncio.CancelledError:
             outcome = "cancelled"
         self.in_flight -= 1
-        return a_request(id=item.id, intended=intended or 0.0, user=user, outcome=outcome)
+        return request_of(intended or 0.0, 0.0, id=item.id, user=user, outcome=outcome)
 
 
 class ScriptedWork:
@@ -87,7 +90,7 @@ async def test_a_pace_never_sends_early() -> None:
 
     async def send(item: Item, intended: float, user: int | None) -> Request:
         early.append(intended - clock())
-        return a_request(id=item.id)
+        return request_of(0.0, 0.0, id=item.id)
 
     load._parts.sender.send = send  # type: ignore[method-assign, assignment]
     await load.run()
@@ -102,3 +105,14 @@ async def test_what_is_in_flight_is_waited_for_or_hung_up_on() -> None:
         await load.run()
         assert [request.outcome for request in done] == [outcome]
         assert load.last_due is None
+
+
+async def test_a_record_that_cannot_be_written_ends_the_load() -> None:
+    def full(record: Request) -> None:
+        raise OSError("the disk is full")
+
+    made, _ = parts(ScriptedSender())
+    made = replace(made, done=full)
+    for load in (Users([0, 1], itertools.count(), made), Pace([(0, 0.0), (1, 60.0)], made)):
+        with pytest.raises(OSError, match="the disk is full"):
+            await load.run()

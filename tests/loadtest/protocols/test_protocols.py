@@ -6,7 +6,7 @@ import pytest
 
 from loadtest.plan import WorkPlan
 from loadtest.protocols.events import Events, parsed
-from loadtest.protocols.openai import count
+from loadtest.protocols.openai import count_usage
 from loadtest.protocols.protocol import AnswerError, Output
 from loadtest.protocols.registry import PROTOCOLS
 from loadtest.work.items import Item
@@ -86,7 +86,7 @@ def test_nonsense_is_a_bad_answer(protocol: str, answer: dict[str, Any]) -> None
 @pytest.mark.parametrize("usage", [None, 7, [], {"completion_tokens": "many"}])
 def test_usage_that_is_none_counts_nothing(usage: Any) -> None:
     output = Output()
-    count(output, {"usage": usage})
+    count_usage(output, {"usage": usage})
     assert output == Output()
 
 

@@ -1,6 +1,7 @@
 """Figures of made recordings, which are known exactly."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -187,3 +188,18 @@ def test_a_run_without_requests_has_no_figures() -> None:
     figures = figures_of(recording_of([]), objective={"ttft_p95_ms": 100.0})
     assert figures.named["e2e_p50_ms"].value is None
     assert not any(verdict.is_kept for verdict in figures.objective)
+
+
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [
+        ({"num_texts": 3}, []),
+        ({"num_texts": 2}, ["There are 2 texts, and 3 were asked for: from the second time"]),
+        ({"num_texts": 3, "skipped_texts": 1}, ["There are 3 texts, and 4 were asked for: from"]),
+        ({"num_texts": 2, "repeats": True}, ["There are 2 texts, and 3 were asked for: they came"]),
+    ],
+)
+def test_texts_that_come_again_are_told(work: dict[str, Any], told: list[str]) -> None:
+    found = figures_of(recording_of([request_of(1, 2) for _ in range(3)], work=work)).cautions
+    assert len(found) == len(told)
+    assert all(caution.startswith(start) for caution, start in zip(found, told, strict=True))
