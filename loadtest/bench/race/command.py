@@ -14,7 +14,7 @@ from loadtest.bench.race.workloads import OF_LANGUAGE_MODELS, ROOFLINE, WORKLOAD
 if TYPE_CHECKING:
     from loadtest.bench.race.inputs import Given
     from loadtest.bench.race.race import Plan, Race
-    from loadtest.bench.race.roofline import Roofline
+    from loadtest.bench.roofline.limits import Roofline
 
 PEER_NAMES = ("ctranslate2", "transformers", "slimt", "llama.cpp", "onnxruntime-genai")
 NEW_TOKENS, COMPLETION_TOKENS, PROMPT_TOKENS = 32, 128, 128
@@ -233,7 +233,7 @@ def _report(race: "Race", folder: Path) -> None:
 
 def _draw(roofline: "Roofline", path: Path) -> None:
     try:
-        from loadtest.bench.race.picture import draw
+        from loadtest.bench.roofline.picture import draw
     except ModuleNotFoundError:
         click.echo("no picture: pip install 'attendant[plots]'", err=True)
         return

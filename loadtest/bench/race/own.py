@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.bench.peers.run import FirstToken, Run, Worker, answer, with_inputs
-from loadtest.bench.race.breakdown import Breakdown, break_down
-from loadtest.bench.race.costs import cost_of
-from loadtest.bench.race.peaks import measure_peaks
+from loadtest.bench.roofline.breakdown import Breakdown, break_down
+from loadtest.bench.roofline.costs import cost_of
+from loadtest.bench.roofline.peaks import measure_peaks
 from serving.bundle.manifest import Task
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine

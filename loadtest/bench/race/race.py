@@ -7,17 +7,16 @@ from pathlib import Path
 
 import click
 
-from loadtest.bench.race.checking import Checker
-from loadtest.bench.race.contest import Candidate, Scale, compete
+from loadtest.bench.race.contest import Candidate, Checker, Scale, compete
 from loadtest.bench.race.inputs import Given
 from loadtest.bench.race.over_http import Measure, compete_over_http, streamed, sustained
 from loadtest.bench.race.players import MissingPeer, Player
 from loadtest.bench.race.results import Row
-from loadtest.bench.race.roofline import Roofline
 from loadtest.bench.race.roster import PEERS, Setup, own_player
 from loadtest.bench.race.senders import Body
 from loadtest.bench.race.servers import SERVERS, attendant_server
 from loadtest.bench.race.workloads import ROOFLINE, Kind, Workload
+from loadtest.bench.roofline.limits import Roofline
 
 OVER_HTTP = (Kind.OPEN_LOOP, Kind.STREAMS)
 

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from loadtest.bench.race.results import Row, number
-from loadtest.bench.race.roofline import Roofline
+from loadtest.bench.roofline.limits import Roofline
 
 HEAD = """\
 | workload | unit | ours | peer, its best setting | peer | ratio | per CPU second | aim | reached \

@@ -56,7 +56,7 @@ def test_the_sustained_rate_is_the_last_that_is_answered_in_time(
     ours, slow, slower = (
         server(tmp_path, *each) for each in (("attendant", 0.001), ("x", 0.1), ("x", 0.6))
     )
-    measure = sustained(["a dog."], {}, [4, 25], 1.5)
+    measure = sustained(["a dog."], {}, [4, 25], 1.0)
     row = compete_over_http(
         WORKLOADS["http"], "sentences/s", measure, ours, [slower, slow], 1, CORES
     )

@@ -9,12 +9,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from loadtest.bench.peers.run import with_inputs
-from loadtest.bench.race import peaks, roster
+from loadtest.bench.race import roster
 from loadtest.bench.race.command import bench_compare
 from loadtest.bench.race.inputs import read_inputs
 from loadtest.bench.race.own import WORKERS
 from loadtest.bench.race.players import PEERS_FOLDER, Turn
 from loadtest.bench.race.roster import Setup
+from loadtest.bench.roofline import peaks
 from serving.bundle.manifest import Precision
 from tests.tiny import tiny_bundle
 

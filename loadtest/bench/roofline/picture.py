@@ -7,9 +7,9 @@ from pathlib import Path
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from loadtest.bench.race.breakdown import Breakdown
-from loadtest.bench.race.costs import PRODUCTS
-from loadtest.bench.race.roofline import Roofline
+from loadtest.bench.roofline.breakdown import Breakdown
+from loadtest.bench.roofline.costs import PRODUCTS
+from loadtest.bench.roofline.limits import Roofline
 
 NUM_OPERATORS = 8  # the rest is drawn as one
 _DOTS_PER_INCH = 150

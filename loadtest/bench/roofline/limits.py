@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from loadtest.bench.race.breakdown import Breakdown
-from loadtest.bench.race.costs import Cost
-from loadtest.bench.race.peaks import Peaks
+from loadtest.bench.roofline.breakdown import Breakdown
+from loadtest.bench.roofline.costs import Cost
+from loadtest.bench.roofline.peaks import Peaks
 
 INT8_AIM = 0.75  # of the product peak, at 32 rows
 AIM_BATCH = 32

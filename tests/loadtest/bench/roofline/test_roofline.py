@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.bench.race.breakdown import Breakdown, shares_of
-from loadtest.bench.race.costs import Cost, cost_of
-from loadtest.bench.race.peaks import Peaks
-from loadtest.bench.race.picture import largest_operators, parts_of
-from loadtest.bench.race.roofline import Roofline
+from loadtest.bench.roofline.breakdown import Breakdown, shares_of
+from loadtest.bench.roofline.costs import Cost, cost_of
+from loadtest.bench.roofline.limits import Roofline
+from loadtest.bench.roofline.peaks import Peaks
+from loadtest.bench.roofline.picture import largest_operators, parts_of
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.tiny import CONFIGS, byte_tokenizer, tiny_bundle
