@@ -159,8 +159,10 @@ def bench_compare(bundle: Path, **options: Any) -> None:
             bundle, str(manifest.precision), options["interpreter"], inputs, cores, context
         )
         race = Race(plan, setup)
-        race.hold()
-    _report(race, options["output"])
+        try:
+            race.hold()
+        finally:
+            _report(race, options["output"])  # what was raced before an engine failed too
 
 
 def _cores(wanted: int | None) -> frozenset[int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from loadtest.bench.race.players import SkippedPeer
 from loadtest.bench.race.results import Entry, Row
 from loadtest.bench.race.senders import Body, arrive, numbered, stream
 from loadtest.bench.race.servers import Server
@@ -37,7 +38,7 @@ def compete_over_http(
     num_rounds: int,
     cores: set[int],
 ) -> Row:
-    """Race ours against the best of a peer's servers. Raises MissingPeer."""
+    """Race ours against the best of a peer's servers. Raises SkippedPeer."""
 
     def run(server: Server) -> Measured:
         with server.running(cores) as url:
@@ -45,6 +46,9 @@ def compete_over_http(
 
     pair = [ours, _fastest(theirs, run)]
     rounds = [[run(server) for server in pair] for _ in range(num_rounds)]
+    for server, found in zip(pair, zip(*rounds, strict=True), strict=True):
+        if not all(each.rate for each in found):
+            raise SkippedPeer(f"{server.name} sustained no rate: give lower --rates")
     measured = zip(*rounds, strict=True)
     first, second = (_entry(*each) for each in zip(pair, measured, strict=True))
     return Row(workload, unit, first, second)

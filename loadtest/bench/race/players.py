@@ -18,8 +18,8 @@ Order = dict[str, Any]
 PEERS_FOLDER = Path(__file__).parent.parent / "peers"
 
 
-class MissingPeer(Exception):
-    """Says which package is not installed where a peer should run."""
+class SkippedPeer(Exception):
+    """Says why a peer is left out, mostly which package is not installed where it should run."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class Player:
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
 
     def version(self) -> str:
-        """Wait until it is ready. Raises MissingPeer where its package is not installed."""
+        """Wait until it is ready. Raises SkippedPeer where its package is not installed."""
         first = self._answer()
         if "missing" in first:
             self.stop()
-            raise MissingPeer(first["missing"])
+            raise SkippedPeer(first["missing"])
         version: str = first["version"]
         return version
 

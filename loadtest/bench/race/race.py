@@ -10,7 +10,7 @@ import click
 from loadtest.bench.race.contest import Candidate, Checker, Scale, compete
 from loadtest.bench.race.inputs import Given
 from loadtest.bench.race.over_http import Measure, compete_over_http, streamed, sustained
-from loadtest.bench.race.players import MissingPeer, Player
+from loadtest.bench.race.players import Player, SkippedPeer
 from loadtest.bench.race.results import Row
 from loadtest.bench.race.roster import PEERS, Setup, own_player
 from loadtest.bench.race.senders import Body
@@ -89,7 +89,7 @@ class Race:
             try:
                 self.versions[name] = {player.version() for player in players}.pop()
                 found[name] = players
-            except MissingPeer as error:
+            except SkippedPeer as error:
                 self._skip(name, error)
         return found
 
@@ -127,7 +127,7 @@ class Race:
                     set(self.setup.cores),
                 )
                 self.rows.append(row)
-            except MissingPeer as error:
+            except SkippedPeer as error:
                 self._skip(name, error)
 
     def _measure(self, workload: Workload) -> tuple[str, Measure]:
@@ -143,7 +143,7 @@ class Race:
         body = {"model": given.card.name, "max_tokens": plan.max_new_tokens, "temperature": 0}
         return "tokens/s", streamed(given.even, body, workload.batch)
 
-    def _skip(self, name: str, error: MissingPeer) -> None:
+    def _skip(self, name: str, error: SkippedPeer) -> None:
         self.missing[name] = str(error)
         click.echo(f"{name} is skipped: {error}", err=True)
 

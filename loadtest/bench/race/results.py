@@ -101,8 +101,8 @@ class Row:
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Compare round by round; a peer that did nothing in a round is beaten without a number."""
-    return [a / b if b else float("inf") for a, b in zip(ours, theirs, strict=True)]
+    """Compare round by round."""
+    return [a / b for a, b in zip(ours, theirs, strict=True)]
 
 
 def number(value: float) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import click
 
-from loadtest.bench.race.players import PEERS_FOLDER, MissingPeer, pinned
+from loadtest.bench.race.players import PEERS_FOLDER, SkippedPeer, pinned
 from loadtest.bench.race.roster import Setup, ctranslate2_settings, said
 
 START_SECONDS = 180.0
@@ -39,7 +39,7 @@ class Server:
 
     @contextmanager
     def running(self, cores: set[int]) -> Iterator[str]:
-        """Yield its address. Raises MissingPeer where what it needs is not installed."""
+        """Yield its address. Raises SkippedPeer where what it needs is not installed."""
         port = _free_port()
         command = [word.replace("{port}", str(port)) for word in self.command]
         with pinned(cores):
@@ -88,7 +88,7 @@ def _wait(name: str, process: "subprocess.Popen[bytes]", url: str) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() == NOT_INSTALLED:
-            raise MissingPeer("its server needs packages that are not installed, see above")
+            raise SkippedPeer("its server needs packages that are not installed, see above")
         if process.poll() is not None:
             message = f"the server of {name} ended with code {process.returncode}, see above"
             raise click.ClickException(message)

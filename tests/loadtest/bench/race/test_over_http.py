@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestServer
 from loadtest.bench.peers.ctranslate2_server import application
 from loadtest.bench.race import over_http
 from loadtest.bench.race.over_http import compete_over_http, streamed, sustained
-from loadtest.bench.race.players import MissingPeer
+from loadtest.bench.race.players import SkippedPeer
 from loadtest.bench.race.senders import arrive, numbered
 from loadtest.bench.race.servers import Server
 from loadtest.bench.race.workloads import WORKLOADS
@@ -66,6 +66,8 @@ def test_the_sustained_rate_is_the_last_that_is_answered_in_time(
     assert raw[1]["p95"] > 1
     [theirs] = row.theirs.rates
     assert 1 < theirs < 10 < row.ours.rates[0]
+    with pytest.raises(SkippedPeer, match="sustained no rate"):
+        compete_over_http(WORKLOADS["http"], "sentences/s", measure, ours, [slower], 1, CORES)
 
 
 def test_streams_count_the_tokens_of_all_users(tmp_path: Path) -> None:
@@ -75,7 +77,7 @@ def test_streams_count_the_tokens_of_all_users(tmp_path: Path) -> None:
 
 
 def test_a_server_whose_packages_are_missing_is_told_from_one_that_fails(tmp_path: Path) -> None:
-    for code, error in ((3, MissingPeer), (1, click.ClickException)):
+    for code, error in ((3, SkippedPeer), (1, click.ClickException)):
         command = (sys.executable, "-c", f"raise SystemExit({code})")
         with pytest.raises(error), Server("x", "", command, "/").running(CORES):
             pass
