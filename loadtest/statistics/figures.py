@@ -66,8 +66,7 @@ def figures_of(
         **speeds,
         **_counts(requests),
         **_goodput_figures(good),
-        "fairness": even.index,
-        "worst_user_e2e_p95_ms": even.worst_user_end_to_end.scaled(1000),
+        **_fairness_figures(even),
     }
     return Figures(
         recording=recording,
@@ -129,3 +128,8 @@ def _goodput_figures(found: Goodput | None) -> dict[str, Estimate]:
         unknown = Estimate(None, reason="no objective and no limits on requests were given")
         return {"goodput_per_second": unknown, "goodput_share": unknown}
     return {"goodput_per_second": found.per_second, "goodput_share": found.share}
+
+
+def _fairness_figures(found: Fairness) -> dict[str, Estimate]:
+    worst = found.worst_user_end_to_end.scaled(1000)
+    return {"fairness": found.index, "worst_user_e2e_p95_ms": worst}

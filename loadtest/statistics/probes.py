@@ -11,7 +11,7 @@ from loadtest.records import Recording, Run
 from loadtest.statistics.cautions import is_drifting
 from loadtest.statistics.figures import Figures, errors
 
-DRIFTS = "latency rose through the window"
+DRIFTS = "latency and backlog rose through the window"
 
 
 @dataclass(frozen=True, slots=True)

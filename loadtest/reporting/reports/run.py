@@ -229,6 +229,8 @@ def definitions() -> list[str]:
         "percentiles are interpolated linearly; their intervals come from order statistics, those "
         "of pooled gaps from Woodruff's method with whole answers as clusters, those of rates from "
         "ten batch means",
+        "intervals take requests as independent; where a queue makes neighbours alike, the truth "
+        "is less certain than they say",
         "goodput: requests per second that were answered within every limit on a request",
         "fairness: Jain's index, 1 where all users got the same, 1/n where one got everything",
     ]
