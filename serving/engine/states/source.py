@@ -37,7 +37,7 @@ class SourceStates(States):
         return self._side, self.span
 
     def written(self, first: int, last: int) -> dict[str, Array]:
-        """An operator that reads int8 keys and values puts them out too: unchanged, in place."""
+        """Return the states: an operator that reads int8 ones puts them out too, unchanged."""
         return self._stack.named(self._current[:, first:last], NEXT)
 
     def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
