@@ -9,6 +9,7 @@ It knows states and graphs only as the manifest lists them, whatever the archite
 import logging
 import time
 from collections.abc import Iterable
+from functools import partial
 
 from serving.bundle.opening import Bundle
 from serving.engine.admission.admission import Admission
@@ -17,15 +18,15 @@ from serving.engine.admission.rules import RequestRules
 from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
 from serving.engine.decision import Decision
+from serving.engine.exchange.making import Around, make_exchange
 from serving.engine.generation import Generation
 from serving.engine.graphs.graph import Graphs
 from serving.engine.graphs.runner import Runner
 from serving.engine.graphs.session import open_graphs
 from serving.engine.measures import EngineStats, StepStats
-from serving.engine.rows import Follower, Rows
-from serving.engine.scores import Scores, WholeVocabulary
+from serving.engine.rows import Rows
+from serving.engine.scores import Scores
 from serving.engine.search import Search
-from serving.engine.shortlist.shortlists import Shortlists
 from serving.engine.states.store import row_bytes
 from serving.errors import EngineError, RequestError
 from serving.request import Event, GenerationRequest
@@ -56,11 +57,12 @@ class Engine:
         self._batch = Batch(slots)
         graphs = graphs or open_graphs(bundle, self.config)
         self._search = Search(manifest, self._batch, excluded_ids)
-        scoring = Shortlists if manifest.has_shortlist else WholeVocabulary
-        self._runner = Runner(manifest, graphs, self._batch, scoring, self.config)
-        followers = [*self._search.followers]
-        if isinstance(self._runner.scoring, Follower):
-            followers.append(self._runner.scoring)
+        around = Around(manifest, self._batch, graphs, self._search.deciders)
+        self._runner = Runner(
+            manifest, graphs, self._batch, partial(make_exchange, around), self.config
+        )
+        self._exchange = self._runner.exchange
+        followers = [*self._search.followers, *self._exchange.followers]
         self._rows = Rows(self._batch, self._runner.states, followers)
         self._admission = Admission(self.config, self._batch, self._runner, self._rows, self._fail)
         self._row_bytes = row_bytes(manifest.states)
@@ -109,7 +111,7 @@ class Engine:
         """Let the waiting in, give every row one more token, and return what happened."""
         self.step_stats = StepStats()
         self._expire()
-        self._admission.admit(self.step_stats)
+        self._admit()
         if self._batch.num_rows:
             try:
                 scores = self._run()
@@ -134,13 +136,28 @@ class Engine:
         if not self._admission.remove(generation):
             self._rows.remove_all(generation)
 
+    def _admit(self) -> None:
+        """Let the waiting in, but behind no run whose tokens the rows have not taken yet."""
+        if not self._batch.num_rows:
+            self._runner.abandon()
+        if not self._exchange.is_ahead:
+            self._admission.admit(self.step_stats)
+
     def _run(self) -> Scores:
+        """Run the rows; where it can be, once more, while the host decides about the first run."""
         started = time.perf_counter()
+        if not self._exchange.is_ahead:
+            self._launch()
+        if self._exchange.may_go_ahead and not self._admission.is_due:
+            self._launch()
+        scores = self._exchange.receive()
+        self.step_stats.decoded(scores.num_rows, started)
+        return scores
+
+    def _launch(self) -> None:
         rows = self._batch.num_rows
         wants_attention = bool(self._batch.needs_attention[:rows].any())
-        scores = self._runner.step(rows, wants_attention)
-        self.step_stats.decoded(rows, started)
-        return scores
+        self._runner.launch(rows, wants_attention)
 
     def _report(self, decision: Decision) -> None:
         self._events += decision.events
@@ -150,6 +167,7 @@ class Engine:
 
     def _fail_batch(self, error: Exception) -> None:
         generations = list(dict.fromkeys(self._batch.generations))
+        self._runner.abandon()
         self._rows.clear()
         self._fail(generations, error)
 

@@ -24,8 +24,14 @@ class SourceIntake(Intake):
         config = around.config
         self._cache = StateCache(config.encoder_cache_bytes if config.device == "cpu" else 0)
 
+    @property
+    def is_due(self) -> bool:
+        first = self._waiting.first
+        has_room = first is not None and first.request.num_rows <= self._batch.num_free
+        return has_room and not self._awaits_rows()
+
     def admit(self, step_stats: StepStats) -> None:
-        if not self._waiting or self._awaits_rows():
+        if not self.is_due:
             return
         for group in encode_groups(self._waiting.take_sources(self._batch.num_free)):
             self._admit(group, step_stats)

@@ -20,9 +20,11 @@ class Graphs:
     """Holds a bundle's graphs, loaded, and the memory that their states live in.
 
     attention: loads the step graph that also gives attention; None where there is none.
+    select: chooses next tokens on the device that the memory is of; None where the host does.
     """
 
     step: Graph
     encode: Graph | None
     memory: Memory
     attention: Callable[[], Graph] | None = None
+    select: Graph | None = None

@@ -14,9 +14,9 @@ from serving.arrays import Array
 from serving.bundle.manifest import Manifest
 from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
+from serving.engine.exchange.exchange import Exchange
 from serving.engine.graphs.encoder import Encoder
 from serving.engine.graphs.graph import Graph, Graphs, Run
-from serving.engine.scores import Scores, Scoring
 from serving.engine.states.store import StateStore, max_span
 
 NUM_STAGING_ROWS = 2  # for a prompt in progress, and for a more urgent one that comes meanwhile
@@ -28,12 +28,12 @@ class Runner:
         manifest: Manifest,
         graphs: Graphs,
         batch: Batch,
-        make_scoring: Callable[[Manifest, int], Scoring],
+        make_exchange: Callable[[int], Exchange],
         config: EngineConfig,
     ) -> None:
         """Make the slot store that the graphs run over.
 
-        make_scoring: (manifest, rows) to what the step graph scores.
+        make_exchange: rows to what brings the step graph its inputs and its scores to the host.
         """
         step = manifest.graphs["step"]
         self._input_names = {spec.name for spec in step.inputs}
@@ -47,7 +47,7 @@ class Runner:
         self._step = graphs.step
         attention = graphs.attention
         self._attention = AttentionStep(manifest, attention, batch.slots) if attention else None
-        self.scoring = make_scoring(manifest, num_rows)
+        self.exchange = make_exchange(num_rows)
         self._fitted: tuple[int, ...] = ()
         self._bound: dict[Hashable, Run] = {}
 
@@ -67,55 +67,54 @@ class Runner:
             "past_lengths": lengths[:1],
             "total_lengths": lengths[1:],
         }
-        self._bind(row, row + 1, inputs, self.scoring.scores(slice(row, row + 1)))()
+        self._bind(row, row + 1, inputs, self.exchange.outputs(slice(row, row + 1)))()
         self.states.settle(row)
 
-    def step(self, num_rows: int, wants_attention: bool = False) -> Scores:
-        """Score the next token of the rows [0, num_rows). The next step overwrites the scores.
+    def launch(self, num_rows: int, wants_attention: bool = False) -> None:
+        """Let the rows [0, num_rows) be scored for their next token.
 
         Attention changes no other score; it costs a graph of its own.
         """
         self._fit(num_rows)
-        scores = self.scoring.scores(slice(num_rows))
-        if wants_attention:
-            assert self._attention is not None
-            scores.attention = self._attention.output(num_rows, self.states.span)
+        self.exchange.send(num_rows)
+        attention = self._attention_output(num_rows) if wants_attention else None
         key = (num_rows, self.states.place, wants_attention)
         run = self._bound.get(key)
         if run is None:
-            run = self._bound[key] = self._bind(0, num_rows, self._decode_inputs(num_rows), scores)
+            run = self._bound[key] = self._bind_decoding(num_rows, attention)
         run()
         self.states.flip()
-        return scores
+        self.exchange.launched(num_rows, attention)
+        self._batch.num_ahead += 1
 
     def _fit(self, num_rows: int) -> None:
-        fitted = self.scoring.fit(num_rows)
+        fitted = self.exchange.fit(num_rows)
         if fitted != self._fitted:
             self._fitted = fitted
             self._bound.clear()
 
-    def _decode_inputs(self, num_rows: int) -> dict[str, Array]:
-        batch = self._batch
-        return {
-            "ids": batch.ids[:num_rows],
-            "past_lengths": batch.past_lengths[:num_rows],
-            "total_lengths": batch.total_lengths[:num_rows],
-            "source_lengths": batch.source_lengths[:num_rows],
-            **self.scoring.inputs(num_rows),
-        }
+    def abandon(self) -> None:
+        """Forget the runs that were launched; their rows are gone."""
+        self.exchange.abandon()
+        self._batch.num_ahead = 0
 
-    def _bind(self, first: int, last: int, inputs: dict[str, Array], scores: Scores) -> Run:
+    def _attention_output(self, num_rows: int) -> Array:
+        assert self._attention is not None
+        return self._attention.output(num_rows, self.states.span)
+
+    def _bind_decoding(self, num_rows: int, attention: Array | None) -> Run:
+        outputs = self.exchange.outputs(slice(num_rows))
+        if attention is not None:
+            outputs["attention"] = attention
+        return self._bind(0, num_rows, self.exchange.inputs(num_rows), outputs)
+
+    def _bind(
+        self, first: int, last: int, inputs: dict[str, Array], outputs: dict[str, Array]
+    ) -> Run:
         inputs = {name: array for name, array in inputs.items() if name in self._input_names}
         graph = self._step
-        outputs = {
-            "logp": scores.scored,
-            "top_logp": scores.top_logp,
-            "top_ids": scores.top_ids,
-            "log_normaliser": scores.log_normaliser,
-        }
-        if self._attention is not None and scores.attention is not None:
+        if self._attention is not None and "attention" in outputs:
             graph = self._attention.graph
-            outputs["attention"] = scores.attention
         return graph.bind(
             inputs | self.states.inputs(first, last), outputs | self.states.outputs(first, last)
         )

@@ -1,0 +1,116 @@
+"""An engine whose scores lie on a device says what it says over memory of the host, and what it says
+without running ahead.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.engine.config import EngineConfig
+from serving.engine.engine import Engine
+from serving.engine.exchange.device import DeviceExchange
+from serving.engine.graphs.graph import Graphs
+from serving.parameters import BeamParams, ProcessorParams, SamplingParams, Term
+from serving.request import GenerationRequest
+from tests.serving.engine.driving import Story, run_all, run_as_they_come
+from tests.serving.engine.exchange.lazy_device import LazyDevice, on_device
+from tests.serving.engine.toy import STOP, Script, toy_bundle, toy_graphs
+
+DRAWN = SamplingParams(temperature=1.0, seed=5)
+EDITS = ProcessorParams(
+    repetition_penalty=1.3, no_repeat_ngram_size=2, frequency_penalty=0.5, logit_bias=((7, 2.0),)
+)
+ASKS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "long": {"ignore_eos": True},
+    "top n": {"logprobs": 4},
+    "own stops": {"stop_token_ids": (7, 8, 9)},
+    "edited": {"processors": EDITS},
+    "longer": {"processors": ProcessorParams(min_tokens=4, bad_words=((5,), (6, 7)))},
+    "allowed": {"processors": ProcessorParams(allowed_ids=(33, 34, 35))},
+    "beam": {"beam": BeamParams(3, num_hypotheses=2)},
+    "edited beam": {"beam": BeamParams(2), "processors": EDITS},
+    "terms": {"beam": BeamParams(3), "required": (Term(((40, 41),)),)},
+    "forced": {"forced_ids": (30, 31, 32), "logprobs": 2},
+    "scored": {"forced_ids": (30, 31, 32, STOP), "max_new_tokens": 0},
+    "typical": {"sampling": replace(DRAWN, typical_p=0.8)},
+    "eta": {"sampling": replace(DRAWN, eta_cutoff=0.01), "processors": EDITS},
+}
+DRAWN_THERE: dict[str, dict[str, Any]] = {
+    "drawn": {"sampling": DRAWN},
+    "drawn long": {"sampling": DRAWN, "ignore_eos": True},
+    "filtered": {"sampling": replace(DRAWN, top_k=30, top_p=0.9, min_p=0.02)},
+    "hot": {"sampling": replace(DRAWN, temperature=1.7, top_p=0.95), "ignore_eos": True},
+    "edited and drawn": {"processors": EDITS, "sampling": DRAWN},
+}
+ALL = ASKS | DRAWN_THERE
+
+
+def requests_for(asks: dict[str, dict[str, Any]], has_source: bool) -> list[GenerationRequest]:
+    requests = []
+    for i, (name, ask) in enumerate(asks.items()):
+        ids = tuple(3 + (7 * i + j * j) % 45 for j in range(2 + i % 5))
+        given: dict[str, Any] = {"source_ids": ids} if has_source else {"prompt_ids": ids}
+        requests.append(GenerationRequest(name, **{"max_new_tokens": 9} | given | ask))
+    return requests
+
+
+def engine_on(device: LazyDevice, has_encoder: bool, slots: int = 6, **options: Any) -> Engine:
+    graphs = on_device(toy_graphs(has_encoder=has_encoder), device)
+    return engine_of(graphs, has_encoder, slots, **options)
+
+
+def engine_of(graphs: Graphs, has_encoder: bool, slots: int, **options: Any) -> Engine:
+    config = EngineConfig(slots=slots, threads=1, prefix_cache_bytes=0, encoder_cache_bytes=0)
+    return Engine(toy_bundle(has_encoder), config, graphs, **options)
+
+
+def said(stories: dict[str, Story]) -> dict[str, object]:
+    return {name: (story.tokens, story.final) for name, story in stories.items()}
+
+
+@pytest.mark.parametrize("haste", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("has_encoder", [True, False])
+@pytest.mark.parametrize("excluded", [(), (3, 9, 20, 21, 40)])
+def test_says_what_it_says_over_memory_of_the_host(
+    haste: float, has_encoder: bool, excluded: tuple[int, ...]
+) -> None:
+    requests = requests_for(ASKS, has_encoder)
+    host = engine_of(toy_graphs(has_encoder=has_encoder), has_encoder, 6, excluded_ids=excluded)
+    device = engine_on(LazyDevice(haste), has_encoder, excluded_ids=excluded)
+    assert said(run_all(device, requests)) == said(run_all(host, requests))
+
+
+class NeverAhead(DeviceExchange):
+    @property
+    def may_go_ahead(self) -> bool:
+        return False
+
+
+@settings(max_examples=60)
+@given(data=st.data(), has_encoder=st.booleans(), haste=st.sampled_from([0.0, 0.2, 1.0]))
+def test_running_ahead_changes_nothing(data: st.DataObject, has_encoder: bool, haste: float) -> None:
+    names = data.draw(st.lists(st.sampled_from([*ALL]), min_size=1, max_size=12))
+    asks = {f"{name} {i}": ALL[name] for i, name in enumerate(names)}
+    requests = requests_for(asks, has_encoder)
+    steps = st.integers(0, 25)
+    arrivals = [data.draw(steps) for _ in requests]
+    cancels = data.draw(st.dictionaries(st.integers(0, len(requests) - 1), steps))
+    cancels = {number: max(step, arrivals[number]) for number, step in cancels.items()}
+    slots = data.draw(st.integers(3, 8))
+    device = LazyDevice(haste, seed=len(names))
+    ahead = run_as_they_come(engine_on(device, has_encoder, slots), requests, arrivals, cancels)
+    behind = engine_on(LazyDevice(), has_encoder, slots)
+    behind._exchange.__class__ = NeverAhead
+    alone = run_all(behind, requests)
+    for number, request in enumerate(requests):
+        story, expected = ahead[request.request_id], alone[request.request_id]
+        assert story.final is not None
+        if number in cancels:
+            assert story.tokens == expected.tokens[: len(story.tokens)]
+        else:
+            assert (story.tokens, story.final) == (expected.tokens, expected.final)
