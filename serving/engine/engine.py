@@ -51,10 +51,10 @@ class Engine:
         self.config = config or EngineConfig()
         self.manifest = manifest = bundle.manifest
         self.step_stats = StepStats()
-        slots = self.config.slots
+        graphs = graphs or open_graphs(bundle, self.config)
+        slots = min(self.config.slots, graphs.max_rows or self.config.slots)
         self._rules = RequestRules(manifest, slots)
         self._batch = Batch(slots)
-        graphs = graphs or open_graphs(bundle, self.config)
         self._search = Search(manifest, self._batch, excluded_ids)
         scoring = Shortlists if manifest.has_shortlist else WholeVocabulary
         self._runner = Runner(manifest, graphs, self._batch, scoring, self.config)
@@ -67,6 +67,17 @@ class Engine:
         self._deadlines = Deadlines()
         self._open: dict[str, Generation] = {}
         self._events: list[Event] = []
+
+    def warm_up(self) -> None:
+        """Let a device do what it does but once, before the first request and on the thread that
+        steps. Raises DeviceError or OutOfMemory.
+        """
+        if self.config.device == "cpu":
+            return
+        started = time.perf_counter()
+        num_shapes = self._runner.warm_up()
+        seconds = time.perf_counter() - started
+        logger.info("%s: %d shapes recorded, %.1f s", self.manifest.name, num_shapes, seconds)
 
     @property
     def has_work(self) -> bool:
@@ -157,11 +168,18 @@ class Engine:
         """End requests that have left the batch with an error; the engine lives on."""
         logger.error("%d requests failed", len(generations), exc_info=error)
         for generation in generations:
-            failure = EngineError(f"{type(error).__name__}: {error}")
-            failure.__cause__ = error
+            failure = _failure(error)
             self._end(generation, generation.failed(failure))
 
     def _end(self, generation: Generation, final_event: Event) -> None:
         del self._open[generation.request_id]
         self._deadlines.remove(generation)
         self._events.append(final_event)
+
+
+def _failure(error: Exception) -> EngineError:
+    if isinstance(error, EngineError):
+        return error
+    failure = EngineError(f"{type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure

@@ -4,6 +4,7 @@ Everything a graph reads or writes is bound to it once per shape and kept, so th
 is one call. The runner knows rows and tensors; it does not know requests, and no architecture.
 """
 
+import logging
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from math import prod
@@ -17,7 +18,13 @@ from serving.engine.config import EngineConfig
 from serving.engine.graphs.encoder import Encoder
 from serving.engine.graphs.graph import Graph, Graphs, Run
 from serving.engine.scores import Scores, Scoring
+from serving.engine.states.grid import all_rows
 from serving.engine.states.store import StateStore, max_span
+from serving.errors import DeviceError, OutOfMemory
+
+logger = logging.getLogger(__name__)
+
+Arrays = dict[str, Array]  # by the names of a graph's tensors
 
 NUM_STAGING_ROWS = 2  # for a prompt in progress, and for a more urgent one that comes meanwhile
 
@@ -41,13 +48,19 @@ class Runner:
         self.can_prefill = ids.shape[1] != 1 and graphs.encode is None
         num_rows = batch.slots + (NUM_STAGING_ROWS if self.can_prefill else 0)
         self.staging_rows = range(batch.slots, num_rows)
-        self.states = StateStore(manifest, num_rows, config.max_encode_tokens, graphs.memory)
+        self._grid, self._recording = graphs.grid, graphs.recording
+        self.states = StateStore(
+            manifest, num_rows, config.max_encode_tokens, graphs.memory, self._grid
+        )
         self._batch = batch
         self._encoder = Encoder(manifest, graphs.encode, self.states) if graphs.encode else None
         self._step = graphs.step
         attention = graphs.attention
         self._attention = AttentionStep(manifest, attention, batch.slots) if attention else None
         self.scoring = make_scoring(manifest, num_rows)
+        self._capacity = manifest.limits.max_target_tokens
+        self._prompt_ids = np.zeros((1, config.prefill_chunk), np.int64)
+        self._prompt_lengths = np.zeros(2, np.int32)
         self._fitted: tuple[int, ...] = ()
         self._bound: dict[Hashable, Run] = {}
 
@@ -60,14 +73,18 @@ class Runner:
         self.states.admit(first_row, len(sources), span)
 
     def prefill(self, row: int, num_past: int, token_ids: Array) -> None:
-        """Run tokens (i64) through the states of a staging row, which hold `num_past` already."""
-        lengths = np.array([num_past, num_past + len(token_ids)], np.int32)
-        inputs: dict[str, Array] = {
-            "ids": token_ids[None],
+        """Run tokens (i64, at most a chunk) through the states of a staging row, which hold
+        `num_past` already.
+        """
+        ids, lengths = self._prompt_ids[:, : len(token_ids)], self._prompt_lengths
+        ids[0], lengths[:] = token_ids, (num_past, num_past + len(token_ids))
+        inputs: Arrays = {
+            "ids": ids,
             "past_lengths": lengths[:1],
             "total_lengths": lengths[1:],
         }
-        self._bind(row, row + 1, inputs, self.scoring.scores(slice(row, row + 1)))()
+        scores = self.scoring.scores(slice(row, row + 1))
+        self._step.bind(*self._arrays(row, row + 1, inputs, scores))()
         self.states.settle(row)
 
     def step(self, num_rows: int, wants_attention: bool = False) -> Scores:
@@ -75,18 +92,47 @@ class Runner:
 
         Attention changes no other score; it costs a graph of its own.
         """
-        self._fit(num_rows)
-        scores = self.scoring.scores(slice(num_rows))
-        if wants_attention:
-            assert self._attention is not None
-            scores.attention = self._attention.output(num_rows, self.states.span)
-        key = (num_rows, self.states.place, wants_attention)
+        rows = self._grid.rows(num_rows, self._batch.slots)
+        if rows > num_rows:
+            self._batch.pad(rows)
+        self._fit(rows)
+        key = (rows, self.states.place, wants_attention)
         run = self._bound.get(key)
         if run is None:
-            run = self._bound[key] = self._bind(0, num_rows, self._decode_inputs(num_rows), scores)
+            graph = self._attention.graph if self._attention and wants_attention else self._step
+            run = self._bound[key] = graph.bind(*self._decode_arrays(rows, wants_attention))
         run()
         self.states.flip()
-        return scores
+        return self._scores(num_rows, rows, wants_attention)
+
+    def warm_up(self) -> int:
+        """Run the largest shapes there are, so that memory which is missing is missed now; record
+        the step in all of its shapes, where that can be done. Returns how many there are.
+
+        No row may be in use, and whoever calls this calls `step` too: recordings are a thread's.
+        """
+        if self._encoder is not None:
+            self._encoder.warm_up()
+        if self.can_prefill:
+            self.prefill(self.staging_rows[0], 0, self._prompt_ids[0, : self._capacity].copy())
+        self.step(self._batch.slots)
+        self._bound.clear()
+        try:
+            self._record()
+        except (DeviceError, OutOfMemory) as error:
+            logger.warning("%d shapes were recorded, then: %s", len(self._bound), error)
+        num_shapes = len(self._bound)
+        self.step(self._batch.slots)
+        return num_shapes
+
+    def _record(self) -> None:
+        if self._recording is None:
+            return
+        for _ in self.states.walk():
+            for rows in reversed(all_rows(self._grid, self._batch.slots)):
+                self._batch.pad(rows)
+                arrays = self._decode_arrays(rows, wants_attention=False)
+                self._bound[rows, self.states.place, False] = self._recording.record(*arrays)
 
     def _fit(self, num_rows: int) -> None:
         fitted = self.scoring.fit(num_rows)
@@ -94,31 +140,40 @@ class Runner:
             self._fitted = fitted
             self._bound.clear()
 
-    def _decode_inputs(self, num_rows: int) -> dict[str, Array]:
-        batch = self._batch
-        return {
-            "ids": batch.ids[:num_rows],
-            "past_lengths": batch.past_lengths[:num_rows],
-            "total_lengths": batch.total_lengths[:num_rows],
-            "source_lengths": batch.source_lengths[:num_rows],
-            **self.scoring.inputs(num_rows),
-        }
+    def _scores(self, num_rows: int, rows: int, wants_attention: bool) -> Scores:
+        """Return where a run over `rows` writes the scores of the first `num_rows` of them."""
+        scores = self.scoring.scores(slice(num_rows))
+        if wants_attention:
+            assert self._attention is not None
+            scores.attention = self._attention.output(rows, self.states.span)[:num_rows]
+        return scores
 
-    def _bind(self, first: int, last: int, inputs: dict[str, Array], scores: Scores) -> Run:
+    def _decode_arrays(self, rows: int, wants_attention: bool) -> tuple[Arrays, Arrays]:
+        batch = self._batch
+        inputs: Arrays = {
+            "ids": batch.ids[:rows],
+            "past_lengths": batch.past_lengths[:rows],
+            "total_lengths": batch.total_lengths[:rows],
+            "source_lengths": batch.source_lengths[:rows],
+            **self.scoring.inputs(rows),
+        }
+        return self._arrays(0, rows, inputs, self._scores(rows, rows, wants_attention))
+
+    def _arrays(
+        self, first: int, last: int, inputs: Arrays, scores: Scores
+    ) -> tuple[Arrays, Arrays]:
+        """Return what the step graph reads and writes for the rows [first, last)."""
         inputs = {name: array for name, array in inputs.items() if name in self._input_names}
-        graph = self._step
         outputs = {
             "logp": scores.scored,
             "top_logp": scores.top_logp,
             "top_ids": scores.top_ids,
             "log_normaliser": scores.log_normaliser,
         }
-        if self._attention is not None and scores.attention is not None:
-            graph = self._attention.graph
+        if scores.attention is not None:
             outputs["attention"] = scores.attention
-        return graph.bind(
-            inputs | self.states.inputs(first, last), outputs | self.states.outputs(first, last)
-        )
+        states = self.states
+        return inputs | states.inputs(first, last), outputs | states.outputs(first, last)
 
 
 class AttentionStep:
