@@ -20,6 +20,7 @@ from serving.arrays import Array
 from serving.engine.device.memory import CudaMemory, DeviceArray
 from serving.engine.device.runtime import NO_DEVICE, OUT_OF_MEMORY, TO_DEVICE, TO_HOST, CudaRuntime
 from serving.engine.graphs.graph import Graph, Run
+from serving.errors import OutOfMemory
 
 INVALID_VALUE = 1
 TEXTS = {
@@ -160,6 +161,7 @@ class FakeDeviceGraph:
     library: FakeCuda
     graph: Graph
     num_recorded: int = 0
+    most_recordings: int | None = None
 
     def bind(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
         bound = {**inputs, **outputs}
@@ -172,7 +174,9 @@ class FakeDeviceGraph:
         return lambda: self.library.launch(run)
 
     def record(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
-        """Recordings are for the thread that makes them."""
+        """Recordings are for the thread that makes them. No more than `most_recordings` can be."""
+        if self.num_recorded == self.most_recordings:
+            raise OutOfMemory("the GPU's memory is full")
         thread = get_ident()
         run = self.bind(inputs, outputs)
         run()

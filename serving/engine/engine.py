@@ -27,7 +27,7 @@ from serving.engine.scores import Scores, WholeVocabulary
 from serving.engine.search import Search
 from serving.engine.shortlist.shortlists import Shortlists
 from serving.engine.states.store import row_bytes
-from serving.errors import EngineError, RequestError
+from serving.errors import DeviceError, EngineError, RequestError
 from serving.request import Event, GenerationRequest
 
 logger = logging.getLogger(__name__)
@@ -165,7 +165,11 @@ class Engine:
         self._fail(generations, error)
 
     def _fail(self, generations: list[Generation], error: Exception) -> None:
-        """End requests that have left the batch with an error; the engine lives on."""
+        """End requests that have left the batch with an error; the engine lives on. It does not
+        where its device has failed: then all later runs would too, and the error is raised.
+        """
+        if isinstance(error, DeviceError):
+            raise error
         logger.error("%d requests failed", len(generations), exc_info=error)
         for generation in generations:
             failure = _failure(error)

@@ -18,7 +18,9 @@ from serving.errors import AttendantError, DeviceError, OutOfMemory
 BFLOAT16 = 16  # of ONNX's element types; numpy has no such type
 NOT_RECORDED = -1
 MakeOptions = Callable[[dict[str, str]], object]
-_FULL = ("Failed to allocate memory", "out of memory", "OUT_OF_MEMORY")
+# Parts of ONNX Runtime's messages.
+_FULL = ("Failed to allocate memory", "out of memory", "ALLOC_FAILED")
+_BROKEN = ("CUDA failure", "CUDA error", "CUBLAS failure", "CUDNN failure")
 
 
 class DeviceGraph:
@@ -41,7 +43,12 @@ class DeviceGraph:
     def record(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
         self._num_recorded += 1
         run = self._bind(inputs, outputs, self._options(self._num_recorded))
-        run()
+        try:
+            run()
+        except AttendantError:
+            raise
+        except Exception as error:
+            raise DeviceError(f"ONNX Runtime cannot record this: {last_line(error)}") from error
         return run
 
     def _bind(self, inputs: dict[str, Array], outputs: dict[str, Array], options: object) -> Run:
@@ -57,7 +64,9 @@ class DeviceGraph:
             try:
                 run(binding, options)
             except Exception as error:  # ONNX Runtime's own exceptions share no narrower base
-                raise device_error(error) from error
+                if (known := device_error(error)) is not None:
+                    raise known from error
+                raise
 
         return run_bound
 
@@ -70,9 +79,15 @@ class DeviceGraph:
         )
 
 
-def device_error(error: Exception) -> AttendantError:
-    """Return an error of ours for one of ONNX Runtime's."""
-    text = str(error).strip()
+def device_error(error: Exception) -> AttendantError | None:
+    """Return an error of ours for one of ONNX Runtime's, where the device is to blame."""
+    text = str(error)
     if any(sign in text for sign in _FULL):
-        return OutOfMemory("the GPU's memory is full")
-    return DeviceError(f"the GPU failed: {text.splitlines()[-1] if text else error!r}")
+        return OutOfMemory("the GPU's memory is full; try again later, or with less text")
+    if any(sign in text for sign in _BROKEN):
+        return DeviceError(f"the GPU failed: {last_line(error)}")
+    return None
+
+
+def last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [repr(error)])[-1]

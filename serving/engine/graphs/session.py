@@ -17,7 +17,7 @@ from serving.bundle.manifest import Manifest, Precision
 from serving.bundle.opening import Bundle
 from serving.engine.config import Device, EngineConfig
 from serving.engine.device.budget import DeviceBytes, bytes_of_row, rows_that_fit
-from serving.engine.device.graph import DeviceGraph, device_error
+from serving.engine.device.graph import DeviceGraph, device_error, last_line
 from serving.engine.device.memory import CudaMemory
 from serving.engine.device.mirror import Mirror, MirroredGraph
 from serving.engine.device.runtime import CudaRuntime, check_devices, load_library, mebibytes
@@ -136,7 +136,7 @@ def _open_graph(
     except Exception as error:  # ONNX Runtime's own exceptions share no narrower base
         if cuda is not None:
             _raise_of_device(path, config, error)
-        problem = f"{path.name}: {str(error).strip().splitlines()[-1]}"
+        problem = f"{path.name}: {last_line(error)}"
         raise BundleError(bundle.folder, [problem]) from error
 
 
