@@ -33,10 +33,13 @@ TEXTS = {
 
 @dataclass
 class FakeCuda:
-    """num_devices: how many GPUs there are. failure: what everything returns that waits."""
+    """num_devices: how many GPUs there are. status: what counting them returns. failure: what
+    everything returns that waits.
+    """
 
     num_bytes: int = 2**30
     num_devices: int = 1
+    status: int = 0
     failure: int = 0
     num_used: int = 0
     num_pinned: int = 0
@@ -48,7 +51,7 @@ class FakeCuda:
 
     def cudaGetDeviceCount(self, count: Any) -> int:
         count._obj.value = self.num_devices
-        return 0 if self.num_devices else NO_DEVICE
+        return self.status or (0 if self.num_devices else NO_DEVICE)
 
     def cudaGetLastError(self) -> int:
         return 0

@@ -3,9 +3,9 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
-Device = Literal["cpu", "cuda"]
+Device = Literal["auto", "cpu", "cuda"]  # auto is settled before anything runs
 
 
 CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
@@ -68,5 +68,5 @@ class EngineConfig:
                 raise ValueError(f"{name} must not be negative, got {value}")
         if not 0 < self.device_share <= 1:
             raise ValueError(f"device_share must be above 0, at most 1, not {self.device_share}")
-        if self.device not in ("cpu", "cuda"):
-            raise ValueError(f"device must be 'cpu' or 'cuda', not {self.device!r}")
+        if self.device not in get_args(Device):
+            raise ValueError(f"device must be one of {get_args(Device)}, not {self.device!r}")

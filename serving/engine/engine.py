@@ -20,7 +20,7 @@ from serving.engine.decision import Decision
 from serving.engine.generation import Generation
 from serving.engine.graphs.graph import Graphs
 from serving.engine.graphs.runner import Runner
-from serving.engine.graphs.session import open_graphs
+from serving.engine.graphs.session import open_graphs, settled
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine.rows import Follower, Rows
 from serving.engine.scores import Scores, WholeVocabulary
@@ -48,21 +48,21 @@ class Engine:
         graphs: stand in for the bundle's own, in tests.
         excluded_ids: tokens that only those requests get that name them.
         """
-        self.config = config or EngineConfig()
         self.manifest = manifest = bundle.manifest
+        self.config = config = settled(config or EngineConfig(), manifest)
         self.step_stats = StepStats()
-        graphs = graphs or open_graphs(bundle, self.config)
-        slots = min(self.config.slots, graphs.max_rows or self.config.slots)
+        graphs = graphs or open_graphs(bundle, config)
+        slots = min(config.slots, graphs.max_rows or config.slots)
         self._rules = RequestRules(manifest, slots)
         self._batch = Batch(slots)
         self._search = Search(manifest, self._batch, excluded_ids)
         scoring = Shortlists if manifest.has_shortlist else WholeVocabulary
-        self._runner = Runner(manifest, graphs, self._batch, scoring, self.config)
+        self._runner = Runner(manifest, graphs, self._batch, scoring, config)
         followers = [*self._search.followers]
         if isinstance(self._runner.scoring, Follower):
             followers.append(self._runner.scoring)
         self._rows = Rows(self._batch, self._runner.states, followers)
-        self._admission = Admission(self.config, self._batch, self._runner, self._rows, self._fail)
+        self._admission = Admission(config, self._batch, self._runner, self._rows, self._fail)
         self._row_bytes = row_bytes(manifest.states)
         self._deadlines = Deadlines()
         self._open: dict[str, Generation] = {}

@@ -8,6 +8,7 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 # Fused, they are 6 times slower on CPU at 32 rows.
 DISABLED_OPTIMIZERS = ["SkipLayerNormFusion"]
+DEVICE_PRECISIONS = (Precision.BF16, Precision.FP16)
 # Memory grows by what is missing, not to twice what there was; what is computed in fp32 stays so.
 CUDA_OPTIONS = {"arena_extend_strategy": "kSameAsRequested", "use_tf32": "0"}
 
@@ -110,11 +112,26 @@ def _max_rows(bundle: Bundle, config: EngineConfig, runtime: CudaRuntime) -> int
     return rows
 
 
+def settled(config: EngineConfig, manifest: Manifest) -> EngineConfig:
+    """Decide where a bundle runs, where that is left open: on a GPU that can run it, else on the
+    CPU.
+    """
+    if config.device != "auto":
+        return config
+    try:
+        check_device("cuda", manifest.precision)
+    except DeviceError as error:
+        if manifest.precision in DEVICE_PRECISIONS:
+            logger.warning("%s, made for a GPU, runs on the CPU: %s", manifest.name, error)
+        return replace(config, device="cpu")
+    return replace(config, device="cuda")
+
+
 def check_device(device: Device, precision: Precision) -> None:
     """Raises DeviceError, in one line, where a bundle of this precision cannot run there."""
-    if device == "cpu":
+    if device != "cuda":
         return
-    if precision not in (Precision.FP16, Precision.BF16):
+    if precision not in DEVICE_PRECISIONS:
         raise DeviceError(
             f"device cuda runs bf16 and fp16 bundles; this one is {precision}, for the CPU: "
             "export it again with --precision bf16"
