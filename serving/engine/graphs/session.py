@@ -121,7 +121,9 @@ def settled(config: EngineConfig, manifest: Manifest) -> EngineConfig:
     try:
         check_device("cuda", manifest.precision)
     except DeviceError as error:
-        if manifest.precision in DEVICE_PRECISIONS:
+        if manifest.precision is Precision.BF16:
+            raise
+        if manifest.precision is Precision.FP16:
             logger.warning("%s, made for a GPU, runs on the CPU: %s", manifest.name, error)
         return replace(config, device="cpu")
     return replace(config, device="cuda")
@@ -129,6 +131,10 @@ def settled(config: EngineConfig, manifest: Manifest) -> EngineConfig:
 
 def check_device(device: Device, precision: Precision) -> None:
     """Raises DeviceError, in one line, where a bundle of this precision cannot run there."""
+    if device == "cpu" and precision is Precision.BF16:
+        raise DeviceError(
+            "device cpu runs no bf16 bundles; export it again with --precision fp32 or int8"
+        )
     if device != "cuda":
         return
     if precision not in DEVICE_PRECISIONS:

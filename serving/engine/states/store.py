@@ -10,9 +10,7 @@ from functools import partial
 from itertools import product
 from math import prod
 
-import numpy as np
-
-from serving.arrays import Array
+from serving.arrays import Array, storage_type
 from serving.bundle.manifest import LENGTH, SOURCE, Manifest, StateKind, StateSpec
 from serving.engine.states.append import AppendStates
 from serving.engine.states.constant import ConstantStates
@@ -174,5 +172,5 @@ def row_bytes(specs: tuple[StateSpec, ...]) -> RowBytes:
         axis = next((axis for axis in spec.shape if isinstance(axis, str)), "")
         size = prod(axis for axis in spec.shape if isinstance(axis, int))
         copies = 2 if spec.kind is StateKind.REPLACE else 1
-        totals[axis] += copies * size * np.dtype(spec.dtype).itemsize
+        totals[axis] += copies * size * storage_type(spec.dtype).itemsize
     return RowBytes(totals[""], totals[LENGTH], totals[SOURCE])
