@@ -6,7 +6,7 @@ import math
 import sys
 
 from export.attention import Heads, KeyValue, is_real
-from export.graph import GraphWriter, Value
+from export.graph import GraphWriter, Value, element_type
 from export.heads import HeadLayout, head_layout
 from export.layers import Layers
 from export.model import ExportedModel
@@ -110,7 +110,9 @@ class _Encode(_Part):
         within = op.Unsqueeze(is_real(graph, ids, lengths), graph.ints(2))
         memory = self._encode(embedded, within)
         keys = op.Mul(memory, self._number(math.sqrt(self.config.embedding_dim)))
-        root = op.Cast(op.Sqrt(op.Cast(lengths, to=1)), to=self._onnx_type)  # m sqrt(1/m) (3.4)
+        root = op.Cast(
+            op.Sqrt(op.Cast(lengths, to=1)), to=element_type(self.layers.dtype)
+        )  # m sqrt(1/m) (3.4)
         values = op.Mul(op.Add(memory, embedded), op.Unsqueeze(root, graph.ints(1, 2)))
         for state, vectors in ((self.keys, keys), (self.values, values)):
             graph.state_output(state, op.Unsqueeze(self.as_head(vectors), graph.ints(1)))
@@ -139,10 +141,6 @@ class _Encode(_Part):
 
     def _number(self, value: float) -> Value:
         return self.graph.constant(value, self.layers.dtype)
-
-    @property
-    def _onnx_type(self) -> int:
-        return 1 if self.layers.dtype == "float32" else 10
 
 
 class _Step(_Part):

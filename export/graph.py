@@ -172,5 +172,10 @@ def _tensor(dtype: str) -> ir.TensorType:
     return ir.TensorType(_ir_type(dtype))
 
 
+def element_type(dtype: str) -> int:
+    """ONNX's number of a type, as Cast takes it."""
+    return int(_ir_type(dtype))
+
+
 def _ir_type(dtype: str) -> ir.DataType:
     return ir.DataType.from_numpy(np.dtype(dtype))

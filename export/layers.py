@@ -19,6 +19,7 @@ from serving.bundle.manifest import Precision
 DTYPES = {
     Precision.FP32: "float32",
     Precision.FP16: "float16",
+    Precision.BF16: "bfloat16",
     Precision.INT8: "float32",
     Precision.INT4: "float32",
 }

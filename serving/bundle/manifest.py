@@ -32,6 +32,7 @@ class Task(enum.StrEnum):
 class Precision(enum.StrEnum):
     FP32 = "fp32"
     FP16 = "fp16"
+    BF16 = "bf16"
     INT8 = "int8"
     INT4 = "int4"
 
@@ -46,8 +47,8 @@ class StateKind(enum.StrEnum):
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Describes an input or output of a graph; ``dtype`` is numpy's name, symbolic axes are
-    strings.
+    """Describes an input or output of a graph; ``dtype`` is numpy's name, or bfloat16;
+    symbolic axes are strings.
     """
 
     name: str

@@ -91,6 +91,14 @@ class Batch:
             column[row] = column[last]
         return last
 
+    def pad(self, num_rows: int) -> None:
+        """Let free rows, up to so many in all, read one token at the beginning: a graph that runs
+        over them too writes nothing that is read.
+        """
+        free = slice(self.num_rows, num_rows)
+        self.ids[free] = self.past_lengths[free] = 0
+        self.total_lengths[free] = self.source_lengths[free] = 1
+
     def advance(self, token_ids: Array) -> None:
         """Give every row one more token; those that had given ones have one of them less."""
         rows = len(token_ids)

@@ -1,7 +1,10 @@
-"""fp16 bundles are for CUDA; here their graphs are built, loaded and run on the CPU's kernels."""
+"""fp16 bundles are for CUDA; here their graphs are built, loaded and run on the CPU's kernels. There
+are none for bf16 there: such graphs run widened to fp32.
+"""
 
 from pathlib import Path
 
+import onnx
 import pytest
 
 from export.exporting import BUILDERS
@@ -9,7 +12,10 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.parity import examples_of
 from tests.export.rounding import assert_errs_by_rounding
+from tests.export.widening import widened
 from tests.tiny import tiny_bundle
+
+SIXTEEN_BITS = {onnx.TensorProto.FLOAT16: "float16", onnx.TensorProto.BFLOAT16: "bfloat16"}
 
 
 @pytest.mark.parametrize("architecture", sorted(BUILDERS))
@@ -18,3 +24,27 @@ def test_log_probabilities_are_near_those_of_torch(tmp_path: Path, architecture:
     states = open_bundle(bundle).manifest.states
     assert {state.dtype for state in states} == {"float16"}
     assert_errs_by_rounding(bundle, tmp_path / architecture, examples_of(architecture))
+
+
+@pytest.mark.parametrize("architecture", sorted(BUILDERS))
+def test_those_of_bf16_are_too(tmp_path: Path, architecture: str) -> None:
+    bundle = tiny_bundle(architecture, tmp_path, Precision.BF16)
+    states = open_bundle(bundle).manifest.states
+    assert {state.dtype for state in states} == {"bfloat16"}
+    wide, examples = widened(bundle, tmp_path / "wide"), examples_of(architecture)
+    assert_errs_by_rounding(wide, tmp_path / architecture, examples, Precision.BF16)
+
+
+@pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
+@pytest.mark.parametrize("architecture", sorted(BUILDERS))
+def test_graphs_have_one_type_of_16_bits(
+    tmp_path: Path, architecture: str, precision: Precision
+) -> None:
+    """Operators take no two of them; the other one would be forgotten somewhere."""
+    opened = open_bundle(tiny_bundle(architecture, tmp_path, precision))
+    for spec in opened.manifest.graphs.values():
+        graph = onnx.load(opened.folder / spec.file, load_external_data=False).graph
+        casts = [a.i for node in graph.node for a in node.attribute if a.name == "to"]
+        weights = [tensor.data_type for tensor in graph.initializer]
+        found = {SIXTEEN_BITS[number] for number in (*casts, *weights) if number in SIXTEEN_BITS}
+        assert found == {"float16" if precision is Precision.FP16 else "bfloat16"}

@@ -48,7 +48,7 @@ class PromptIntake(Intake):
         super().__init__(around)
         config = around.config
         self._chunk, self._max_step_tokens = config.prefill_chunk, config.max_step_tokens
-        self._cache = StateCache(config.prefix_cache_bytes if config.device == "cpu" else 0)
+        self._cache = StateCache(config.prefix_cache_bytes, around.runner.states.memory)
         self._staged: list[Staged] = []  # the most urgent first
         self._free_rows = list(around.runner.staging_rows)
 

@@ -10,7 +10,9 @@ from serving.engine.scores import Scores, Scoring
 
 
 class Exchange(Protocol):
-    """Serves runs in their order: for each `send`, the run itself, `launched`, later `receive`."""
+    """Serves runs in their order: for each `send`, the run itself, `launched`, later `receive`. A
+    run may be over more rows than there are in use.
+    """
 
     @property
     def followers(self) -> Sequence[Follower]:
@@ -59,7 +61,8 @@ class HostExchange:
 
     def __init__(self, batch: Batch, scoring: Scoring) -> None:
         self._batch, self._scoring = batch, scoring
-        self._scores: Scores | None = None
+        self._is_ahead = False
+        self._attention: Array | None = None
 
     @property
     def followers(self) -> Sequence[Follower]:
@@ -67,7 +70,7 @@ class HostExchange:
 
     @property
     def is_ahead(self) -> bool:
-        return self._scores is not None
+        return self._is_ahead
 
     def fit(self, num_rows: int) -> tuple[int, ...]:
         return self._scoring.fit(num_rows)
@@ -95,13 +98,13 @@ class HostExchange:
         pass
 
     def launched(self, num_rows: int, attention: Array | None) -> None:
-        self._scores = self._scoring.scores(slice(num_rows))
-        self._scores.attention = attention
+        self._is_ahead, self._attention = True, attention
 
     def receive(self) -> Scores:
-        assert self._scores is not None, "no run was launched"
-        scores, self._scores = self._scores, None
+        self._is_ahead = False
+        scores = self._scoring.scores(slice(self._batch.num_rows))
+        scores.attention = self._attention
         return scores
 
     def abandon(self) -> None:
-        self._scores = None
+        self._is_ahead = False

@@ -15,8 +15,11 @@ import numpy as np
 
 from export.select import select_graph
 from serving.arrays import Array
+from serving.engine.device.pool import DevicePool
 from serving.engine.graphs.graph import Graph, Graphs, Run
-from serving.engine.graphs.session import OrtGraph
+from serving.engine.graphs.ort_graph import OrtGraph
+from serving.engine.states.grid import Coarse
+from serving.engine.states.memory import Pool
 from tests.export.sessions import session_of
 from tests.serving.engine.toy import VOCAB_SIZE
 
@@ -60,6 +63,9 @@ class LazyDevice:
     def clear(self, target: Array) -> None:
         self.ask(partial(local(target).fill, 0))
 
+    def pool(self, num_bytes: int) -> Pool:
+        return DevicePool(self.zeros((num_bytes,), "uint8"), self.copy)
+
     def mark(self) -> Callable[[], None]:
         return partial(self._do_until, self._num_asked)
 
@@ -102,7 +108,8 @@ class DeviceGraph:
 def on_device(graphs: Graphs, device: LazyDevice, has_select: bool = True) -> Graphs:
     encode = graphs.encode and DeviceGraph(graphs.encode, device)
     select = DeviceGraph(select_on_host(), device) if has_select else None
-    return Graphs(DeviceGraph(graphs.step, device), encode, device, select=select)
+    step = DeviceGraph(graphs.step, device)
+    return Graphs(step, encode, device, grid=Coarse(), select=select)
 
 
 @cache

@@ -65,7 +65,7 @@ def engine_on(device: LazyDevice, has_encoder: bool, slots: int = 6, **options: 
 
 
 def engine_of(graphs: Graphs, has_encoder: bool, slots: int, **options: Any) -> Engine:
-    config = EngineConfig(slots=slots, threads=1, prefix_cache_bytes=0, encoder_cache_bytes=0)
+    config = EngineConfig(slots, 1, prefix_cache_bytes=2**12, encoder_cache_bytes=2**12)
     return Engine(toy_bundle(has_encoder), config, graphs, **options)
 
 
