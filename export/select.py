@@ -8,13 +8,25 @@ Only the likeliest tokens are ranked, and the order of equals among them is not 
 differ there. Equals go by their ids. There is no control flow, so that CUDA can record it.
 """
 
+from dataclasses import replace
+
 from export.graph import GraphWriter, Value
-from serving.bundle.manifest import EDITS, MAX_TOP_K, SELECT
+from export.model import ExportedModel
+from serving.bundle.manifest import DEVICE_PRECISIONS, EDITS, MAX_TOP_K, SELECT, Precision
 
 BLOCK = 256
 LEAST_LOG, NUM_HALVINGS = -32.0, 24  # what is lighter by e^32 sums up to less than rounding does
 ALMOST_ONE = 1 - 1e-12
 FLOAT, INT64, DOUBLE = 1, 7, 11
+
+
+def with_select(model: ExportedModel, precision: Precision) -> ExportedModel:
+    """Add the graph, for devices; none of them scores shortlists alone."""
+    step = next(graph for graph in model.graphs if graph.name == "step")
+    [logp] = [spec for spec in step.spec("").outputs if spec.name == "logp"]
+    if precision not in DEVICE_PRECISIONS or not isinstance(logp.shape[1], int):
+        return model
+    return replace(model, graphs=(*model.graphs, select_graph(logp.shape[1])))
 
 
 def select_graph(vocab_size: int) -> GraphWriter:

@@ -37,6 +37,9 @@ class Precision(enum.StrEnum):
     INT4 = "int4"
 
 
+DEVICE_PRECISIONS = (Precision.BF16, Precision.FP16)
+
+
 class StateKind(enum.StrEnum):
     """Says how a state changes per token."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from serving.bundle.manifest import Manifest, Precision
+from serving.bundle.manifest import DEVICE_PRECISIONS, SELECT, Manifest, Precision
 from serving.bundle.opening import Bundle
 from serving.engine.config import Device, EngineConfig
 from serving.engine.device.budget import DeviceBytes, bytes_of_row, rows_that_fit
@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 
 # Fused, they are 6 times slower on CPU at 32 rows.
 DISABLED_OPTIMIZERS = ["SkipLayerNormFusion"]
-DEVICE_PRECISIONS = (Precision.BF16, Precision.FP16)
 # Memory grows by what is missing, not to twice what there was; what is computed in fp32 stays so.
 CUDA_OPTIONS = {"arena_extend_strategy": "kSameAsRequested", "use_tf32": "0"}
 
@@ -78,6 +77,7 @@ def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
         Coarse(),
         recording,
         _max_rows(bundle, config, memory.runtime),
+        load(SELECT) if SELECT in manifest.graphs else None,
     )
 
 

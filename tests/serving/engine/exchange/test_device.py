@@ -15,7 +15,7 @@ from serving.engine.engine import Engine
 from serving.engine.exchange.device import DeviceExchange
 from serving.engine.graphs.graph import Graphs
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams, Term
-from serving.request import GenerationRequest
+from serving.request import FailedEvent, GenerationRequest
 from tests.serving.engine.driving import Story, run_all, run_as_they_come
 from tests.serving.engine.exchange.lazy_device import LazyDevice, on_device
 from tests.serving.engine.toy import STOP, Script, toy_bundle, toy_graphs
@@ -114,3 +114,48 @@ def test_running_ahead_changes_nothing(data: st.DataObject, has_encoder: bool, h
             assert story.tokens == expected.tokens[: len(story.tokens)]
         else:
             assert (story.tokens, story.final) == (expected.tokens, expected.final)
+
+
+def test_greedy_and_drawn_rows_run_ahead_and_bring_no_vocabulary() -> None:
+    """All but the first step and the last."""
+    device = LazyDevice()
+    engine = engine_on(device, has_encoder=True)
+    for name in ("long", "drawn long"):
+        engine.submit(GenerationRequest(name, (5, 6), max_new_tokens=12, **ALL[name]))
+    was_ahead = []
+    while engine.has_work:
+        engine.step()
+        was_ahead.append(engine._exchange.is_ahead)
+    assert was_ahead == [True] * 11 + [False]
+    assert device.num_bytes_to_host < 12 * 6 * 200  # the likeliest, with ids, and the choices
+
+
+@pytest.mark.parametrize("name", ["edited", "allowed", "beam", "typical", "forced"])
+def test_rows_that_the_host_decides_about_hold_all_back(name: str) -> None:
+    engine = engine_on(LazyDevice(), has_encoder=True)
+    engine.submit(GenerationRequest("a", (5, 6), max_new_tokens=12, ignore_eos=True))
+    engine.submit(GenerationRequest("b", (5, 6), **{"max_new_tokens": 5, **ALL[name]}))
+    engine.step()
+    assert not engine._exchange.is_ahead
+
+
+def test_a_run_that_fails_ends_its_requests_and_the_engine_lives_on() -> None:
+    script = Script()
+    engine = engine_of(on_device(toy_graphs(script), LazyDevice()), True, 6)
+    requests = [GenerationRequest(str(i), (5, 6 + i), ignore_eos=True) for i in range(3)]
+    engine.submit(*requests)
+    events = engine.step() + engine.step()
+    script.poisoned_tokens |= set(range(3, 50))
+    while engine.has_work:
+        events += engine.step()
+    assert sum(isinstance(event, FailedEvent) for event in events) == 3
+    script.poisoned_tokens.clear()
+    after = said(run_all(engine, requests))
+    assert after == said(run_all(engine_of(toy_graphs(), True, 6), requests))
+
+
+def test_a_bundle_that_cannot_choose_on_the_device_draws_on_the_host() -> None:
+    requests = requests_for(ALL, has_source=True)
+    graphs = on_device(toy_graphs(), LazyDevice(), has_select=False)
+    found = said(run_all(engine_of(graphs, True, 6), requests))
+    assert found == said(run_all(engine_of(toy_graphs(), True, 6), requests))
