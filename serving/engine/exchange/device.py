@@ -127,9 +127,7 @@ class DeviceExchange(Follower):
         self._table.run += 1
         rows = np.arange(self._batch.slots)
         wait = self._memory.mark()
-        self._flights.append(
-            Flight(self._table.run, rows, self._is_selected, attention, wait)
-        )
+        self._flights.append(Flight(self._table.run, rows, self._is_selected, attention, wait))
 
     def receive(self) -> Scores:
         flight = self._flights.popleft()

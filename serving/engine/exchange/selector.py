@@ -97,7 +97,11 @@ class Selector(Follower):
         self._write_edits(num_rows, turn)
 
     def run(
-        self, num_rows: int, scores: dict[str, Array], params: dict[str, Array], to: dict[str, Array]
+        self,
+        num_rows: int,
+        scores: dict[str, Array],
+        params: dict[str, Array],
+        to: dict[str, Array],
     ) -> None:
         """Choose. scores, params, to: arrays on the device, of all slots."""
         key = (num_rows, self._num_edits)

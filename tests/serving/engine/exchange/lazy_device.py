@@ -1,5 +1,5 @@
-"""A device for machines without one: it does what it is asked in that order, as late as it may or as
-early, and what lies in its memory cannot be read but by copying it.
+"""A device for machines without one: it does what it is asked in that order, as late as it may or
+as early, and what lies in its memory cannot be read but by copying it.
 
     device = LazyDevice(haste=0.0)
     engine = Engine(toy_bundle(), config, on_device(toy_graphs(), device))
@@ -16,6 +16,8 @@ import numpy as np
 from export.select import select_graph
 from serving.arrays import Array
 from serving.engine.device.pool import DevicePool
+from serving.engine.engine import Engine
+from serving.engine.exchange.device import DeviceExchange
 from serving.engine.graphs.graph import Graph, Graphs, Run
 from serving.engine.graphs.ort_graph import OrtGraph
 from serving.engine.states.grid import Coarse
@@ -91,7 +93,7 @@ class DeviceGraph:
     device: LazyDevice
 
     def bind(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
-        """Arrays of the host are read when the run is asked for, as CUDA copies what is not pinned."""
+        """Arrays of the host are read when the run is asked for, as CUDA copies unpinned ones."""
         on_host = {name: each for name, each in inputs.items() if not isinstance(each, Remote)}
         twins = {name: each.copy() for name, each in on_host.items()}
         held = {name: local(each) for name, each in outputs.items()}
@@ -110,6 +112,18 @@ def on_device(graphs: Graphs, device: LazyDevice, has_select: bool = True) -> Gr
     select = DeviceGraph(select_on_host(), device) if has_select else None
     step = DeviceGraph(graphs.step, device)
     return Graphs(step, encode, device, grid=Coarse(), select=select)
+
+
+class NeverAhead(DeviceExchange):
+    @property
+    def may_go_ahead(self) -> bool:
+        return False
+
+
+def in_turns(engine: Engine) -> Engine:
+    """The engine, which from now on awaits every run before the next."""
+    engine._exchange.__class__ = NeverAhead
+    return engine
 
 
 @cache

@@ -1,23 +1,21 @@
-"""An engine whose scores lie on a device says what it says over memory of the host, and what it says
-without running ahead.
+"""An engine whose scores lie on a device says what it says over memory of the host, and what it
+says without running ahead.
 """
 
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.exchange.device import DeviceExchange
 from serving.engine.graphs.graph import Graphs
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams, Term
 from serving.request import FailedEvent, GenerationRequest
 from tests.serving.engine.driving import Story, run_all, run_as_they_come
-from tests.serving.engine.exchange.lazy_device import LazyDevice, on_device
+from tests.serving.engine.exchange.lazy_device import LazyDevice, in_turns, on_device
 from tests.serving.engine.toy import STOP, Script, toy_bundle, toy_graphs
 
 DRAWN = SamplingParams(temperature=1.0, seed=5)
@@ -85,15 +83,11 @@ def test_says_what_it_says_over_memory_of_the_host(
     assert said(run_all(device, requests)) == said(run_all(host, requests))
 
 
-class NeverAhead(DeviceExchange):
-    @property
-    def may_go_ahead(self) -> bool:
-        return False
-
-
 @settings(max_examples=60)
 @given(data=st.data(), has_encoder=st.booleans(), haste=st.sampled_from([0.0, 0.2, 1.0]))
-def test_running_ahead_changes_nothing(data: st.DataObject, has_encoder: bool, haste: float) -> None:
+def test_running_ahead_changes_nothing(
+    data: st.DataObject, has_encoder: bool, haste: float
+) -> None:
     names = data.draw(st.lists(st.sampled_from([*ALL]), min_size=1, max_size=12))
     asks = {f"{name} {i}": ALL[name] for i, name in enumerate(names)}
     requests = requests_for(asks, has_encoder)
@@ -104,9 +98,7 @@ def test_running_ahead_changes_nothing(data: st.DataObject, has_encoder: bool, h
     slots = data.draw(st.integers(3, 8))
     device = LazyDevice(haste, seed=len(names))
     ahead = run_as_they_come(engine_on(device, has_encoder, slots), requests, arrivals, cancels)
-    behind = engine_on(LazyDevice(), has_encoder, slots)
-    behind._exchange.__class__ = NeverAhead
-    alone = run_all(behind, requests)
+    alone = run_all(in_turns(engine_on(LazyDevice(), has_encoder, slots)), requests)
     for number, request in enumerate(requests):
         story, expected = ahead[request.request_id], alone[request.request_id]
         assert story.final is not None
