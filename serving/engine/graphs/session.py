@@ -168,7 +168,10 @@ def _raise_of_device(path: Path, config: EngineConfig, error: Exception) -> None
     if isinstance(full := device_error(error), OutOfMemory):
         raise full from error
     options = _session_options(config, allows_cpu=True)
-    session = ort.InferenceSession(path, options, providers=["CUDAExecutionProvider"])
+    try:
+        session = ort.InferenceSession(path, options, providers=["CUDAExecutionProvider"])
+    except Exception:  # then it is the graph that is to blame
+        return
     if "CUDAExecutionProvider" not in session.get_providers():
         version = getattr(ort, "cuda_version", "") or "another version"
         raise DeviceError(
