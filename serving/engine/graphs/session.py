@@ -85,8 +85,8 @@ def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
 def _step_on_device(
     manifest: Manifest, load: Callable[[str, bool], MirroredGraph]
 ) -> tuple[MirroredGraph, MirroredGraph | None]:
-    """Load the step graph, and once more as what records where that can be done: not with a
-    shortlist, whose shapes change, nor where ONNX Runtime finds what cannot be recorded.
+    """Load the step graph; return it a second time where its runs can be recorded: not with a
+    shortlist, whose shapes change, nor where ONNX Runtime finds what it cannot record.
     """
     if not manifest.has_shortlist:
         try:
