@@ -60,7 +60,11 @@ def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
     """Load the graphs so that all their runs go to one stream, that of the states' copies."""
     memory = CudaMemory(CudaRuntime())
     mirror = Mirror(memory)
-    options = {**CUDA_OPTIONS, "user_compute_stream": str(memory.runtime.stream)}
+    options = {
+        **CUDA_OPTIONS,
+        "user_compute_stream": str(memory.runtime.stream),
+        "gpu_mem_limit": str(int(config.device_share * memory.runtime.memory()[1])),
+    }
 
     def load(name: str, is_recorded: bool = False) -> MirroredGraph:
         own = {**options, "enable_cuda_graph": str(int(is_recorded))}
