@@ -83,8 +83,7 @@ class _Part:
         missing = self.heads.head_dim - self.config.embedding_dim
         if not missing:
             return x
-        zero, last = self.graph.constant(0, self.layers.dtype), self.graph.ints(-1)
-        return self.graph.op.Pad(x, self.graph.ints(0, missing), zero, last)
+        return self.layers.pad(x, 0, missing, axes=[-1])
 
     def convolve(self, windows: Value, name: str, kernel_size: int) -> Value:
         """windows [..., kernel_size * hidden_dim], the inputs side by side, gated."""
@@ -132,7 +131,7 @@ class _Encode(_Part):
         graph, op, margin = self.graph, self.graph.op, kernel_size // 2
         if kernel_size == 1:
             return x
-        padded = op.Pad(x, graph.ints(0, margin, 0, 0, margin, 0))
+        padded = self.layers.pad(x, margin, margin, axes=[1])
         shifted = [
             op.Slice(padded, graph.ints(first), graph.ints(last or sys.maxsize), graph.ints(1))
             for first, last in enumerate(range(1 - kernel_size, 1))

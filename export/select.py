@@ -5,7 +5,7 @@ number: what `serving.engine.sampling.naive` does, without bringing a vocabulary
 host. A greedy row is one that keeps its likeliest token.
 
 Only the likeliest tokens are ranked, and the order of equals among them is not relied on: devices
-differ there. Equals go by their ids. There is no control flow, so that CUDA can record it.
+differ there. Equals go by their ids.
 """
 
 from dataclasses import replace

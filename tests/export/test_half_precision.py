@@ -1,11 +1,12 @@
-"""fp16 bundles are for CUDA; here their graphs are built, loaded and run on the CPU's kernels. There
-are none for bf16 there: such graphs run widened to fp32.
+"""fp16 bundles are for CUDA; here their graphs are built, loaded and run on the CPU's kernels. bf16
+has none there: such graphs run widened to fp32.
 """
 
 from pathlib import Path
 
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from export.exporting import BUILDERS
 from serving.bundle.manifest import SELECT, Precision
@@ -52,3 +53,17 @@ def test_graphs_have_one_type_of_16_bits(
         found = {SIXTEEN_BITS[number] for number in (*casts, *weights) if number in SIXTEEN_BITS}
         own = {"float16" if precision is Precision.FP16 else "bfloat16"}
         assert found == (set() if name == SELECT else own)
+
+
+@pytest.mark.parametrize("architecture", sorted(BUILDERS))
+def test_steps_have_nothing_that_a_recording_loses(tmp_path: Path, architecture: str) -> None:
+    """CUDA's Split of five or more pieces, not all of one size, copies tables from host memory."""
+    opened = open_bundle(tiny_bundle(architecture, tmp_path, Precision.FP16))
+    graph = onnx.load(opened.graph_path("step"), load_external_data=False).graph
+    sizes = {
+        each.name: numpy_helper.to_array(each).tolist()
+        for each in graph.initializer
+        if each.data_type == onnx.TensorProto.INT64
+    }
+    splits = [sizes[node.input[1]] for node in graph.node if node.op_type == "Split"]
+    assert all(len(each) < 5 or len({*each}) == 1 for each in splits)

@@ -24,6 +24,7 @@ from serving.engine.device.mirror import Mirror, MirroredGraph
 from serving.engine.device.runtime import CudaRuntime, check_devices, load_library, mebibytes
 from serving.engine.graphs.graph import Graphs
 from serving.engine.graphs.ort_graph import OrtGraph
+from serving.engine.graphs.processor import has_vnni
 from serving.engine.states.grid import Coarse
 from serving.engine.states.memory import HostMemory
 from serving.errors import BundleError, DeviceError, OutOfMemory
@@ -58,7 +59,11 @@ def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
     """Load the graphs so that all their runs go to one stream, that of the states' copies."""
     memory = CudaMemory(CudaRuntime())
     mirror = Mirror(memory)
-    options = {**CUDA_OPTIONS, "user_compute_stream": str(memory.runtime.stream)}
+    options = {
+        **CUDA_OPTIONS,
+        "user_compute_stream": str(memory.runtime.stream),
+        "gpu_mem_limit": str(int(config.device_share * memory.runtime.memory()[1])),
+    }
 
     def load(name: str, is_recorded: bool = False) -> MirroredGraph:
         own = {**options, "enable_cuda_graph": str(int(is_recorded))}
@@ -84,8 +89,8 @@ def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
 def _step_on_device(
     manifest: Manifest, load: Callable[[str, bool], MirroredGraph]
 ) -> tuple[MirroredGraph, MirroredGraph | None]:
-    """Load the step graph, and once more as what records where that can be done: not with a
-    shortlist, whose shapes change, nor where ONNX Runtime finds what cannot be recorded.
+    """Load the step graph; return it a second time where its runs can be recorded: not with a
+    shortlist, whose shapes change, nor where ONNX Runtime finds what it cannot record.
     """
     if not manifest.has_shortlist:
         try:
@@ -168,7 +173,10 @@ def _raise_of_device(path: Path, config: EngineConfig, error: Exception) -> None
     if isinstance(full := device_error(error), OutOfMemory):
         raise full from error
     options = _session_options(config, allows_cpu=True)
-    session = ort.InferenceSession(path, options, providers=["CUDAExecutionProvider"])
+    try:
+        session = ort.InferenceSession(path, options, providers=["CUDAExecutionProvider"])
+    except Exception:  # then it is the graph that is to blame
+        return
     if "CUDAExecutionProvider" not in session.get_providers():
         version = getattr(ort, "cuda_version", "") or "another version"
         raise DeviceError(
@@ -201,8 +209,10 @@ def _session_options(config: EngineConfig, allows_cpu: bool = False) -> ort.Sess
     # that a step takes a quarter more time, or twice as much; without an end idle threads burn.
     options.add_session_config_entry("session.intra_op.allow_spinning", "1")
     options.add_session_config_entry("session.intra_op.spin_duration_us", "30")
-    # Where VNNI is missing, int8 sums would saturate; costs nothing where it is there.
-    options.add_session_config_entry("session.x64quantprecision", "1")
+    # Makes signed weights unsigned, so that no sum saturates. ONNX Runtime would do so on every
+    # x86 processor; those with VNNI sum exactly anyway, and take twice the time for it.
+    if not has_vnni():
+        options.add_session_config_entry("session.x64quantprecision", "1")
     if config.device == "cuda" and not allows_cpu:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     return options
