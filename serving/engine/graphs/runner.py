@@ -44,6 +44,7 @@ class Runner:
         """
         step = manifest.graphs["step"]
         self._input_names = {spec.name for spec in step.inputs}
+        self._output_names = {spec.name for spec in step.outputs}
         ids = next(spec for spec in step.inputs if spec.name == "ids")
         self.can_prefill = ids.shape[1] != 1 and graphs.encode is None
         num_rows = batch.slots + (NUM_STAGING_ROWS if self.can_prefill else 0)
@@ -167,8 +168,9 @@ class Runner:
     ) -> tuple[Arrays, Arrays]:
         """Return what the step graph reads and writes for the rows [first, last)."""
         inputs = {name: array for name, array in inputs.items() if name in self._input_names}
-        states = self.states
-        return inputs | states.inputs(first, last), outputs | states.outputs(first, last)
+        states = self.states.outputs(first, last).items()
+        outputs |= {name: array for name, array in states if name in self._output_names}
+        return inputs | self.states.inputs(first, last), outputs
 
 
 class AttentionStep:

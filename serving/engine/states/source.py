@@ -7,7 +7,7 @@ from math import prod
 
 from serving.arrays import Array
 from serving.bundle.manifest import SOURCE
-from serving.engine.states.kind import RowPart, Stack, States
+from serving.engine.states.kind import NEXT, RowPart, Stack, States
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,10 @@ class SourceStates(States):
         assert isinstance(place, tuple)
         self._side, self.span = place
         self._current = self._shaped(self._sides[self._side], self._slots, self.span)
+
+    def written(self, first: int, last: int) -> dict[str, Array]:
+        """An operator that reads int8 keys and values puts them out too: unchanged, in place."""
+        return self._stack.named(self._current[:, first:last], NEXT)
 
     def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
         return self._stack.named(self._shaped(self._scratch, num_rows, span))
