@@ -76,6 +76,11 @@ class Selector(Follower):
 
     def move(self, source: int, target: int) -> None:
         self.copy(source, target)
+        self.forget(source)
+
+    def forget(self, row: int) -> None:
+        for column in (self.is_served, self.is_plain, self.is_independent):
+            column[row] = False
 
     def is_needed(self, num_rows: int) -> bool:
         """Tell whether the select graph has a token to choose."""

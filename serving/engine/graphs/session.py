@@ -82,7 +82,7 @@ def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
         Coarse(),
         recording,
         _max_rows(bundle, config, memory.runtime),
-        load(SELECT) if SELECT in manifest.graphs else None,
+        _select_on_device(manifest, load),
     )
 
 
@@ -100,6 +100,19 @@ def _step_on_device(
         else:
             return step, step
     return load("step", False), None
+
+
+def _select_on_device(
+    manifest: Manifest, load: Callable[[str], MirroredGraph]
+) -> MirroredGraph | None:
+    """Load the graph that chooses tokens; without it the host does."""
+    if SELECT not in manifest.graphs:
+        return None
+    try:
+        return load(SELECT)
+    except BundleError as error:
+        logger.warning("%s: the host chooses all tokens: %s", manifest.name, error)
+        return None
 
 
 def _max_rows(bundle: Bundle, config: EngineConfig, runtime: CudaRuntime) -> int:

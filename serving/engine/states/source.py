@@ -48,7 +48,7 @@ class SourceStates(States):
         self._current = self._shaped(self._sides[self._side], self._slots, self.span)
 
     def written(self, first: int, last: int) -> dict[str, Array]:
-        """An operator that reads int8 keys and values puts them out too: unchanged, in place."""
+        """Return them, unchanged: an operator that reads int8 keys and values puts them out too."""
         return self._stack.named(self._current[:, first:last], NEXT)
 
     def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
