@@ -53,20 +53,20 @@ class Sampler(Follower):
     def choose(self, scores: Scores, num_generated: Array) -> Choices:
         """num_generated: i64 [rows], how many tokens each row has drawn before."""
         choices = Choices(scores.top_ids[:, 0].copy(), scores.top_logp[:, 0].copy())
+        is_drawn = self.is_sampled[: scores.num_rows]
         if scores.chosen is not None:
             _take(choices, scores.chosen)
-        is_drawn = self.is_sampled[: scores.num_rows] & ~scores.is_chosen
-        if scores.edited is None and not is_drawn.any():
-            return choices
-        is_edited = np.zeros_like(is_drawn)
+            is_drawn = is_drawn & ~scores.chosen.is_chosen
+        changed = drawn = np.flatnonzero(is_drawn)
         if scores.edited is not None:
             is_edited = scores.edited.is_edited
             self._choose_edited(scores.edited, num_generated, choices.token_ids)
-        drawn, changed = np.flatnonzero(is_drawn & ~is_edited), np.flatnonzero(is_drawn | is_edited)
+            changed, drawn = np.flatnonzero(is_drawn | is_edited), drawn[~is_edited[drawn]]
         if len(drawn):
             draws = self.draws(drawn, num_generated[drawn])
             choices.token_ids[drawn] = self._draw(scores, drawn, draws)
-        choices.logprobs[changed] = scores.of_tokens(changed, choices.token_ids[changed])
+        if len(changed):
+            choices.logprobs[changed] = scores.of_tokens(changed, choices.token_ids[changed])
         return choices
 
     def _choose_edited(self, edited: Edited, num_generated: Array, token_ids: Array) -> None:

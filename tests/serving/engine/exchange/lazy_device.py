@@ -2,7 +2,8 @@
 as early, and what lies in its memory cannot be read but by copying it.
 
     device = LazyDevice(haste=0.0)
-    engine = Engine(toy_bundle(), config, on_device(toy_graphs(), device))
+    graphs = replace(toy_graphs(), select=selecting(VOCAB_SIZE))
+    engine = Engine(toy_bundle(), config, on_device(graphs, device))
 """
 
 from collections import deque
@@ -23,7 +24,6 @@ from serving.engine.graphs.ort_graph import OrtGraph
 from serving.engine.states.grid import Coarse
 from serving.engine.states.memory import Pool
 from tests.export.sessions import session_of
-from tests.serving.engine.toy import VOCAB_SIZE
 
 
 class Remote(np.ndarray):
@@ -107,9 +107,9 @@ class DeviceGraph:
         return ask
 
 
-def on_device(graphs: Graphs, device: LazyDevice, has_select: bool = True) -> Graphs:
+def on_device(graphs: Graphs, device: LazyDevice) -> Graphs:
     encode = graphs.encode and DeviceGraph(graphs.encode, device)
-    select = DeviceGraph(select_on_host(), device) if has_select else None
+    select = graphs.select and DeviceGraph(graphs.select, device)
     step = DeviceGraph(graphs.step, device)
     return Graphs(step, encode, device, grid=Coarse(), select=select)
 
@@ -127,5 +127,6 @@ def in_turns(engine: Engine) -> Engine:
 
 
 @cache
-def select_on_host() -> Graph:
-    return OrtGraph(session_of(select_graph(VOCAB_SIZE)))
+def selecting(vocab_size: int) -> Graph:
+    """The graph that chooses tokens, on the CPU's kernels."""
+    return OrtGraph(session_of(select_graph(vocab_size)))

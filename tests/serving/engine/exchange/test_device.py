@@ -3,20 +3,25 @@ says without running ahead.
 """
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.bundle.manifest import Precision, Task
+from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.graphs.graph import Graphs
+from serving.engine.graphs.session import open_graphs
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams, Term
 from serving.request import FailedEvent, GenerationRequest
 from tests.serving.engine.driving import Story, run_all, run_as_they_come
-from tests.serving.engine.exchange.lazy_device import LazyDevice, in_turns, on_device
-from tests.serving.engine.toy import STOP, Script, toy_bundle, toy_graphs
+from tests.serving.engine.exchange.lazy_device import LazyDevice, in_turns, on_device, selecting
+from tests.serving.engine.toy import STOP, VOCAB_SIZE, Script, toy_bundle, toy_graphs
+from tests.tiny import tiny_bundle
 
 DRAWN = SamplingParams(temperature=1.0, seed=5)
 EDITS = ProcessorParams(
@@ -58,8 +63,8 @@ def requests_for(asks: dict[str, dict[str, Any]], has_source: bool) -> list[Gene
 
 
 def engine_on(device: LazyDevice, has_encoder: bool, slots: int = 6, **options: Any) -> Engine:
-    graphs = on_device(toy_graphs(has_encoder=has_encoder), device)
-    return engine_of(graphs, has_encoder, slots, **options)
+    graphs = replace(toy_graphs(has_encoder=has_encoder), select=selecting(VOCAB_SIZE))
+    return engine_of(on_device(graphs, device), has_encoder, slots, **options)
 
 
 def engine_of(graphs: Graphs, has_encoder: bool, slots: int, **options: Any) -> Engine:
@@ -148,6 +153,21 @@ def test_a_run_that_fails_ends_its_requests_and_the_engine_lives_on() -> None:
 
 def test_a_bundle_that_cannot_choose_on_the_device_draws_on_the_host() -> None:
     requests = requests_for(ALL, has_source=True)
-    graphs = on_device(toy_graphs(), LazyDevice(), has_select=False)
+    graphs = on_device(toy_graphs(), LazyDevice())
     found = said(run_all(engine_of(graphs, True, 6), requests))
     assert found == said(run_all(engine_of(toy_graphs(), True, 6), requests))
+
+
+@pytest.mark.parametrize("family", ["transformer", "bahdanau", "llama"])
+def test_real_models_run_ahead_too(family: str, tmp_path: Path) -> None:
+    """With graphs of half precision, as devices have them, on the CPU's kernels."""
+    bundle = open_bundle(tiny_bundle(family, tmp_path, Precision.FP16))
+    config = EngineConfig(slots=7, threads=1)
+    graphs = open_graphs(bundle, config)
+    graphs = replace(graphs, select=selecting(bundle.manifest.vocab_size))
+    requests = requests_for(ALL, has_source=bundle.manifest.task is Task.TRANSLATE)
+    ahead = Engine(bundle, config, on_device(graphs, LazyDevice(haste=0.3)))
+    turns = in_turns(Engine(bundle, config, on_device(graphs, LazyDevice())))
+    found, host = said(run_all(ahead, requests)), said(run_all(Engine(bundle, config), requests))
+    assert found == said(run_all(turns, requests))
+    assert {name: found[name] for name in ASKS} == {name: host[name] for name in ASKS}
