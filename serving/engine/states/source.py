@@ -48,7 +48,7 @@ class SourceStates(States):
         self._current = self._shaped(self._sides[self._side], self._slots, self.span)
 
     def written(self, first: int, last: int) -> dict[str, Array]:
-        """Return them, unchanged: an operator that reads int8 keys and values puts them out too."""
+        """Return the states: an operator that reads int8 ones puts them out too, unchanged."""
         return self._stack.named(self._current[:, first:last], NEXT)
 
     def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
