@@ -27,8 +27,8 @@ MOST_PROBLEMS = 200
 )
 @click.option(
     "--precision",
-    type=click.Choice(["fp32", "fp16", "int8", "int4"]),
-    help="int8 is the fastest on CPU, fp16 is for CUDA, int4 is the smallest."
+    type=click.Choice(["fp32", "bf16", "fp16", "int8", "int4"]),
+    help="int8 is the fastest on CPU, bf16 and fp16 are for CUDA, int4 is the smallest."
     "  [default: what keeps the weights of a quantised SOURCE; else fp32]",
 )
 @click.option("--name", help="Name of the model.  [default: SOURCE's name]")
@@ -118,13 +118,16 @@ def export_model(
             click.echo(f"note: {note}", err=True)
         precision = precision or (f"int{checkpoint.bits}" if checkpoint.bits else of_floats)
         click.echo(f"exporting {source} in {precision}", err=True)
+        if precision == Precision.BF16:
+            comparison = None
         with _tidy_end():
             parity = export_checkpoint(checkpoint, output, Precision(precision), name, comparison)
     except (CheckpointError, BundleError) as error:
         fail(f"{source} cannot be exported:", *_shown(error.problems))
     except (OSError, ValueError) as error:
         fail(str(error))
-    click.echo(parity.as_markdown() if parity else "not verified: torch was not used", err=True)
+    reason = "bf16 runs on a GPU alone" if precision == Precision.BF16 else "torch was not used"
+    click.echo(parity.as_markdown() if parity else f"not verified: {reason}", err=True)
     click.echo(f"wrote {output}", err=True)
 
 

@@ -68,7 +68,9 @@ class Workload:
     def engine(
         self, slots: int, prefix_cache_bytes: int = 0, graphs: Graphs | None = None
     ) -> Engine:
-        return self.parts.engine(self.config(slots, prefix_cache_bytes), graphs)
+        engine = self.parts.engine(self.config(slots, prefix_cache_bytes), graphs)
+        engine.warm_up()
+        return engine
 
     def requests(self, name: str = "", **changes: Any) -> Iterator[GenerationRequest]:
         """Yield the requests of all texts again and again.

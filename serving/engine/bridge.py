@@ -11,6 +11,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from queue import SimpleQueue
@@ -45,14 +46,21 @@ class AsyncEngine:
         self._is_stopping = False
         self._door = threading.Lock()  # nothing enters the inbox once the thread has left it
         self._is_open = False
+        self._warmed_up: Future[None] = Future()
 
     @property
     def is_alive(self) -> bool:
         return self._is_open
 
     def start(self) -> None:
+        """Let the engine warm up, then serve. Raises DeviceError or OutOfMemory."""
         self._is_open = True
         self._thread.start()
+        try:
+            self._warmed_up.result()
+        except BaseException:
+            self._thread.join()
+            raise
 
     async def shutdown(self) -> None:
         """Abort what is open and end the thread, after the step it is in."""
@@ -107,6 +115,7 @@ class AsyncEngine:
 
     def _serve(self) -> None:
         try:
+            self._warm_up()
             while not self._is_stopping:
                 if self.engine.has_work:
                     self._step()
@@ -116,6 +125,15 @@ class AsyncEngine:
             logger.critical("the engine's thread has died", exc_info=error)
         finally:
             self._close()
+
+    def _warm_up(self) -> None:
+        """Also tell `start` how it went."""
+        try:
+            self.engine.warm_up()
+        except BaseException as error:
+            self._warmed_up.set_exception(error)
+            raise
+        self._warmed_up.set_result(None)
 
     def _step(self) -> None:
         with self._turns:

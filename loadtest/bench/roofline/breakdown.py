@@ -18,7 +18,8 @@ from loadtest.bench.closed_loop import Result, run_closed_loop
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.graphs.graph import Graphs
-from serving.engine.graphs.session import OrtGraph, open_session
+from serving.engine.graphs.ort_graph import OrtGraph
+from serving.engine.graphs.session import open_session
 from serving.pipelines.loading import ModelParts
 from serving.request import GenerationRequest
 

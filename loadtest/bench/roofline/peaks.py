@@ -12,7 +12,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from serving.arrays import Array
 from serving.engine.config import EngineConfig
-from serving.engine.graphs.session import OrtGraph, open_session
+from serving.engine.graphs.ort_graph import OrtGraph
+from serving.engine.graphs.session import open_session
 
 REPETITIONS = 12
 HOT = (256, 512, 2048, 1)  # rows, in, out, number of weights

@@ -28,6 +28,11 @@ class Admission:
         """Count the requests without a row."""
         return len(self._waiting) + len(self._intake.underway)
 
+    @property
+    def is_due(self) -> bool:
+        """Tell whether some can come in now."""
+        return self._intake.is_due
+
     def add(self, generations: list[Generation]) -> None:
         """Accept generations, all or none. Raises Overloaded."""
         num_claimed = sum(each.request.num_rows for each in self._intake.underway)

@@ -48,13 +48,18 @@ class PromptIntake(Intake):
         super().__init__(around)
         config = around.config
         self._chunk, self._max_step_tokens = config.prefill_chunk, config.max_step_tokens
-        self._cache = StateCache(config.prefix_cache_bytes if config.device == "cpu" else 0)
+        self._cache = StateCache(config.prefix_cache_bytes, around.runner.states.memory)
         self._staged: list[Staged] = []  # the most urgent first
         self._free_rows = list(around.runner.staging_rows)
 
     @property
     def underway(self) -> list[Generation]:
         return [staged.generation for staged in self._staged]
+
+    @property
+    def is_due(self) -> bool:
+        first = self._waiting.first
+        return bool(self._staged) or (first is not None and self._overtakes(first))
 
     def remove(self, generation: Generation) -> bool:
         for staged in self._staged:

@@ -22,10 +22,16 @@ class SourceIntake(Intake):
     def __init__(self, around: Surroundings) -> None:
         super().__init__(around)
         config = around.config
-        self._cache = StateCache(config.encoder_cache_bytes if config.device == "cpu" else 0)
+        self._cache = StateCache(config.encoder_cache_bytes, around.runner.states.memory)
+
+    @property
+    def is_due(self) -> bool:
+        first = self._waiting.first
+        has_room = first is not None and first.request.num_rows <= self._batch.num_free
+        return has_room and not self._awaits_rows()
 
     def admit(self, step_stats: StepStats) -> None:
-        if not self._waiting or self._awaits_rows():
+        if not self.is_due:
             return
         for group in encode_groups(self._waiting.take_sources(self._batch.num_free)):
             self._admit(group, step_stats)
@@ -74,9 +80,10 @@ class SourceIntake(Intake):
             self._runner.encode(first, [_source(each) for each in new], span)
         for row, source in enumerate(map(_source, new), first):
             parts[source] = self._states.parts(row, _encoded(source))
-            self._cache.put(source, parts[source])
         for row, source in enumerate(map(_source, others), first + len(new)):
             self._states.restore(row, _encoded(source), parts[source])
+        for source in map(_source, new):
+            self._cache.put(source, parts[source])
         step_stats.encoded(new, others, span)
         return new + others
 

@@ -237,7 +237,7 @@ def test_the_source_may_have_more_words_than_the_target(tmp_path: Path) -> None:
 
 def test_cuda_is_refused_where_there_is_none(new_bundle: NewBundle) -> None:
     config = EngineConfig(device="cuda")
-    with pytest.raises(DeviceError, match="fp16"):
+    with pytest.raises(DeviceError, match="--precision bf16"):
         Engine(new_bundle("transformer", Precision.INT8), config)
     with pytest.raises(DeviceError, match=r"attendant\[gpu\]"):
         Engine(new_bundle("transformer", Precision.FP16), config)
