@@ -122,7 +122,7 @@ class RecurrentLayers:
             kept = op.Where(op.Gather(is_on_in_time, position, axis=0), following, hidden)
             return [kept, op.Identity(kept)]
 
-        times = op.Squeeze(op.Shape(x, start=1, end=2), graph.ints(0))
+        times = op.Shape(x, start=1, end=2)
         begin = [self._zeros(gates)]
         last, outputs = graph.loop(times, begin, self._layers.dtype, turn, num_collected=1)
         outputs = op.Transpose(outputs, perm=[1, 0, 2])
