@@ -1,0 +1,45 @@
+"""Every graph of every family wholly on the device: a node that is not is named."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+
+from serving.bundle.opening import Bundle
+from serving.engine.config import EngineConfig
+from serving.engine.graphs.session import assigned_nodes
+from tests.gpu.bundles import HALVES, VARIANTS, label, tiny
+from tests.gpu.findings import Finding, none_of
+from tests.gpu.parts import Place
+
+PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
+COPIES = ("MemcpyToHost", "MemcpyFromHost")
+
+
+def find(place: Place) -> Iterator[Finding]:
+    for precision in HALVES:
+        for number, (architecture, changes) in enumerate(VARIANTS):
+            folder = place.folder / f"{precision}-{number}"
+            bundle = tiny(architecture, changes, precision, folder)
+            name = f"{label(architecture, changes)} {precision}"
+            for graph in bundle.manifest.graphs:
+                yield _of_graph(place, bundle, graph, f"{name}: {graph}")
+
+
+def _of_graph(place: Place, bundle: Bundle, graph: str, what: str) -> Finding:
+    """Copies matter in graphs that are run for every token; sources are read once."""
+    optimised = bundle.folder / "optimised.onnx"
+    config = EngineConfig(threads=1, device=place.device)
+    nodes = assigned_nodes(bundle.graph_path(graph), config, optimised)
+    home = PROVIDERS[place.device]
+    elsewhere = Counter(operator for provider, operator in nodes if provider != home)
+    if graph != "encode":
+        elsewhere += _copies(optimised)
+    names = [f"{count} {operator}" for operator, count in sorted(elsewhere.items())]
+    return none_of(what, names, f"of {len(nodes)} nodes elsewhere")
+
+
+def _copies(optimised: Path) -> Counter[str]:
+    model = onnx.load(optimised, load_external_data=False)
+    return Counter(node.op_type for node in model.graph.node if node.op_type in COPIES)
