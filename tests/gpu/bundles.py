@@ -71,9 +71,7 @@ def bundle_of(
     target.mkdir(parents=True)
     with contextlib.closing(WeightFile(target)) as file:
         model = BUILDERS[architecture](config, DrawnWeights(file), precision)
-    writer = BundleWriter(checkpoint, model, precision, architecture)
-    writer.write(target)
-    return writer.write_card(target, None)
+    return BundleWriter(checkpoint, model, precision, architecture).write(target)
 
 
 def tiny(architecture: str, changes: dict[str, Any], precision: Precision, folder: Path) -> Bundle:

@@ -21,11 +21,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Part:
-    """module: of `tests.gpu`; its function `find` yields the findings of a place."""
+    """module: of `tests.gpu`; its function `find` yields the findings of a place.
+
+    takes_time: its findings say how fast something is, so that aims are for GPUs alone.
+    """
 
     name: str
     module: str
     title: str
+    takes_time: bool = False
     seconds: float = 120
 
 
@@ -36,9 +40,9 @@ PARTS = {
         Part("parity", "parity", "Half precision on the device against fp32 on the CPU"),
         Part("company", "company", "Same request, same bytes, whoever shares a batch of one size"),
         Part("engine", "engine", "The engine's own tests, over device memory"),
-        Part("translators", "figures.translators", "Greedy translation against `generate`"),
-        Part("language-models", "figures.language_models", "Language models: bandwidth reached"),
-        Part("recurrent", "figures.recurrent", "Recurrent decoders against torch, CUDA graphs"),
-        Part("http", "figures.http", "HTTP against the bare engine"),
+        Part("translators", "figures.translators", "Greedy translation against `generate`", True),
+        Part("language-models", "figures.language_models", "Language models: bandwidth reached", True),
+        Part("recurrent", "figures.recurrent", "Recurrent decoders against torch, CUDA graphs", True),
+        Part("http", "figures.http", "HTTP against the bare engine", True),
     )
 }
