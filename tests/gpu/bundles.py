@@ -19,10 +19,14 @@ from models.configs.registry import parse_config
 from models.conventions import own_conventions
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle
+from serving.engine.config import Device
 from tests.tiny import CONFIGS, LIKE_GEMMA, LIKE_PHI, byte_tokenizer
 
 POOL_SIZE = 2**22
-HALVES = [precision for precision in Precision if precision in ("fp16", "bf16")]
+HALVES: dict[Device, list[Precision]] = {  # a CPU has no kernels for all that bf16 needs
+    "cuda": [precision for precision in Precision if precision in ("fp16", "bf16")],
+    "cpu": [Precision.FP16],
+}
 T5 = {"positions": "relative", "norm_type": "rms", "biases": False, "gated_ffn": True}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((family, {}) for family in CONFIGS),
@@ -53,10 +57,10 @@ class DrawnWeights(Weights):
         size = int(np.prod(shape))
         start = crc32(name.encode()) % POOL_SIZE
         values = np.resize(self._pool[start : start + min(size, POOL_SIZE)], size).reshape(shape)
-        if len(shape) > 1:
-            return values / np.float32(np.sqrt(shape[-1]))
-        is_scale = "norm" in name and name.endswith("weight")
-        return values * np.float32(0.1) + np.float32(is_scale)
+        values *= np.float32(0.1 if len(shape) == 1 else shape[-1] ** -0.5)
+        if len(shape) == 1 and "norm" in name and name.endswith("weight"):
+            values += np.float32(1)
+        return values
 
 
 def bundle_of(

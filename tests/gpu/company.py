@@ -28,7 +28,7 @@ ASKS: dict[str, dict[str, Any]] = {
 
 def find(place: Place) -> Iterator[Finding]:
     families = ["transformer", "recurrent-lm"] if place.is_tiny else [*CONFIGS]
-    for precision in HALVES:
+    for precision in HALVES[place.device]:
         for family in families:
             bundle = tiny(family, {}, precision, place.folder / f"{family}-{precision}")
             yield from _of_bundle(place, bundle, f"{family} {precision}")

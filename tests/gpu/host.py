@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from serving.bundle.manifest import Precision
 from serving.engine.config import Device, available_cpus
 from serving.engine.graphs.session import check_device
-from serving.bundle.manifest import Precision
 from serving.errors import DeviceError
 
 ROOT = Path(__file__).parent.parent.parent

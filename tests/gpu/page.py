@@ -37,7 +37,8 @@ def _page(machine: dict[str, Any], results: list[PartResult]) -> Iterator[str]:
 
 
 def _section(result: PartResult) -> Iterator[str]:
-    yield f"## {PARTS[result.name].title}"
+    part = PARTS[result.name]
+    yield f"## {part.title}: {part.shape}" if part.shape else f"## {part.title}"
     yield ""
     if not result.began:
         yield f"Never run: `python -m tests.gpu --only {result.name}`."

@@ -32,7 +32,7 @@ def find(place: Place) -> Iterator[Finding]:
         scored, outputs = forced(reference, num_outputs // 4), greedy(reference, num_outputs)
         engine = Engine(reference, EngineConfig(slots=64))
         theirs = run_all(engine, [*scored, *outputs])
-        for precision in HALVES:
+        for precision in HALVES[place.device]:
             bundle = tiny(family, {}, precision, place.folder / family)
             engine = Engine(bundle, EngineConfig(slots=64, device=place.device))
             ours = run_all(engine, [*scored, *outputs])

@@ -8,10 +8,14 @@ from serving.engine.config import Device
 
 @dataclass(frozen=True)
 class Place:
-    """Where a part runs. folder: its own, for what it makes and nobody keeps."""
+    """Where a part runs, and over which shape of `tests.gpu.figures.shapes`, if it is of one.
+
+    folder: its own, for what it makes and nobody keeps.
+    """
 
     device: Device
     folder: Path
+    shape: str = ""
 
     @property
     def is_tiny(self) -> bool:
@@ -23,13 +27,13 @@ class Place:
 class Part:
     """module: of `tests.gpu`; its function `find` yields the findings of a place.
 
-    takes_time: its findings say how fast something is, so that aims are for GPUs alone.
+    shape: of the models that it takes figures of; then its aims are for GPUs alone.
     """
 
     name: str
     module: str
     title: str
-    takes_time: bool = False
+    shape: str = ""
     seconds: float = 120
 
 
@@ -40,9 +44,13 @@ PARTS = {
         Part("parity", "parity", "Half precision on the device against fp32 on the CPU"),
         Part("company", "company", "Same request, same bytes, whoever shares a batch of one size"),
         Part("engine", "engine", "The engine's own tests, over device memory"),
-        Part("translators", "figures.translators", "Greedy translation against `generate`", True),
-        Part("language-models", "figures.language_models", "Language models: bandwidth reached", True),
-        Part("recurrent", "figures.recurrent", "Recurrent decoders against torch, CUDA graphs", True),
-        Part("http", "figures.http", "HTTP against the bare engine", True),
+        Part("base", "figures.translators", "Translation, against `generate`", "Transformer-base"),
+        Part("bart", "figures.translators", "Translation, against `generate`", "BART-large"),
+        Part("135m", "figures.language_models", "Language models, bandwidth", "Llama 135M"),
+        Part("1.5b", "figures.language_models", "Language models, bandwidth", "Llama 1.5B"),
+        Part("bahdanau", "figures.recurrent", "Recurrent decoders, against torch", "Bahdanau"),
+        Part("luong", "figures.recurrent", "Recurrent decoders, against torch", "Luong"),
+        Part("ssru", "figures.recurrent", "Recurrent decoders, against torch", "SSRU"),
+        Part("http", "figures.http", "HTTP, against the bare engine", "Transformer-base"),
     )
 }

@@ -7,18 +7,16 @@ from pathlib import Path
 import onnx
 
 from serving.bundle.opening import Bundle
-from serving.engine.config import EngineConfig
 from serving.engine.graphs.session import assigned_nodes
 from tests.gpu.bundles import HALVES, VARIANTS, label, tiny
 from tests.gpu.findings import Finding, none_of
 from tests.gpu.parts import Place
 
-PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
 COPIES = ("MemcpyToHost", "MemcpyFromHost")
 
 
 def find(place: Place) -> Iterator[Finding]:
-    for precision in HALVES:
+    for precision in HALVES[place.device]:
         for number, (architecture, changes) in enumerate(VARIANTS):
             folder = place.folder / f"{precision}-{number}"
             bundle = tiny(architecture, changes, precision, folder)
@@ -30,9 +28,8 @@ def find(place: Place) -> Iterator[Finding]:
 def _of_graph(place: Place, bundle: Bundle, graph: str, what: str) -> Finding:
     """Copies matter in graphs that are run for every token; sources are read once."""
     optimised = bundle.folder / "optimised.onnx"
-    config = EngineConfig(threads=1, device=place.device)
-    nodes = assigned_nodes(bundle.graph_path(graph), config, optimised)
-    home = PROVIDERS[place.device]
+    nodes = assigned_nodes(bundle.graph_path(graph), place.device, optimised)
+    home = f"{place.device.upper()}ExecutionProvider"
     elsewhere = Counter(operator for provider, operator in nodes if provider != home)
     if graph != "encode":
         elsewhere += _copies(optimised)

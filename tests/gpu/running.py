@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -76,10 +77,8 @@ def _failure(status: int, log: Path) -> str:
 
 def _end_group(process: "subprocess.Popen[bytes]") -> None:
     """With whatever the part has started and not ended."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 
@@ -89,9 +88,9 @@ def run_here(name: str, device: Device, folder: Path) -> None:
         load_cuda_libraries()
     part, notebook = PARTS[name], Notebook(folder, name)
     find = importlib.import_module(f"tests.gpu.{part.module}").find
-    has_aims = device == "cuda" or not part.takes_time
+    has_aims = device == "cuda" or not part.shape
     with tempfile.TemporaryDirectory(prefix=f"{name}-") as scratch:
-        for finding in find(Place(device, Path(scratch))):
+        for finding in find(Place(device, Path(scratch), part.shape)):
             notebook.add(finding if has_aims else replace(finding, aim=None))
 
 

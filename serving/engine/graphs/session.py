@@ -97,12 +97,14 @@ def open_session(model: Path | bytes, config: EngineConfig) -> ort.InferenceSess
     )
 
 
-def assigned_nodes(model: Path, config: EngineConfig, optimised: Path) -> list[tuple[str, str]]:
+def assigned_nodes(model: Path, device: Device, optimised: Path) -> list[tuple[str, str]]:
     """Name the execution provider and the operator of every node of a graph, as ONNX Runtime
     assigns them where falling back to the CPU is allowed. Raises what ONNX Runtime raises.
 
     optimised: where the graph is written as it would run, copies between devices included.
     """
+    if device == "cuda":
+        ort.preload_dlls()
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
@@ -110,7 +112,7 @@ def assigned_nodes(model: Path, config: EngineConfig, optimised: Path) -> list[t
     session = ort.InferenceSession(
         model,
         options,
-        providers=_providers(config.device),
+        providers=[f"{device.upper()}ExecutionProvider"],
         disabled_optimizers=DISABLED_OPTIMIZERS,
     )
     parts = session.get_provider_graph_assignment_info()

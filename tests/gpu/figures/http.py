@@ -15,7 +15,7 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle
 from serving.engine.config import available_cpus
 from tests.gpu.bundles import bundle_of
-from tests.gpu.figures.shapes import TINY_TRANSLATOR, TRANSLATORS, Shape
+from tests.gpu.figures.shapes import shape_at
 from tests.gpu.findings import Aim, Finding
 from tests.gpu.host import ROOT
 from tests.gpu.parts import Place
@@ -23,7 +23,7 @@ from tests.served import served
 
 
 def find(place: Place) -> Iterator[Finding]:
-    shape: Shape = TINY_TRANSLATOR if place.is_tiny else TRANSLATORS[0]
+    shape = shape_at(place)
     users, seconds = (2, 1) if place.is_tiny else (64, 15)
     bundle = bundle_of(shape.architecture, shape.sizes, Precision.FP16, place.folder)
     sentences = place.folder / "sentences.txt"
@@ -38,7 +38,9 @@ def find(place: Place) -> Iterator[Finding]:
 
 def _bare(place: Place, bundle: Bundle, sentences: Path, users: int) -> float:
     options = ["--batch", str(users), "--device", place.device, "--input", str(sentences)]
-    return float(_attendant("bench", str(bundle.folder), *options)["results"][0]["tokens_per_second"])
+    return float(
+        _attendant("bench", str(bundle.folder), *options)["results"][0]["tokens_per_second"]
+    )
 
 
 def _served(place: Place, bundle: Bundle, sentences: Path, users: int, seconds: int) -> float:

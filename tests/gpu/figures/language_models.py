@@ -2,7 +2,6 @@
 and every row's keys and values once takes at the bandwidth that a copy reaches.
 """
 
-import shutil
 from collections.abc import Iterator
 
 import torch
@@ -13,7 +12,7 @@ from serving.engine.states.store import row_bytes
 from tests.gpu.bundles import bundle_of
 from tests.gpu.figures.clock import seconds_of
 from tests.gpu.figures.engine_speed import new_engine, speed
-from tests.gpu.figures.shapes import LANGUAGE_MODELS, TINY_LANGUAGE_MODEL, Shape
+from tests.gpu.figures.shapes import Shape, shape_at
 from tests.gpu.findings import Aim, Finding
 from tests.gpu.parts import Place
 
@@ -24,21 +23,18 @@ COPY_BYTES = 2**31
 def find(place: Place) -> Iterator[Finding]:
     bandwidth = copy_bandwidth(place)
     yield Finding("Bandwidth of a copy, read and written", bandwidth / 1e9, "GB/s")
-    shapes = [TINY_LANGUAGE_MODEL] if place.is_tiny else LANGUAGE_MODELS
-    for shape in shapes:
-        folder = place.folder / shape.name
-        bundle = bundle_of(shape.architecture, shape.sizes, Precision.FP16, folder)
-        engine = new_engine(place, bundle, max(BATCHES), shape.source)
-        for batch in BATCHES:
-            result = speed(engine, bundle, shape, batch)
-            name = f"{shape.name}, batch {batch}"
-            yield Finding(f"{name}: engine", result.tokens_per_second, "tokens/s", None, result.line)
-            least = bytes_of_step(bundle, shape, batch) / bandwidth
-            reached = least / (result.step_ms["p50"] / 1e3)
-            note = f"{least * 1e3:.3f} ms of a step of {result.step_ms['p50']:.3f}"
-            aim = Aim("at least", 0.45)
-            yield Finding(f"{name}: part of the bandwidth reached", reached, "", aim, note)
-        shutil.rmtree(folder)
+    shape = shape_at(place)
+    bundle = bundle_of(shape.architecture, shape.sizes, Precision.FP16, place.folder)
+    engine = new_engine(place, bundle, max(BATCHES), shape.source)
+    for batch in BATCHES:
+        result = speed(engine, bundle, shape, batch)
+        name = f"{shape.name}, batch {batch}"
+        yield Finding(f"{name}: engine", result.tokens_per_second, "tokens/s", None, result.line)
+        least = bytes_of_step(bundle, shape, batch) / bandwidth
+        reached = least / (result.step_ms["p50"] / 1e3)
+        note = f"{least * 1e3:.3f} ms of a step of {result.step_ms['p50']:.3f}"
+        aim = Aim("at least", 0.45)
+        yield Finding(f"{name}: part of the bandwidth reached", reached, "", aim, note)
 
 
 def bytes_of_step(bundle: Bundle, shape: Shape, batch: int) -> float:

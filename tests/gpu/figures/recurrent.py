@@ -13,7 +13,7 @@ from serving.bundle.manifest import Precision
 from tests.gpu.bundles import bundle_of
 from tests.gpu.figures.clock import seconds_of
 from tests.gpu.figures.engine_speed import new_engine, speed
-from tests.gpu.figures.shapes import RECURRENT, TINY_RECURRENT, Shape
+from tests.gpu.figures.shapes import Shape, shape_at
 from tests.gpu.findings import Aim, Finding
 from tests.gpu.parts import Place
 
@@ -21,17 +21,16 @@ BATCH = 256
 
 
 def find(place: Place) -> Iterator[Finding]:
-    shapes, batch = (TINY_RECURRENT, 4) if place.is_tiny else (RECURRENT, BATCH)
-    for shape in shapes:
-        ours = _engine(place, shape, batch)
-        yield Finding(f"{shape.name}, batch {batch}: engine", ours, "tokens/s")
-        theirs = batch * shape.target / _torch_seconds(place, shape, batch)
-        aim, note = Aim("at least", 3.0), f"{theirs:,.0f} tokens/s"
-        yield Finding(f"{shape.name}, batch {batch}: engine over torch", ours / theirs, "", aim, note)
+    shape, batch = shape_at(place), 4 if place.is_tiny else BATCH
+    ours = _engine(place, shape, batch)
+    yield Finding(f"{shape.name}, batch {batch}: engine", ours, "tokens/s")
+    theirs = batch * shape.target / _torch_seconds(place, shape, batch)
+    aim, note = Aim("at least", 3.0), f"{theirs:,.0f} tokens/s"
+    yield Finding(f"{shape.name}, batch {batch}: engine over torch", ours / theirs, "", aim, note)
 
 
 def _engine(place: Place, shape: Shape, batch: int) -> float:
-    bundle = bundle_of(shape.architecture, shape.sizes, Precision.FP16, place.folder / shape.name)
+    bundle = bundle_of(shape.architecture, shape.sizes, Precision.FP16, place.folder)
     engine = new_engine(place, bundle, batch, shape.source)
     return speed(engine, bundle, shape, batch).tokens_per_second
 

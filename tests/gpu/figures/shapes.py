@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from tests.gpu.parts import Place
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -45,7 +47,7 @@ def _recurrent(vocab: int = 32000, **sizes: Any) -> dict[str, Any]:
     return common | {"max_source_tokens": 128, "max_target_tokens": 160} | sizes
 
 
-TRANSLATORS = [
+SHAPES = [
     Shape("Transformer-base", "transformer", _translator(512, 8, 2048, 6, 32000), 32, 64),
     Shape(
         "BART-large",
@@ -56,18 +58,14 @@ TRANSLATORS = [
         32,
         128,
     ),
-]
-LANGUAGE_MODELS = [  # sizes of SmolLM2-135M and of Qwen2.5-1.5B
-    Shape("Llama 135M", "llama", _llama(576, 9, 3, 1536, 30), 32, 128),
-    Shape(
+    Shape("Llama 135M", "llama", _llama(576, 9, 3, 1536, 30), 32, 128),  # that of SmolLM2
+    Shape(  # that of Qwen2.5
         "Llama 1.5B",
         "llama",
         _llama(1536, 12, 2, 8960, 28) | {"head_dim": 128, "vocab_size": 151936},
         32,
         128,
     ),
-]
-RECURRENT = [
     Shape("Bahdanau", "bahdanau", _recurrent(hidden_dim=1024, attention_dim=1024), 32, 32),
     Shape("Luong", "luong", _recurrent(hidden_dim=1024, num_layers=2), 32, 32),
     Shape(
@@ -78,18 +76,19 @@ RECURRENT = [
         32,
     ),
 ]
+NARROW = {"hidden_dim": 32, "embedding_dim": 16, "readout_dim": 16}
+TINY: dict[str, dict[str, Any]] = {
+    "transformer": _translator(32, 4, 64, 2, 300),
+    "transformer-ssru": _translator(32, 4, 64, 2, 300),
+    "llama": _llama(32, 4, 2, 64, 2) | {"vocab_size": 300},
+    "bahdanau": _recurrent(300, attention_dim=24) | NARROW,
+    "luong": _recurrent(300) | NARROW,
+}
 
-TINY_TRANSLATOR = Shape("tiny", "transformer", _translator(32, 4, 64, 2, 300), 5, 6)
-TINY_LANGUAGE_MODEL = Shape("tiny", "llama", _llama(32, 4, 2, 64, 2) | {"vocab_size": 300}, 5, 6)
-TINY_RECURRENT = [
-    Shape(each.name, each.architecture, sizes | {"vocab_size": 300}, 5, 6)
-    for each, sizes in zip(
-        RECURRENT,
-        [
-            _recurrent(hidden_dim=32, attention_dim=24, embedding_dim=16, readout_dim=16),
-            _recurrent(hidden_dim=32, embedding_dim=16, readout_dim=16),
-            _translator(32, 4, 64, 2, 300),
-        ],
-        strict=True,
-    )
-]
+
+def shape_at(place: Place) -> Shape:
+    """The shape that a part is of, or on a CPU one of the same architecture that is tiny."""
+    shape = next(each for each in SHAPES if each.name == place.shape)
+    if not place.is_tiny:
+        return shape
+    return Shape(f"tiny {shape.name}", shape.architecture, TINY[shape.architecture], 5, 6)

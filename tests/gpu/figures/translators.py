@@ -9,11 +9,12 @@ from collections.abc import Iterator
 import torch
 from transformers import BartConfig, BartForConditionalGeneration
 
+from loadtest.bench.closed_loop import Result
 from serving.bundle.manifest import Precision
 from tests.gpu.bundles import bundle_of
 from tests.gpu.figures.clock import seconds_of
 from tests.gpu.figures.engine_speed import new_engine, speed
-from tests.gpu.figures.shapes import TINY_TRANSLATOR, TRANSLATORS, Shape
+from tests.gpu.figures.shapes import Shape, shape_at
 from tests.gpu.findings import Aim, Finding
 from tests.gpu.parts import Place
 
@@ -24,62 +25,51 @@ TENSORRT_LLM = {32: 10_700, 64: 16_200, 128: 23_500}
 
 
 def find(place: Place) -> Iterator[Finding]:
-    ours: dict[tuple[str, int], float] = {}
-    shapes, batches = ([TINY_TRANSLATOR], [2]) if place.is_tiny else (TRANSLATORS, BATCHES)
-    for shape in shapes:
-        for batch, finding in _engine(place, shape, batches):
-            if batch:
-                ours[shape.name, batch] = finding.found
-            yield finding
-            if shape.name == "BART-large" and batch:
-                yield _against_published(batch, finding.found)
-    for is_compiled in (False, True):
-        for shape in shapes:
-            yield from _peers(place, shape, batches, ours, is_compiled)
-
-
-def _engine(place: Place, shape: Shape, batches: list[int]) -> Iterator[tuple[int, Finding]]:
-    """Tokens a second with their batch, and the host's share, with 0."""
-    bundle = bundle_of(shape.architecture, shape.sizes, Precision.FP16, place.folder / shape.name)
+    shape, batches = shape_at(place), [2] if place.is_tiny else BATCHES
+    ours: dict[int, float] = {}
+    bundle = bundle_of(shape.architecture, shape.sizes, Precision.FP16, place.folder)
     engine = new_engine(place, bundle, max(batches), shape.source)
     for batch in batches:
         result = speed(engine, bundle, shape, batch)
-        name = f"{shape.name}, batch {batch}: engine"
-        yield batch, Finding(name, result.tokens_per_second, "tokens/s", note=result.line)
-        share = result.host_ms["p50"] / result.step_ms["p50"]
-        aim = Aim("at most", 0.15) if batch == 32 else None
-        yield 0, Finding(f"{shape.name}, batch {batch}: host's share of a step", share, "", aim)
+        ours[batch] = result.tokens_per_second
+        yield from _of_engine(shape, batch, result)
+    model = _peer(shape, torch.device(place.device))
+    for is_compiled in (False,) if place.is_tiny else (False, True):
+        for batch in batches:
+            yield _against_peer(model, shape, batch, ours[batch], is_compiled)
 
 
-def _against_published(batch: int, tokens_per_second: float) -> Finding:
-    published = TENSORRT_LLM[batch]
-    name = f"BART-large, batch {batch}: engine over TensorRT-LLM on an H100"
-    note = f"{published:,} tokens/s as published"
-    return Finding(name, tokens_per_second / published, "", Aim("at least", 1.0), note)
+def _of_engine(shape: Shape, batch: int, result: Result) -> Iterator[Finding]:
+    name, speed_found = f"{shape.name}, batch {batch}", result.tokens_per_second
+    yield Finding(f"{name}: engine", speed_found, "tokens/s", note=result.line)
+    share = result.host_ms["p50"] / result.step_ms["p50"]
+    aim = Aim("at most", 0.15) if batch == 32 else None
+    yield Finding(f"{name}: host's share of a step", share, "", aim)
+    if shape.name == "BART-large":
+        published = TENSORRT_LLM[batch]
+        note = f"{published:,} tokens/s as published"
+        what = f"{name}: engine over TensorRT-LLM on an H100"
+        yield Finding(what, speed_found / published, "", Aim("at least", 1.0), note)
 
 
-def _peers(
-    place: Place,
+def _against_peer(
+    model: BartForConditionalGeneration,
     shape: Shape,
-    batches: list[int],
-    ours: dict[tuple[str, int], float],
+    batch: int,
+    ours: float,
     is_compiled: bool,
-) -> Iterator[Finding]:
+) -> Finding:
     how = "static cache, compiled" if is_compiled else "static cache"
-    model = _peer(shape).to(place.device)
-    for batch in batches:
-        name = f"{shape.name}, batch {batch}: engine over `generate`, {how}"
-        try:
-            seconds = _generate_seconds(model, shape, batch, is_compiled)
-        except Exception as error:  # whatever a compiler may raise: it is said, and is no result
-            yield Finding(name, 0, "not measured", note=f"{type(error).__name__}: {error}"[:200])
-            continue
-        theirs = batch * shape.target / seconds
-        ratio = ours[shape.name, batch] / theirs
-        yield Finding(name, ratio, "", Aim("at least", 8.0), f"{theirs:,.0f} tokens/s")
+    name = f"{shape.name}, batch {batch}: engine over `generate`, {how}"
+    try:
+        seconds = _generate_seconds(model, shape, batch, is_compiled)
+    except Exception as error:  # whatever a compiler may raise: it is said, and is no result
+        return Finding(name, 0, "not measured", note=f"{type(error).__name__}: {error}"[:200])
+    theirs = batch * shape.target / seconds
+    return Finding(name, ours / theirs, "", Aim("at least", 8.0), f"{theirs:,.0f} tokens/s")
 
 
-def _peer(shape: Shape) -> BartForConditionalGeneration:
+def _peer(shape: Shape, device: torch.device) -> BartForConditionalGeneration:
     sizes = shape.sizes
     config = BartConfig(
         vocab_size=sizes["vocab_size"],
@@ -93,7 +83,8 @@ def _peer(shape: Shape) -> BartForConditionalGeneration:
         max_position_embeddings=256,
         forced_eos_token_id=None,
     )
-    return BartForConditionalGeneration(config).to(torch.bfloat16).eval()
+    module: torch.nn.Module = BartForConditionalGeneration(config)
+    return module.to(device, torch.bfloat16).eval()
 
 
 def _generate_seconds(
