@@ -44,6 +44,7 @@ PARTS = {
         Part("parity", "parity", "Half precision on the device against fp32 on the CPU"),
         Part("company", "company", "Same request, same bytes, whoever shares a batch of one size"),
         Part("engine", "engine", "The engine's own tests, over device memory"),
+        Part("training", "training", "Training, as on the CPU and without waiting"),
         Part("base", "figures.translators", "Translation, against `generate`", "Transformer-base"),
         Part("bart", "figures.translators", "Translation, against `generate`", "BART-large"),
         Part("135m", "figures.language_models", "Language models, bandwidth", "Llama 135M"),
