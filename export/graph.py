@@ -118,7 +118,7 @@ class GraphWriter:
         num_collected: int = 0,
     ) -> list[Value]:
         """Take `times` ([] or [1] int64) turns. `body(turn, *carried)` writes one with this writer
-        and returns what the next turn gets, which may be larger, and `num_collected` further values.
+        and returns what the next turn gets, which may be larger, and `num_collected` more values.
 
         CUDA gives a Shape to the CPU, and what is computed of it is computed there, which its
         sessions refuse: a Shape must be `times` as it is.

@@ -180,12 +180,15 @@ def test_a_transformer_is_one_graph_to_torch_s_compiler(
     what is made of the graph is torch's.
     """
     losses, seen = [], []
+
+    def see(graph: Any, inputs: Any) -> Any:
+        seen.append(graph)
+        return graph
+
     for is_compiled in (False, True):
         module = module_of(architecture, changes | {"dropout": 0.0})
         if is_compiled:
-            module.compile(
-                dynamic=True, fullgraph=True, backend=lambda graph, _: seen.append(graph) or graph
-            )
+            module.compile(dynamic=True, fullgraph=True, backend=see)
         optimizer = Optimizer(module, OptimizerConfig(name="muon"), torch.float32)
         learner = Learner(module, optimizer, FP32, 0.1)
         losses.append([float(learner.learn(each, 1.0)) for each in batches_of(module)])
@@ -195,8 +198,12 @@ def test_a_transformer_is_one_graph_to_torch_s_compiler(
 
 def test_transformers_alone_are_compiled_and_on_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "can_compile", lambda: True)
-    compiled = []
-    monkeypatch.setattr(nn.Module, "compile", lambda self, **_: compiled.append(self))
+    compiled: list[nn.Module] = []
+
+    def note(module: nn.Module, **options: Any) -> None:
+        compiled.append(module)
+
+    monkeypatch.setattr(nn.Module, "compile", note)
     modules = [module_of(name, {}) for name in ("transformer", "llama", "bahdanau", "lstmn")]
     for module in modules:
         compile_where_it_pays(module, FP32)
