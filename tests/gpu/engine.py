@@ -1,5 +1,6 @@
 """The engine's own tests over real graphs, with its states in the device's memory."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -17,6 +18,8 @@ TINY = "transformer and (63 or prompt_may)"  # of the tests' names, on a CPU
 
 def find(place: Place) -> Iterator[Finding]:
     """File by file, so that what is known by then stays when time is up."""
+    if importlib.util.find_spec("pytest") is None:
+        raise ModuleNotFoundError("No module named 'pytest'")
     for name in FILES[1:2] if place.is_tiny else FILES:
         yield _of_file(place, name)
 
