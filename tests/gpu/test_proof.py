@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from serving.bundle.manifest import Precision
 from serving.request import FinishedEvent, FinishReason, GenerationRequest, TokenEvent, TokenLogprob
 from tests.gpu import __main__ as command
 from tests.gpu import running
+from tests.gpu.bundles import tiny
 from tests.gpu.findings import Aim, Finding, Notebook, PartResult
 from tests.gpu.host import describe, missing_gpu
 from tests.gpu.page import write_report
@@ -19,6 +21,7 @@ from tests.gpu.parity import compare, parting
 from tests.gpu.parts import PARTS, Place
 from tests.serving.engine.devices import NEAR, assert_near
 from tests.serving.engine.driving import Story
+from tests.tiny import tiny_bundle
 
 SLOW = ["http", "engine", "placement", "bart", "luong"]  # as others, or more than seconds
 QUICK = [name for name in PARTS if name not in SLOW]
@@ -47,6 +50,16 @@ def test_every_part_finds_something_at_tiny_sizes(name: str, tmp_path: Path) -> 
     assert found
     if not PARTS[name].shape:
         assert {each.outcome for each in found} <= {"reached", ""}
+
+
+@pytest.mark.parametrize("architecture", ["transformer", "llama"])
+def test_its_bundles_hold_what_exported_ones_hold(architecture: str, tmp_path: Path) -> None:
+    made = tiny(architecture, {}, Precision.FP16, tmp_path / "made")
+    exported = tiny_bundle(architecture, tmp_path / "exported", Precision.FP16)
+    cards = {"README.md"}
+    assert {each.name for each in made.folder.iterdir()} == {
+        each.name for each in exported.iterdir() if each.name not in cards
+    }
 
 
 @pytest.mark.skipif(missing_gpu() is None, reason="there is a GPU")
