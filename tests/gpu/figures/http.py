@@ -50,8 +50,9 @@ def _served(place: Place, bundle: Bundle, sentences: Path, users: int, seconds: 
         group["cpus_per_replica"] = max(available_cpus() // 2, 1)
     with served({"groups": [group]}, place.folder) as url:
         options = ["--users", str(users), "--duration", str(seconds), "--input", str(sentences)]
-        found = _attendant("loadtest", url, *options)
-    return float(found["tokens_per_second"])
+        record = ["--record", str(place.folder / "recording.jsonl")]
+        found = _attendant("loadtest", url, *options, *record)
+    return float(found["figures"]["tokens_per_second"]["value"])
 
 
 def _attendant(*arguments: str) -> dict[str, Any]:
