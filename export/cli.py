@@ -49,7 +49,7 @@ MOST_PROBLEMS = 200
 @click.option(
     "--shortlist-best",
     type=click.IntRange(min=1),
-    default=200,
+    default=300,
     show_default=True,
     help="Most targets of a source token on a shortlist.",
 )

@@ -37,7 +37,7 @@ class ShortlistOptions:
     """
 
     corpus: Path
-    num_best: int = 200
+    num_best: int = 300
     num_frequent: int = 300
 
 
@@ -61,7 +61,7 @@ class Finding:
 Of each sentence only the tokens on its lexical shortlist are scored. Learned by IBM Model 1 ({ITERATIONS}
 iterations) from {self.num_pairs:,} sentence pairs of `{options.corpus.name}`: of each source token up to
 {options.num_best} targets of a probability of {LEAST_PROBABILITY:g} or more and those spelled like it; on every list {self.num_always:,} tokens:
-the {options.num_frequent} most frequent, what ends a text, digits, punctuation, single letters and bytes.
+the {options.num_frequent} most frequent, what ends a text, digits, signs, single letters and bytes.
 
 On {self.num_held_out:,} pairs held out, a list has {self.mean_size:,.0f} of {self.vocab_size:,} tokens in the mean, and {self.recall:.2%} of the
 references' tokens are on the lists.
@@ -125,9 +125,8 @@ def _always(
     checkpoint: Checkpoint, bitext: Bitext, target: Tokenizer, is_frequent: Array
 ) -> Array:
     """On every list, ascending: what must be possible whatever the source."""
-    occurs = np.bincount(bitext.target.ids, minlength=len(is_frequent)) > 0
     ends = {*checkpoint.conventions.stop, checkpoint.conventions.forced_eos} - {None}
-    ids = {*np.flatnonzero(is_frequent).tolist(), *spelling_tokens(target, occurs), *ends}
+    ids = {*np.flatnonzero(is_frequent).tolist(), *spelling_tokens(target, bitext), *ends}
     return np.array(sorted(ids), np.int64)
 
 

@@ -11,9 +11,8 @@ from export.lexical.corpus import Bitext
 from export.lexical.model1 import Lexicon
 from serving.text.tokenizer import Tokenizer
 
-# A target token that is less likely than that stays off the list: of a Transformer-base's 32,000
-# tokens that makes lists of about 1,000 with 98 % of the references' tokens.
-LEAST_PROBABILITY = 2e-4
+LEAST_PROBABILITY = 5e-5  # a target token that is less likely stays off the list
+RARE = 10  # occurrences: letters that a corpus has less often stay off the list too
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,15 @@ def most_frequent(bitext: Bitext, vocab_size: int, count: int) -> Array:
     return is_frequent & (counts > 0)
 
 
-def spelling_tokens(tokenizer: Tokenizer, occurs: Array) -> Iterable[int]:
-    """What anything can be spelled with: bytes, and of what the corpus has, occurs: bool [vocab],
-    single letters and all without letters: digits, punctuation.
+def spelling_tokens(tokenizer: Tokenizer, bitext: Bitext) -> Iterable[int]:
+    """What anything can be spelled with: bytes and, where the corpus has them, single letters,
+    digits and signs.
     """
-    for token_id, piece in enumerate(tokenizer.table.token_bytes):
-        text = piece.decode("utf-8", errors="replace").strip()
-        is_spelling = len(text) == 1 or not any(letter.isalpha() for letter in text)
-        if len(piece) == 1 or (piece and is_spelling and occurs[token_id]):
+    pieces = tokenizer.table.token_bytes
+    counts = np.bincount(bitext.target.ids, minlength=len(pieces))
+    for token_id, piece in enumerate(pieces):
+        is_one = len(piece.decode("utf-8", errors="replace").strip()) == 1
+        if len(piece) == 1 or (is_one and counts[token_id] >= RARE):
             yield token_id
 
 
