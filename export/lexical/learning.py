@@ -121,9 +121,7 @@ def _learn(
     return tables, Finding(*sizes, size, recall, checkpoint.config.vocab_size)
 
 
-def _always(
-    checkpoint: Checkpoint, bitext: Bitext, target: Tokenizer, is_frequent: Array
-) -> Array:
+def _always(checkpoint: Checkpoint, bitext: Bitext, target: Tokenizer, is_frequent: Array) -> Array:
     """On every list, ascending: what must be possible whatever the source."""
     ends = {*checkpoint.conventions.stop, checkpoint.conventions.forced_eos} - {None}
     ids = {*np.flatnonzero(is_frequent).tolist(), *spelling_tokens(target, bitext), *ends}
