@@ -105,7 +105,7 @@ def export(
     \b
     Examples:
       attendant export models/checkpoints/transformer-en-fr -o build/bundles/mine --precision int8
-      attendant export ~/models/opus-mt-en-fr -o build/bundles/en-fr --precision int8 --shortlist pairs.tsv.gz
+      attendant export ~/models/opus-mt-en-fr -o en-fr --precision int8 --shortlist pairs.tsv.gz
       attendant export ~/models/SmolLM2-135M-Instruct -o build/bundles/smollm2 --precision int8
       attendant export SmolLM2-135M-Instruct.Q4_1.gguf -o build/bundles/smollm2-q4
     """

@@ -1,7 +1,7 @@
 """A parallel corpus in a model's own tokens, in a few flat arrays."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,17 +69,19 @@ def tokenizers_of(checkpoint: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
 def encoded(pairs: Sequence[Pair], source: Tokenizer, target: Tokenizer) -> Bitext:
     with tqdm(total=2 * len(pairs), desc="reading", unit="text", leave=False, disable=None) as bar:
         return Bitext(
-            _encoded([pair.source for pair in pairs], source, bar),
-            _encoded([pair.target for pair in pairs], target, bar),
+            _encoded([pair.source for pair in pairs], source, bar.update),
+            _encoded([pair.target for pair in pairs], target, bar.update),
         )
 
 
-def _encoded(texts: Sequence[str], tokenizer: Tokenizer, bar: "tqdm[None]") -> Sentences:
+def _encoded(
+    texts: Sequence[str], tokenizer: Tokenizer, progress: Callable[[int], object]
+) -> Sentences:
     ids: list[Array] = []
     lengths: list[int] = []
     for start in range(0, len(texts), BATCH):
         rows = tokenizer.encode_batch([text.strip() for text in texts[start : start + BATCH]])
         lengths += map(len, rows)
         ids.append(np.array([token_id for row in rows for token_id in row], np.int64))
-        bar.update(len(rows))
+        progress(len(rows))
     return Sentences(np.concatenate(ids), np.array(lengths, np.int64))

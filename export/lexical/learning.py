@@ -123,9 +123,8 @@ def _learn(
 
 def _always(checkpoint: Checkpoint, bitext: Bitext, target: Tokenizer, is_frequent: Array) -> Array:
     """On every list, ascending: what must be possible whatever the source."""
-    ends = {*checkpoint.conventions.stop, checkpoint.conventions.forced_eos} - {None}
-    ids = {*np.flatnonzero(is_frequent).tolist(), *spelling_tokens(target, bitext), *ends}
-    return np.array(sorted(ids), np.int64)
+    ids = {*np.flatnonzero(is_frequent).tolist(), *spelling_tokens(target, bitext)}
+    return np.array(sorted(ids | {*checkpoint.conventions.stop}), np.int64)
 
 
 def measured(tables: Tables, bitext: Bitext, vocab_size: int) -> tuple[float, float]:

@@ -15,7 +15,7 @@ Texts = list[list[int]]
 
 def bitext(sources: Texts, targets: Texts) -> Bitext:
     sides = (
-        Sentences(np.array(sum(rows, []), np.int64), np.array([*map(len, rows)], np.int64))
+        Sentences(np.concatenate(rows).astype(np.int64), np.array([*map(len, rows)]))
         for rows in (sources, targets)
     )
     return Bitext(*sides)
