@@ -122,8 +122,11 @@ class GraphWriter:
         body: Callable[..., Sequence[Value]],
         num_collected: int = 0,
     ) -> list[Value]:
-        """Take `times` ([] int64) turns. `body(turn, *carried)` writes one with this writer and
-        returns what the next turn gets, which may be larger, and `num_collected` further values.
+        """Take `times` ([] or [1] int64) turns. `body(turn, *carried)` writes one with this writer
+        and returns what the next turn gets, which may be larger, and `num_collected` more values.
+
+        CUDA gives a Shape to the CPU, and what is computed of it is computed there, which its
+        sessions refuse: a Shape must be `times` as it is.
 
         Returns what is carried out of the last turn, and what was collected [times, ...].
         """

@@ -125,6 +125,8 @@ class RecurrentLayers:
         directed = self._directed(x, lengths, layer)
         step, gates = self._project(directed, layer, self._input_dims[depth])
         any_gate = op.Gather(gates, graph.constant(0, "int64"), axis=2)
+        if self._is_cast:  # CUDA compares no bfloat16
+            any_gate = op.Cast(any_gate, to=element_type("float32"))
         is_on = op.Unsqueeze(is_real(graph, any_gate, lengths), graph.ints(2))
         gates_in_time, is_on_in_time = (op.Transpose(v, perm=[1, 0, 2]) for v in (gates, is_on))
 
@@ -133,7 +135,7 @@ class RecurrentLayers:
             kept = op.Where(op.Gather(is_on_in_time, position, axis=0), following, hidden)
             return [kept, op.Identity(kept)]
 
-        times = op.Squeeze(op.Shape(x, start=1, end=2), graph.ints(0))
+        times = op.Shape(x, start=1, end=2)
         begin = [self._zeros(gates)]
         last, outputs = graph.loop(times, begin, self._layers.dtype, turn, num_collected=1)
         outputs = op.Transpose(outputs, perm=[1, 0, 2])
@@ -151,7 +153,13 @@ class RecurrentLayers:
 
     def _directed(self, x: Value, lengths: Value, layer: str) -> Value:
         """Rows of x [batch, source, features] as this direction reads them."""
-        return reverse_rows(self._layers, x, lengths) if layer.endswith("_reverse") else x
+        if not layer.endswith("_reverse"):
+            return x
+        if not self._is_cast:
+            return reverse_rows(self._layers, x, lengths)
+        op = self._graph.op  # ONNX reverses no bfloat16
+        wide = reverse_rows(self._layers, op.Cast(x, to=element_type("float32")), lengths)
+        return op.Cast(wide, to=element_type("bfloat16"))
 
     def _project(self, x: Value, layer: str, input_dim: int) -> tuple[CellStep, Value]:
         """The cell of a layer, and its projected input."""

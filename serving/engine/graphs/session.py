@@ -222,6 +222,28 @@ def open_session(
     )
 
 
+def assigned_nodes(model: Path, device: Device, optimised: Path) -> list[tuple[str, str]]:
+    """Name the execution provider and the operator of every node of a graph, as ONNX Runtime
+    assigns them where falling back to the CPU is allowed. Raises what ONNX Runtime raises.
+
+    optimised: where the graph is written as it would run, copies between devices included.
+    """
+    if device == "cuda":
+        ort.preload_dlls()
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    options.optimized_model_filepath = str(optimised)
+    session = ort.InferenceSession(
+        model,
+        options,
+        providers=[f"{device.upper()}ExecutionProvider"],
+        disabled_optimizers=DISABLED_OPTIMIZERS,
+    )
+    parts = session.get_provider_graph_assignment_info()
+    return [(part.ep_name, node.op_type) for part in parts for node in part.get_nodes()]
+
+
 def _session_options(config: EngineConfig, allows_cpu: bool = False) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.intra_op_num_threads = config.threads
