@@ -15,8 +15,7 @@ from serving.parameters import BeamParams, ProcessorParams, SamplingParams, Term
 from serving.request import GenerationRequest
 from serving.text.shortlist import Shortlist
 from tests.export.lexical.worded import ID_OF, WORDS, corpus, worded_checkpoint
-from tests.serving.engine.driving import run_all, run_alone
-from tests.serving.engine.test_company import told
+from tests.serving.engine.driving import run_all, run_alone, told
 from tests.tiny import tiny_checkpoint
 
 BEST, FREQUENT = 3, 24  # the window of the best, 20, is filled by the frequent alone
