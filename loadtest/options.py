@@ -142,7 +142,12 @@ work_options = _declared(
     click.option("--seed", type=click.IntRange(0), default=0, help="Of arrivals and of work."),
     click.option("--source", default="en", help="Language to translate from."),
     click.option("--target", default="fr", help="Language to translate into."),
-    click.option("--max-tokens", type=click.IntRange(1), default=64, help="Length of completions."),
+    click.option(
+        "--max-tokens",
+        type=click.IntRange(1),
+        show_default="(64; of translations, the server's own)",
+        help="Length of outputs.",
+    ),
     click.option("--stream/--no-stream", default=True, help="Stream completions and chats."),
     click.option("--disconnect", type=PART, default=0.0, help="Part of requests to hang up on."),
     click.option("--bad", type=PART, default=0.0, help="Part of requests that are broken."),

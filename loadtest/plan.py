@@ -47,7 +47,7 @@ class WorkPlan:
 
     targets: take turns at random. words: least and most words of a text. prompt_words: words of a
     prompt that is made of paragraphs. shared_prefix_words: words of the beginning that prompts of
-    one of `num_prefixes` groups share. disconnect, bad: shares of requests that are hung up on, or
+    one of `num_prefixes` groups share. max_tokens: None is the protocol's own length. disconnect, bad: shares of requests that are hung up on, or
     are broken.
     skipped_texts: how many texts other runs have used already.
     """
@@ -62,7 +62,7 @@ class WorkPlan:
     num_prefixes: int = 4
     source: str = "en"
     target: str = "fr"
-    max_tokens: int = 64
+    max_tokens: int | None = None
     is_streamed: bool = True
     disconnect: float = 0.0
     bad: float = 0.0

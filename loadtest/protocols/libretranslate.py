@@ -1,4 +1,4 @@
-"""Speaks LibreTranslate's protocol; kinds of decoding by the fields of this project's server."""
+"""Speaks LibreTranslate's protocol; lengths and decoding by the fields of this project's server."""
 
 from typing import Any
 
@@ -15,7 +15,8 @@ class LibreTranslate(ApiProtocol):
         languages = {"source": plan.source, "target": plan.target}
         model = {} if item.model is None else {"model": item.model}
         text = {"q": item.whole_text, "format": "text"}
-        return text | languages | model | _decoding(item)
+        length = {} if plan.max_tokens is None else {"max_new_tokens": plan.max_tokens}
+        return text | languages | model | length | _decoding(item)
 
     def output(self, answer: dict[str, Any]) -> Output:
         return Output(required_text(answer.get("translatedText"), "translatedText"))

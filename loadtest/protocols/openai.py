@@ -8,6 +8,8 @@ from loadtest.protocols.protocol import ApiProtocol, Output, optional_count, req
 from loadtest.work.items import Item
 from loadtest.work.mix import GREEDY, SAMPLED, num_beams
 
+DEFAULT_MAX_TOKENS = 64
+
 
 class OpenAI(ApiProtocol):
     """Holds what completions and chats share."""
@@ -18,7 +20,8 @@ class OpenAI(ApiProtocol):
     translates = False
 
     def body(self, item: Item, plan: WorkPlan) -> dict[str, Any]:
-        body = {"model": item.model, "max_tokens": plan.max_tokens, **_decoding(item)}
+        length = plan.max_tokens or DEFAULT_MAX_TOKENS
+        body = {"model": item.model, "max_tokens": length, **_decoding(item)}
         if plan.is_streamed:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         return body | self.asked(item)

@@ -31,7 +31,7 @@ DEFAULTS: dict[str, Any] = {
     "seed": 0,
     "source": "en",
     "target": "fr",
-    "max_tokens": 64,
+    "max_tokens": None,
     "stream": True,
     "disconnect": 0.0,
     "bad": 0.0,

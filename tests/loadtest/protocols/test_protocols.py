@@ -14,13 +14,17 @@ from loadtest.work.items import Item
 PLAN = WorkPlan(targets=(), max_tokens=9)
 
 
-def body(protocol: str, kind: str = "default", **changes: Any) -> dict[str, Any]:
+def body(
+    protocol: str, kind: str = "default", plan: WorkPlan = PLAN, **changes: Any
+) -> dict[str, Any]:
     item = Item(5, kind, protocol, changes.pop("model", None), "Hello.", **changes)
-    return PROTOCOLS[protocol].body(item, PLAN)
+    return PROTOCOLS[protocol].body(item, plan)
 
 
 def test_translations_are_asked_for() -> None:
-    assert body("translate") == {"q": "Hello.", "format": "text", "source": "en", "target": "fr"}
+    plain = {"q": "Hello.", "format": "text", "source": "en", "target": "fr"}
+    assert body("translate", plan=WorkPlan(targets=())) == plain
+    assert body("translate") == plain | {"max_new_tokens": 9}
     assert body("translate", "beam4", model="m") == body("translate") | {
         "model": "m",
         "num_beams": 4,
@@ -40,6 +44,7 @@ def test_completions_are_asked_for() -> None:
         "prompt": "Once. Hello.",
         **usage,
     }
+    assert body("completions", plan=WorkPlan(targets=()))["max_tokens"] == 64
     assert body("chat", "beam4", model="m", beginning="Be brief.")["messages"] == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Hello."},
