@@ -47,8 +47,8 @@ class WorkPlan:
 
     targets: take turns at random. words: least and most words of a text. prompt_words: words of a
     prompt that is made of paragraphs. shared_prefix_words: words of the beginning that prompts of
-    one of `num_prefixes` groups share. max_tokens: None is the protocol's own length. disconnect, bad: shares of requests that are hung up on, or
-    are broken.
+    one of `num_prefixes` groups share. max_tokens: None is the protocol's own length. disconnect,
+    bad: shares of requests that are hung up on, or are broken.
     skipped_texts: how many texts other runs have used already.
     """
 
