@@ -4,6 +4,7 @@ Copies of states, made in host memory. On device cuda caches are off: a copy wou
 device memory, which is never given back (`CudaMemory.zeros`), so it could not be bounded.
 """
 
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -18,13 +19,14 @@ class StateCache:
     """Keeps copies of states by the tokens they come from; those used last stay.
 
     Tokens are compared whole: equal hashes alone are no hit. What is kept must depend on nothing
-    but them, so that a hit gives the bytes of a miss.
+    but them, so that a hit gives the bytes of a miss. Engines on several threads may share one.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._num_bytes = 0
         self._kept: OrderedDict[bytes, list[Array]] = OrderedDict()
+        self._lock = threading.Lock()
 
     @property
     def is_on(self) -> bool:
@@ -32,21 +34,23 @@ class StateCache:
 
     def get(self, token_ids: TokenIds) -> list[Array] | None:
         key = _key(token_ids)
-        parts = self._kept.get(key)
-        if parts is not None:
-            self._kept.move_to_end(key)
-        return parts
+        with self._lock:
+            parts = self._kept.get(key)
+            if parts is not None:
+                self._kept.move_to_end(key)
+            return parts
 
     def put(self, token_ids: TokenIds, parts: Sequence[Array]) -> None:
         """Keep copies of these parts, if they fit."""
         key = _key(token_ids)
         num_bytes = _num_bytes(key, parts)
-        if num_bytes > self._max_bytes or key in self._kept:
-            return
-        while self._num_bytes + num_bytes > self._max_bytes:
-            self._num_bytes -= _num_bytes(*self._kept.popitem(last=False))
-        self._kept[key] = [part.copy() for part in parts]
-        self._num_bytes += num_bytes
+        with self._lock:
+            if num_bytes > self._max_bytes or key in self._kept:
+                return
+            while self._num_bytes + num_bytes > self._max_bytes:
+                self._num_bytes -= _num_bytes(*self._kept.popitem(last=False))
+            self._kept[key] = [part.copy() for part in parts]
+            self._num_bytes += num_bytes
 
 
 def _key(token_ids: TokenIds) -> bytes:
