@@ -127,7 +127,7 @@ def _workload(
     bundle: Path, input_file: Any, max_new_tokens: int | None, device: Any, threads: int | None
 ) -> "Workload":
     from loadtest.bench.workload import build_workload
-    from serving.engine.config import available_cpus
+    from serving.engine.planning.machine import available_cpus
     from serving.pipelines.loading import ModelParts
 
     parts = ModelParts.open(bundle)
