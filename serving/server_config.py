@@ -35,8 +35,8 @@ class WorkerGroup(_Config):
         that may come again; 0 is off. On device cuda they are always off.
     max_waiting: requests to the engine without a slot yet; beyond it clients are told 429.
     cpus_per_replica: what its models' engines share; None shares the machine's CPUs.
-    engines: of each model, side by side in one replica. threads: of each engine. None measures which
-        of the numbers that fill the CPUs are best for the model.
+    engines: of each model, side by side in one replica. threads: of each engine. None measures
+        which numbers, of those that fill the CPUs, suit the model.
     gpus_per_replica: None is one on device cuda, none on cpu.
     """
 

@@ -1,9 +1,9 @@
 """Lets the engines of one replica share its processor: by turns, one step each.
 
-Start-time fair queueing (Goyal, Vin and Cheng 1997): every model has a virtual time, which the steps
-of its engines move on by the processor time they take, and whoever is furthest behind is next.
+Start-time fair queueing (Goyal, Vin and Cheng 1997): every model has a virtual time, which its
+engines' steps move on by the processor time they take, and whoever is furthest behind is next.
 Models that always have work get equal shares of time, whatever a step of theirs costs and however
-many engines they have; one that was idle has saved up nothing, but is next as soon as there is room.
+many engines they have; one that was idle has saved up nothing, but is next when there is room.
 """
 
 import threading

@@ -31,7 +31,6 @@ from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.text.shortlist import Shortlist
 
-
 logger = logging.getLogger(__name__)
 
 TurnsOf = Callable[[int, int], Sequence[AbstractContextManager[None]]]
@@ -79,7 +78,7 @@ class ModelParts:
         return Planner(self.bundle, config, self.engine).settle(allowance)
 
     def engines(self, config: EngineConfig, settled: Settled) -> list[Engine]:
-        """Make the engines of a plan: they share graphs, one queue, and the states that are kept."""
+        """Make the engines of a plan: they share graphs, one queue, and kept states."""
         config = replace(config, threads=settled.plan.threads)
         shared = Shared.of(self.bundle.manifest, config)
         graphs = sharing_attention(settled.graphs)

@@ -2,8 +2,8 @@
 
 import threading
 from collections.abc import Callable
-from functools import cache
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Protocol
 
 from serving.arrays import Array

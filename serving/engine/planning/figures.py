@@ -22,7 +22,7 @@ _WORTH_A_CPU = 0.5
 
 @dataclass(frozen=True)
 class Rounds:
-    """Holds what one plan did in each round: tokens a second at load, seconds of a lone row's step."""
+    """Holds what one plan did in each round: tokens a second at load, seconds of a lone step."""
 
     tokens_per_second: tuple[float, ...]
     step_seconds: tuple[float, ...]

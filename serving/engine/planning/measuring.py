@@ -10,7 +10,7 @@ from serving.engine.planning.plan import Plan
 SECONDS = 2.0  # for all plans of a model, their loading included
 ROUNDS = 8
 _LONE_SHARE = 0.2  # of the time
-_LOADING_SHARE = 0.5
+_RUNNING_SHARE = 0.5
 _MAX_SECONDS_A_RUN = 0.05
 
 Clock = Callable[[], float]
@@ -32,22 +32,24 @@ def measure(
     open_trial: Callable[[Plan], Measured],
     clock: Clock = time.perf_counter,
 ) -> Figures:
-    """Time plans, as many of the first ones as there is time for. A model whose steps take too long
-    has fewer rounds, which `choose` may find too few.
+    """Time plans, as many of the first ones as there is time for; none of a model so slow that
+    nothing would come of it.
     """
-    began = clock()
+    ends = clock() + SECONDS
     trials: dict[Plan, Measured] = {}
     for plan in plans:
         trials[plan] = open_trial(plan)
         trials[plan].lone_step(0.0)  # the first steps bind their shapes
-        if clock() > began + _LOADING_SHARE * SECONDS:
+        if clock() > ends - _RUNNING_SHARE * SECONDS:
             break
-    lone_ends = clock() + _LONE_SHARE * max(began + SECONDS - clock(), 0.0)
+    if len(trials) == 1 or clock() > ends:
+        return {}
+    lone_ends = clock() + _LONE_SHARE * (ends - clock())
     lone = _in_turns({plan: trial.lone_step for plan, trial in trials.items()}, lone_ends, clock)
     for trial in trials.values():
         trial.tokens_per_second(0.0)
     loads = {plan: trial.tokens_per_second for plan, trial in trials.items()}
-    load = _in_turns(loads, began + SECONDS, clock)
+    load = _in_turns(loads, ends, clock)
     return {plan: Rounds(tuple(load[plan]), tuple(lone[plan])) for plan in trials}
 
 

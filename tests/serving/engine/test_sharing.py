@@ -48,7 +48,7 @@ class Flooded:
 @pytest.mark.parametrize("num_at_once", [1, 2])
 def test_flooded_engines_get_equal_shares_of_time(num_at_once: int) -> None:
     share = FairShare(num_at_once)
-    engines = [Flooded(*share.join(), cost) for cost in (0.001, 0.004, 0.01)]
+    engines = [Flooded(share.join()[0], cost) for cost in (0.001, 0.004, 0.01)]
     until = time.perf_counter() + 0.9
     in_threads(
         *(lambda e=each: e.run_until(lambda: time.perf_counter() > until) for each in engines)
@@ -81,7 +81,7 @@ def test_never_more_engines_step_than_may() -> None:
 
 def test_a_rare_request_waits_for_the_step_that_runs_and_an_idle_time_earns_nothing() -> None:
     share = FairShare(1)
-    flooded, [rare] = Flooded(*share.join(), 0.004), share.join()
+    flooded, [rare] = Flooded(share.join()[0], 0.004), share.join()
     asked: list[tuple[float, float]] = []
     is_over = threading.Event()
 
@@ -111,16 +111,15 @@ def test_a_turn_that_fails_is_given_back() -> None:
 
 def test_two_engines_of_one_model_get_no_more_than_one_of_another() -> None:
     share = FairShare(1)
-    models = [share.join(2), share.join(1)]
-    engines = [[Flooded(turns, 0.003) for turns in model] for model in models]
+    first, second = ([Flooded(turns, 0.003) for turns in share.join(n)] for n in (2, 1))
     until = time.perf_counter() + 0.6
     in_threads(
         *(
             lambda e=each: e.run_until(lambda: time.perf_counter() > until)
-            for each in sum(engines, [])
+            for each in first + second
         )
     )
-    two, one = (sum(each.seconds(until) for each in model) for model in engines)
+    two, one = (sum(each.seconds(until) for each in model) for model in (first, second))
     assert abs(two - one) < 0.2 * max(two, one)
 
 
