@@ -102,7 +102,8 @@ def test_who_has_less_to_do_takes_the_next() -> None:
     first, second = crew.engines
     first.submit(*(endless(i) for i in range(6)))
     first.step(), second.step()
-    first.cancel("0"), first.cancel("1")
+    for request_id in ("0", "1"):
+        first.cancel(request_id)
     first.submit(endless(6))
     second.step()
     assert crew.rows() == [1, 3] or crew.rows() == [2, 3]
@@ -167,7 +168,7 @@ def test_a_deadline_passes_in_the_queue_whichever_engine_looks() -> None:
 async def test_many_requests_end_once_each_with_the_same_answers() -> None:
     requests = [GenerationRequest(str(i), (3 + i % 9, 4)) for i in range(200)]
     alone = Engine(toy_bundle(), EngineConfig(SLOTS, 1), toy_graphs())
-    expected = {}
+    expected: dict[int, list[Event]] = {}
     for request in requests[:9]:
         alone.submit(request)
     while alone.has_work:
