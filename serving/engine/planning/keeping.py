@@ -58,7 +58,7 @@ class FiguresFile:
 
 
 def cache_folder() -> Path:
-    """Of this user: beneath $XDG_CACHE_HOME (XDG Base Directory Specification)."""
+    """Return this user's: beneath $XDG_CACHE_HOME (XDG Base Directory Specification)."""
     home = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "attendant" / "plans"
 
