@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from serving.engine.engine import Engine
+from serving.engine.planning.machine import let_threads_take_turns_quickly
 from serving.request import Event, FailedEvent, FinishedEvent, GenerationRequest
 
 
@@ -56,6 +57,7 @@ def run_side_by_side(
     """Keep so many requests in flight on engines that each have a thread and an even part of them;
     whoever ends one takes the next of all.
     """
+    let_threads_take_turns_quickly()
     waiting, lock = iter(requests), threading.Lock()
     started = time.perf_counter()
     watches = [Stopwatch(engine) for engine in engines]

@@ -18,6 +18,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.graphs.graph import Graphs, sharing_attention
 from serving.engine.measures import EngineObserver, EngineStats
+from serving.engine.planning.machine import let_threads_take_turns_quickly
 from serving.engine.planning.plan import Allowance
 from serving.engine.planning.planner import Planner, Settled
 from serving.engine.shared import Shared
@@ -118,6 +119,7 @@ def load_model(
     meter_of: makes the meter of a model from its name.
     turns_of: makes the turns of so many engines of so many threads, where they share a processor.
     """
+    let_threads_take_turns_quickly()
     parts = ModelParts.open(folder)
     name = parts.bundle.manifest.name
     settled = parts.settle(config, allowance or Allowance(config.threads, 1, config.threads))

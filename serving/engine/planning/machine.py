@@ -1,6 +1,10 @@
-"""Tells which CPUs this process may use: what the machine has, and what it is allowed of them."""
+"""Tells which CPUs this process may use: what the machine has, and what it is allowed of them.
+
+And lets this process use them well.
+"""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -8,6 +12,7 @@ from pathlib import Path, PurePosixPath
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 CPUINFO = Path("/proc/cpuinfo")
+_SWITCH_INTERVAL_SECONDS = 0.0002
 
 
 def available_cpus(cgroups: Path = CGROUPS, own_cgroups: Path = OWN_CGROUPS) -> int:
@@ -16,6 +21,15 @@ def available_cpus(cgroups: Path = CGROUPS, own_cgroups: Path = OWN_CGROUPS) -> 
     """
     quotas = [int(quota) for quota in _quotas(cgroups, own_cgroups)]
     return max(1, min([len(os.sched_getaffinity(0)), *quotas]))
+
+
+def let_threads_take_turns_quickly() -> None:
+    """Let a thread of this process that runs Python keep others waiting for less than a graph run.
+
+    With Python's own 5 ms, engines and a busy event loop wait for each other after every run: 32
+    users on 2 cores get a fifth fewer tokens per second.
+    """
+    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
 
 
 def processor_name(cpuinfo: Path = CPUINFO) -> str:
