@@ -14,7 +14,7 @@ from serving.bundle.manifest import Precision
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.graphs.graph import sharing_attention
+from serving.engine.graphs.graph import Graphs, sharing_attention
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine.planning.plan import Allowance
 from serving.engine.shared import Shared
@@ -50,7 +50,7 @@ class Noticing:
         for event in self.may_step:
             event.set()
 
-    def _graphs(self, number: int, has_encoder: bool):  # type: ignore[no-untyped-def]
+    def _graphs(self, number: int, has_encoder: bool) -> Graphs:
         graphs = toy_graphs(self.scripts[number], has_encoder)
 
         def bind(inputs: dict[str, Array], outputs: dict[str, Array]) -> Callable[[], None]:
