@@ -123,14 +123,44 @@ def cross_attention(
     """
     if heads.dtype == "float16":
         return _masked_attention(graph, query, memory, source_lengths, heads)
+    return graph.ms.GroupQueryAttention(
+        *_of_source(graph, query, memory, source_lengths, heads), **heads.attributes
+    )
+
+
+def int8_cross_attention(
+    graph: GraphWriter, query: Value, memory: KeyValue, source_lengths: Value, heads: Heads
+) -> list[Value]:
+    """The same of int8 keys and values, whose levels count as they are.
+
+    Returns what was found, and the memory, which the operator wants to give back: unchanged, and in
+    place where that is bound to it.
+    """
+    one = graph.constant([1], "float32")
+    quantised = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"}
+    results = graph.ms.GroupQueryAttention(
+        *_of_source(graph, query, memory, source_lengths, heads),
+        *[None] * 5,
+        one,
+        one,
+        **heads.attributes,
+        **quantised,
+        kv_cache_bit_width=8,
+        _outputs=3,
+    )
+    return list(results)
+
+
+def _of_source(
+    graph: GraphWriter, query: Value, memory: KeyValue, source_lengths: Value, heads: Heads
+) -> tuple[Value, ...]:
+    """The operator's first inputs."""
     op = graph.op
     ends, axes = graph.ints(0, heads.kv_dim), graph.ints(1, 2)
     nothing = op.Slice(query, graph.ints(0, 0), ends, axes)  # [batch, 0, kv_dim]
     last_positions = op.Sub(source_lengths, graph.constant(1, "int32"))
     span = op.Cast(op.Shape(memory[0], start=2, end=3), to=6)
-    return graph.ms.GroupQueryAttention(
-        query, nothing, nothing, *memory, last_positions, span, **heads.attributes
-    )
+    return query, nothing, nothing, *memory, last_positions, span
 
 
 def attention_scores(graph: GraphWriter, query: Value, keys: Value, heads: Heads) -> Value:

@@ -5,10 +5,11 @@ layer the inputs that its next convolution will read, side by side.
 import math
 import sys
 
-from export.attention import Heads, KeyValue, is_real
+from export.attention import Heads, is_real
 from export.graph import GraphWriter, Value
 from export.heads import HeadLayout, head_layout
 from export.layers import Layers
+from export.memory import ReadFloats, ReadMemory
 from export.model import ExportedModel
 from export.positions import AddedPositions
 from export.transformer import CrossAttention, ReportedCrossAttention
@@ -163,7 +164,8 @@ class _Step(_Part):
         ids = graph.input("ids", "int64", (1,))
         past_lengths = graph.input("past_lengths", "int32", ())
         source_lengths = graph.input("source_lengths", "int32", ())
-        memory = graph.state_input(self.keys), graph.state_input(self.values)
+        key_value = graph.state_input(self.keys), graph.state_input(self.values)
+        memory = ReadFloats(graph, self.heads, key_value)
         self._attention = self._cross_attention(graph, self.heads, source_lengths)
         positions = self.positions("decoder", config.max_target_tokens)
         embedded = positions.add_target(self.embed(ids, "target"), past_lengths)
@@ -174,7 +176,7 @@ class _Step(_Part):
         choose(self.layers, config, readout, config.embedding_dim)
         self._attention.finish()
 
-    def _layer(self, x: Value, layer: int, embedded: Value, memory: KeyValue) -> Value:
+    def _layer(self, x: Value, layer: int, embedded: Value, memory: ReadMemory) -> Value:
         """x [batch, 1, hidden_dim] -> the next layer's."""
         name = f"decoder.blocks.{layer}"
         inputs = self._remember(x, layer)

@@ -6,19 +6,16 @@ from itertools import chain
 
 from export.attention import (
     Heads,
-    KeyValue,
-    attention_scores,
-    cross_attention,
     encoder_attention,
     is_real,
     ragged_softmax,
     self_attention,
-    split_heads,
 )
 from export.feed_forward import feed_forward
 from export.graph import GraphWriter, Value
 from export.heads import head_layout
 from export.layers import Layers
+from export.memory import FloatMemory, Int8Memory, ReadMemory, SourceMemory
 from export.model import ExportedModel
 from export.positions import positions_of
 from export.shortlist import Shortlist
@@ -43,13 +40,13 @@ def build_with(
     encode = _Encode(config, layers("encode"))
     step = kind(config, layers("step"), CrossAttention)
     step_attention = kind(config, layers("step_attention"), ReportedCrossAttention)
-    encode.build(step.cross_states)
+    encode.build(step.memories)
     step.build()
     step_attention.build()
     return translation_model(
         config,
         graphs=(encode.graph, step.graph, step_attention.graph),
-        states=tuple(chain(*step.past_states, *step.cross_states)),
+        states=tuple(chain(*step.past_states, *(each.states for each in step.memories))),
         alignment_heads=_alignment_heads(config),
     )
 
@@ -60,8 +57,8 @@ class CrossAttention:
     def __init__(self, graph: GraphWriter, heads: Heads, source_lengths: Value) -> None:
         self.graph, self.heads, self.source_lengths = graph, heads, source_lengths
 
-    def attend(self, query: Value, memory: KeyValue) -> Value:
-        return cross_attention(self.graph, query, memory, self.source_lengths, self.heads)
+    def attend(self, query: Value, memory: ReadMemory) -> Value:
+        return memory.attend(query, self.source_lengths)
 
     def finish(self) -> None:
         """Called when the graph's layers are written."""
@@ -76,8 +73,8 @@ class ReportedCrossAttention(CrossAttention):
         super().__init__(graph, heads, source_lengths)
         self.scores: list[Value] = []
 
-    def attend(self, query: Value, memory: KeyValue) -> Value:
-        self.scores.append(attention_scores(self.graph, query, memory[0], self.heads))
+    def attend(self, query: Value, memory: ReadMemory) -> Value:
+        self.scores.append(memory.scores(query))
         return super().attend(query, memory)
 
     def finish(self) -> None:
@@ -157,14 +154,14 @@ class _Stack:
 
 
 class _Encode(_Stack):
-    def build(self, cross_states: list[list[StateSpec]]) -> None:
+    def build(self, memories: Sequence[SourceMemory]) -> None:
         ids, lengths = source_inputs(self.graph)
-        memory = self._encode(ids, lengths)
-        for layer, states in enumerate(cross_states):
-            for state, part in zip(states, ("key", "value"), strict=True):
-                name = f"decoder.layers.{layer}.cross_attention.{part}"
-                projected = self.project(memory, [name], [self.heads.trained_kv_dim])
-                self.graph.state_output(state, split_heads(self.graph, projected, self.heads))
+        encoded = self._encode(ids, lengths)
+        for layer, memory in enumerate(memories):
+            names = (f"decoder.layers.{layer}.cross_attention.{part}" for part in ("key", "value"))
+            dims = [self.heads.trained_kv_dim]
+            keys, values = (self.project(encoded, [name], dims) for name in names)
+            memory.write(self.graph, (ids, lengths), keys, values)
 
     def _encode(self, ids: Value, lengths: Value) -> Value:
         limit = self.config.max_source_tokens
@@ -197,10 +194,8 @@ class Step(_Stack, ABC):
         source_lengths = self.graph.input("source_lengths", "int32", ())
         self.cross = cross_attention(self.graph, self.heads, source_lengths)
         self.positions = positions_of(layers, config, "decoder", config.max_target_tokens)
-        self.cross_states = [
-            self.heads.states("cross", StateKind.CONSTANT, layer)
-            for layer in range(config.decoder_layers)
-        ]
+        memory = FloatMemory if layers.quantiser is None else Int8Memory
+        self.memories = [memory(self.heads, layer) for layer in range(config.decoder_layers)]
 
     def build(self) -> None:
         embedded = self.embed(self.ids, "target")
@@ -215,8 +210,7 @@ class Step(_Stack, ABC):
         """x [batch, 1, d_model] with what the layer finds in the target so far."""
 
     def read_source(self, x: Value, layer: int) -> Value:
-        key_state, value_state = self.cross_states[layer]
-        memory = (self.graph.state_input(key_state), self.graph.state_input(value_state))
+        memory = self.memories[layer].read(self.graph)
         name = f"decoder.layers.{layer}.cross_attention"
         entered = self.enter(x, f"{name}_norm")
         query = self.project(entered, [f"{name}.query"], [self.heads.trained_query_dim])

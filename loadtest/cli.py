@@ -1,78 +1,112 @@
-"""Holds `attendant loadtest URL`, which asks a server as N users and reports what they saw."""
+"""Holds `attendant loadtest URL`: reads options into a plan, has it run, and reports."""
 
-import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from tempfile import gettempdir
+from time import strftime
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 
-SAMPLE = Path(__file__).with_name("sample.txt")
-FILE = click.Path(path_type=Path, dir_okay=False)
+from loadtest.errors import LoadTestError
+from loadtest.options import ServerUrl, arrival_options, run_options, work_options
+from loadtest.plan import Plan
+from loadtest.reporting.options import ReportOptions, report_options
+from loadtest.search.options import SearchOptions, search_options
 
 
-class ServerUrl(click.ParamType):
-    """Takes an address such as http://127.0.0.1:8000, with the path a server is mounted under."""
+class Failed(click.ClickException):
+    """Says why there are no figures, or none of use."""
 
-    name = "url"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            parts = urlsplit(value)
-            is_good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:
-            is_good = False
-        if not is_good or parts.query or parts.fragment:
-            self.fail(f"{value!r} is not an address such as http://127.0.0.1:8000", param, ctx)
-        return value.rstrip("/") + "/"
-
-
-POSITIVE = click.FloatRange(0, min_open=True)
+    exit_code = 2
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("url", type=ServerUrl())
-@click.option("--endpoint", type=click.Choice(["translate", "completions"]), default="translate")
-@click.option("--users", type=click.IntRange(1), default=32, help="Requests in flight.")
-@click.option("--duration", type=POSITIVE, default=30.0, help="Seconds to measure for.")
-@click.option("--requests", type=click.IntRange(1), help="Measure so many requests at most.")
-@click.option("--warm-up", type=click.FloatRange(0), default=3.0, help="Seconds left out before.")
-@click.option(
-    "--input",
-    type=FILE,
-    default=SAMPLE,
-    show_default="built-in sentences",
-    help="Sentences or prompts, one a line.",
-)
-@click.option("--model", help="Model to ask; completions need one.")
-@click.option("--source", default="en", help="Language to translate from.")
-@click.option("--target", default="fr", help="Language to translate into.")
-@click.option("--max-tokens", type=click.IntRange(1), default=64, help="Length of a completion.")
-@click.option("--timeout", type=POSITIVE, default=60.0, help="Seconds a request may take.")
-@click.option("--timeline", "timeline_path", type=FILE, help="Write raw timestamps to this file.")
-@click.option("--json", "wants_json", is_flag=True, help="Report as JSON.")
-def loadtest(timeline_path: Path | None, wants_json: bool, **options: Any) -> None:
-    """Measure the server at URL in a closed loop: each user asks again once it is answered.
+@click.argument("url", metavar="URL", type=ServerUrl(), required=False)
+@arrival_options
+@work_options
+@run_options
+@search_options
+@report_options
+def loadtest(
+    url: str | None,
+    record: Path | None,
+    calibrate: bool,
+    search: SearchOptions,
+    report: ReportOptions,
+    **options: Any,
+) -> None:
+    """Load the server at URL, write down what happens to every request, and report.
 
-    Tokens are those the server generated: by the usage of streamed completions, or, for translate,
-    by how far the server's attendant_tokens_total counter went while it was measured.
+    A closed loop (--users) shows throughput: each user asks again once answered. Open loops
+    (--rate) show how requests wait at a pace that does not wait for the server; there latency
+    counts from when a request was due, however late it could be sent.
+
+    Ctrl-C ends a run in order; what was measured until then is reported.
     """
-    from loadtest.clients import AnswerError
-    from loadtest.report import as_json, as_text
-    from loadtest.run import Settings, measure
-    from loadtest.summary import summarise
+    from loadtest.planning import plan_of
 
-    settings = Settings(**options)
-    if settings.endpoint == "completions" and settings.model is None:
-        raise click.UsageError("completions need --model")
+    if url is None and not calibrate:
+        raise click.UsageError("Missing argument 'URL'.")
+    path = record or Path(gettempdir()) / strftime("attendant-loadtest-%Y%m%d-%H%M%S.jsonl")
     try:
-        timeline = asyncio.run(measure(settings))
-        if timeline_path is not None:
-            timeline.write(timeline_path)
-    except AnswerError as error:
-        raise click.ClickException(
-            f"{settings.url} gave no answer to start with: {error}"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
-    click.echo((as_json if wants_json else as_text)(timeline.run, summarise(timeline)))
+        ceiling = _calibrated() if calibrate else None
+        if url is None:
+            return
+        if search.is_wanted:
+            _search(url, path, search, report, {**options, "ceiling": ceiling})
+        else:
+            plan = plan_of(url, path, options, ceiling)
+            _run(replace(plan, objective=report.objective), path, report)
+    except (LoadTestError, OSError) as error:
+        raise Failed(str(error)) from error
+
+
+def _run(plan: Plan, path: Path, options: ReportOptions) -> None:
+    from loadtest.generator.live import live_line
+    from loadtest.generator.run import run_plan
+    from loadtest.records import OK, counted
+    from loadtest.reporting.delivery import deliver, exit_if_missed, report_run
+    from loadtest.statistics.figures import figures_of
+
+    with live_line() as view:
+        recording = run_plan(plan, path, view)
+    click.echo(f"recording: {path}", err=True)
+    report = report_run(figures_of(recording, limits=options.request_limits), options)
+    deliver(report, options)
+    if not any(request.outcome == OK for request in counted(recording)):
+        raise LoadTestError("no request was answered as it should be")
+    exit_if_missed(report)
+
+
+def _search(
+    url: str,
+    path: Path,
+    search: SearchOptions,
+    report: ReportOptions,
+    options: Mapping[str, Any],
+) -> None:
+    from loadtest.reporting.delivery import deliver, exit_if_missed, report_loads
+    from loadtest.search.running import run_search
+
+    found, problem = run_search(url, path, search, report, options)
+    made = report_loads(found)
+    deliver(made, report)
+    if problem is not None:
+        raise LoadTestError(f"{problem}; the report is of what was measured before")
+    exit_if_missed(made)
+
+
+def _calibrated() -> float:
+    """Measure what one process can do, say it, and return its requests a second."""
+    from loadtest.generator.ceiling import measure_ceiling
+
+    ceiling = measure_ceiling()
+    click.echo(
+        f"one process of the generator sends {ceiling.requests_per_second:.0f} requests/s, or"
+        f" reads {ceiling.chunks_per_second:.0f} streamed chunks/s, for each second that it has"
+        " a processor",
+        err=True,
+    )
+    return ceiling.requests_per_second

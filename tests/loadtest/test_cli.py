@@ -1,15 +1,16 @@
 """`attendant loadtest` as a user runs it, against a server of its own."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from loadtest.cli import SAMPLE, loadtest
-from loadtest.run import read_texts
-from tests.loadtest.fake_server import TOKENS_PER_TRANSLATION, FakeServer, serving
+from loadtest.cli import loadtest
+from loadtest.mock.behaviour import Behaviour
+from loadtest.mock.server import mock_server
+from loadtest.records import counted, read_recording
 
 SHORT = ("--users", "4", "--warm-up", "0.1", "--duration", "0.5")
 
@@ -18,48 +19,38 @@ def invoke(*arguments: str) -> Result:
     return CliRunner().invoke(loadtest, arguments)
 
 
-def test_translate_reports_the_figures_of_its_timeline(tmp_path: Path) -> None:
-    file = tmp_path / "run.jsonl"
-    fake = FakeServer()
-    with serving(fake) as url:
-        result = invoke(url, *SHORT, "--json", "--timeline", str(file))
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with mock_server(Behaviour(first_token_seconds=0.02, token_seconds=0.005)) as url:
+        yield url
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    return tmp_path / "run.jsonl"
+
+
+def test_a_run_ends_in_a_recording_and_a_report(url: str, record: Path) -> None:
+    result = invoke(url, *SHORT, "--record", str(record))
     assert result.exit_code == 0, result.output
-    report = json.loads(result.stdout)
-    records = [json.loads(line) for line in file.read_text().splitlines()]
-    marks = {r["record"]: r["time"] for r in records if "time" in r}
-    exchanges = [r for r in records if r["record"] == "exchange"]
-    counted = [e for e in exchanges if marks["opened"] < e["end"] <= marks["closed"]]
-    latencies = [e["end"] - e["start"] for e in counted]
-    assert fake.most_in_flight == 4
-    assert report["errors"] == {}
-    assert report["answers"] == len(counted) < len(exchanges)
-    assert report["seconds"] == pytest.approx(marks["closed"] - marks["opened"])
-    assert report["sentences_per_second"] == pytest.approx(len(counted) / report["seconds"])
-    assert report["tokens"] == pytest.approx(len(counted) * TOKENS_PER_TRANSLATION, abs=4 * 7)
-    for percent in (50, 90, 95, 99):
-        expected = np.percentile(latencies, percent)
-        assert report["latency_seconds"][f"p{percent}"] == pytest.approx(expected)
+    assert str(record) in result.stderr
+    recording = read_recording(record)
+    assert recording.is_complete
+    assert recording.is_closed_loop
+    assert {request.user for request in recording.requests} == {0, 1, 2, 3}
+    assert {request.outcome for request in recording.requests} == {"ok"}
 
 
-def test_completions_report_tokens_of_usage_and_first_tokens() -> None:
-    with serving(FakeServer()) as url:
-        options = ("--endpoint", "completions", "--model", "shout", "--max-tokens", "5")
-        result = invoke(url, *SHORT, *options)
-    assert result.exit_code == 0, result.output
-    lines = {line.split("  ")[0]: line for line in result.stdout.splitlines()}
-    assert "usage of the answers" in lines["tokens"]
-    assert lines["errors"].endswith("none")
-    first_token, latency = (float(lines[name].split()[-5]) for name in ("first token", "latency"))
-    assert 20 <= first_token < latency
-
-
-def test_errors_are_counted_by_kind(tmp_path: Path) -> None:
-    texts = tmp_path / "texts.txt"
-    texts.write_text("hello\nbusy\nhtml\n\n")
-    with serving(FakeServer()) as url:
-        result = invoke(url, *SHORT, "--input", str(texts), "--json")
-    assert result.exit_code == 0, result.output
-    assert set(json.loads(result.stdout)["errors"]) == {"HTTP 429", "bad answer"}
+def test_a_run_ends_with_enough_requests(url: str, record: Path) -> None:
+    options = ("--warm-up", "0.2", "--duration", "60", "--requests", "12", "--record", str(record))
+    assert invoke(url, "--users", "4", *options).exit_code == 0
+    recording = read_recording(record)
+    assert 12 <= len(counted(recording)) < 60
+    assert recording.seconds < 30
+    assert invoke(url, "--rate", "40", *options).exit_code == 0
+    recording = read_recording(record)
+    assert len(counted(recording)) == 12
+    assert recording.seconds < 1.5
 
 
 @pytest.mark.parametrize(
@@ -82,37 +73,59 @@ def test_a_bad_url_is_refused_in_one_line(url: str) -> None:
     )
 
 
-def test_a_server_that_is_not_there_is_told_in_one_line() -> None:
-    result = invoke("http://127.0.0.1:1")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("Error: http://127.0.0.1:1/ gave no answer to start with: ")
-    assert len(result.stderr.splitlines()) == 1
-
-
-def test_a_refusal_at_the_start_carries_the_servers_words(tmp_path: Path) -> None:
-    texts = tmp_path / "texts.txt"
-    texts.write_text("busy\n")
-    with serving(FakeServer()) as url:
-        result = invoke(url, "--input", str(texts))
-    assert result.exit_code == 1
-    assert "too many requests" in result.stderr
-
-
-def test_completions_need_a_model() -> None:
-    result = invoke("http://127.0.0.1:1", "--endpoint", "completions")
+def test_a_server_that_is_not_there_is_told_in_one_line(record: Path) -> None:
+    result = invoke("http://127.0.0.1:1", "--record", str(record))
     assert result.exit_code == 2
-    assert "completions need --model" in result.stderr
+    start = "Error: http://127.0.0.1:1/ gave no answer to translate to start with: connection: "
+    assert result.stderr.startswith(start)
+    assert len(result.stderr.splitlines()) == 1
+    assert not record.exists()
 
 
-def test_an_input_without_text_is_refused(tmp_path: Path) -> None:
-    texts = tmp_path / "texts.txt"
-    texts.write_text("\n \n")
-    result = invoke("http://127.0.0.1:1", "--input", str(texts))
-    assert result.exit_code == 1
-    assert "holds no text" in result.stderr
+def test_a_server_that_answers_nonsense_is_told() -> None:
+    with mock_server(Behaviour(nonsense=1.0)) as url:
+        result = invoke(url, *SHORT)
+    assert result.exit_code == 2
+    assert "to start with: bad answer: not JSON: '<html>42</html>'" in result.stderr
 
 
-def test_the_sample_is_varied() -> None:
-    lengths = {len(text.split()) for text in read_texts(SAMPLE)}
-    assert min(lengths) <= 6
-    assert max(lengths) >= 13
+def test_a_server_that_turns_to_nonsense_fails_a_run_whose_recording_is_kept(
+    record: Path,
+) -> None:
+    with mock_server(Behaviour(nonsense=1.0, good_requests=1)) as url:
+        result = invoke(url, *SHORT, "--record", str(record))
+    assert result.exit_code == 2
+    assert "no request was answered as it should be" in result.stderr
+    assert {request.outcome for request in read_recording(record).requests} == {"bad answer"}
+
+
+def test_a_trace_with_a_broken_line_is_told(url: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text(json.dumps({"time": 0.0}) + '\n{"time": "soon"}\n')
+    result = invoke(url, "--trace", str(trace))
+    assert result.exit_code == 2
+    assert f"{trace}, line 2: time: Input should be a valid number" in result.stderr
+
+
+def test_a_refusal_at_the_start_carries_the_servers_words() -> None:
+    with mock_server(Behaviour(refuse=1.0)) as url:
+        result = invoke(url)
+    assert result.exit_code == 2
+    assert 'refused: {"error": "too many requests"}' in result.stderr
+
+
+def test_a_recording_with_texts_is_replayed(url: str, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    options = ("--warm-up", "0", "--duration", "0.6")
+    result = invoke(url, "--rate", "30", *options, "--record-texts", "--record", str(first))
+    assert result.exit_code == 0, result.output
+    again = ("--trace", str(first), "--warm-up", "0", "--record-texts", "--record", str(second))
+    result = invoke(url, *again)
+    assert result.exit_code == 0, result.output
+    before = sorted(read_recording(first).requests, key=lambda request: request.intended)
+    after = sorted(read_recording(second).requests, key=lambda request: request.intended)
+    assert [request.text for request in after] == [request.text for request in before]
+    start = before[0].intended
+    assert [request.intended for request in after] == pytest.approx(
+        [request.intended - start for request in before], abs=2e-6
+    )

@@ -37,6 +37,7 @@ class Runner:
         """
         step = manifest.graphs["step"]
         self._input_names = {spec.name for spec in step.inputs}
+        self._output_names = {spec.name for spec in step.outputs}
         ids = next(spec for spec in step.inputs if spec.name == "ids")
         self.can_prefill = ids.shape[1] != 1 and graphs.encode is None
         num_rows = batch.slots + (NUM_STAGING_ROWS if self.can_prefill else 0)
@@ -116,9 +117,9 @@ class Runner:
         if self._attention is not None and scores.attention is not None:
             graph = self._attention.graph
             outputs["attention"] = scores.attention
-        return graph.bind(
-            inputs | self.states.inputs(first, last), outputs | self.states.outputs(first, last)
-        )
+        states = self.states.outputs(first, last).items()
+        outputs |= {name: array for name, array in states if name in self._output_names}
+        return graph.bind(inputs | self.states.inputs(first, last), outputs)
 
 
 class AttentionStep:

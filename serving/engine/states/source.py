@@ -6,7 +6,7 @@ from math import prod
 
 from serving.arrays import Array
 from serving.bundle.manifest import SOURCE
-from serving.engine.states.kind import RowPart, Stack, States
+from serving.engine.states.kind import NEXT, RowPart, Stack, States
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,10 @@ class SourceStates(States):
     @property
     def place(self) -> Hashable:
         return self._side, self.span
+
+    def written(self, first: int, last: int) -> dict[str, Array]:
+        """Return the states: an operator that reads int8 ones puts them out too, unchanged."""
+        return self._stack.named(self._current[:, first:last], NEXT)
 
     def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
         return self._stack.named(self._shaped(self._scratch, num_rows, span))

@@ -1,0 +1,42 @@
+"""Writes figures as people read them: three digits that count, and units beside them."""
+
+from loadtest.statistics.estimates import Estimate
+
+UNKNOWN = "-"
+
+
+def number(value: float) -> str:
+    """Write a number with three digits that count, and whole from 100 on."""
+    if value == int(value) and abs(value) < 1e6:
+        return f"{value:,.0f}"
+    if abs(value) >= 99.95:
+        return f"{value:,.0f}"
+    if abs(value) >= 9.995:
+        return f"{value:.1f}"
+    if abs(value) >= 0.9995:
+        return f"{value:.2f}"
+    return f"{value:.3g}"
+
+
+def percent(value: float) -> str:
+    """Write a share; small ones and those near 1 keep more digits."""
+    if value in (0.0, 1.0):
+        return f"{100 * value:.0f} %"
+    digits = 1 if 0.01 <= value <= 0.99 else 2
+    return f"{100 * value:.{digits}f} %"
+
+
+def figure(found: Estimate) -> str:
+    return UNKNOWN if found.value is None else number(found.value)
+
+
+def interval(found: Estimate) -> str:
+    """Write the confidence interval; an open side has no number."""
+    if found.value is None or (found.low is None and found.high is None):
+        return ""
+    low, high = ("?" if each is None else number(each) for each in (found.low, found.high))
+    return f"{low}–{high}"
+
+
+def change(part: float) -> str:
+    return f"{100 * part:+.1f} %"

@@ -1,0 +1,162 @@
+"""Reads limits on figures, as an objective (`ttft_p95_ms=200,itl_p99_ms=50`), as an assertion
+(`p95_ttft_ms<200`) or on single requests (`ttft_ms=200`), and judges measured figures by them.
+"""
+
+import operator
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from loadtest.statistics.estimates import PERCENTS, Estimate
+from loadtest.statistics.measures import MEASURES
+
+RELATIONS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
+ASSERTION = re.compile(r"\s*([\w.]+)\s*(<=|>=|<|>)\s*([-+.\w]+)\s*")
+BEYOND = 5  # samples that are to lie beyond a percentile by which a load is judged
+MOST_ERRORS = 0.01  # of all requests, where an objective does not say
+
+LATENCY_FIGURES = (*(f"p{percent:g}" for percent in PERCENTS), "mean", "min", "max")
+RATE_FIGURES = (
+    *("answers_per_second", "offered_per_second", "tokens_per_second"),
+    *("prompt_tokens_per_second", "sentences_per_second", "words_per_second"),
+    *("characters_per_second", "goodput_per_second", "goodput_share", "fairness"),
+)
+OTHER_FIGURES = ("error_rate", "errors", "answers", "requests", "worst_user_e2e_p95_ms")
+FIGURES = (
+    *(f"{measure}_{figure}_ms" for measure in MEASURES for figure in LATENCY_FIGURES),
+    *RATE_FIGURES,
+    *OTHER_FIGURES,
+)
+
+
+class LimitError(Exception):
+    """Says what is wrong with a limit, and what may be limited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    figure: str
+    relation: str
+    bound: float
+
+    def __str__(self) -> str:
+        return f"{self.figure} {self.relation} {self.bound:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Holds a limit and what was measured; what could not be told keeps no limit."""
+
+    limit: Limit
+    measured: Estimate
+
+    @property
+    def is_kept(self) -> bool:
+        value = self.measured.value
+        return value is not None and RELATIONS[self.limit.relation](value, self.limit.bound)
+
+
+def judge(limits: Iterable[Limit], figures: Mapping[str, Estimate]) -> list[Verdict]:
+    return [Verdict(limit, figures[limit.figure]) for limit in limits]
+
+
+def parse_assertion(text: str) -> Limit:
+    found = ASSERTION.fullmatch(text)
+    if not found:
+        raise LimitError(f"{text!r} is not of the form p95_ttft_ms<200")
+    name, relation, bound = found.groups()
+    return Limit(known_figure(name), relation, _number(bound, text))
+
+
+def parse_objective(text: str) -> dict[str, float]:
+    """Return the bounds by the full names of figures."""
+    return {known_figure(name): bound for name, bound in _pairs(text)}
+
+
+def objective_limits(objective: Mapping[str, float]) -> list[Limit]:
+    """Return latencies and errors as upper bounds, rates and shares as lower ones; few requests may
+    fail even where the objective does not say so.
+    """
+    bounds = {"error_rate": MOST_ERRORS, **objective}
+    return [
+        Limit(name, ">=" if name in RATE_FIGURES else "<=", bound) for name, bound in bounds.items()
+    ]
+
+
+def parse_request_limits(text: str) -> dict[str, float]:
+    """Return measures with bounds in seconds."""
+    found = {}
+    for name, bound in _pairs(text):
+        measure = name.removesuffix("_ms")
+        if measure not in MEASURES or measure == name:
+            known = ", ".join(f"{each}_ms" for each in MEASURES)
+            raise LimitError(f"{name!r} is no limit on a request; those are {known}")
+        found[measure] = bound / 1000
+    return found
+
+
+def request_limits(objective: Mapping[str, float]) -> dict[str, float]:
+    """Return what an objective on percentiles asks of a single request: its bounds, in seconds."""
+    found: dict[str, float] = {}
+    for name, bound in objective.items():
+        measure, _, rest = name.partition("_")
+        if measure in MEASURES and rest.endswith("_ms"):
+            found[measure] = max(bound / 1000, found.get(measure, 0.0))
+    return found
+
+
+def fewest_requests(objective: Mapping[str, float]) -> float:
+    """Return how many requests it takes to judge an objective's percentiles of requests."""
+    percents = [
+        float(part[1:])
+        for name in objective
+        for part in name.split("_")
+        if part in LATENCY_FIGURES and part.startswith("p") and not name.startswith("itl_")
+    ]
+    return max((BEYOND / (1 - percent / 100) for percent in percents), default=0.0)
+
+
+def known_figure(name: str) -> str:
+    """Return the full name of a figure; `p95_ttft_ms` is `ttft_p95_ms`."""
+    parts = sorted(name.lower().split("_"))
+    for known in FIGURES:
+        if sorted(known.split("_")) == parts:
+            return known
+    spellings = {spelling: known for known in FIGURES for spelling in (known, _turned(known))}
+    near = get_close_matches(name, spellings, 1)
+    hint = f" (did you mean {spellings[near[0]]}?)" if near else ""
+    raise LimitError(f"there is no figure {name!r}{hint}; {description_of_figures()}")
+
+
+def _turned(figure: str) -> str:
+    """Return `p95_ttft_ms` for `ttft_p95_ms`."""
+    first, second, *others = [*figure.split("_"), "", ""]
+    return "_".join(filter(None, [second, first, *others]))
+
+
+def description_of_figures() -> str:
+    return (
+        f"latencies are MEASURE_FIGURE_ms with {', '.join(MEASURES)} and "
+        f"{', '.join(LATENCY_FIGURES)}; the others are {', '.join(RATE_FIGURES + OTHER_FIGURES)}"
+    )
+
+
+def _pairs(text: str) -> list[tuple[str, float]]:
+    found = []
+    for part in text.split(","):
+        name, equals, bound = part.partition("=")
+        if not equals:
+            raise LimitError(f"{part.strip()!r} is not of the form ttft_p95_ms=200")
+        found.append((name.strip(), _number(bound, part)))
+    return found
+
+
+def _number(bound: str, text: str) -> float:
+    try:
+        value = float(bound)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise LimitError(f"{bound.strip()!r} in {text.strip()!r} is not a number from 0 on")
+    return value

@@ -1,0 +1,74 @@
+"""Counts what the server did in the window, per second, with intervals from batch means.
+
+An answer counts when it ends inside the window, whenever it was asked for: so an overloaded server
+is credited with what it answered, not with what was offered to it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from loadtest.records import Recording, Request
+from loadtest.statistics.estimates import Estimate
+from loadtest.statistics.measures import is_answer
+
+BATCHES = 10
+STUDENT_QUANTILE = 2.262157  # 0.975, 9 degrees of freedom
+
+
+def ended_inside(recording: Recording) -> list[Request]:
+    """Return the requests of any outcome that ended inside the window."""
+    window = recording.window
+    return [r for r in recording.requests if window.opened < r.end <= window.closed]
+
+
+def answered_inside(recording: Recording) -> list[Request]:
+    return [request for request in ended_inside(recording) if is_answer(request)]
+
+
+def offered_inside(recording: Recording) -> list[Request]:
+    window = recording.window
+    return [r for r in recording.requests if window.opened <= r.intended < window.closed]
+
+
+def rates(recording: Recording) -> dict[str, Estimate]:
+    """Return figures by name; what the answers do not tell is told as unknown."""
+    answers = answered_inside(recording)
+    ends = [request.end for request in answers]
+    due = [request.intended for request in offered_inside(recording)]
+    found = {
+        "answers_per_second": _rate(recording, ends, [1] * len(ends)),
+        "offered_per_second": _rate(recording, due, [1] * len(due)),
+    }
+    for name, amount in AMOUNTS.items():
+        amounts = [value for request in answers if (value := amount(request)) is not None]
+        found[f"{name}_per_second"] = (
+            _rate(recording, ends, amounts)
+            if any(amounts) and len(amounts) == len(answers)
+            else Estimate(None, reason="not told by all answers")
+        )
+    return found
+
+
+AMOUNTS: dict[str, Callable[[Request], int | None]] = {
+    "tokens": lambda r: r.output_tokens,
+    "prompt_tokens": lambda r: r.prompt_tokens,
+    "sentences": lambda r: r.sentences,
+    "words": lambda r: r.output_words,
+    "characters": lambda r: r.output_characters,
+}
+
+
+def _rate(recording: Recording, times: Sequence[float], amounts: Sequence[float]) -> Estimate:
+    """Estimate a rate. Means of ten slices of the window differ as the rate does by chance, even
+    where neighbouring answers depend on each other (batch means, Law and Kelton).
+    """
+    window, seconds = recording.window, recording.seconds
+    if seconds <= 0:
+        return Estimate(None, reason="the window is empty")
+    edges = np.linspace(window.opened, window.closed, BATCHES + 1)
+    slices = np.histogram(times, edges, weights=amounts)[0] / (seconds / BATCHES)
+    half = STUDENT_QUANTILE * float(np.std(slices, ddof=1)) / math.sqrt(BATCHES)
+    value = sum(amounts) / seconds
+    return Estimate(value, max(0.0, value - half), value + half)

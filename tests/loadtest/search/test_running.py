@@ -1,0 +1,149 @@
+"""Searches against a made-up server: what they run, what they keep, how they end."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import loadtest.search.prober as prober_module
+from loadtest.cli import loadtest
+from loadtest.errors import LoadTestError, ServerError
+from loadtest.plan import Plan
+from loadtest.records import Recording
+from loadtest.reporting.options import ReportOptions
+from loadtest.search.options import SearchOptions
+from loadtest.search.running import run_search
+from loadtest.statistics.figures import Figures
+from loadtest.statistics.probes import capacity, load_value
+from tests.loadtest.recordings import recording_of, simulated
+
+URL = "http://127.0.0.1:1/"
+CAPACITY = SearchOptions(find_capacity=True, precision=0.2, sweep=None)
+OBJECTIVE = ReportOptions(objective={"ttft_p95_ms": 200.0})
+Run = Callable[[Plan, Path], Recording]
+
+
+def options(*arguments: str) -> dict[str, Any]:
+    """The command's options as it would have them."""
+    context = loadtest.make_context("loadtest", [URL, *arguments])
+    return {**context.params, "ceiling": None}
+
+
+class Server:
+    """Makes a recording for each plan, and remembers the plans."""
+
+    def __init__(self) -> None:
+        self.plans: list[Plan] = []
+
+    def __call__(self, plan: Plan, path: Path) -> Recording:
+        self.plans.append(plan)
+        arrivals: dict[str, Any] = {"kind": plan.arrivals.kind}
+        if plan.arrivals.is_closed_loop:
+            arrivals["users"] = plan.arrivals.users
+        else:
+            arrivals["rate"] = plan.arrivals.rate
+        rate = plan.arrivals.rate or 2.0 * (plan.arrivals.users or 0)
+        seconds = plan.duration_seconds
+        found = simulated(rate, seconds, workers=8)
+        objective = None if plan.objective is None else dict(plan.objective)
+        return recording_of(found.requests, closed=seconds, arrivals=arrivals, objective=objective)
+
+
+@pytest.fixture(autouse=True)
+def server_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prober_module, "wait_for_rest", lambda url: True)
+
+
+def search(
+    run: Run, path: Path, what: SearchOptions, *arguments: str, report: ReportOptions = OBJECTIVE
+) -> tuple[list[Figures], LoadTestError | None]:
+    return run_search(URL, path, what, report, options(*arguments), run)
+
+
+def test_a_capacity_is_found_with_its_evidence(tmp_path: Path) -> None:
+    server = Server()
+    found, problem = search(server, tmp_path / "c.jsonl", CAPACITY, "--duration", "20")
+    best = capacity(found)
+    assert problem is None
+    assert best.carried is not None
+    assert best.not_carried is not None
+    low, high = (load_value(f.recording.run) for f in (best.carried, best.not_carried))
+    assert 10 < low < high <= 1.2 * low < 30
+    assert len(found) == len(server.plans)
+    assert {plan.arrivals.kind for plan in server.plans} == {"poisson"}
+    assert server.plans[0].arrivals.rate == 1.0
+    assert all(plan.objective == OBJECTIVE.objective for plan in server.plans)
+
+
+def test_no_probe_asks_what_another_has_asked(tmp_path: Path) -> None:
+    server = Server()
+    found, _ = search(server, tmp_path / "c.jsonl", CAPACITY, "--duration", "20")
+    used = 0
+    for plan, figures in zip(server.plans, found, strict=True):
+        assert plan.work.skipped_texts == used
+        used += len(figures.recording.requests)
+
+
+def test_windows_are_longer_where_few_requests_come(tmp_path: Path) -> None:
+    """A p95 is judged by 100 requests: at 2 a second that is 50 s; at 1, no more than 4 windows."""
+    server = Server()
+    search(server, tmp_path / "c.jsonl", CAPACITY, "--duration", "20")
+    seconds = {plan.arrivals.rate: plan.duration_seconds for plan in server.plans}
+    assert (seconds[1.0], seconds[2.0], seconds[8.0]) == pytest.approx((80.0, 50.0, 20.0))
+
+
+def test_a_sweep_runs_the_loads_it_is_given(tmp_path: Path) -> None:
+    sweep = SearchOptions(find_capacity=False, precision=0.05, sweep=(1.0, 2.0, 4.0))
+    server = Server()
+    found, _ = search(
+        server, tmp_path / "s.jsonl", sweep, "--duration", "5", report=ReportOptions()
+    )
+    assert [plan.arrivals.users for plan in server.plans] == [1, 2, 4]
+    assert [load_value(figures.recording.run) for figures in found] == [1, 2, 4]
+    server = Server()
+    search(server, tmp_path / "s.jsonl", sweep, "--arrivals", "constant")
+    assert [plan.arrivals.rate for plan in server.plans] == [1.0, 2.0, 4.0]
+
+
+def test_what_was_measured_before_a_failure_is_kept(tmp_path: Path) -> None:
+    server = Server()
+
+    def dying(plan: Plan, path: Path) -> Recording:
+        if len(server.plans) == 2:
+            raise ServerError("gone")
+        return server(plan, path)
+
+    found, problem = search(dying, tmp_path / "c.jsonl", CAPACITY)
+    assert len(found) == 2
+    assert str(problem) == "gone"
+    with pytest.raises(ServerError):
+        search(dying, tmp_path / "c.jsonl", CAPACITY)
+
+
+def test_a_run_that_was_interrupted_ends_the_search(tmp_path: Path) -> None:
+    def interrupted(plan: Plan, path: Path) -> Recording:
+        return recording_of([], closed=plan.duration_seconds / 2)
+
+    with pytest.raises(LoadTestError, match="interrupted at 1"):
+        search(interrupted, tmp_path / "c.jsonl", CAPACITY)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--find-capacity",), "needs --objective"),
+        (("--find-capacity", "--objective", "ttft_p95_ms=9", "--users", "3"), "does nothing"),
+        (("--find-capacity", "--sweep", "1,2"), "two searches"),
+        (("--find-capacity", "--objective", "ttft_p95_ms=9", "--arrivals", "ramp"), "of one load"),
+        (("--sweep", "1,2", "--rate", "4"), "leave --rate and --users out"),
+        (("--sweep", "0.5,1"), "users are whole numbers"),
+        (("--sweep", "1,two"), "not a list of loads"),
+        (("--sweep", "1,2", "--assert", "errors<1"), "a search has --objective"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments: tuple[str, ...], says: str) -> None:
+    result = CliRunner().invoke(loadtest, [URL, *arguments])
+    assert result.exit_code == 2
+    assert says in result.stderr
