@@ -48,6 +48,8 @@ def measure(
     lone = _in_turns({plan: trial.lone_step for plan, trial in trials.items()}, lone_ends, clock)
     for trial in trials.values():
         trial.tokens_per_second(0.0)
+        if clock() > ends:
+            return {}
     loads = {plan: trial.tokens_per_second for plan, trial in trials.items()}
     load = _in_turns(loads, ends, clock)
     return {plan: Rounds(tuple(load[plan]), tuple(lone[plan])) for plan in trials}
