@@ -1,6 +1,6 @@
 """Additive attention (Bahdanau et al. 2015, A.1.2) in graphs, over padded rows."""
 
-from export.graph import Value
+from export.graph import Value, element_type
 from export.layers import Layers
 
 
@@ -20,5 +20,5 @@ def mix(layers: Layers, weights: Value, values: Value) -> Value:
     """
     graph, op = layers.graph, layers.graph.op
     if layers.dtype != "float32":
-        weights = op.Cast(weights, to=10)
+        weights = op.Cast(weights, to=element_type(layers.dtype))
     return op.Squeeze(op.MatMul(op.Unsqueeze(weights, graph.ints(1)), values), graph.ints(1))

@@ -7,7 +7,7 @@ in the engine's buffers; the step graph appends to them in place.
 import math
 from dataclasses import dataclass
 
-from export.graph import GraphWriter, Value
+from export.graph import GraphWriter, Value, element_type
 from export.heads import HeadLayout
 from serving.bundle.manifest import LENGTH, SOURCE, StateKind, StateSpec
 
@@ -121,7 +121,7 @@ def cross_attention(
 
     They are given as a past, with no new keys. ONNX Runtime takes one token per row here.
     """
-    if heads.dtype == "float16":
+    if heads.dtype != "float32":
         return _masked_attention(graph, query, memory, source_lengths, heads)
     return graph.ms.GroupQueryAttention(
         *_of_source(graph, query, memory, source_lengths, heads), **heads.attributes
@@ -202,7 +202,7 @@ def encoder_attention(
     source] of the scores if any.
     """
     op = graph.op
-    if heads.dtype == "float16":
+    if heads.dtype != "float32":
         query, *key_value = graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])
         key, value = (split_heads(graph, each, heads) for each in key_value)
         return _masked_attention(graph, query, (key, value), lengths, heads, bias)
@@ -256,7 +256,7 @@ def _masked_attention(
     any_head = op.ReduceMax(scores, graph.ints(1, 2), keepdims=0)  # [batch, source], for its shape
     mask = op.Unsqueeze(is_real(graph, any_head, lengths), graph.ints(1, 2))
     scores = op.Where(mask, scores, graph.constant(LOWEST, "float32"))
-    mixed = op.MatMul(op.Cast(op.Softmax(scores, axis=-1), to=10), values)
+    mixed = op.MatMul(op.Cast(op.Softmax(scores, axis=-1), to=element_type(heads.dtype)), values)
     return op.Reshape(op.Transpose(mixed, perm=[0, 2, 1, 3]), graph.ints(0, 0, heads.query_dim))
 
 

@@ -6,6 +6,7 @@ from serving.bundle.manifest import Precision
 PRECISIONS = {
     Precision.FP32: "32-bit floating point",
     Precision.FP16: "16-bit floating point, for CUDA",
+    Precision.BF16: "16-bit floating point with the range of 32 bits (bfloat16), for CUDA alone",
     Precision.INT8: "matrix products of 8-bit integers; the rest fp32",
     Precision.INT4: "weights in 4 bits, what they multiply and tables of words in 8; the rest fp32",
 }

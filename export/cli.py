@@ -27,8 +27,8 @@ MOST_PROBLEMS = 200
 )
 @click.option(
     "--precision",
-    type=click.Choice(["fp32", "fp16", "int8", "int4"]),
-    help="int8 is the fastest on CPU, fp16 is for CUDA, int4 is the smallest."
+    type=click.Choice(["fp32", "bf16", "fp16", "int8", "int4"]),
+    help="int8 is the fastest on CPU, bf16 and fp16 are for CUDA, int4 is the smallest."
     "  [default: what keeps the weights of a quantised SOURCE; else fp32]",
 )
 @click.option("--name", help="Name of the model.  [default: SOURCE's name]")
@@ -39,6 +39,27 @@ MOST_PROBLEMS = 200
 )
 @click.option("--source-language", help="What it reads, where SOURCE does not say: en, pt_BR ...")
 @click.option("--target-language", help="What it writes.")
+@click.option(
+    "--shortlist",
+    "corpus",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Parallel corpus (as --test) to learn lexical shortlists from: of each sentence only the"
+    " likeliest tokens are scored. For translation models in int8.",
+)
+@click.option(
+    "--shortlist-best",
+    type=click.IntRange(min=1),
+    default=300,
+    show_default=True,
+    help="Most targets of a source token on a shortlist.",
+)
+@click.option(
+    "--shortlist-frequent",
+    type=click.IntRange(min=1),
+    default=300,
+    show_default=True,
+    help="How many of the corpus's most frequent target tokens are on every shortlist.",
+)
 @click.option(
     "--verify/--no-verify",
     default=None,
@@ -65,6 +86,9 @@ def export(
     context_length: int | None,
     source_language: str | None,
     target_language: str | None,
+    corpus: Path | None,
+    shortlist_best: int,
+    shortlist_frequent: int,
     verify: bool | None,
     test_file: Path | None,
     texts: int,
@@ -81,13 +105,18 @@ def export(
     \b
     Examples:
       attendant export models/checkpoints/transformer-en-fr -o build/bundles/mine --precision int8
+      attendant export ~/models/opus-mt-en-fr -o en-fr --precision int8 --shortlist pairs.tsv.gz
       attendant export ~/models/SmolLM2-135M-Instruct -o build/bundles/smollm2 --precision int8
       attendant export SmolLM2-135M-Instruct.Q4_1.gguf -o build/bundles/smollm2-q4
     """
     from models.pretrained.reading import read_model
 
     def read() -> "Checkpoint":
-        return read_model(source, context_length).with_languages(source_language, target_language)
+        found = read_model(source, context_length)
+        found = found.with_languages(source_language, target_language)
+        if corpus is None:
+            return found
+        return _shortlisting(found, corpus, precision, shortlist_best, shortlist_frequent)
 
     comparison = comparison_of(verify, test_file, texts)
     export_model(read, source, output, precision, name, comparison, of_floats="fp32")
@@ -118,14 +147,31 @@ def export_model(
             click.echo(f"note: {note}", err=True)
         precision = precision or (f"int{checkpoint.bits}" if checkpoint.bits else of_floats)
         click.echo(f"exporting {source} in {precision}", err=True)
+        if precision == Precision.BF16:
+            comparison = None
         with _tidy_end():
             parity = export_checkpoint(checkpoint, output, Precision(precision), name, comparison)
     except (CheckpointError, BundleError) as error:
         fail(f"{source} cannot be exported:", *_shown(error.problems))
     except (OSError, ValueError) as error:
         fail(str(error))
-    click.echo(parity.as_markdown() if parity else "not verified: torch was not used", err=True)
+    reason = "bf16 runs on a GPU alone" if precision == Precision.BF16 else "torch was not used"
+    click.echo(parity.as_markdown() if parity else f"not verified: {reason}", err=True)
     click.echo(f"wrote {output}", err=True)
+
+
+def _shortlisting(
+    checkpoint: "Checkpoint", corpus: Path, precision: str | None, num_best: int, num_frequent: int
+) -> "Checkpoint":
+    """The checkpoint with shortlists. In floats they would bring nothing: sums depend on how many
+    tokens are scored, so the whole vocabulary is.
+    """
+    from export.lexical.learning import ShortlistOptions, with_shortlist
+
+    if precision != "int8" and not (precision is None and checkpoint.bits == 8):
+        raise ValueError("--shortlist needs --precision int8: others score every token anyway")
+    click.echo(f"learning shortlists from {corpus}", err=True)
+    return with_shortlist(checkpoint, ShortlistOptions(corpus, num_best, num_frequent))
 
 
 def _shown(problems: list[str]) -> Iterator[str]:

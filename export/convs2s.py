@@ -6,7 +6,7 @@ import math
 import sys
 
 from export.attention import Heads, is_real
-from export.graph import GraphWriter, Value
+from export.graph import GraphWriter, Value, element_type
 from export.heads import HeadLayout, head_layout
 from export.layers import Layers
 from export.memory import ReadFloats, ReadMemory
@@ -84,8 +84,7 @@ class _Part:
         missing = self.heads.head_dim - self.config.embedding_dim
         if not missing:
             return x
-        zero, last = self.graph.constant(0, self.layers.dtype), self.graph.ints(-1)
-        return self.graph.op.Pad(x, self.graph.ints(0, missing), zero, last)
+        return self.layers.pad(x, 0, missing, axes=[-1])
 
     def convolve(self, windows: Value, name: str, kernel_size: int) -> Value:
         """windows [..., kernel_size * hidden_dim], the inputs side by side, gated."""
@@ -111,7 +110,9 @@ class _Encode(_Part):
         within = op.Unsqueeze(is_real(graph, ids, lengths), graph.ints(2))
         memory = self._encode(embedded, within)
         keys = op.Mul(memory, self._number(math.sqrt(self.config.embedding_dim)))
-        root = op.Cast(op.Sqrt(op.Cast(lengths, to=1)), to=self._onnx_type)  # m sqrt(1/m) (3.4)
+        root = op.Cast(
+            op.Sqrt(op.Cast(lengths, to=1)), to=element_type(self.layers.dtype)
+        )  # m sqrt(1/m) (3.4)
         values = op.Mul(op.Add(memory, embedded), op.Unsqueeze(root, graph.ints(1, 2)))
         for state, vectors in ((self.keys, keys), (self.values, values)):
             graph.state_output(state, op.Unsqueeze(self.as_head(vectors), graph.ints(1)))
@@ -131,7 +132,7 @@ class _Encode(_Part):
         graph, op, margin = self.graph, self.graph.op, kernel_size // 2
         if kernel_size == 1:
             return x
-        padded = op.Pad(x, graph.ints(0, margin, 0, 0, margin, 0))
+        padded = self.layers.pad(x, margin, margin, axes=[1])
         shifted = [
             op.Slice(padded, graph.ints(first), graph.ints(last or sys.maxsize), graph.ints(1))
             for first, last in enumerate(range(1 - kernel_size, 1))
@@ -140,10 +141,6 @@ class _Encode(_Part):
 
     def _number(self, value: float) -> Value:
         return self.graph.constant(value, self.layers.dtype)
-
-    @property
-    def _onnx_type(self) -> int:
-        return 1 if self.layers.dtype == "float32" else 10
 
 
 class _Step(_Part):

@@ -29,6 +29,7 @@ from export.blocks import NO_OUTLIERS
 from export.graph import Array, Store, in_memory
 from export.model import ExportedModel
 from export.parity import Parity
+from export.select import with_select
 from export.weights import Weights
 from export.write import BundleWriter, WeightFile, atomic_folder
 from models.checkpoint import Checkpoint
@@ -116,6 +117,6 @@ def _write_with(
     name: str | None,
 ) -> tuple[BundleWriter, Bundle]:
     with contextlib.closing(WeightFile(folder)) as file:
-        model = build_model(checkpoint, precision, file.store, outliers)
+        model = with_select(build_model(checkpoint, precision, file.store, outliers), precision)
     writer = BundleWriter(checkpoint, model, precision, name or checkpoint.name)
     return writer, writer.write(folder)

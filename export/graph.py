@@ -15,6 +15,7 @@ from serving.bundle.manifest import BATCH, GraphSpec, Shape, StateSpec, TensorSp
 
 OPSET = 23
 IR_VERSION = 11
+MOST_UNEVEN = 4  # pieces of a Split; of more CUDA's reads tables on the host when it is replayed
 MICROSOFT = "com.microsoft"  # ONNX Runtime's own operators
 
 Value = ir.Value
@@ -107,6 +108,10 @@ class GraphWriter:
         """Cut the last axis into pieces of ``sizes``."""
         if len(sizes) == 1:
             return [value]
+        if len(sizes) > MOST_UNEVEN and len({*sizes}) > 1:
+            first = sum(sizes[:MOST_UNEVEN])
+            value, rest = self.split(value, [first, sum(sizes) - first])
+            return self.split(value, sizes[:MOST_UNEVEN]) + self.split(rest, sizes[MOST_UNEVEN:])
         return list(self.op.Split(value, self.ints(*sizes), axis=-1, _outputs=len(sizes)))
 
     def loop(
@@ -117,8 +122,11 @@ class GraphWriter:
         body: Callable[..., Sequence[Value]],
         num_collected: int = 0,
     ) -> list[Value]:
-        """Take `times` ([] int64) turns. `body(turn, *carried)` writes one with this writer and
-        returns what the next turn gets, which may be larger, and `num_collected` further values.
+        """Take `times` ([] or [1] int64) turns. `body(turn, *carried)` writes one with this writer
+        and returns what the next turn gets, which may be larger, and `num_collected` more values.
+
+        CUDA gives a Shape to the CPU, and what is computed of it is computed there, which its
+        sessions refuse: a Shape must be `times` as it is.
 
         Returns what is carried out of the last turn, and what was collected [times, ...].
         """
@@ -170,6 +178,11 @@ class _Operators:
 
 def _tensor(dtype: str) -> ir.TensorType:
     return ir.TensorType(_ir_type(dtype))
+
+
+def element_type(dtype: str) -> int:
+    """ONNX's number of a type, as Cast takes it."""
+    return int(_ir_type(dtype))
 
 
 def _ir_type(dtype: str) -> ir.DataType:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from export.blocks import BlockQuantiser
-from export.graph import Array, GraphWriter, Value
+from export.graph import Array, GraphWriter, Value, element_type
 from export.heads import HeadLayout
 from export.quantise import Channels, RowQuantiser
 from export.weights import Weights
@@ -19,6 +19,7 @@ from serving.bundle.manifest import Precision
 DTYPES = {
     Precision.FP32: "float32",
     Precision.FP16: "float16",
+    Precision.BF16: "bfloat16",
     Precision.INT8: "float32",
     Precision.INT4: "float32",
 }
@@ -152,13 +153,20 @@ class Layers:
             x, scale, axis=-1, epsilon=epsilon, stash_type=1
         )
 
+    def pad(self, x: Value, *pads: int, axes: Sequence[int]) -> Value:
+        """Put zeros before x and behind it; ``pads`` as ONNX has them. CUDA cannot in bfloat16."""
+        op, graph = self.op, self.graph
+        wide = op.Cast(x, to=element_type("float32")) if self.dtype == "bfloat16" else x
+        zero = graph.constant(0, "float32" if wide is not x else self.dtype)
+        padded = op.Pad(wide, graph.ints(*pads), zero, graph.ints(*axes))
+        return padded if wide is x else op.Cast(padded, to=element_type(self.dtype))
+
     def sum_features(self, x: Value, dim: int) -> Value:
         """x [..., dim] -> [...]. ONNX Runtime adds up by fours from an aligned address on: zeros
         fill the rows up, so that each begins at one wherever it lies.
         """
         if missing := -dim % ALIGNED:
-            zero = self.graph.constant(0, self.dtype)
-            x = self.op.Pad(x, self.graph.ints(0, missing), zero, self.graph.ints(-1))
+            x = self.pad(x, 0, missing, axes=[-1])
         return self.op.ReduceSum(x, self.graph.ints(-1), keepdims=0)
 
     def last_position(self, x: Value, past_lengths: Value, total_lengths: Value) -> Value:

@@ -23,6 +23,8 @@ from export.weights import Weights
 from models.configs.lstmn import LstmnConfig
 from serving.bundle.manifest import SOURCE, Precision, StateKind, StateSpec
 
+LONGEST = 2**31 - 1  # beyond the end of any source
+
 
 def build(config: LstmnConfig, weights: Weights, precision: Precision) -> ExportedModel:
     encode = _Encode(config, Layers(GraphWriter("encode"), weights, precision))
@@ -81,13 +83,13 @@ class _Encode(_Part):
         """No position reads those after it, so none reads padding."""
         graph, op = self.graph, self.graph.op
         ids, _ = source_inputs(graph)
-        values = self._write(self.words.embed_source(ids))
+        values = self._write(self.words.embed_source(ids), ids)
         hidden_tape, _ = graph.split(values, [self.dim] * 2)
         keys = self.linear(hidden_tape, ["fusion.attention.key"], self.dim, [self.query_dim])
         graph.state_output(self.source_keys, keys)
         graph.state_output(self.source_values, values if self.is_deep else op.Identity(hidden_tape))
 
-    def _write(self, embedded: Value) -> Value:
+    def _write(self, embedded: Value, ids: Value) -> Value:
         """The values of the encoder's tape: [batch, source, 2 * hidden_dim]."""
         graph, op = self.graph, self.graph.op
         sizes = [self.query_dim, 4 * self.dim]
@@ -109,7 +111,8 @@ class _Encode(_Part):
         first = op.Gather(gates, graph.constant(0, "int64"), axis=1)
         half, _ = graph.split(first, [2 * self.dim] * 2)
         nothing = op.Mul(half, graph.constant(0, self.layers.dtype))
-        num_others = op.Sub(op.Squeeze(op.Shape(embedded, start=1, end=2)), one)
+        others = op.Slice(ids, graph.ints(1), graph.ints(LONGEST), graph.ints(1))
+        num_others = op.Shape(others, start=1, end=2)
         start = self._position(first, nothing)
         return graph.loop(num_others, start, self.layers.dtype, body)[1]
 

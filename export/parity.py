@@ -44,7 +44,8 @@ class Quality:
 @dataclass(frozen=True)
 class Parity:
     """Parts that need test text are absent without it. Errors are over whole vocabularies, but
-    ``own_tokens`` of the test text's own tokens only.
+    ``own_tokens`` of the test text's own tokens only. ``shortlisted``: of this bundle, with its
+    whole vocabulary and with its shortlists.
     """
 
     random_ids: LogpError
@@ -52,6 +53,7 @@ class Parity:
     own_tokens: LogpError | None = None
     agreement: Agreement | None = None
     quality: tuple[Quality, ...] = ()
+    shortlisted: tuple[Quality, ...] = ()
     signature: str | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -68,6 +70,9 @@ class Parity:
         if self.quality:
             lines += ["", "| | torch | this bundle |", "|---|---:|---:|"]
             lines += [f"| {q.name} | {q.before:.2f} | {q.after:.2f} |" for q in self.quality]
+        if self.shortlisted:
+            lines += ["", "| this bundle | whole vocabulary | shortlists |", "|---|---:|---:|"]
+            lines += [f"| {q.name} | {q.before:.2f} | {q.after:.2f} |" for q in self.shortlisted]
         if self.signature:
             lines += ["", f"Signature `{self.signature}`."]
         return "\n".join(lines)

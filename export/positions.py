@@ -79,8 +79,10 @@ class RelativePositions(Positions):
         """Positions [queries, 1] and [keys] -> [heads, queries, keys]."""
         op, graph = self._graph.op, self._graph
         offset = op.Add(op.Sub(keys, queries), graph.constant(self._farthest, "int32"))
-        limits = graph.constant(0, "int32"), graph.constant(2 * self._farthest, "int32")
-        return op.Gather(self._table, op.Clip(offset, *limits), axis=1)
+        # Not Clip, which CUDA has for no integers of 32 bits.
+        at_least = op.Max(offset, graph.constant(0, "int32"))
+        clipped = op.Min(at_least, graph.constant(2 * self._farthest, "int32"))
+        return op.Gather(self._table, clipped, axis=1)
 
 
 def positions_of(layers: Layers, config: TransformerSizes, stack: str, capacity: int) -> Positions:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--precision",
-    type=click.Choice(["fp32", "fp16", "int8", "int4"]),
-    help="int8 is the fastest on CPU, fp16 is for CUDA, int4 is the smallest."
+    type=click.Choice(["fp32", "bf16", "fp16", "int8", "int4"]),
+    help="int8 is the fastest on CPU, bf16 and fp16 are for CUDA, int4 is the smallest."
     "  [default: what keeps the weights of a quantised model; else int8]",
 )
 @click.option("--name", "own_name", help="Name of the model.  [default: the last part of NAME]")

@@ -9,7 +9,7 @@ import numpy as np
 
 from export.attention import is_real
 from export.cells import STEPS, advance, cell_states, cell_step
-from export.graph import GraphWriter, Value
+from export.graph import GraphWriter, Value, element_type
 from export.layers import Layers
 from export.model import ExportedModel
 from export.translation import source_inputs, translation_model
@@ -34,18 +34,22 @@ def build(config: RctmConfig, weights: Weights, precision: Precision) -> Exporte
 class SentenceModel:
     """One turn of a loop for each convolution that the longest row needs.
 
-    All is computed feature by feature: x is [batch, embedding_dim, columns], zeros behind.
+    All is computed feature by feature: x is [batch, embedding_dim, columns], zeros behind. In bf16
+    it is so in fp32: CUDA has no convolution and no padding of the other.
     """
 
     def __init__(self, config: RctmConfig, layers: Layers) -> None:
-        self._graph, self._dtype, self._dim = layers.graph, layers.dtype, config.embedding_dim
+        self._graph, self._dim = layers.graph, config.embedding_dim
+        self._outer_dtype = layers.dtype
+        self._dtype = "float32" if layers.dtype == "bfloat16" else layers.dtype
         sizes = config.kernel_sizes
         kernels = [
             layers.weights.take(f"sentence.kernels.{i}", self._dim, 1, size)
             for i, size in enumerate(sizes)
         ]
         self._num_kernels = len(kernels)
-        self._kernels = layers.float_weight("sentence.kernels", np.concatenate(kernels, axis=2))
+        joined = np.concatenate(kernels, axis=2).astype(self._dtype)
+        self._kernels = self._graph.weight("sentence.kernels", joined)
         ends = [*accumulate(sizes)]
         self._ends = self._graph.ints(*ends)
         self._starts = self._graph.ints(0, *ends[:-1])
@@ -55,6 +59,9 @@ class SentenceModel:
     def encode(self, embedded: Value, lengths: Value) -> Value:
         """embedded [batch, source, embedding_dim] -> [batch, embedding_dim]."""
         graph, op = self._graph, self._graph.op
+        is_cast = self._dtype != self._outer_dtype
+        if is_cast:
+            embedded = op.Cast(embedded, to=element_type(self._dtype))
         x = op.Transpose(embedded, perm=[0, 2, 1])
         first = op.Slice(x, graph.ints(0), graph.ints(1), graph.ints(2))
         x = op.Pad(x, graph.ints(0, 0, 0, 0, 0, self._num_kernels))  # room for the last kernel
@@ -67,7 +74,8 @@ class SentenceModel:
             return convolved, op.Where(op.Unsqueeze(goes_on, graph.ints(1, 2)), column, vector)
 
         _, vector = graph.loop(self._num_turns(lengths), [x, first], self._dtype, turn)
-        return op.Squeeze(vector, graph.ints(2))
+        sentence = op.Squeeze(vector, graph.ints(2))
+        return op.Cast(sentence, to=element_type(self._outer_dtype)) if is_cast else sentence
 
     def _num_turns(self, lengths: Value) -> Value:
         """Until one column is left of the longest row."""

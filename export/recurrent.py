@@ -1,7 +1,8 @@
 """Whole layers of cells (`models.layers.recurrent`): a source read by the encode graph, and one
 token further in the step graph.
 
-Sources go through ONNX's own GRU or LSTM, in floats, and with other cells through a loop.
+Sources go through ONNX's own GRU or LSTM, in floats, and with other cells through a loop. CUDA has
+these two operators in fp32 and fp16; in bf16 they stand in fp32 between two casts.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ import numpy as np
 
 from export.attention import is_real
 from export.cells import STEPS, CellStep, State, advance, cell_states
-from export.graph import Array, Value
+from export.graph import Array, Value, element_type
 from export.layers import Layers
 from serving.bundle.manifest import StateSpec
 
@@ -38,6 +39,10 @@ class RecurrentLayers:
         self._ends = ("", "_reverse") if bidirectional else ("",)
         above = hidden_dim * len(self._ends)
         self._input_dims = [input_dim] + [above] * (num_layers - 1)
+
+    @property
+    def _is_cast(self) -> bool:
+        return self._layers.dtype == "bfloat16"
 
     @property
     def states(self) -> list[list[StateSpec]]:
@@ -69,7 +74,9 @@ class RecurrentLayers:
         op, graph = self._graph.op, self._graph
         num_states = STEPS[self._cell].num_states
         options = {"linear_before_reset": 1} if self._cell == "gru" else {}
-        outputs, *ends = getattr(op, self._cell.upper())(
+        if self._is_cast:
+            x = op.Cast(x, to=element_type("float32"))
+        found = getattr(op, self._cell.upper())(
             op.Transpose(x, perm=[1, 0, 2]),
             *self._operator_weights(depth),
             lengths,
@@ -78,6 +85,9 @@ class RecurrentLayers:
             **options,
             _outputs=1 + num_states,
         )
+        if self._is_cast:
+            found = [op.Cast(each, to=element_type(self._layers.dtype)) for each in found]
+        outputs, *ends = found
         joined = op.Transpose(outputs, perm=[2, 0, 1, 3])  # [batch, source, direction, hidden]
         directions = [graph.constant(i, "int64") for i in range(len(self._ends))]
         states = [tuple(op.Gather(end, i, axis=0) for end in ends) for i in directions]
@@ -87,8 +97,9 @@ class RecurrentLayers:
         """ONNX's W, R and B [direction, ...]."""
         arrays = zip(*(self._ordered(f"l{depth}{end}", depth) for end in self._ends), strict=True)
         name = f"{self._name}.l{depth}"
+        dtype = "float32" if self._is_cast else self._layers.dtype
         return [
-            self._layers.float_weight(f"{name}.{part}", np.stack(each))
+            self._graph.weight(f"{name}.{part}", np.stack(each).astype(dtype))
             for part, each in zip(("W", "R", "B"), arrays, strict=True)
         ]
 
@@ -114,6 +125,8 @@ class RecurrentLayers:
         directed = self._directed(x, lengths, layer)
         step, gates = self._project(directed, layer, self._input_dims[depth])
         any_gate = op.Gather(gates, graph.constant(0, "int64"), axis=2)
+        if self._is_cast:  # CUDA compares no bfloat16
+            any_gate = op.Cast(any_gate, to=element_type("float32"))
         is_on = op.Unsqueeze(is_real(graph, any_gate, lengths), graph.ints(2))
         gates_in_time, is_on_in_time = (op.Transpose(v, perm=[1, 0, 2]) for v in (gates, is_on))
 
@@ -122,7 +135,7 @@ class RecurrentLayers:
             kept = op.Where(op.Gather(is_on_in_time, position, axis=0), following, hidden)
             return [kept, op.Identity(kept)]
 
-        times = op.Squeeze(op.Shape(x, start=1, end=2), graph.ints(0))
+        times = op.Shape(x, start=1, end=2)
         begin = [self._zeros(gates)]
         last, outputs = graph.loop(times, begin, self._layers.dtype, turn, num_collected=1)
         outputs = op.Transpose(outputs, perm=[1, 0, 2])
@@ -140,7 +153,13 @@ class RecurrentLayers:
 
     def _directed(self, x: Value, lengths: Value, layer: str) -> Value:
         """Rows of x [batch, source, features] as this direction reads them."""
-        return reverse_rows(self._layers, x, lengths) if layer.endswith("_reverse") else x
+        if not layer.endswith("_reverse"):
+            return x
+        if not self._is_cast:
+            return reverse_rows(self._layers, x, lengths)
+        op = self._graph.op  # ONNX reverses no bfloat16
+        wide = reverse_rows(self._layers, op.Cast(x, to=element_type("float32")), lengths)
+        return op.Cast(wide, to=element_type("bfloat16"))
 
     def _project(self, x: Value, layer: str, input_dim: int) -> tuple[CellStep, Value]:
         """The cell of a layer, and its projected input."""

@@ -13,9 +13,26 @@ import numpy as np
 from export.graph import Array, Value
 from export.layers import Layers
 from export.quantise import Channels, quantise_rows
+from models.configs.base import ArchitectureConfig, TranslationModelConfig
 from serving.bundle.manifest import CANDIDATES, UNION
 
 WIDTH_STEP = 512  # engines pad shortlists to no more than the next multiple
+
+
+def choose_tokens(
+    layers: Layers,
+    config: ArchitectureConfig,
+    x: Value,
+    name: str,
+    weight: Array,
+    bias: Array | None = None,
+    channels: Channels | None = None,
+) -> None:
+    """The step graph's outputs, from x [batch, dim] and the output layer, weight [vocab, dim]."""
+    if isinstance(config, TranslationModelConfig) and config.shortlist:
+        Shortlist(layers, config.vocab_size).choose(x, name, weight, bias, channels)
+    else:
+        layers.choose(layers.score(x, name, weight, bias, channels), config.vocab_size)
 
 
 class Shortlist:

@@ -50,7 +50,7 @@ class Tape:
     def _written(self) -> tuple[Value, Value]:
         """Both up to the longest row's end. On CUDA all there is: shapes are fixed there."""
         keys, values = self._tapes
-        if self._layers.dtype == "float16":
+        if self._layers.dtype != "float32":
             return keys, values
         graph, op = self._layers.graph, self._layers.graph.op
         step = graph.constant(POSITIONS_PER_STEP, "int32")

@@ -18,7 +18,7 @@ from export.layers import Layers
 from export.memory import FloatMemory, Int8Memory, ReadMemory, SourceMemory
 from export.model import ExportedModel
 from export.positions import positions_of
-from export.shortlist import Shortlist
+from export.shortlist import choose_tokens
 from export.translation import source_inputs, translation_model
 from export.weights import Weights
 from models.configs.transformer import TransformerConfig, TransformerSizes
@@ -225,11 +225,7 @@ class Step(_Stack, ABC):
         weight = take(f"{name}.weight", config.vocab_size, config.d_model)
         bias = take("output_bias", config.vocab_size) if config.output_bias else None
         channels = self.layers.weights.channels([f"{name}.weight"], [config.vocab_size])
-        if config.shortlist:
-            Shortlist(self.layers, config.vocab_size).choose(x, name, weight, bias, channels)
-        else:
-            logits = self.layers.score(x, name, weight, bias, channels)
-            self.layers.choose(logits, config.vocab_size)
+        choose_tokens(self.layers, config, x, name, weight, bias, channels)
 
 
 class SelfAttentionStep(Step):

@@ -6,8 +6,9 @@ the engine on one side and the plain torch loop on the other.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,6 +25,10 @@ from models.torch_loop import continue_batch, teacher_forced_log_probabilities, 
 from serving.bundle.manifest import Manifest, Task, Tokens
 from serving.bundle.opening import Bundle
 from serving.request import GenerationRequest
+from serving.text.shortlist import Shortlist
+
+if TYPE_CHECKING:
+    from models.evaluation import TestResult
 
 ROWS = 16  # compared side by side
 FORCED_TEXTS = 64  # of the test text; every position costs a whole vocabulary of comparisons
@@ -133,13 +138,13 @@ class Verifier:
         after = decode(self._bundle, requests)
         decode_batch = self._target_tokenizer.decode_batch
         old, new = (score(pairs, decode_batch(rows)) for rows in (before, after))
-        bleu = tuple(
-            Quality(f"BLEU {a.origin}", a.bleu, b.bleu)
-            for a, b in zip(old.scores, new.scores, strict=True)
-        )
+        shortlisted: tuple[Quality, ...] = ()
+        if shortlist := Shortlist.load(self._bundle):
+            short = decode(self._bundle, _shortlisting(requests, shortlist))
+            shortlisted = _bleu(new, score(pairs, decode_batch(short)))
         agreement = _agreement(before, after)
         errors = random_ids, differences.error, differences.own_error
-        return Parity(*errors, agreement, bleu, old.bleu_signature)
+        return Parity(*errors, agreement, _bleu(old, new), shortlisted, old.bleu_signature)
 
     def _on_prose(self, path: Path, num_texts: int, random_ids: LogpError) -> Parity:
         from models.data.corpus import read_documents
@@ -208,6 +213,23 @@ def _around(manifest: Manifest) -> Tokens:
     if manifest.task is not Task.TRANSLATE:
         return manifest.tokens
     return manifest.tokens.between(manifest.source_languages[0], manifest.target_languages[0])
+
+
+def _shortlisting(
+    requests: Sequence[GenerationRequest], shortlist: Shortlist
+) -> list[GenerationRequest]:
+    """The same as the service asks for them."""
+    return [
+        replace(request, shortlist=shortlist.tokens_for(request.source_ids or ()))
+        for request in requests
+    ]
+
+
+def _bleu(before: "TestResult", after: "TestResult") -> tuple[Quality, ...]:
+    return tuple(
+        Quality(f"BLEU {a.origin}", a.bleu, b.bleu)
+        for a, b in zip(before.scores, after.scores, strict=True)
+    )
 
 
 def _agreement(before: Ids, after: Ids) -> Agreement:

@@ -2,6 +2,7 @@
 
 from export.graph import Value
 from export.layers import Layers
+from export.shortlist import choose_tokens
 from models.configs.convs2s import ConvS2SConfig
 from models.configs.recurrent import RecurrentConfig
 from models.configs.recurrent_lm import RecurrentLanguageModelConfig
@@ -39,4 +40,4 @@ def choose(layers: Layers, config: Config, readout: Value, dim: int) -> None:
     name = "embedding" if config.tied_embeddings else "output"
     weight = layers.weights.take(f"{name}.weight", config.vocab_size, dim)
     bias = layers.weights.take("output_bias", config.vocab_size)
-    layers.choose(layers.score(readout, name, weight, bias), config.vocab_size)
+    choose_tokens(layers, config, readout, name, weight, bias)

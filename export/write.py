@@ -56,11 +56,12 @@ class WeightFile:
         if array.nbytes <= SMALL_BYTES:
             return in_memory(name, array)
         data = np.ascontiguousarray(array)
-        key = (data.dtype.name, hashlib.sha256(data.data).digest())
+        raw = data.reshape(-1).view(np.uint8).data  # bfloat16 has no buffer of its own
+        key = (data.dtype.name, hashlib.sha256(raw).digest())
         if key not in self._offsets:
             self._file.seek(-self._file.tell() % ALIGNMENT, os.SEEK_CUR)
             self._offsets[key] = self._file.tell()
-            self._file.write(data.data)
+            self._file.write(raw)
         return ir.ExternalTensor(
             WEIGHTS_FILE,
             self._offsets[key],

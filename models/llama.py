@@ -44,6 +44,9 @@ class LlamaAttention(Attention):
         keys, values = super().keys_values(x)
         return self.key_norm(keys), values
 
+    def is_fused(self, query: Tensor) -> bool:
+        return super().is_fused(query) and self.cap is None
+
     def score(self, query: Tensor, keys: Tensor) -> Tensor:
         return _capped(super().score(query, keys), self.cap)
 

@@ -245,7 +245,7 @@ class Luong(VocabularyModule):
 
     def _next(self, inputs: Tensor, state: dict) -> tuple[Tensor, dict]:
         hidden, layers = self.decoder.step(inputs, state["layers"])
-        times = torch.tensor([state["time"]], device=hidden.device)
+        times = torch.full((1,), state["time"], device=hidden.device)  # a tensor() would wait
         readout = self._attend(hidden[:, None], times, state)[:, 0]
         fed = readout if self.config.input_feeding else None
         return readout, {**state, "layers": layers, "readout": fed, "time": state["time"] + 1}

@@ -5,3 +5,10 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+
+
+def storage_type(dtype: str) -> "np.dtype[Any]":
+    """Return the type that holds elements of a manifest's type: bfloat16, which numpy does not
+    know, as the 16 bits that it is.
+    """
+    return np.dtype("uint16" if dtype == "bfloat16" else dtype)

@@ -12,6 +12,7 @@ AttendantError
 ├── Overloaded          the waiting queue is full: try again later
 ├── DeadlineExceeded    the request's own timeout passed before it was done
 └── EngineError         our side failed while serving a request
+    ├── OutOfMemory     the device's memory is full: try again later
     └── EngineStopped   the engine is shut down, or is shutting down
 """
 
@@ -99,6 +100,10 @@ class DeadlineExceeded(AttendantError):
 
 class EngineError(AttendantError):
     """Says that the engine failed while it served a request."""
+
+
+class OutOfMemory(EngineError):
+    """Says that the device has no memory left for this; what runs already goes on."""
 
 
 class EngineStopped(EngineError):

@@ -13,7 +13,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from serving.errors import DeadlineExceeded, EngineStopped, Overloaded, RequestError
+from serving.errors import DeadlineExceeded, EngineStopped, OutOfMemory, Overloaded, RequestError
 
 REQUEST_BUCKETS = (
     *(0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5),
@@ -36,7 +36,7 @@ def outcome_of(error: BaseException | None) -> Outcome:
             return Outcome.SUCCESS
         case RequestError():
             return Outcome.REFUSED
-        case Overloaded() | EngineStopped():
+        case Overloaded() | EngineStopped() | OutOfMemory():
             return Outcome.OVERLOADED
         case DeadlineExceeded():
             return Outcome.EXPIRED

@@ -32,22 +32,24 @@ class WorkerGroup(_Config):
     max_step_tokens: computed in one step of an engine, prompts included: more of them bring prompts
         in sooner, fewer keep the tokens of others coming.
     prefix_cache_mib, encoder_cache_mib: memory of each model for the states of prompts and sources
-        that may come again; 0 is off. On device cuda they are always off.
+        that may come again; 0 is off. It lies where the model runs.
     max_waiting: requests to the engine without a slot yet; beyond it clients are told 429.
     cpus_per_replica: what its models' engines share; None shares the machine's CPUs.
     engines: of each model, side by side in one replica. threads: of each engine. None measures
         which numbers, of those that fill the CPUs, suit the model.
-    gpus_per_replica: None is one on device cuda, none on cpu.
+    device: auto is cuda where there is a GPU and all bundles are made for one, else cpu.
+    gpus_per_replica: None is one on device cuda, none on cpu. Part of one is that part of its
+        memory too; what the replica's models share of it are equal parts.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")] = "default"
     bundles: Annotated[tuple[Path, ...], Field(min_length=1)]
     replicas: Count = 1
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     cpus_per_replica: Count | None = None
     engines: Count | None = None
     threads: Count | None = None
-    gpus_per_replica: Annotated[float, Field(ge=0)] | None = None
+    gpus_per_replica: Annotated[float, Field(ge=0, le=1)] | None = None
     slots: Count = 64
     max_step_tokens: Count = 256
     prefix_cache_mib: Annotated[int, Field(ge=0)] = 256

@@ -69,7 +69,9 @@ class Workload:
     def engine(
         self, slots: int, prefix_cache_bytes: int = 0, graphs: Graphs | None = None
     ) -> Engine:
-        return self.parts.engine(self.config(slots, prefix_cache_bytes), graphs)
+        engine = self.parts.engine(self.config(slots, prefix_cache_bytes), graphs)
+        engine.warm_up()
+        return engine
 
     def engines(self, slots: int, count: int) -> list[Engine]:
         """Make engines that share their graphs."""

@@ -5,7 +5,6 @@ Whatever goes wrong with a request is its outcome; nothing raises, and nothing i
 
 import asyncio
 import json
-import random
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -71,14 +70,16 @@ class Sender:
     ) -> Request:
         """Send an item now and return its record once it has ended, in whatever way."""
         trace = _Trace(sent=self._clock())
-        hang_up_after = self._hang_up_after(item)
+        timeout = self._plan.timeout_seconds
+        if item.hang_up is not None:
+            timeout = item.hang_up * self._mean_seconds
         try:
-            async with asyncio.timeout(hang_up_after or self._plan.timeout_seconds):
+            async with asyncio.timeout(timeout):
                 await self._exchange(item, trace)
         except AnswerError as error:
             trace.outcome, trace.detail = error.kind, str(error)
         except TimeoutError:
-            trace.outcome = TIMEOUT if hang_up_after is None else CANCELLED
+            trace.outcome = TIMEOUT if item.hang_up is None else CANCELLED
         except aiohttp.ClientPayloadError as error:
             trace.outcome, trace.detail = CUT_STREAM, str(error)
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -86,12 +87,6 @@ class Sender:
         except asyncio.CancelledError:
             trace.outcome, trace.detail = CANCELLED, "the run was ended"
         return self._record(item, intended, user, trace)
-
-    def _hang_up_after(self, item: Item) -> float | None:
-        """Draw when to hang up: at any time within what an answer takes on average."""
-        if not item.hangs_up:
-            return None
-        return random.Random(item.id).random() * self._mean_seconds
 
     async def _exchange(self, item: Item, trace: _Trace) -> None:
         protocol = PROTOCOLS[item.protocol]

@@ -4,9 +4,11 @@ It depends on the plan and the place alone, so that it is the same however many 
 requests, and each can make its own.
 """
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
 
 from loadtest.plan import WorkPlan
 from loadtest.work.bad import FAULTS
@@ -14,13 +16,16 @@ from loadtest.work.corpora import read_texts
 from loadtest.work.mix import Mix
 from loadtest.work.texts import Prompts, Texts, beginnings
 
+BAD = "bad"  # the kind of what is broken
+_BLOCK = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Item:
     """Holds what one request asks.
 
-    beginning: what it shares with others, before its own text. hangs_up: it is to be cut off at
-    some time. fault: what is to be broken about it.
+    beginning: what it shares with others, before its own text. hang_up: the part of an answer's
+    usual time after which to hang up on it. fault: what is to be broken about it.
     """
 
     id: int
@@ -29,7 +34,7 @@ class Item:
     model: str | None
     text: str
     beginning: str | None = None
-    hangs_up: bool = False
+    hang_up: float | None = None
     fault: str | None = None
 
     @property
@@ -46,6 +51,7 @@ class Work:
     def __init__(self, plan: WorkPlan, texts: Sequence[str] | None = None) -> None:
         self._plan = plan
         self._mixes = [Mix(target.mix) for target in plan.targets]
+        self._draws = _Draws(plan.seed)
         self._given = texts
         lengths = "paragraphs" if plan.prompt_words else plan.lengths
         self._pool = Texts(read_texts(plan.input, lengths, plan.words), plan.seed, plan.repeats)
@@ -62,22 +68,45 @@ class Work:
 
     def item(self, place: int) -> Item:
         plan = self._plan
-        draws = random.Random((plan.seed << 40) + plan.skipped_texts + place)
-        number = draws.randrange(len(plan.targets))
-        target, kind = plan.targets[number], self._mixes[number].draw(draws)
-        is_bad = draws.random() < plan.bad
+        target_draw, kind_draw, bad_draw, fault_draw, beginning_draw, hang_up_draw, part = (
+            self._draws.at(plan.skipped_texts + place)
+        )
+        number = int(target_draw * len(plan.targets))
+        target, is_bad = plan.targets[number], bad_draw < plan.bad
         return Item(
             id=place,
-            kind="bad" if is_bad else kind,
+            kind=BAD if is_bad else self._mixes[number].at(kind_draw),
             protocol=target.protocol,
             model=target.model,
             text=self._text(place),
-            beginning=draws.choice(self._beginnings) if self._beginnings else None,
-            hangs_up=not is_bad and draws.random() < plan.disconnect,
-            fault=draws.choice(FAULTS) if is_bad else None,
+            beginning=_at(beginning_draw, self._beginnings) if self._beginnings else None,
+            hang_up=part if not is_bad and hang_up_draw < plan.disconnect else None,
+            fault=_at(fault_draw, FAULTS) if is_bad else None,
         )
 
     def _text(self, place: int) -> str:
         if self._given is not None:
             return self._given[place % len(self._given)]
         return self._texts[self._plan.skipped_texts + place]
+
+
+class _Draws:
+    """Gives every place seven numbers between 0 and 1, which depend on the seed alone.
+
+    They are drawn in blocks: to seed a generator for each place would take longer than all else.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._block = lru_cache(maxsize=4)(self._drawn)
+
+    def at(self, place: int) -> list[float]:
+        block, row = divmod(place, _BLOCK)
+        return self._block(block)[row]
+
+    def _drawn(self, block: int) -> list[list[float]]:
+        return np.random.default_rng([self._seed, block]).random((_BLOCK, 7)).tolist()
+
+
+def _at(draw: float, choices: Sequence[str]) -> str:
+    return choices[int(draw * len(choices))]

@@ -1,11 +1,11 @@
-"""Names kinds of requests, and draws one by their shares.
+"""Names kinds of requests, and chooses one by their shares.
 
 A kind says how the answer is decoded: "default" leaves it to the server, "greedy", "beam4" (of any
 width) and "sampled" say what their names do.
 """
 
-import random
 import re
+from bisect import bisect_right
 from collections.abc import Mapping
 from itertools import accumulate
 
@@ -43,11 +43,13 @@ def num_beams(kind: str) -> int | None:
 
 
 class Mix:
-    """Draws kinds so often as their shares say, whatever those add up to."""
+    """Chooses kinds so often as their shares say, whatever those add up to."""
 
     def __init__(self, shares: Mapping[str, float]) -> None:
         self._kinds = list(shares)
-        self._weights = list(accumulate(shares.values()))
+        self._bounds = list(accumulate(shares.values()))[:-1]
+        self._total = sum(shares.values())
 
-    def draw(self, random_: random.Random) -> str:
-        return random_.choices(self._kinds, cum_weights=self._weights)[0]
+    def at(self, draw: float) -> str:
+        """Return the kind that a number from 0 to 1 falls on."""
+        return self._kinds[bisect_right(self._bounds, draw * self._total)]

@@ -80,6 +80,7 @@ class TranslationModelConfig(ArchitectureConfig):
     target_languages: Languages = ("fr",)
     max_source_tokens: Length = 256
     max_target_tokens: Length = 256
+    shortlist: bool = False  # exported, it scores the tokens of each row's lexical shortlist only
     dropout: Fraction = 0.1
 
 

@@ -33,7 +33,6 @@ class TransformerSizes(TranslationModelConfig, HasHeads):
     biases: bool = True  # of attention and feed-forward layers
     embedding_scale: float | None = Field(default=None, gt=0)  # None: sqrt(d_model)
     output_bias: bool = False
-    shortlist: bool = False  # exported, it scores the tokens of each row's lexical shortlist only
     tied_embeddings: bool = True
 
     def misfits(self) -> Iterator[Misfit]:

@@ -32,8 +32,9 @@ def read_text(path: str | Path) -> str:
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
-    """Read `origin<TAB>source<TAB>target` lines, or `folder/name.{en,fr}.gz`: two files of
-    sentences that belong together line by line; their folder is the origin.
+    """Read lines of `origin<TAB>source<TAB>target`, or all of `source<TAB>target`, whose origin is
+    the file's name; or `folder/name.{en,fr}.gz`: two files of sentences that belong together line
+    by line; their folder is the origin.
 
     Raises ValueError naming the first bad line.
     """
@@ -56,16 +57,19 @@ def _parallel(paths: list[Path]) -> list[Pair]:
 
 
 def _tabbed(path: str | Path) -> Iterator[Pair]:
+    name, num_fields = Path(path).name.split(".")[0], None
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line:
             continue
         fields = line.split("\t")
-        if len(fields) != 3:
+        num_fields = num_fields or (2 if len(fields) == 2 else 3)
+        if len(fields) != num_fields:
+            expected = ("source and target", "origin, source and target")[num_fields - 2]
             raise ValueError(
-                f"{path}:{number}: expected origin, source and target separated by tabs, "
+                f"{path}:{number}: expected {expected} separated by tabs, "
                 f"found {len(fields)} fields"
             )
-        yield Pair(*fields)
+        yield Pair(*fields) if num_fields == 3 else Pair(name, *fields)
 
 
 def read_documents(path: str | Path) -> list[str]:

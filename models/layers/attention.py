@@ -7,6 +7,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
 KeyValue = tuple[Tensor, Tensor]  # each [batch, kv_heads, length, head_dim]
 
@@ -51,13 +52,22 @@ class Attention(nn.Module):
         `mask`, broadcast to [batch, heads, query, key], is bool, True where attention is allowed,
         or float and added to the scores.
         """
-        # Written out: for sentences on a CPU this trains 3-7x faster than the fused attention.
         keys, values = (self._repeat(x) for x in kv)
+        mix = fused_attention if self.is_fused(query) else self._attention
+        mixed = mix(query, keys, values, mask)
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def is_fused(self, query: Tensor) -> bool:
+        """Whether torch's one kernel does what `score` and the softmax do. On GPUs: for sentences
+        on a CPU what is written out here trains 3-7x faster.
+        """
+        return query.is_cuda
+
+    def _attention(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         scores = self.score(query, keys)
         is_bool = mask.dtype == torch.bool
         scores = scores.masked_fill(~mask, float("-inf")) if is_bool else scores + mask
-        mixed = scores.softmax(-1).to(values.dtype) @ values
-        return self.output(mixed.transpose(1, 2).flatten(2))
+        return scores.softmax(-1).to(values.dtype) @ values
 
     def score(self, query: Tensor, keys: Tensor) -> Tensor:
         """How well each query fits each key, [batch, heads, query, key], before the softmax."""
@@ -70,6 +80,13 @@ class Attention(nn.Module):
 
     def _heads(self, x: Tensor, num_heads: int) -> Tensor:
         return x.unflatten(-1, (num_heads, self.head_dim)).transpose(1, 2)
+
+
+def fused_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """All of [batch, heads, length, head_dim], of one type; a mask as `Attention.attend` has it."""
+    kind = values.dtype
+    mask = mask if mask.dtype == torch.bool else mask.to(kind)
+    return scaled_dot_product_attention(query.to(kind), keys.to(kind), values, attn_mask=mask)
 
 
 def append(cache: KeyValue | None, kv: KeyValue) -> KeyValue:

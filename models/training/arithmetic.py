@@ -4,6 +4,7 @@ In bf16 are matrix products alone, Muon's too; weights, moments and what is save
 run may change from one to the other whenever it is started again.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,8 +27,18 @@ class Arithmetic:
         return NAMES[self.products]
 
     @property
+    def has_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+    def autocast(self) -> torch.autocast | nullcontext:
+        """The block in which matrix products are in that type."""
+        if self.products == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.device.type, self.products)
+
+    @property
     def place(self) -> str:
-        if self.device.type == "cuda":
+        if self.has_gpu:
             return torch.cuda.get_device_name(self.device)
         return f"CPU, {torch.get_num_threads()} threads"
 

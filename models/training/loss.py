@@ -1,7 +1,8 @@
 """Cross-entropy with label smoothing (Szegedy et al. 2016), gradient computed with the value.
 
 torch's own goes over [tokens, vocabulary] about ten times in fp32; here a slice of rows stays in
-the cache while loss and gradient are made from it.
+the cache of a CPU while loss and gradient are made from it. On a GPU slices are larger: as large
+as keeps it busy, and still a part of what all tokens in fp32 would take.
 """
 
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 ROWS_PER_SLICE = 64
+NUMBERS_PER_SLICE_ON_GPU = 2**26
 
 
 class SmoothedCrossEntropy(torch.autograd.Function):
@@ -20,8 +22,9 @@ class SmoothedCrossEntropy(torch.autograd.Function):
         """logits [tokens, vocab] in any float type, labels [tokens] -> scalar in fp32."""
         gradient = torch.empty_like(logits)
         total = torch.zeros((), device=logits.device)
-        for start in range(0, len(labels), ROWS_PER_SLICE):
-            rows = slice(start, start + ROWS_PER_SLICE)
+        size = rows_per_slice(logits)
+        for start in range(0, len(labels), size):
+            rows = slice(start, start + size)
             total += _slice_loss(logits[rows], labels[rows], smoothing, gradient[rows])
         ctx.save_for_backward(gradient)
         ctx.scale = 1.0 / max(1, len(labels))
@@ -31,6 +34,10 @@ class SmoothedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
         (gradient,) = ctx.saved_tensors
         return gradient.mul_(upstream[0] * ctx.scale), None, None
+
+
+def rows_per_slice(logits: Tensor) -> int:
+    return max(NUMBERS_PER_SLICE_ON_GPU // logits.shape[1], 1) if logits.is_cuda else ROWS_PER_SLICE
 
 
 def _slice_loss(logits: Tensor, labels: Tensor, smoothing: float, gradient: Tensor) -> Tensor:

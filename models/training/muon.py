@@ -1,11 +1,13 @@
 """Muon (Jordan et al. 2024) in the numbers that the machine multiplies fast.
 
 torch's own orthogonalises in bf16 everywhere; where that is emulated, nine tenths of a step went
-there. In bf16 this one computes the same, bit for bit.
+there. In bf16 this one computes the same, bit for bit on a CPU. A GPU takes all matrices of a shape
+at once, as one of them does not keep it busy.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -38,30 +40,53 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> None:
         assert closure is None, "gradients are made before"
         for group in self.param_groups:
-            for matrix in group["params"]:
-                if matrix.grad is not None:
-                    self._update(matrix, group["lr"], group["weight_decay"])
+            ready = [matrix for matrix in group["params"] if matrix.grad is not None]
+            for matrices in stacks(ready):
+                self._update(matrices, group["lr"], group["weight_decay"])
 
-    def _update(self, matrix: nn.Parameter, lr: float, weight_decay: float) -> None:
+    def _update(self, matrices: Sequence[nn.Parameter], lr: float, weight_decay: float) -> None:
+        """Of one shape."""
+        gradients = [matrix.grad for matrix in matrices]
+        momenta = [self._momentum(matrix) for matrix in matrices]
+        torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
+        ahead = torch._foreach_lerp(gradients, momenta, MOMENTUM)
+        joined = ahead[0] if len(ahead) == 1 else torch.stack(ahead)
+        made = orthogonalise(joined.to(self.products))
+        directions = [made] if len(ahead) == 1 else made.unbind()
+        torch._foreach_mul_(matrices, 1 - lr * weight_decay)
+        for matrix, direction in zip(matrices, directions, strict=True):
+            matrix.add_(direction, alpha=-lr * 0.2 * math.sqrt(max(matrix.shape)))
+
+    def _momentum(self, matrix: nn.Parameter) -> Tensor:
         state = self.state[matrix]
         if not state:
             state["momentum_buffer"] = torch.zeros_like(matrix.grad)
-        momentum = state["momentum_buffer"].lerp_(matrix.grad, 1 - MOMENTUM)
-        direction = orthogonalise(matrix.grad.lerp(momentum, MOMENTUM).to(self.products))
-        matrix.mul_(1 - lr * weight_decay)
-        matrix.add_(direction, alpha=-lr * 0.2 * math.sqrt(max(matrix.shape)))
+        momentum: Tensor = state["momentum_buffer"]
+        return momentum
+
+
+def stacks(matrices: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Those that are updated together: on a GPU all of one shape, on a CPU each alone."""
+    found: dict[Hashable, list[nn.Parameter]] = defaultdict(list)
+    for number, matrix in enumerate(matrices):
+        found[matrix.shape if matrix.is_cuda else number].append(matrix)
+    return list(found.values())
 
 
 def orthogonalise(matrix: Tensor) -> Tensor:
     """U V^T of the singular value decomposition U S V^T, near enough: singular values of about 1.
 
-    Newton and Schulz's iteration, to the fifth power, in the type of `matrix`.
+    Newton and Schulz's iteration, to the fifth power, in the type of `matrix` [rows, columns] or
+    [matrices, rows, columns].
     """
     a, b, c = COEFFICIENTS
-    is_tall = matrix.shape[0] > matrix.shape[1]
-    x = matrix.T if is_tall else matrix  # the smaller of the two products
-    x = x / x.norm().clamp(min=SMALLEST_NORM)
+    is_tall = matrix.shape[-2] > matrix.shape[-1]
+    is_one = matrix.dim() == 2
+    add_product = torch.addmm if is_one else torch.baddbmm
+    x = matrix.mT if is_tall else matrix  # the smaller of the two products
+    norm = x.norm() if is_one else x.norm(dim=(-2, -1), keepdim=True)
+    x = x / norm.clamp(min=SMALLEST_NORM)
     for _ in range(NUM_ITERATIONS):
-        square = x @ x.T
-        x = torch.addmm(x, torch.addmm(square, square, square, beta=b, alpha=c), x, beta=a)
-    return x.T if is_tall else x
+        square = x @ x.mT
+        x = add_product(x, add_product(square, square, square, beta=b, alpha=c), x, beta=a)
+    return x.mT if is_tall else x

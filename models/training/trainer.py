@@ -2,22 +2,23 @@
 
 import time
 from collections.abc import Callable, Generator
-from contextlib import closing, nullcontext
+from contextlib import closing
 from pathlib import Path
 from statistics import mean
 
 import numpy as np
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
-from models.batch import IGNORED_LABEL, Batch
 from models.checkpoint import save_checkpoint
 from models.data.corpus import read_pairs
 from models.registry import build
 from models.training.arithmetic import Arithmetic, choose_arithmetic
 from models.training.card import write_card
 from models.training.config import TrainingConfig
-from models.training.loss import SmoothedCrossEntropy
+from models.training.learning import Learner, compile_where_it_pays
+from models.training.loading import Loader, TrainingBatch
 from models.training.optimizer import Optimizer, learning_rate_scale
 from models.training.prepare import prepare
 from models.training.state import RunFolder, average
@@ -40,6 +41,10 @@ class Trainer:
         self.test = read_pairs(data / config.data.test) if config.data.test else []
         self.module = build(config.model).to(self.arithmetic.device).train()
         self.optimizer = Optimizer(self.module, config.optimizer, self.arithmetic.products)
+        self.learner = Learner(
+            self.module, self.optimizer, self.arithmetic, config.run.label_smoothing
+        )
+        compile_where_it_pays(self.module, self.arithmetic)
         self.progress = self.files.resume(self.module, self.optimizer)
         self.files.forget_after(self.progress.step)
         torch.manual_seed(config.run.seed + self.progress.step)
@@ -47,6 +52,7 @@ class Trainer:
         self.progress.precision = self.arithmetic.name
         self.brake = Brake()
         self._clock = CLOCKS[config.run.clock]
+        self._unread: list[Tensor] = []  # losses that may not be computed yet
 
     def run(self) -> None:
         """Train to a limit or until validation stops improving, then write checkpoint and card.
@@ -66,8 +72,10 @@ class Trainer:
         with closing(self._batches()) as batches:  # its bar ends before anything else is said
             while not self._is_over():
                 self.brake.check()
-                self.progress.losses.append(self._learn(next(batches)))
+                self._unread.append(self._learn(next(batches)))
                 self.progress.step += 1
+                if len(self._unread) >= (STEPS_AHEAD if self.arithmetic.has_gpu else 1):
+                    self._read_losses()
                 self._count()
                 if self.progress.step % self.run_config.validate_every == 0:
                     self._validate()
@@ -93,42 +101,41 @@ class Trainer:
         by_steps = self.progress.step / self.run_config.max_steps
         return min(1.0, max(by_steps, self.progress.seconds / 60 / self.run_config.max_minutes))
 
-    def _batches(self) -> Generator[Batch, None, None]:
+    def _read_losses(self) -> None:
+        """Wait until all steps so far are computed."""
+        if self._unread:
+            self.progress.losses += torch.stack(self._unread).tolist()
+            self._unread.clear()
+
+    def _batches(self) -> Generator[TrainingBatch, None, None]:
         """Batches from where the run is, epoch after epoch, under a progress bar."""
         name, done = self.config.name, self.fraction_done
+        device, has_gpu = self.arithmetic.device, self.arithmetic.has_gpu
+        loader = Loader(self.data.train, device, builds_ahead=has_gpu)
         with tqdm(total=1.0, initial=done, desc=name, bar_format=BAR) as bar:
             while True:
                 epoch = self.data.train.epoch(
                     self.run_config.seed, self.progress.epoch, self.run_config.tokens_per_batch
                 )
-                for indices in epoch[self.progress.batch :]:
-                    self.progress.batch += 1
-                    batch = self.data.train.batch(indices)
-                    seconds = self.progress.seconds
-                    yield batch.to(self.arithmetic.device)
-                    spent = max(1e-9, self.progress.seconds - seconds)
-                    self._show(bar, batch.num_target_tokens / spent)
+                with closing(loader.batches(epoch[self.progress.batch :])) as batches:
+                    for batch in batches:
+                        self.progress.batch += 1
+                        seconds = self.progress.seconds
+                        yield batch
+                        spent = max(1e-9, self.progress.seconds - seconds)
+                        self._show(bar, batch.num_tokens / spent)
                 self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
 
-    def _learn(self, batch: Batch) -> float:
-        with self._autocast():
-            real = batch.labels != IGNORED_LABEL
-            logits = self.module.project(self.module(batch)[real])
-        value = SmoothedCrossEntropy.apply(
-            logits, batch.labels[real], self.run_config.label_smoothing
-        )
-        value.backward()
-        self.optimizer.step(
-            learning_rate_scale(
-                self.progress.step, self.fraction_done, self.config.optimizer.warmup_steps
-            )
-        )
-        return float(value.detach())
+    def _learn(self, batch: TrainingBatch) -> Tensor:
+        warmup = self.config.optimizer.warmup_steps
+        scale = learning_rate_scale(self.progress.step, self.fraction_done, warmup)
+        return self.learner.learn(batch, scale)
 
     def _validate(self) -> None:
         """Look, record, draw, save: after this a kill loses nothing."""
         progress = self.progress
-        with self._autocast(), self.brake.safe():
+        self._read_losses()
+        with self.arithmetic.autocast(), self.brake.safe():
             result = validate(
                 self.module,
                 self.data.tokenizer,
@@ -157,6 +164,7 @@ class Trainer:
         self._save()
 
     def _save(self) -> None:
+        self._read_losses()
         self.files.save(self.module, self.optimizer, self.progress)
 
     def _is_validated(self) -> bool:
@@ -184,13 +192,8 @@ class Trainer:
     def _loss_of(self, paths: list[Path]) -> float:
         self.module.load_state_dict(average(paths))
         self.module.eval()
-        with self._autocast():
+        with self.arithmetic.autocast():
             return loss(self.module, self.data.dev, self.run_config.tokens_per_batch)
-
-    def _autocast(self) -> torch.autocast | nullcontext:
-        if self.arithmetic.products == torch.float32:
-            return nullcontext()
-        return torch.autocast(self.arithmetic.device.type, self.arithmetic.products)
 
     def _show(self, bar: tqdm, tokens_per_second: float) -> None:
         losses = self.progress.losses
@@ -203,4 +206,5 @@ class Trainer:
 
 
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.monotonic, "processor": time.process_time}
+STEPS_AHEAD = 20  # of the host before a GPU: so many losses are read at once
 BAR = "{desc} {percentage:3.0f}%|{bar}| {elapsed} < {remaining} {postfix}"

@@ -17,6 +17,9 @@ SOURCE = "source"  # axis of a constant state: source positions, padded to the e
 LENGTH = "length"  # axis of an append state: the capacity, limits.max_target_tokens
 CANDIDATES = "candidates"  # axis of rows' lexical shortlists, padded to the longest of the batch
 UNION = "union"  # axis of what any row has on its shortlist
+EDITS = "edits"  # axis of the scores that the select graph changes in each row
+SELECT = "select"  # the graph that chooses next tokens on a device
+MAX_TOP_K = 1024  # most that it ranks
 
 Shape = tuple[int | str, ...]
 
@@ -29,8 +32,12 @@ class Task(enum.StrEnum):
 class Precision(enum.StrEnum):
     FP32 = "fp32"
     FP16 = "fp16"
+    BF16 = "bf16"
     INT8 = "int8"
     INT4 = "int4"
+
+
+DEVICE_PRECISIONS = (Precision.BF16, Precision.FP16)
 
 
 class StateKind(enum.StrEnum):
@@ -43,8 +50,8 @@ class StateKind(enum.StrEnum):
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Describes an input or output of a graph; ``dtype`` is numpy's name, symbolic axes are
-    strings.
+    """Describes an input or output of a graph; ``dtype`` is numpy's name, or bfloat16;
+    symbolic axes are strings.
     """
 
     name: str

@@ -60,6 +60,17 @@ def open_bundle(folder: Path | str) -> Bundle:
     return Bundle(folder, manifest)
 
 
+def open_manifest(folder: Path | str) -> Manifest:
+    """Read what a bundle says of itself, without a look at its files. Raises BundleError."""
+    folder = Path(folder)
+    problems: list[str] = []
+    document = _read_json(folder, problems)
+    manifest = None if problems else read_dataclass(Manifest, document, problems)
+    if manifest is None or problems:
+        raise BundleError(folder, problems)
+    return manifest
+
+
 def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

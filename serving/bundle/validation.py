@@ -9,7 +9,9 @@ from pathlib import PurePath
 from serving.bundle.manifest import (
     BATCH,
     CANDIDATES,
+    EDITS,
     FORMAT_VERSION,
+    SELECT,
     SHORTLIST_FILE,
     TOKENIZER_FILE,
     UNION,
@@ -29,6 +31,16 @@ SHORTLIST_INPUTS = {
     "shortlist": TensorSpec("shortlist", "int64", (BATCH, CANDIDATES)),
     "shortlist_lengths": TensorSpec("shortlist_lengths", "int32", (BATCH,)),
 }
+SELECT_COLUMNS = {
+    "log_normaliser": "float32",
+    "uniform": "float64",
+    "exponent": "float32",
+    "top_k": "int64",
+    "top_p": "float64",
+    "min_p": "float32",
+}
+SELECT_EDITS = {"ids": "int64", "bias": "float64", "penalty": "float64", "toll": "float64"}
+SELECT_OUTPUTS = {"token_ids": "int64", "token_logp": "float32", "is_dead": "bool"}
 STEP_OUTPUTS = ("logp", "top_logp", "top_ids", "log_normaliser")
 
 
@@ -47,6 +59,7 @@ def manifest_problems(manifest: Manifest) -> Iterator[str]:
         yield from _state_problems(state, manifest.graphs)
     yield from _output_problems(manifest)
     yield from _attention_problems(manifest)
+    yield from _select_problems(manifest)
 
 
 def _general_problems(manifest: Manifest) -> Iterator[str]:
@@ -159,6 +172,23 @@ def _attention_problems(manifest: Manifest) -> Iterator[str]:
         yield "graphs.step_attention.outputs: attention is missing"
     else:
         yield from _head_problems(manifest, attention)
+
+
+def _select_problems(manifest: Manifest) -> Iterator[str]:
+    """Check that the graph which chooses tokens reads and writes what the engine has for it."""
+    graph, vocab_size = manifest.graphs.get(SELECT), manifest.vocab_size
+    if graph is None:
+        return
+    inputs = {TensorSpec(name, dtype, (BATCH,)) for name, dtype in SELECT_COLUMNS.items()}
+    inputs |= {
+        TensorSpec(f"edit_{name}", dtype, (BATCH, EDITS)) for name, dtype in SELECT_EDITS.items()
+    }
+    inputs.add(TensorSpec("logp", "float32", (BATCH, vocab_size)))
+    inputs.add(TensorSpec("is_excluded", "bool", (vocab_size,)))
+    outputs = {TensorSpec(name, dtype, (BATCH,)) for name, dtype in SELECT_OUTPUTS.items()}
+    for end, found, wanted in (("in", graph.inputs, inputs), ("out", graph.outputs, outputs)):
+        for name in sorted({tensor.name for tensor in {*found} ^ wanted}):
+            yield f"graphs.{SELECT}.{end}puts: {name} is missing, not known or not as expected"
 
 
 def _head_problems(manifest: Manifest, attention: TensorSpec) -> Iterator[str]:

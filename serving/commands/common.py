@@ -29,7 +29,10 @@ target_option = click.option(
     "--target", help="Language of the output, e.g. fr.  [default: the bundle's, if it has but one]"
 )
 device_option = click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    help="auto is cuda for a bundle made for it, where there is a GPU.  [default: auto]",
 )
 
 

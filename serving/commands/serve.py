@@ -28,7 +28,12 @@ OF_A_GROUP = ("replicas", "device", "engines", "threads")
     help="Port to listen on; 0 is any free one.  [default: 8000]",
 )
 @click.option("--replicas", type=click.IntRange(1), help="Processes, each with all bundles.")
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Where models run.")
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    help="Where models run; auto is cuda for bundles made for it, where there is a GPU."
+    "  [default: auto]",
+)
 @click.option(
     "--engines",
     type=click.IntRange(1),
@@ -59,6 +64,7 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
         - {name: prose, bundles: [build/bundles/llama-en-int8], cpus_per_replica: 2}
     """
     from serving.app import run
+    from serving.deployments.devices import with_devices
     from serving.deployments.start_checks import problems_of
     from serving.deployments.surroundings import MAX_CONNECTIONS, allowed_connections
 
@@ -66,6 +72,7 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     problems = problems_of(server_config)
     if problems:
         fail("\n".join(problems))
+    server_config = with_devices(server_config)
     connections = allowed_connections()
     click.echo("Starting ...", err=True)
     if connections < MAX_CONNECTIONS:

@@ -118,6 +118,7 @@ def engine_config(group: WorkerGroup, threads: int) -> EngineConfig:
         slots=group.slots,
         threads=threads,
         device=group.device,
+        device_share=(group.gpus_per_replica or 1) / len(group.bundles),
         max_waiting=group.max_waiting,
         max_step_tokens=group.max_step_tokens,
         prefix_cache_bytes=group.prefix_cache_mib * 2**20,

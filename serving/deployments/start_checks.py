@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from serving.bundle.opening import Bundle
+from serving.deployments.devices import device_of
 from serving.engine.graphs.session import check_device
 from serving.errors import BundleError, DeviceError
 from serving.pipelines.loading import ModelParts
@@ -15,22 +16,24 @@ def problems_of(config: ServerConfig) -> list[str]:
     problems: list[str] = []
     names: Counter[str] = Counter()
     for group in config.groups:
+        bundles: list[Bundle] = []
         for path in group.bundles:
             try:
-                bundle = ModelParts.open(path).bundle
+                bundles.append(ModelParts.open(path).bundle)
             except BundleError as error:
                 problems += [f"{error.path}: {problem}" for problem in error.problems]
-            else:
-                names[bundle.manifest.name] += 1
-                problems += _device_problems(group, bundle)
+        names.update(bundle.manifest.name for bundle in bundles)
+        problems += _device_problems(group, bundles)
     problems += [
         f"model {name}: served {count} times" for name, count in names.items() if count > 1
     ]
     return problems
 
 
-def _device_problems(group: WorkerGroup, bundle: Bundle) -> Iterator[str]:
-    try:
-        check_device(group.device, bundle.manifest.precision)
-    except DeviceError as error:
-        yield f"{bundle.folder}: {error}"
+def _device_problems(group: WorkerGroup, bundles: list[Bundle]) -> Iterator[str]:
+    device = device_of(group, [bundle.manifest.precision for bundle in bundles])
+    for bundle in bundles:
+        try:
+            check_device(device, bundle.manifest.precision)
+        except DeviceError as error:
+            yield f"{bundle.folder}: {error}"

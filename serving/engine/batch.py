@@ -14,11 +14,13 @@ class Batch:
     """Gives a generation one row, or one for each of its live beams.
 
     num_given: how many of a row's next tokens are given in advance. num_generated: how many of its
-    tokens were not. max_generated: how many may be.
+    tokens were not. max_generated: how many may be. num_ahead: how many tokens every row has been
+    run for that it has not taken yet.
     """
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
+        self.num_ahead = 0
         self.generations: list[Generation] = []
         self.ids = np.zeros((slots, 1), np.int64)
         self.past_lengths = np.zeros(slots, np.int32)
@@ -89,9 +91,18 @@ class Batch:
             column[row] = column[last]
         return last
 
+    def pad(self, num_rows: int) -> None:
+        """Let free rows, up to so many in all, read one token at the beginning: a graph that runs
+        over them too writes nothing that is read.
+        """
+        free = slice(self.num_rows, num_rows)
+        self.ids[free] = self.past_lengths[free] = 0
+        self.total_lengths[free] = self.source_lengths[free] = 1
+
     def advance(self, token_ids: Array) -> None:
         """Give every row one more token; those that had given ones have one of them less."""
         rows = len(token_ids)
+        self.num_ahead -= 1
         is_given = self.num_given[:rows] > 0
         self.ids[:rows, 0] = token_ids
         self.past_lengths[:rows] += 1

@@ -63,10 +63,19 @@ class AsyncEngine:
         )
 
     def start(self) -> None:
+        """Let the engines warm up, then serve. Raises DeviceError or OutOfMemory."""
         self._is_open = True
         self._num_running = len(self._workers)
         for worker in self._workers:
             worker.start()
+        try:
+            for worker in self._workers:
+                worker.warmed_up.result()
+        except BaseException:
+            self._close()
+            for worker in self._workers:
+                worker.join()
+            raise
 
     async def shutdown(self) -> None:
         """Abort what is open and end the threads, after the steps they are in."""

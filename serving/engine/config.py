@@ -1,11 +1,11 @@
 """Says how big an engine is and where it runs. What it runs is the bundle's business."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from serving.engine.planning.machine import available_cpus
 
-Device = Literal["cpu", "cuda"]
+Device = Literal["auto", "cpu", "cuda"]  # auto is settled before anything runs
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,14 @@ class EngineConfig:
         128 and more 4 % less; only whole chunks of a prompt are worth keeping for another.
     prefix_cache_bytes, encoder_cache_bytes: most that states kept of prompts and of sources may
         take; 0 keeps none.
+    device_share: how much of a device's memory is this engine's; slots are fewer where they do not
+        fit. On the CPU of no meaning.
     """
 
     slots: int = 64
     threads: int = field(default_factory=available_cpus)
     device: Device = "cpu"
+    device_share: float = 1.0
     max_waiting: int | None = 4096
     max_encode_tokens: int = 1024
     max_step_tokens: int = 256
@@ -50,5 +53,7 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise ValueError(f"{name} must not be negative, got {value}")
-        if self.device not in ("cpu", "cuda"):
-            raise ValueError(f"device must be 'cpu' or 'cuda', not {self.device!r}")
+        if not 0 < self.device_share <= 1:
+            raise ValueError(f"device_share must be above 0, at most 1, not {self.device_share}")
+        if self.device not in get_args(Device):
+            raise ValueError(f"device must be one of {get_args(Device)}, not {self.device!r}")

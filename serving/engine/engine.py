@@ -9,6 +9,7 @@ It knows states and graphs only as the manifest lists them, whatever the archite
 import logging
 import time
 from collections.abc import Iterable
+from functools import partial
 
 from serving.bundle.opening import Bundle
 from serving.engine.admission.admission import Admission
@@ -16,18 +17,18 @@ from serving.engine.admission.intake import Surroundings
 from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
 from serving.engine.decision import Decision
+from serving.engine.exchange.making import Around, make_exchange
 from serving.engine.generation import Generation
 from serving.engine.graphs.graph import Graphs
 from serving.engine.graphs.runner import Runner
-from serving.engine.graphs.session import open_graphs
+from serving.engine.graphs.session import open_graphs, settled
 from serving.engine.measures import EngineStats, StepStats
-from serving.engine.rows import Follower, Rows
-from serving.engine.scores import Scores, WholeVocabulary
+from serving.engine.rows import Rows
+from serving.engine.scores import Scores
 from serving.engine.search import Search
 from serving.engine.shared import Shared
-from serving.engine.shortlist.shortlists import Shortlists
 from serving.engine.states.store import row_bytes
-from serving.errors import EngineError
+from serving.errors import DeviceError, EngineError
 from serving.request import Event, GenerationRequest
 
 logger = logging.getLogger(__name__)
@@ -50,24 +51,24 @@ class Engine:
         excluded_ids: tokens that only those requests get that name them.
         shared: what it has in common with other engines of the bundle, on other threads.
         """
-        self.config = config or EngineConfig()
         self.manifest = manifest = bundle.manifest
+        self.config = config = settled(config or EngineConfig(), manifest)
         self.step_stats = StepStats()
-        slots = self.config.slots
-        self._batch = Batch(slots)
-        graphs = graphs or open_graphs(bundle, self.config)
-        self._search = Search(manifest, self._batch, excluded_ids)
-        scoring = Shortlists if manifest.has_shortlist else WholeVocabulary
-        self._runner = Runner(manifest, graphs, self._batch, scoring, self.config)
-        followers = [*self._search.followers]
-        if isinstance(self._runner.scoring, Follower):
-            followers.append(self._runner.scoring)
-        self._rows = Rows(self._batch, self._runner.states, followers)
-        shared = shared or Shared.of(manifest, self.config)
+        graphs = graphs or open_graphs(bundle, config)
+        shared = shared or Shared.of(manifest, config, graphs)
         self.desk, self._seat = shared.desk, shared.desk.seat()
+        slots = self.desk.slots
+        self._batch = Batch(slots)
+        self._search = Search(manifest, self._batch, excluded_ids)
+        around = Around(manifest, self._batch, graphs, self._search.deciders)
+        make = partial(make_exchange, around)
+        self._runner = Runner(manifest, graphs, self._batch, make, config)
+        self._exchange = self._runner.exchange
+        followers = [*self._search.followers, *self._exchange.followers]
+        self._rows = Rows(self._batch, self._runner.states, followers)
         self._admission = Admission(
             Surroundings(
-                self.config,
+                config,
                 self._seat,
                 shared.cache,
                 self._batch,
@@ -78,6 +79,17 @@ class Engine:
         )
         self._row_bytes = row_bytes(manifest.states)
         self._events: list[Event] = []
+
+    def warm_up(self) -> None:
+        """Let a device do what it does but once, before the first request and on the thread that
+        steps. Raises DeviceError or OutOfMemory.
+        """
+        if self.config.device == "cpu":
+            return
+        started = time.perf_counter()
+        num_shapes = self._runner.warm_up()
+        seconds = time.perf_counter() - started
+        logger.info("%s: %d shapes recorded, %.1f s", self.manifest.name, num_shapes, seconds)
 
     @property
     def has_work(self) -> bool:
@@ -113,7 +125,7 @@ class Engine:
         """Let the waiting in, give every row one more token, and return what happened."""
         self.step_stats = StepStats()
         self._expire()
-        self._admission.admit(self.step_stats)
+        self._admit()
         if self._batch.num_rows:
             try:
                 scores = self._run()
@@ -142,13 +154,28 @@ class Engine:
         if not self._admission.remove(generation):
             self._rows.remove_all(generation)
 
+    def _admit(self) -> None:
+        """Let the waiting in, but behind no run whose tokens the rows have not taken yet."""
+        if not self._batch.num_rows:
+            self._runner.abandon()
+        if not self._exchange.is_ahead:
+            self._admission.admit(self.step_stats)
+
     def _run(self) -> Scores:
+        """Run the rows; where it can be, once more, while the host decides about the first run."""
         started = time.perf_counter()
+        if not self._exchange.is_ahead:
+            self._launch()
+        if self._exchange.may_go_ahead and not self._admission.is_due:
+            self._launch()
+        scores = self._exchange.receive()
+        self.step_stats.decoded(scores.num_rows, started)
+        return scores
+
+    def _launch(self) -> None:
         rows = self._batch.num_rows
         wants_attention = bool(self._batch.needs_attention[:rows].any())
-        scores = self._runner.step(rows, wants_attention)
-        self.step_stats.decoded(rows, started)
-        return scores
+        self._runner.launch(rows, wants_attention)
 
     def _report(self, decision: Decision) -> None:
         self._events += decision.events
@@ -158,17 +185,29 @@ class Engine:
 
     def _fail_batch(self, error: Exception) -> None:
         generations = list(dict.fromkeys(self._batch.generations))
+        self._runner.abandon()
         self._rows.clear()
         self._fail(generations, error)
 
     def _fail(self, generations: list[Generation], error: Exception) -> None:
-        """End requests that have left the batch with an error; the engine lives on."""
+        """End requests that have left the batch with an error; the engine lives on. It does not
+        where its device has failed: then all later runs would too, and the error is raised.
+        """
+        if isinstance(error, DeviceError):
+            raise error
         logger.error("%d requests failed", len(generations), exc_info=error)
         for generation in generations:
-            failure = EngineError(f"{type(error).__name__}: {error}")
-            failure.__cause__ = error
+            failure = _failure(error)
             self._end(generation, generation.failed(failure))
 
     def _end(self, generation: Generation, final_event: Event) -> None:
         self._seat.end(generation)
         self._events.append(final_event)
+
+
+def _failure(error: Exception) -> EngineError:
+    if isinstance(error, EngineError):
+        return error
+    failure = EngineError(f"{type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure

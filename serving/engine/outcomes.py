@@ -113,10 +113,12 @@ class Outcomes:
 
 def _dead(scores: Scores, is_given: Array) -> Array:
     """Find rows in which no token may come and none is given; bool [rows]."""
-    if scores.edited is None:
-        return np.zeros(len(is_given), bool)
-    is_dead: Array = scores.edited.is_dead & ~is_given
-    return is_dead
+    is_dead = np.zeros(len(is_given), bool)
+    if scores.edited is not None:
+        is_dead |= scores.edited.is_dead
+    if scores.chosen is not None:
+        is_dead |= scores.chosen.is_dead & scores.chosen.is_chosen
+    return is_dead & ~is_given
 
 
 def _top(scores: Scores, row: int, count: int) -> tuple[TokenLogprob, ...]:

@@ -76,8 +76,7 @@ class Rows:
         self._batch.generations.clear()
 
     def _copy(self, copy: RowCopy) -> None:
-        used = self._extent(copy.source)
-        extent = RowExtent(used.target_tokens + 1, used.source_tokens)  # the step's token too
+        extent = self._extent(copy.source)
         if copy.target == self._batch.num_rows:
             self._batch.fork(copy.source)
             self._states.move(copy.source, copy.target, extent)
@@ -89,4 +88,5 @@ class Rows:
     def _extent(self, row: int) -> RowExtent:
         """Tell how much of a row's states its next step will read."""
         batch = self._batch
-        return RowExtent(int(batch.past_lengths[row]), int(batch.source_lengths[row]))
+        num_tokens = int(batch.past_lengths[row]) + batch.num_ahead
+        return RowExtent(num_tokens, int(batch.source_lengths[row]))

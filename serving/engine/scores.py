@@ -23,6 +23,7 @@ class Scores:
     likeliest_logp, likeliest_ids: the same of all tokens, those included that must not be chosen
     log_normaliser: f32 [rows]; added to log-probabilities it gives the model's logits
     attention: f32 [rows, heads, source]; None unless a row wants it
+    chosen: what a device has chosen already; None where it has chosen nothing
     edited: None until a processor has changed a row
     """
 
@@ -39,6 +40,7 @@ class Scores:
         self.top_logp, self.top_ids, self.log_normaliser = top_logp, top_ids, log_normaliser
         self.likeliest_logp, self.likeliest_ids = top_logp, top_ids
         self.attention: Array | None = None
+        self.chosen: Chosen | None = None
         self.edited = edited
         self._excluded = NOTHING
         self._choosable: tuple[Array, Array] | None = None
@@ -50,20 +52,35 @@ class Scores:
     @property
     def logp(self) -> Array:
         """Return f32 [rows, vocabulary]; -inf of what is not scored, or excluded."""
-        return self._read()[0]
+        return self.logp_of(np.arange(self.num_rows))
 
     @property
-    def excluded_probability(self) -> Array:
-        """Sum the probabilities of all excluded tokens; f64 [rows]."""
+    def is_chosen(self) -> Array:
+        """Tell for which rows a device has chosen; bool [rows]."""
+        return np.zeros(self.num_rows, bool) if self.chosen is None else self.chosen.is_chosen
+
+    def logp_of(self, rows: Array) -> Array:
+        """Return f32 [all rows, vocabulary], of which these rows (i64) may be read: to bring more
+        from a device takes time.
+        """
+        return self._read(rows)[0]
+
+    def excluded_probability(self, rows: Array) -> Array:
+        """Sum the probabilities of all excluded tokens; f64 [len(rows)]."""
         if not len(self._excluded):
-            return np.zeros(self.num_rows)
-        total: Array = np.exp(self._read()[1], dtype=np.float64).sum(axis=1)
+            return np.zeros(len(rows))
+        total: Array = np.exp(self._read(rows)[1][rows], dtype=np.float64).sum(axis=1)
         return total
 
     @property
     def fewest_scored(self) -> int:
         """Count the tokens that may be chosen in the row that has the fewest."""
         return int(self.scored.shape[1]) - len(self._excluded)
+
+    def leave_to_host(self, rows: Array) -> None:
+        """Forget what a device has chosen for these rows, i64."""
+        if self.chosen is not None:
+            self.chosen.is_chosen[rows] = False
 
     def exclude(self, token_ids: Array) -> None:
         """Take tokens, i64 ascending, out of what may be chosen, before anything else is read; they
@@ -73,17 +90,18 @@ class Scores:
 
     def of_tokens(self, rows: Array, token_ids: Array) -> Array:
         """Return the log-probability of one token of each row, f32 [len(rows)]."""
-        values: Array = self.logp[rows, token_ids]
+        logp, excluded_logp = self._read(rows)
+        values: Array = logp[rows, token_ids]
         if len(self._excluded):
             places = np.searchsorted(self._excluded, token_ids)
             places = np.minimum(places, len(self._excluded) - 1)
             is_excluded = self._excluded[places] == token_ids
-            values[is_excluded] = self._read()[1][rows[is_excluded], places[is_excluded]]
+            values[is_excluded] = excluded_logp[rows[is_excluded], places[is_excluded]]
         return values
 
-    def _read(self) -> tuple[Array, Array]:
-        """Return `logp` and what it lacks, [rows, excluded tokens]; made once, as late as possible:
-        steps of greedy rows need no scores but the best.
+    def _read(self, rows: Array) -> tuple[Array, Array]:
+        """Return `logp` and what it lacks, [all rows, excluded tokens], right at least for these
+        rows; made once, as late as possible: steps of greedy rows need no scores but the best.
         """
         if self._choosable is None:
             logp = self._all_logp()
@@ -125,6 +143,22 @@ class Edited:
     is_raised: Array
     is_dead: Array
     logp: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Holds what a device has chosen.
+
+    is_chosen: bool [rows]; of other rows the rest means nothing
+    token_ids: i64 [rows]
+    logprobs: f32 [rows], the tokens' log-probabilities
+    is_dead: bool [rows], in which no token may come
+    """
+
+    is_chosen: Array
+    token_ids: Array
+    logprobs: Array
+    is_dead: Array
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from serving.engine.batch import Batch
 from serving.engine.beam.groups import BeamGroups
 from serving.engine.beam.search import BeamSearch
 from serving.engine.decision import Decision
+from serving.engine.exchange.selector import Deciders
 from serving.engine.outcomes import Outcomes
 from serving.engine.processing.endings import force_ends, rows_at_their_end
 from serving.engine.processing.exclusions import Exclusions
@@ -34,13 +35,20 @@ class Search:
         self._beam_search = BeamSearch(self._groups, self._outcomes.token_event)
 
     @property
+    def deciders(self) -> Deciders:
+        """Return what knows how the rows' tokens are chosen, for a device that does it."""
+        return Deciders(self._processors, self._sampler, self._exclusions.is_excluded)
+
+    @property
     def followers(self) -> tuple[Follower, ...]:
         """List what remembers something of each row."""
         return self._processors, self._sampler, self._groups
 
     def decide(self, scores: Scores) -> Decision:
+        ending_rows = rows_at_their_end(self._batch, scores.num_rows)
+        scores.leave_to_host(ending_rows)
         self._exclusions.apply(scores)
-        self._edit(scores)
+        self._edit(scores, ending_rows)
         choices = self._sampler.choose(scores, self._batch.num_generated[: scores.num_rows])
         is_given = self._take_given(choices, scores)
         decision = Decision(choices.token_ids, is_given)
@@ -49,8 +57,7 @@ class Search:
             self._beam_search.decide(decision, scores)
         return decision
 
-    def _edit(self, scores: Scores) -> None:
-        ending_rows = rows_at_their_end(self._batch, scores.num_rows)
+    def _edit(self, scores: Scores, ending_rows: Array) -> None:
         self._processors.edit(scores, ending_rows)
         if len(ending_rows):
             assert scores.edited is not None

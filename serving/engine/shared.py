@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from serving.bundle.manifest import Manifest
 from serving.engine.admission.desk import Desk
 from serving.engine.config import EngineConfig
+from serving.engine.graphs.graph import Graphs
 from serving.engine.states.cache import StateCache
 
 
@@ -18,8 +19,8 @@ class Shared:
     cache: StateCache
 
     @classmethod
-    def of(cls, manifest: Manifest, config: EngineConfig) -> "Shared":
+    def of(cls, manifest: Manifest, config: EngineConfig, graphs: Graphs) -> "Shared":
         has_sources = "encode" in manifest.graphs
         max_bytes = config.encoder_cache_bytes if has_sources else config.prefix_cache_bytes
-        cache = StateCache(max_bytes if config.device == "cpu" else 0)
-        return cls(Desk(manifest, config), cache)
+        slots = min(config.slots, graphs.max_rows or config.slots)
+        return cls(Desk(manifest, config, slots), StateCache(max_bytes, graphs.memory))

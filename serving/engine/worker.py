@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from queue import SimpleQueue
 from typing import Protocol
@@ -37,6 +38,7 @@ class Worker:
         """turns: entered around every step, where engines share a processor."""
         self.engine = engine
         self.stats = engine.stats()
+        self.warmed_up: Future[None] = Future()
         self._turns, self._listener = turns, listener
         self._inbox: SimpleQueue[Command] = SimpleQueue()
         self._is_stopping = False
@@ -72,6 +74,7 @@ class Worker:
     def _serve(self) -> None:
         has_failed = False
         try:
+            self._warm_up()
             while not self._is_stopping:
                 if self.engine.has_work:
                     self._step()
@@ -82,6 +85,15 @@ class Worker:
             logger.critical("an engine's thread has died", exc_info=error)
         finally:
             self._listener.on_end(self, has_failed)
+
+    def _warm_up(self) -> None:
+        """Also tell whoever waits for it how it went."""
+        try:
+            self.engine.warm_up()
+        except BaseException as error:
+            self.warmed_up.set_exception(error)
+            raise
+        self.warmed_up.set_result(None)
 
     def _step(self) -> None:
         with self._turns:

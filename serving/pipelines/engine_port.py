@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from typing import NoReturn, Protocol
 
-from serving.errors import DeadlineExceeded, EngineError, EngineStopped
+from serving.errors import DeadlineExceeded, EngineError, EngineStopped, OutOfMemory
 from serving.request import AbortedEvent, Event, FailedEvent, GenerationRequest
 
 
@@ -24,6 +24,6 @@ def raise_failure(event: FailedEvent | AbortedEvent) -> NoReturn:
     """Raise what a request has failed with."""
     if isinstance(event, AbortedEvent):
         raise EngineStopped("the request was aborted: the engine is shutting down")
-    if isinstance(event.error, EngineStopped | DeadlineExceeded):
+    if isinstance(event.error, EngineStopped | OutOfMemory | DeadlineExceeded):
         raise event.error
     raise EngineError(f"the engine failed: {event.error}") from event.error

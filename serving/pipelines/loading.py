@@ -78,10 +78,10 @@ class ModelParts:
         """Choose how many engines of how many threads there are to be. Raises as `engine`."""
         return Planner(self.bundle, config, self.engine).settle(allowance)
 
-    def engines(self, config: EngineConfig, settled: Settled) -> list[Engine]:
+    def engines(self, settled: Settled) -> list[Engine]:
         """Make the engines of a plan: they share graphs, one queue, and kept states."""
-        config = replace(config, threads=settled.plan.threads)
-        shared = Shared.of(self.bundle.manifest, config)
+        config = settled.config
+        shared = Shared.of(self.bundle.manifest, config, settled.graphs)
         graphs = sharing_attention(settled.graphs)
         return [self.engine(config, graphs, shared) for _ in range(settled.plan.engines)]
 
@@ -127,7 +127,7 @@ def load_model(
     plan = settled.plan
     meter = meter_of(name) if meter_of else None
     turns = turns_of(plan.engines, plan.threads) if turns_of else ()
-    bridge = AsyncEngine(parts.engines(config, settled), meter, turns)
+    bridge = AsyncEngine(parts.engines(settled), meter, turns)
     port: EnginePort = bridge
     if meter is not None:
         meter.on_stats(bridge.stats())

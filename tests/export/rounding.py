@@ -44,14 +44,20 @@ def in_int8(x: torch.Tensor) -> torch.Tensor:
     return (x / step).round() * step
 
 
-ROUNDED = {Precision.INT8: in_int8, Precision.FP16: lambda x: x.half().float()}
+ROUNDED = {
+    Precision.INT8: in_int8,
+    Precision.FP16: lambda x: x.half().float(),
+    Precision.BF16: lambda x: x.bfloat16().float(),
+}
 
 
-def assert_errs_by_rounding(bundle: Path, checkpoint: Path, examples: Examples) -> None:
-    """That the bundle is as near to torch as its precision allows."""
+def assert_errs_by_rounding(
+    bundle: Path, checkpoint: Path, examples: Examples, precision: Precision | None = None
+) -> None:
+    """That the bundle is as near to torch as its precision, or that given, allows."""
     opened = open_bundle(bundle)
     exact = torch_log_probabilities(checkpoint, examples)
-    with Rounded(ROUNDED[opened.manifest.precision]):
+    with Rounded(ROUNDED[precision or opened.manifest.precision]):
         rounded = torch_log_probabilities(checkpoint, examples)
     found = Rows(opened, examples.sources).score(examples.targets)
     ours, theirs = (float(np.abs(each - exact).mean()) for each in (found, rounded))

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from export.exporting import export_checkpoint
 from export.rows import Rows
 from models.pretrained.reading import read_model
-from serving.bundle.manifest import BATCH, CANDIDATES, Precision
+from serving.bundle.manifest import BATCH, CANDIDATES, SOURCE, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.graphs.session import open_graphs
@@ -69,13 +69,16 @@ class Steps:
         }
         for state in bundle.manifest.states:
             shape = [each if isinstance(each, int) else SOURCE_LENGTH for each in state.shape]
-            self.given[state.name] = random.standard_normal((num_rows, *shape)).astype(np.float32)
+            values = random.standard_normal((num_rows, *shape))
+            self.given[state.name] = (values * (40 if state.dtype == "int8" else 1)).astype(
+                state.dtype
+            )
 
     def run(self, rows: list[int], shortlists: list[np.ndarray], width: int) -> list[Arrays]:
         """Of each row: `logp` of its candidates, `top_ids`, `top_logp` and `log_normaliser`."""
         given = {name: array[rows] for name, array in self.given.items()}
         given |= short_inputs(shortlists, width)
-        sizes = {BATCH: len(rows), CANDIDATES: width}
+        sizes = {BATCH: len(rows), CANDIDATES: width, SOURCE: SOURCE_LENGTH}
         outputs = {
             tensor.name: np.zeros([sizes.get(each, each) for each in tensor.shape], tensor.dtype)  # type: ignore[arg-type]
             for tensor in self.spec.outputs
@@ -169,7 +172,10 @@ def test_int8_weights_are_those_of_the_file(tmp_path: Path) -> None:
     name = "+".join(f"encoder.layers.0.self_attention.{part}" for part in ("query", "key", "value"))
     assert np.array_equal(weights[f"{name}.int8"], joined)
     assert np.array_equal(weights[f"{name}.scale"], scales)
-    clipping = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    rounding = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    clipping = [node for node in rounding if weights[node.input[2]].dtype == np.uint8]
     steps = {float(weights[node.input[1]]) for node in clipping}
     assert steps == {float(np.float32(1 / alphas))}
-    assert not [node for node in model.graph.node if node.op_type == "ReduceMax"]
+    # Ranges are looked up for what step keeps of the source alone.
+    ranges = [node for node in model.graph.node if node.op_type == "ReduceMax"]
+    assert len(ranges) == len(rounding) - len(clipping)

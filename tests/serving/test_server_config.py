@@ -17,7 +17,7 @@ def test_bundle_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     [group] = config.groups
     assert (config.host, config.port) == ("127.0.0.1", 9000)
     assert group.bundles == (tmp_path / "a", Path("/b"))
-    assert (group.name, group.replicas, group.slots, group.device) == ("default", 2, 8, "cpu")
+    assert (group.name, group.replicas, group.slots, group.device) == ("default", 2, 8, "auto")
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from serving.errors import (
     DeadlineExceeded,
     EngineStopped,
     ModelNotFound,
+    OutOfMemory,
     Overloaded,
     RequestError,
     TooLarge,
@@ -33,8 +34,9 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (Overloaded, 429),
     (DeadlineExceeded, 504),
     (EngineStopped, 503),
+    (OutOfMemory, 503),
 )
-_RETRY_AFTER_STOPPED_SECONDS = 5.0
+_RETRY_AFTER_503_SECONDS = 5.0
 # Makes the body that reports an error, as the protocol of the request has it.
 ErrorBody = Callable[[Scope, int, BaseException], dict[str, Any]]
 
@@ -95,8 +97,8 @@ def _headers_of(error: Exception) -> dict[str, str]:
         return {name: _with_head(value) for name, value in (error.headers or {}).items()}
     if isinstance(error, Overloaded):
         return {"Retry-After": _whole_seconds(error.retry_after_seconds)}
-    if isinstance(error, EngineStopped):
-        return {"Retry-After": _whole_seconds(_RETRY_AFTER_STOPPED_SECONDS)}
+    if isinstance(error, EngineStopped | OutOfMemory):
+        return {"Retry-After": _whole_seconds(_RETRY_AFTER_503_SECONDS)}
     return {}
 
 

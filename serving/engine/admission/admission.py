@@ -18,6 +18,11 @@ class Admission:
         """Count the requests that have left the queue and have no row yet."""
         return len(self._intake.underway)
 
+    @property
+    def is_due(self) -> bool:
+        """Tell whether some can come in now."""
+        return self._intake.is_due
+
     def remove(self, generation: Generation) -> bool:
         """Remove a generation; return whether it had no row yet."""
         return self._intake.remove(generation)

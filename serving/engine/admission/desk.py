@@ -24,9 +24,10 @@ from serving.request import GenerationRequest
 class Desk:
     """Holds accepted generations that no engine has taken yet, up to a bound."""
 
-    def __init__(self, manifest: Manifest, config: EngineConfig) -> None:
-        self.config = config
-        self._rules = RequestRules(manifest, config.slots)
+    def __init__(self, manifest: Manifest, config: EngineConfig, slots: int) -> None:
+        """slots: rows of each engine, as many as there is memory for."""
+        self.config, self.slots = config, slots
+        self._rules = RequestRules(manifest, slots)
         self._queue = KeyedQueue()
         self._deadlines = Deadlines()
         self._waiting: dict[str, Generation] = {}
@@ -107,7 +108,7 @@ class Desk:
     def _check_room(self, num_new: int) -> None:
         """Requests that free rows can take do not count as waiting."""
         limit = self.config.max_waiting
-        num_free = sum(self.config.slots - seat.num_rows for seat in self._seats)
+        num_free = sum(self.slots - seat.num_rows for seat in self._seats)
         if limit is not None and len(self._waiting) + num_new > limit + num_free:
             raise Overloaded(len(self._waiting))
 

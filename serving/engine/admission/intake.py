@@ -42,6 +42,11 @@ class Intake(ABC):
         """List the generations that have left the queue and have no row yet."""
         return ()
 
+    @property
+    @abstractmethod
+    def is_due(self) -> bool:
+        """Tell whether it is somebody's turn."""
+
     def remove(self, generation: Generation) -> bool:
         """Remove a generation; return whether it was underway."""
         return False

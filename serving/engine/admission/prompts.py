@@ -54,6 +54,11 @@ class PromptIntake(Intake):
     def underway(self) -> list[Generation]:
         return [staged.generation for staged in self._staged]
 
+    @property
+    def is_due(self) -> bool:
+        first = self._seat.first
+        return bool(self._staged) or (first is not None and self._overtakes(first))
+
     def remove(self, generation: Generation) -> bool:
         for staged in self._staged:
             if staged.generation is generation:

@@ -18,8 +18,14 @@ class SourceIntake(Intake):
     queue has a row within the same step.
     """
 
+    @property
+    def is_due(self) -> bool:
+        first = self._seat.first
+        has_room = first is not None and first.request.num_rows <= self._batch.num_free
+        return has_room and not self._awaits_rows()
+
     def admit(self, step_stats: StepStats) -> None:
-        if not self._seat.num_waiting or self._awaits_rows():
+        if not self.is_due:
             return
         for group in encode_groups(self._seat.take_sources(self._batch.num_free)):
             self._admit(group, step_stats)
@@ -68,9 +74,10 @@ class SourceIntake(Intake):
             self._runner.encode(first, [_source(each) for each in new], span)
         for row, source in enumerate(map(_source, new), first):
             parts[source] = self._states.parts(row, _encoded(source))
-            self._cache.put(source, parts[source])
         for row, source in enumerate(map(_source, others), first + len(new)):
             self._states.restore(row, _encoded(source), parts[source])
+        for source in map(_source, new):
+            self._cache.put(source, parts[source])
         step_stats.encoded(new, others, span)
         return new + others
 

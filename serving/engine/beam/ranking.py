@@ -23,13 +23,14 @@ def best_tokens(scores: Scores, rows: Array, count: int) -> tuple[Array, Array]:
 def values_of(scores: Scores, row: int, token_ids: list[int]) -> list[float]:
     """Return what some tokens of a row are worth."""
     is_edited = scores.edited is not None and scores.edited.is_edited[row]
-    logp = scores.edited.logp if scores.edited is not None and is_edited else scores.logp
+    here = np.array([row])
+    logp = scores.edited.logp if scores.edited and is_edited else scores.logp_of(here)
     values: list[float] = logp[row, token_ids].tolist()
     return values
 
 
 def _all_values(scores: Scores, rows: Array) -> Array:
-    values: Array = scores.logp[rows]
+    values: Array = scores.logp_of(rows)[rows]
     if scores.edited is not None:
         is_edited = scores.edited.is_edited[rows]
         values[is_edited] = scores.edited.logp[rows[is_edited]]

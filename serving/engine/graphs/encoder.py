@@ -8,7 +8,7 @@ import numpy as np
 from serving.arrays import Array
 from serving.bundle.manifest import Manifest
 from serving.engine.graphs.graph import Graph, Run
-from serving.engine.states.store import StateStore
+from serving.engine.states.store import StateStore, max_span
 
 
 class Encoder:
@@ -17,6 +17,7 @@ class Encoder:
     def __init__(self, manifest: Manifest, graph: Graph, states: StateStore) -> None:
         self._graph, self._states = graph, states
         self._pad = manifest.tokens.pad
+        self._longest = max_span(manifest)
         self._bound: dict[tuple[int, int], EncodeBinding] = {}
 
     def run(self, sources: Sequence[tuple[int, ...]], span: int) -> None:
@@ -29,6 +30,10 @@ class Encoder:
             bound.ids[row, : len(source)] = source
             bound.lengths[row] = len(source)
         bound.run()
+
+    def warm_up(self) -> None:
+        """Encode as long a source as there may be: what costs most memory."""
+        self.run([(self._pad,)], self._longest)
 
     def _bind(self, num_rows: int, span: int) -> "EncodeBinding":
         ids = np.zeros((num_rows, span), np.int64)

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Protocol
 
 from serving.arrays import Array
+from serving.engine.states.grid import EXACT, Grid
 from serving.engine.states.memory import Memory
 
 Run = Callable[[], None]
@@ -17,17 +18,32 @@ class Graph(Protocol):
         """Return a call that runs the graph, in place, on what these arrays hold at that time."""
 
 
+class RecordingGraph(Graph, Protocol):
+    def record(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
+        """Bind, run once and keep what the device was told: the call tells it all of that again, at
+        once. For the thread alone that records.
+        """
+
+
 @dataclass(frozen=True)
 class Graphs:
     """Holds a bundle's graphs, loaded, and the memory that their states live in.
 
     attention: loads the step graph that also gives attention; None where there is none.
+    select: chooses next tokens on the device that the memory is of; None where the host does.
+    grid: the shapes that the step graph runs in.
+    recording: the step graph again, where its runs can be recorded.
+    max_rows: that the memory has room for; None where that is no question.
     """
 
     step: Graph
     encode: Graph | None
     memory: Memory
     attention: Callable[[], Graph] | None = None
+    grid: Grid = EXACT
+    recording: RecordingGraph | None = None
+    max_rows: int | None = None
+    select: Graph | None = None
 
 
 def sharing_attention(graphs: Graphs) -> Graphs:

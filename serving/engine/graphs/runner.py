@@ -4,6 +4,7 @@ Everything a graph reads or writes is bound to it once per shape and kept, so th
 is one call. The runner knows rows and tensors; it does not know requests, and no architecture.
 """
 
+import logging
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from math import prod
@@ -14,10 +15,16 @@ from serving.arrays import Array
 from serving.bundle.manifest import Manifest
 from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
+from serving.engine.exchange.exchange import Exchange
 from serving.engine.graphs.encoder import Encoder
 from serving.engine.graphs.graph import Graph, Graphs, Run
-from serving.engine.scores import Scores, Scoring
+from serving.engine.states.grid import all_rows
 from serving.engine.states.store import StateStore, max_span
+from serving.errors import DeviceError, OutOfMemory
+
+logger = logging.getLogger(__name__)
+
+Arrays = dict[str, Array]  # by the names of a graph's tensors
 
 NUM_STAGING_ROWS = 2  # for a prompt in progress, and for a more urgent one that comes meanwhile
 
@@ -28,12 +35,12 @@ class Runner:
         manifest: Manifest,
         graphs: Graphs,
         batch: Batch,
-        make_scoring: Callable[[Manifest, int], Scoring],
+        make_exchange: Callable[[int], Exchange],
         config: EngineConfig,
     ) -> None:
         """Make the slot store that the graphs run over.
 
-        make_scoring: (manifest, rows) to what the step graph scores.
+        make_exchange: rows to what brings the step graph its inputs and its scores to the host.
         """
         step = manifest.graphs["step"]
         self._input_names = {spec.name for spec in step.inputs}
@@ -42,13 +49,19 @@ class Runner:
         self.can_prefill = ids.shape[1] != 1 and graphs.encode is None
         num_rows = batch.slots + (NUM_STAGING_ROWS if self.can_prefill else 0)
         self.staging_rows = range(batch.slots, num_rows)
-        self.states = StateStore(manifest, num_rows, config.max_encode_tokens, graphs.memory)
+        self._grid, self._recording = graphs.grid, graphs.recording
+        self.states = StateStore(
+            manifest, num_rows, config.max_encode_tokens, graphs.memory, self._grid
+        )
         self._batch = batch
         self._encoder = Encoder(manifest, graphs.encode, self.states) if graphs.encode else None
         self._step = graphs.step
         attention = graphs.attention
         self._attention = AttentionStep(manifest, attention, batch.slots) if attention else None
-        self.scoring = make_scoring(manifest, num_rows)
+        self.exchange = make_exchange(num_rows)
+        self._capacity = manifest.limits.max_target_tokens
+        self._prompt_ids = np.zeros((1, config.prefill_chunk), np.int64)
+        self._prompt_lengths = np.zeros(2, np.int32)
         self._fitted: tuple[int, ...] = ()
         self._bound: dict[Hashable, Run] = {}
 
@@ -61,65 +74,103 @@ class Runner:
         self.states.admit(first_row, len(sources), span)
 
     def prefill(self, row: int, num_past: int, token_ids: Array) -> None:
-        """Run tokens (i64) through the states of a staging row, which hold `num_past` already."""
-        lengths = np.array([num_past, num_past + len(token_ids)], np.int32)
-        inputs: dict[str, Array] = {
-            "ids": token_ids[None],
+        """Run tokens (i64, at most a chunk) through the states of a staging row, which hold
+        `num_past` already.
+        """
+        ids, lengths = self._prompt_ids[:, : len(token_ids)], self._prompt_lengths
+        ids[0], lengths[:] = token_ids, (num_past, num_past + len(token_ids))
+        inputs: Arrays = {
+            "ids": ids,
             "past_lengths": lengths[:1],
             "total_lengths": lengths[1:],
         }
-        self._bind(row, row + 1, inputs, self.scoring.scores(slice(row, row + 1)))()
+        outputs = self.exchange.outputs(slice(row, row + 1))
+        self._step.bind(*self._arrays(row, row + 1, inputs, outputs))()
         self.states.settle(row)
 
-    def step(self, num_rows: int, wants_attention: bool = False) -> Scores:
-        """Score the next token of the rows [0, num_rows). The next step overwrites the scores.
+    def launch(self, num_rows: int, wants_attention: bool = False) -> None:
+        """Let the rows [0, num_rows) be scored for their next token.
 
         Attention changes no other score; it costs a graph of its own.
         """
-        self._fit(num_rows)
-        scores = self.scoring.scores(slice(num_rows))
-        if wants_attention:
-            assert self._attention is not None
-            scores.attention = self._attention.output(num_rows, self.states.span)
-        key = (num_rows, self.states.place, wants_attention)
+        rows = self._grid.rows(num_rows, self._batch.slots)
+        if rows > num_rows:
+            self._batch.pad(rows)
+        self._fit(rows)
+        self.exchange.send(rows)
+        attention = self._attention_output(rows) if wants_attention else None
+        key = (rows, self.states.place, wants_attention)
         run = self._bound.get(key)
         if run is None:
-            run = self._bound[key] = self._bind(0, num_rows, self._decode_inputs(num_rows), scores)
+            graph = self._attention.graph if self._attention and wants_attention else self._step
+            run = self._bound[key] = graph.bind(*self._decode_arrays(rows, attention))
         run()
         self.states.flip()
-        return scores
+        self.exchange.launched(rows, attention)
+        self._batch.num_ahead += 1
+
+    def abandon(self) -> None:
+        """Forget the runs that were launched; their rows are gone."""
+        self.exchange.abandon()
+        self._batch.num_ahead = 0
+
+    def warm_up(self) -> int:
+        """Run the largest shapes there are, so that memory which is missing is missed now; record
+        the step in all of its shapes, where that can be done. Returns how many there are.
+
+        No row may be in use, and whoever calls this calls `launch` too: recordings are a thread's.
+        """
+        if self._encoder is not None:
+            self._encoder.warm_up()
+        if self.can_prefill:
+            self.prefill(self.staging_rows[0], 0, self._prompt_ids[0, : self._capacity].copy())
+        self._try()
+        self._bound.clear()
+        try:
+            self._record()
+        except (DeviceError, OutOfMemory) as error:
+            logger.warning("%d shapes were recorded, then: %s", len(self._bound), error)
+        num_shapes = len(self._bound)
+        self._try()
+        return num_shapes
+
+    def _try(self) -> None:
+        self.launch(self._batch.slots)
+        self.abandon()
+
+    def _record(self) -> None:
+        if self._recording is None:
+            return
+        for _ in self.states.walk():
+            for rows in reversed(all_rows(self._grid, self._batch.slots)):
+                self._batch.pad(rows)
+                arrays = self._decode_arrays(rows)
+                self._bound[rows, self.states.place, False] = self._recording.record(*arrays)
 
     def _fit(self, num_rows: int) -> None:
-        fitted = self.scoring.fit(num_rows)
+        fitted = self.exchange.fit(num_rows)
         if fitted != self._fitted:
             self._fitted = fitted
             self._bound.clear()
 
-    def _decode_inputs(self, num_rows: int) -> dict[str, Array]:
-        batch = self._batch
-        return {
-            "ids": batch.ids[:num_rows],
-            "past_lengths": batch.past_lengths[:num_rows],
-            "total_lengths": batch.total_lengths[:num_rows],
-            "source_lengths": batch.source_lengths[:num_rows],
-            **self.scoring.inputs(num_rows),
-        }
+    def _attention_output(self, rows: int) -> Array:
+        assert self._attention is not None
+        return self._attention.output(rows, self.states.span)
 
-    def _bind(self, first: int, last: int, inputs: dict[str, Array], scores: Scores) -> Run:
+    def _decode_arrays(self, rows: int, attention: Array | None = None) -> tuple[Arrays, Arrays]:
+        outputs = self.exchange.outputs(slice(rows))
+        if attention is not None:
+            outputs["attention"] = attention
+        return self._arrays(0, rows, self.exchange.inputs(rows), outputs)
+
+    def _arrays(
+        self, first: int, last: int, inputs: Arrays, outputs: Arrays
+    ) -> tuple[Arrays, Arrays]:
+        """Return what the step graph reads and writes for the rows [first, last)."""
         inputs = {name: array for name, array in inputs.items() if name in self._input_names}
-        graph = self._step
-        outputs = {
-            "logp": scores.scored,
-            "top_logp": scores.top_logp,
-            "top_ids": scores.top_ids,
-            "log_normaliser": scores.log_normaliser,
-        }
-        if self._attention is not None and scores.attention is not None:
-            graph = self._attention.graph
-            outputs["attention"] = scores.attention
         states = self.states.outputs(first, last).items()
         outputs |= {name: array for name, array in states if name in self._output_names}
-        return graph.bind(inputs | self.states.inputs(first, last), outputs)
+        return inputs | self.states.inputs(first, last), outputs
 
 
 class AttentionStep:

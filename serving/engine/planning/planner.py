@@ -8,7 +8,7 @@ from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.graphs.graph import Graphs
-from serving.engine.graphs.session import open_graphs
+from serving.engine.graphs.session import open_graphs, settled
 from serving.engine.planning.figures import Figures, choose, http_keeps_a_cpu
 from serving.engine.planning.keeping import FiguresFile
 from serving.engine.planning.measuring import measure
@@ -35,10 +35,11 @@ MakeEngine = Callable[[EngineConfig, Graphs], Engine]
 
 @dataclass(frozen=True)
 class Settled:
-    """Holds a plan, how it came about, and the graphs loaded for it."""
+    """Holds a plan, how it came about, and what engines are made of under it."""
 
     plan: Plan
     origin: Origin
+    config: EngineConfig
     graphs: Graphs
 
     def __str__(self) -> str:
@@ -49,15 +50,17 @@ class Planner:
     """Plans one bundle. Graphs that were loaded to be measured are not loaded again."""
 
     def __init__(self, bundle: Bundle, config: EngineConfig, make_engine: MakeEngine) -> None:
-        self._bundle, self._config, self._make_engine = bundle, config, make_engine
+        self._bundle, self._make_engine = bundle, make_engine
+        self._config = settled(config, bundle.manifest)
         self._loaded: dict[int, Graphs] = {}
 
     def settle(self, allowance: Allowance) -> Settled:
         """Choose a plan. Raises BundleError or DeviceError."""
         plan, origin = self._choose(allowance)
-        settled = Settled(plan, origin, self._graphs(plan.threads))
+        config = replace(self._config, threads=plan.threads)
+        found = Settled(plan, origin, config, self._graphs(plan.threads))
         self._loaded.clear()
-        return settled
+        return found
 
     def _choose(self, allowance: Allowance) -> tuple[Plan, Origin]:
         if self._config.device != "cpu":

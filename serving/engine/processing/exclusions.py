@@ -15,20 +15,24 @@ from serving.engine.scores import Scores, best_of_all
 
 
 class Exclusions:
-    """Keeps those of one bundle; what ends its targets is never among them."""
+    """Keeps those of one bundle; what ends its targets is never among them.
+
+    is_excluded: bool [vocabulary]
+    """
 
     def __init__(self, manifest: Manifest, token_ids: Iterable[int]) -> None:
-        self._is_excluded = np.zeros(manifest.vocab_size, bool)
-        self._is_excluded[list(token_ids)] = True
-        self._is_excluded[list(manifest.tokens.stop)] = False
-        self._ids = np.flatnonzero(self._is_excluded)
+        self.is_excluded = np.zeros(manifest.vocab_size, bool)
+        self.is_excluded[list(token_ids)] = True
+        self.is_excluded[list(manifest.tokens.stop)] = False
+        self._ids = np.flatnonzero(self.is_excluded)
 
     def apply(self, scores: Scores) -> None:
         """Take them out of what searches see."""
         if not len(self._ids):
             return
         scores.exclude(self._ids)
-        rows = np.flatnonzero(self._is_excluded[scores.top_ids].any(axis=1))
+        is_hit = self.is_excluded[scores.top_ids].any(axis=1)
+        rows = np.flatnonzero(is_hit & ~scores.is_chosen)
         if len(rows):
             _replace_window(scores, rows)
 
@@ -37,7 +41,7 @@ class Exclusions:
         processors = generation.request.processors
         named = [token_id for token_id, bias in processors.logit_bias if bias > 0]
         asked = np.unique(np.array([*named, *(processors.allowed_ids or ())], np.int64))
-        found: Array = asked[self._is_excluded[asked]]
+        found: Array = asked[self.is_excluded[asked]]
         return found
 
 
@@ -45,5 +49,5 @@ def _replace_window(scores: Scores, rows: Array) -> None:
     """Let the best of what is left take their places; the graph's memory stays as it is."""
     window = scores.top_ids.shape[1]
     top_logp, top_ids = scores.top_logp.copy(), scores.top_ids.copy()
-    top_logp[rows], top_ids[rows] = best_of_all(scores.logp[rows], window)
+    top_logp[rows], top_ids[rows] = best_of_all(scores.logp_of(rows)[rows], window)
     scores.top_logp, scores.top_ids = top_logp, top_ids

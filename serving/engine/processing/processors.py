@@ -18,35 +18,38 @@ from serving.engine.scores import NOTHING, Edited, Scores
 
 
 class Processors(Follower):
-    """Follows the rows. A token given in advance counts as prompt, from the beginning on."""
+    """Follows the rows. A token given in advance counts as prompt, from the beginning on.
+
+    rows: of each row that asks for something, what that is.
+    """
 
     def __init__(self, slots: int, vocab_size: int, exclusions: Exclusions | None = None) -> None:
         self._vocab_size = vocab_size
         self._exclusions = exclusions
-        self._rows: dict[int, RowProcessors] = {}
+        self.rows: dict[int, RowProcessors] = {}
         self._logp = np.zeros((slots, vocab_size), np.float32)
         self._mask = np.zeros(vocab_size, bool)
 
     @property
     def is_active(self) -> bool:
-        return bool(self._rows)
+        return bool(self.rows)
 
     def admit(self, row: int, generation: Generation) -> None:
         asked_ids = self._exclusions.asked_by(generation) if self._exclusions else NOTHING
         self._put(row, row_processors(generation, self._vocab_size, asked_ids))
 
     def copy(self, source: int, target: int) -> None:
-        processors = self._rows.get(source)
+        processors = self.rows.get(source)
         self._put(target, processors and processors.fork())
 
     def move(self, source: int, target: int) -> None:
-        self._put(target, self._rows.pop(source, None))
+        self._put(target, self.rows.pop(source, None))
 
     def forget(self, row: int) -> None:
-        self._rows.pop(row, None)
+        self.rows.pop(row, None)
 
     def advance(self, decision: Decision) -> None:
-        for row, processors in self._rows.items():
+        for row, processors in self.rows.items():
             if not decision.is_given[row]:
                 processors.accept(int(decision.token_ids[row]))
 
@@ -54,9 +57,11 @@ class Processors(Follower):
         """Set `scores.edited` if a row has anything to edit at this step, or has to end with it."""
         if not self.is_active and not len(ending_rows):
             return
-        changing = [(row, each.changes) for row, each in self._rows.items() if each.changes]
-        banning = [(row, ids) for row, each in self._rows.items() for ids in each.banned()]
-        matching = [(row, matcher) for row, each in self._rows.items() for matcher in each.matchers]
+        is_chosen = scores.is_chosen
+        editing = [(row, each) for row, each in self.rows.items() if not is_chosen[row]]
+        changing = [(row, each.changes) for row, each in editing if each.changes]
+        banning = [(row, ids) for row, each in editing for ids in each.banned()]
+        matching = [(row, matcher) for row, each in editing for matcher in each.matchers]
         rows = {row for row, _ in (*changing, *banning, *matching)}.union(ending_rows.tolist())
         if not rows:
             return
@@ -72,16 +77,17 @@ class Processors(Follower):
 
     def _put(self, row: int, processors: RowProcessors | None) -> None:
         if processors is None:
-            self._rows.pop(row, None)
+            self.rows.pop(row, None)
         else:
-            self._rows[row] = processors
+            self.rows[row] = processors
 
     def _begin(self, scores: Scores, rows: set[int]) -> Edited:
         is_edited, is_raised, is_dead = np.zeros((3, scores.num_rows), bool)
         is_edited[list(rows)] = True
+        logp = scores.logp_of(np.flatnonzero(is_edited))
         for row in rows:
-            self._logp[row] = scores.logp[row]
-            asked_ids = self._rows[row].asked_ids if row in self._rows else NOTHING
+            self._logp[row] = logp[row]
+            asked_ids = self.rows[row].asked_ids if row in self.rows else NOTHING
             if len(asked_ids):
                 same_row = np.full(len(asked_ids), row)
                 self._logp[row, asked_ids] = scores.of_tokens(same_row, asked_ids)

@@ -10,7 +10,7 @@ from serving.parameters import FILTER_OPTIONS, GREEDY, SamplingParams
 
 MIN_TEMPERATURE = 1e-4
 NUM_PARAMS = 1 + len(FILTER_OPTIONS)
-_TOP_K = 1 + [option.name for option in FILTER_OPTIONS].index("top_k")
+_NAMES = [option.name for option in FILTER_OPTIONS]
 
 
 def column_of(params: SamplingParams, vocab_size: int) -> list[float]:
@@ -51,6 +51,11 @@ class Draws:
         """Tell whether a filter does something, bool [filters, rows]."""
         return self.params[1:] != NO_OP_VALUES
 
+    def values(self, name: str) -> Array:
+        """Return a filter's values, f64 [rows]."""
+        values: Array = self.params[1 + _NAMES.index(name)]
+        return values
+
     @property
     def filters(self) -> Iterator[tuple[str, Array]]:
         """Yield the filters that do something in any row, in order: name, values f64 [rows]."""
@@ -60,4 +65,4 @@ class Draws:
     @property
     def most_kept(self) -> float:
         """Tell how many tokens top_k leaves of a row at most."""
-        return float(self.params[_TOP_K].max())
+        return float(self.values("top_k").max())

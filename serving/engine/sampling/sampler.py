@@ -11,15 +11,18 @@ from serving.engine.sampling.draws import NUM_PARAMS, Draws, column_of
 from serving.engine.sampling.randomness import Uniforms
 from serving.engine.sampling.whole_rows import WholeRows
 from serving.engine.sampling.window import draw_from_window
-from serving.engine.scores import Choices, Edited, Scores
+from serving.engine.scores import Choices, Chosen, Edited, Scores
 
 
 class Sampler(Follower):
-    """Remembers each row's parameters and random numbers."""
+    """Remembers each row's parameters and random numbers.
+
+    is_sampled: bool [slots], the rows that draw.
+    """
 
     def __init__(self, slots: int, vocab_size: int, max_new_tokens: int) -> None:
         self._vocab_size = vocab_size
-        self._is_sampled = np.zeros(slots, bool)
+        self.is_sampled = np.zeros(slots, bool)
         self._whole_rows = WholeRows(vocab_size)
         self._params = np.zeros((NUM_PARAMS, slots))
         self._uniforms = Uniforms()
@@ -27,7 +30,7 @@ class Sampler(Follower):
 
     def admit(self, row: int, generation: Generation) -> None:
         params = generation.request.sampling
-        self._is_sampled[row] = not params.is_greedy
+        self.is_sampled[row] = not params.is_greedy
         if params.is_greedy:
             return
         self._params[:, row] = column_of(params, self._vocab_size)
@@ -35,8 +38,8 @@ class Sampler(Follower):
         self._numbers[row, :count] = self._uniforms.draw(generation.seed, count)
 
     def copy(self, source: int, target: int) -> None:
-        self._is_sampled[target] = self._is_sampled[source]
-        if self._is_sampled[source]:  # beam search copies rows at every step, and none is sampled
+        self.is_sampled[target] = self.is_sampled[source]
+        if self.is_sampled[source]:  # beam search copies rows at every step, and none is sampled
             self._params[:, target] = self._params[:, source]
             self._numbers[target] = self._numbers[source]
 
@@ -45,25 +48,30 @@ class Sampler(Follower):
         self.forget(source)
 
     def forget(self, row: int) -> None:
-        self._is_sampled[row] = False
+        self.is_sampled[row] = False
 
     def choose(self, scores: Scores, num_generated: Array) -> Choices:
         """num_generated: i64 [rows], how many tokens each row has drawn before."""
-        token_ids = scores.top_ids[:, 0].copy()
-        is_sampled = self._is_sampled[: len(token_ids)]
+        choices = Choices(scores.top_ids[:, 0].copy(), scores.top_logp[:, 0].copy())
+        is_drawn = self.is_sampled[: scores.num_rows]
+        if scores.chosen is not None:
+            _take(choices, scores.chosen)
+            is_drawn = is_drawn & ~scores.chosen.is_chosen
+        changed = drawn = np.flatnonzero(is_drawn)
         if scores.edited is not None:
-            self._choose_edited(scores.edited, num_generated, token_ids)
-            is_sampled = is_sampled & ~scores.edited.is_edited
-        elif not is_sampled.any():
-            return Choices(token_ids, scores.top_logp[:, 0].copy())
-        rows = np.flatnonzero(is_sampled)
-        if len(rows):
-            token_ids[rows] = self._draw(scores, rows, self._draws(rows, num_generated))
-        return Choices(token_ids, scores.of_tokens(np.arange(len(token_ids)), token_ids))
+            is_edited = scores.edited.is_edited
+            self._choose_edited(scores.edited, num_generated, choices.token_ids)
+            changed, drawn = np.flatnonzero(is_drawn | is_edited), drawn[~is_edited[drawn]]
+        if len(drawn):
+            draws = self.draws(drawn, num_generated[drawn])
+            choices.token_ids[drawn] = self._draw(scores, drawn, draws)
+        if len(changed):
+            choices.logprobs[changed] = scores.of_tokens(changed, choices.token_ids[changed])
+        return choices
 
     def _choose_edited(self, edited: Edited, num_generated: Array, token_ids: Array) -> None:
         """Choose for rows whose scores were edited; dead ones keep any token."""
-        is_sampled = self._is_sampled[: len(token_ids)]
+        is_sampled = self.is_sampled[: len(token_ids)]
         is_alive = edited.is_edited & ~edited.is_dead
         greedy = np.flatnonzero(is_alive & ~is_sampled)
         drawn = np.flatnonzero(is_alive & is_sampled)
@@ -72,7 +80,7 @@ class Sampler(Follower):
         if len(drawn):
             window = np.empty((len(drawn), 0), np.int64)
             proposals = np.full(len(drawn), np.inf)
-            draws = self._draws(drawn, num_generated)
+            draws = self.draws(drawn, num_generated[drawn])
             token_ids[drawn] = self._whole_rows.draw(edited.logp, drawn, window, proposals, draws)
 
     def _draw(self, scores: Scores, rows: Array, draws: Draws) -> Array:
@@ -80,16 +88,25 @@ class Sampler(Follower):
         every = slice(None) if len(rows) == scores.num_rows else rows
         top_ids = scores.top_ids[every]
         ranks, proposals = draw_from_window(
-            scores.top_logp[every], self._vocab_size, draws, scores.excluded_probability[every]
+            scores.top_logp[every], self._vocab_size, draws, scores.excluded_probability(rows)
         )
         token_ids: Array = top_ids[np.arange(len(rows)), ranks]
         left = np.flatnonzero(ranks < 0)
         if len(left):
+            logp = scores.logp_of(rows[left])
             token_ids[left] = self._whole_rows.draw(
-                scores.logp, rows[left], top_ids[left], proposals[left], draws.of(left)
+                logp, rows[left], top_ids[left], proposals[left], draws.of(left)
             )
         return token_ids
 
-    def _draws(self, rows: Array, num_generated: Array) -> Draws:
-        numbers = self._numbers[rows, num_generated[rows]]
+    def draws(self, rows: Array, num_generated: Array) -> Draws:
+        """Return what rows draw with that have drawn so many tokens before, i64 [len(rows)]."""
+        numbers = self._numbers[rows, num_generated]
         return Draws(self._params[:, rows], numbers[:, 0], numbers[:, 1])
+
+
+def _take(choices: Choices, chosen: Chosen) -> None:
+    """Take what a device has chosen."""
+    rows = np.flatnonzero(chosen.is_chosen)
+    choices.token_ids[rows] = chosen.token_ids[rows]
+    choices.logprobs[rows] = chosen.logprobs[rows]

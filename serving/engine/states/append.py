@@ -2,9 +2,7 @@
 
 from math import prod
 
-import numpy as np
-
-from serving.arrays import Array
+from serving.arrays import Array, storage_type
 from serving.bundle.manifest import LENGTH
 from serving.engine.states.kind import NEXT, RowPart, Stack, States
 
@@ -19,7 +17,7 @@ class AppendStates(States):
     def __init__(self, stack: Stack, slots: int, capacity: int) -> None:
         axis = stack.shape.index(LENGTH)
         block = prod(int(size) for size in stack.shape[axis + 1 :])
-        if capacity * block * np.dtype(stack.dtype).itemsize % ALIASING_BYTES == 0:
+        if capacity * block * storage_type(stack.dtype).itemsize % ALIASING_BYTES == 0:
             capacity += SLACK
         shape = (capacity if size == LENGTH else int(size) for size in stack.shape)
         super().__init__(stack, stack.zeros(slots, *shape))

@@ -1,7 +1,6 @@
 """Keeps states that need not be computed again, within a bound of bytes.
 
-Copies of states, made in host memory. On device cuda caches are off: a copy would have to lie in
-device memory, which is never given back (`CudaMemory.zeros`), so it could not be bounded.
+Copies lie where the states do: those of a device in a pool of its memory, set aside at the start.
 """
 
 import threading
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from serving.arrays import Array
+from serving.engine.states.memory import Memory
 
 TokenIds = Sequence[int] | Array
 
@@ -22,8 +22,9 @@ class StateCache:
     but them, so that a hit gives the bytes of a miss. Engines on several threads may share one.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, memory: Memory) -> None:
         self._max_bytes = max_bytes
+        self._pool = memory.pool(max_bytes)
         self._num_bytes = 0
         self._kept: OrderedDict[bytes, list[Array]] = OrderedDict()
         self._lock = threading.Lock()
@@ -41,16 +42,27 @@ class StateCache:
             return parts
 
     def put(self, token_ids: TokenIds, parts: Sequence[Array]) -> None:
-        """Keep copies of these parts, if they fit."""
+        """Keep copies of these parts, if they fit. What `get` gave before is not to be read after
+        this: its room may have been given to them.
+        """
         key = _key(token_ids)
         num_bytes = _num_bytes(key, parts)
         with self._lock:
             if num_bytes > self._max_bytes or key in self._kept:
                 return
             while self._num_bytes + num_bytes > self._max_bytes:
-                self._num_bytes -= _num_bytes(*self._kept.popitem(last=False))
-            self._kept[key] = [part.copy() for part in parts]
+                self._forget_oldest()
+            while (copies := self._pool.keep(parts)) is None:
+                if not self._kept:
+                    return
+                self._forget_oldest()
+            self._kept[key] = copies
             self._num_bytes += num_bytes
+
+    def _forget_oldest(self) -> None:
+        key, parts = self._kept.popitem(last=False)
+        self._pool.forget(parts)
+        self._num_bytes -= _num_bytes(key, parts)
 
 
 def _key(token_ids: TokenIds) -> bytes:

@@ -88,6 +88,14 @@ class States:
         """
         return None
 
+    @property
+    def places(self) -> tuple[Hashable, ...]:
+        """List every place there is. Kinds that have the same ones are always in the same one."""
+        return (None,)
+
+    def go_to(self, place: Hashable) -> None:
+        """Make the buffers of another place the current ones, whatever they hold."""
+
     def read(self, first: int, last: int) -> dict[str, Array]:
         """Return the step graph's inputs for rows [first, last)."""
         return self._stack.named(self._current[:, first:last])

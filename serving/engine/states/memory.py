@@ -1,21 +1,19 @@
 """Gives state tensors memory: zeroed arrays, and copies between them.
 
 Host and device memory look alike to the rest of the engine: both are numpy arrays that it slices,
-reshapes and hands to a graph. Only `copy` and `clear` touch what is in them, because the pages of a
-`DeviceArray` are not the host's.
+reshapes and hands to a graph. Only `copy` and `clear` touch what is in them: that of a device lies
+elsewhere (`serving.engine.device.memory`).
 """
 
-import ctypes
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import suppress
 from math import prod
 from mmap import MADV_NOHUGEPAGE, MAP_ANONYMOUS, MAP_PRIVATE, mmap
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from serving.arrays import Array
-from serving.errors import DeviceError
 
 
 class Memory(Protocol):
@@ -25,6 +23,19 @@ class Memory(Protocol):
         """Copy between arrays of one shape that do not overlap."""
 
     def clear(self, target: Array) -> None: ...
+
+    def pool(self, num_bytes: int) -> "Pool":
+        """Return room for copies that come and go, of this size in all."""
+
+
+class Pool(Protocol):
+    """Holds copies of states. It may not hold all that its size says: there may be gaps."""
+
+    def keep(self, parts: Sequence[Array]) -> list[Array] | None:
+        """Return copies, or None where there is no room for them."""
+
+    def forget(self, kept: Sequence[Array]) -> None:
+        """Give back the room of what `keep` has returned; nobody reads it any more."""
 
 
 class HostMemory:
@@ -46,96 +57,15 @@ class HostMemory:
     def clear(self, target: Array) -> None:
         target[...] = 0
 
-
-class DeviceArray(np.ndarray):
-    """Holds addresses of device memory, with numpy's shapes and strides. Reading one crashes."""
-
-
-class CudaMemory:
-    """Allocates CUDA device memory through the library that onnxruntime-gpu has loaded."""
-
-    def __init__(self, runtime: Any = None) -> None:
-        """Load the library.
-
-        runtime: stands in for the library's functions, in tests.
-        """
-        self._cuda = runtime or _load_runtime()
-
-    def zeros(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return zeros that are kept for the life of the process, as an engine is."""
-        address = ctypes.c_void_p()
-        num_bytes = max(int(np.prod(shape)) * np.dtype(dtype).itemsize, 1)
-        self._check(self._cuda.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(num_bytes)))
-        self._check(self._cuda.cudaMemset(address, 0, ctypes.c_size_t(num_bytes)))
-        return device_array(address.value or 0, shape, dtype)
-
-    def copy(self, target: Array, source: Array) -> None:
-        for to, from_, rows, row_bytes in copy_blocks(target, source):
-            self._check(
-                self._cuda.cudaMemcpy2D(
-                    ctypes.c_void_p(to[0]),
-                    ctypes.c_size_t(to[1]),
-                    ctypes.c_void_p(from_[0]),
-                    ctypes.c_size_t(from_[1]),
-                    ctypes.c_size_t(row_bytes),
-                    ctypes.c_size_t(rows),
-                    3,  # cudaMemcpyDeviceToDevice
-                )
-            )
-        self._check(self._cuda.cudaDeviceSynchronize())
-
-    def clear(self, target: Array) -> None:
-        for (address, pitch), _, rows, row_bytes in copy_blocks(target, target):
-            self._check(
-                self._cuda.cudaMemset2D(
-                    ctypes.c_void_p(address),
-                    ctypes.c_size_t(pitch),
-                    0,
-                    ctypes.c_size_t(row_bytes),
-                    ctypes.c_size_t(rows),
-                )
-            )
-        self._check(self._cuda.cudaDeviceSynchronize())
-
-    def _check(self, status: int) -> None:
-        if status != 0:
-            self._cuda.cudaGetErrorString.restype = ctypes.c_char_p
-            raise DeviceError(f"CUDA: {self._cuda.cudaGetErrorString(status).decode()}")
+    def pool(self, num_bytes: int) -> Pool:
+        return HostPool()
 
 
-def device_array(address: int, shape: tuple[int, ...], dtype: str) -> DeviceArray:
-    num_bytes = max(int(np.prod(shape)) * np.dtype(dtype).itemsize, 1)
-    memory: Any = (ctypes.c_byte * num_bytes).from_address(address)
-    return np.ndarray(shape, dtype, memory).view(DeviceArray)
+class HostPool:
+    """Leaves it to whoever keeps copies how many there are."""
 
+    def keep(self, parts: Sequence[Array]) -> list[Array] | None:
+        return [part.copy() for part in parts]
 
-Pitched = tuple[int, int]  # address and bytes between rows
-
-
-def copy_blocks(target: Array, source: Array) -> Iterator[tuple[Pitched, Pitched, int, int]]:
-    """Cut a copy into two-dimensional ones: (target, source, rows, bytes per row)."""
-    assert target.shape == source.shape, (target.shape, source.shape)
-    inner = target.ndim
-    row_bytes = target.itemsize
-    while inner and target.strides[inner - 1] == source.strides[inner - 1] == row_bytes:
-        inner -= 1
-        row_bytes *= target.shape[inner]
-    rows = target.shape[inner - 1] if inner else 1
-    outer = max(inner - 1, 0)
-    for index in np.ndindex(target.shape[:outer]):
-        yield _pitched(target, index, inner), _pitched(source, index, inner), rows, row_bytes
-
-
-def _pitched(array: Array, index: tuple[int, ...], inner: int) -> Pitched:
-    offset = sum(i * stride for i, stride in zip(index, array.strides, strict=False))
-    address = array.__array_interface__["data"][0] + offset
-    return address, array.strides[inner - 1] if inner else array.nbytes
-
-
-def _load_runtime() -> Any:
-    for name in ("libcudart.so.13", "libcudart.so.12", "libcudart.so"):
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    raise DeviceError("the CUDA runtime library (libcudart) is not installed")
+    def forget(self, kept: Sequence[Array]) -> None:
+        """Leave it to Python."""

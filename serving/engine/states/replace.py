@@ -22,6 +22,14 @@ class ReplaceStates(States):
     def place(self) -> Hashable:
         return self._is_flipped
 
+    @property
+    def places(self) -> tuple[Hashable, ...]:
+        return False, True
+
+    def go_to(self, place: Hashable) -> None:
+        if place != self.place:
+            self.flip()
+
     def written(self, first: int, last: int) -> dict[str, Array]:
         return self._stack.named(self._next[:, first:last], NEXT)
 

@@ -1,7 +1,8 @@
 """Holds constant states with an axis over source positions: cross-attention keys and values."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
 from serving.arrays import Array
@@ -11,9 +12,9 @@ from serving.engine.states.kind import NEXT, RowPart, Stack, States
 
 @dataclass(frozen=True)
 class SourceSizes:
-    """Holds the longest span, and the most padded tokens that are encoded at once."""
+    """Holds the spans there are, ascending, and the most padded tokens that are encoded at once."""
 
-    max_span: int
+    spans: Sequence[int]
     max_scratch_tokens: int
 
 
@@ -27,7 +28,8 @@ class SourceStates(States):
     def __init__(self, stack: Stack, slots: int, sizes: SourceSizes) -> None:
         self._shape, self._slots = stack.shape, slots
         self._before = (slice(None),) * (1 + stack.shape.index(SOURCE))
-        self._sides = [stack.zeros(slots * self._row_size(sizes.max_span)) for _ in range(2)]
+        self._spans, self.span = sizes.spans, sizes.spans[0]
+        self._sides = [stack.zeros(slots * self._row_size(sizes.spans[-1])) for _ in range(2)]
         self._scratch = stack.zeros(self._row_size(sizes.max_scratch_tokens))
         self._side = 0
         super().__init__(stack, self._shaped(self._sides[0], slots, self.span))
@@ -35,6 +37,15 @@ class SourceStates(States):
     @property
     def place(self) -> Hashable:
         return self._side, self.span
+
+    @property
+    def places(self) -> tuple[Hashable, ...]:
+        return tuple(product((0, 1), self._spans))
+
+    def go_to(self, place: Hashable) -> None:
+        assert isinstance(place, tuple)
+        self._side, self.span = place
+        self._current = self._shaped(self._sides[self._side], self._slots, self.span)
 
     def written(self, first: int, last: int) -> dict[str, Array]:
         """Return the states: an operator that reads int8 ones puts them out too, unchanged."""

@@ -4,16 +4,17 @@ Active rows are always the prefix [0, num_rows), so a graph reads plain prefix v
 knows nothing of requests: it is told which rows come, move and grow.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from math import prod
 
-import numpy as np
-
-from serving.arrays import Array
+from serving.arrays import Array, storage_type
 from serving.bundle.manifest import LENGTH, SOURCE, Manifest, StateKind, StateSpec
 from serving.engine.states.append import AppendStates
 from serving.engine.states.constant import ConstantStates
+from serving.engine.states.grid import EXACT, Grid, all_spans
 from serving.engine.states.kind import RowExtent, RowPart, Stack, States, round_span
 from serving.engine.states.memory import Memory
 from serving.engine.states.replace import ReplaceStates
@@ -34,14 +35,20 @@ class StateStore:
     """Holds all states of a bundle, stacked by kind."""
 
     def __init__(
-        self, manifest: Manifest, slots: int, max_encode_tokens: int, memory: Memory
+        self,
+        manifest: Manifest,
+        slots: int,
+        max_encode_tokens: int,
+        memory: Memory,
+        grid: Grid = EXACT,
     ) -> None:
         encode = manifest.graphs.get("encode")
         encoded = {spec.name for spec in encode.outputs} if encode else set()
         longest = max_span(manifest)
-        sizes = SourceSizes(longest, max(longest, max_encode_tokens))
+        sizes = SourceSizes(all_spans(grid, longest), max(longest, max_encode_tokens))
         capacity = manifest.limits.max_target_tokens
-        self._memory = memory
+        self.memory = memory
+        self._round_span = partial(grid.span, longest=longest)
         self._kinds: list[States] = []
         for specs in _alike(manifest.states, encoded):
             stack, kind = Stack(specs, memory), specs[0].kind
@@ -86,7 +93,7 @@ class StateStore:
     def restore(self, row: int, part: RowPart, saved: Sequence[Array]) -> None:
         """Fill a row with copies of what `parts` gave of some row."""
         for target, content in zip(self.parts(row, part), saved, strict=True):
-            self._memory.copy(target, content)
+            self.memory.copy(target, content)
 
     def move(self, source: int, target: int, extent: RowExtent) -> None:
         """Copy a row's states, whole, over those of another row."""
@@ -100,7 +107,7 @@ class StateStore:
         part = RowPart(slice(num_shared, extent.target_tokens), 0)
         for states in self._kinds:
             if states.differs_between_beams:
-                self._memory.copy(states.part(target, part), states.part(source, part))
+                self.memory.copy(states.part(target, part), states.part(source, part))
 
     def flip(self) -> None:
         """Let the next run read what a run over the whole batch has written."""
@@ -119,10 +126,23 @@ class StateStore:
 
     def fit_span(self, num_source_tokens: int, num_rows: int) -> None:
         """Give the first `num_rows` rows a span for the longest source; shrink when it pays."""
-        span, old = round_span(num_source_tokens), self.span
+        span, old = self._round_span(num_source_tokens), self.span
         if not old >= span > old // 2:
             for states in self._kinds:
                 states.fit_span(span, num_rows)
+
+    def walk(self) -> Iterator[None]:
+        """Go through every place that the buffers may be in, then back. No row may be in use."""
+        together: dict[tuple[Hashable, ...], list[States]] = {}
+        for states in self._kinds:
+            together.setdefault(states.places, []).append(states)
+        first = tuple(group[0].place for group in together.values())
+        for places in (*product(*together), first):
+            for group, place in zip(together.values(), places, strict=True):
+                for states in group:
+                    states.go_to(place)
+            if places is not first:
+                yield
 
 
 def _alike(specs: Sequence[StateSpec], encoded: set[str]) -> list[list[StateSpec]]:
@@ -152,5 +172,5 @@ def row_bytes(specs: tuple[StateSpec, ...]) -> RowBytes:
         axis = next((axis for axis in spec.shape if isinstance(axis, str)), "")
         size = prod(axis for axis in spec.shape if isinstance(axis, int))
         copies = 2 if spec.kind is StateKind.REPLACE else 1
-        totals[axis] += copies * size * np.dtype(spec.dtype).itemsize
+        totals[axis] += copies * size * storage_type(spec.dtype).itemsize
     return RowBytes(totals[""], totals[LENGTH], totals[SOURCE])

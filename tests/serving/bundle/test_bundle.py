@@ -1,11 +1,13 @@
 """A bundle opens when everything in it agrees; otherwise all its problems are told at once."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from export.select import select_graph
 from serving.bundle.manifest import (
     FORMAT_VERSION,
     GraphSpec,
@@ -171,6 +173,21 @@ def test_missing_folder_manifest_and_version(folder: Path, tmp_path: Path) -> No
     ]
     (folder / "bundle.json").unlink()
     assert problems_of(folder) == ["bundle.json: missing"]
+
+
+def test_the_graph_that_chooses_tokens_must_fit(folder: Path) -> None:
+    graphs = json.loads((folder / "bundle.json").read_text())["graphs"]
+    spec = select_graph(100).spec("encode.onnx")
+    chooser = json.loads(json.dumps(asdict(spec)))
+    edit(folder, graphs=graphs | {"select": chooser})
+    open_bundle(folder)
+    chooser["inputs"][0]["shape"] = ["batch", 99]
+    del chooser["outputs"][2]
+    edit(folder, graphs=graphs | {"select": chooser})
+    assert [line for line in problems_of(folder) if "select" in line] == [
+        "graphs.select.inputs: logp is missing, not known or not as expected",
+        "graphs.select.outputs: is_dead is missing, not known or not as expected",
+    ]
 
 
 def test_states_must_agree_with_the_graphs(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """What would keep a server from starting is found before Ray starts, all of it."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,11 @@ import pytest
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.bundle.writing import seal
+from serving.deployments.devices import with_devices
 from serving.deployments.start_checks import problems_of
+from serving.engine.graphs import session
 from serving.server_config import ServerConfig, WorkerGroup
+from tests.fake_cuda import FakeCuda
 from tests.tiny import tiny_bundle
 
 
@@ -71,3 +75,34 @@ def test_a_device_must_be_there_and_fit(bundle: Path) -> None:
     [problem] = problems_of(config_of(bundle, device="cuda"))
 
     assert "cuda" in problem
+
+
+@pytest.mark.parametrize(
+    ("devices", "has_gpu", "expected"),
+    [
+        (["fp16"], True, "cuda"),
+        (["fp16"], False, "cpu"),
+        (["fp16", "int8"], True, "cpu"),
+        (["int8"], True, "cpu"),
+    ],
+)
+def test_an_open_device_is_that_which_all_bundles_of_a_group_can_run_on(
+    devices: list[str],
+    has_gpu: bool,
+    expected: str,
+    bundle: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    providers = ["CUDAExecutionProvider"] if has_gpu else []
+    monkeypatch.setattr(session.ort, "get_available_providers", lambda: providers)
+    monkeypatch.setattr(session, "load_library", FakeCuda)
+    folders = [tmp_path / str(i) for i in range(len(devices))]
+    for folder, precision in zip(folders, devices, strict=True):
+        folder.mkdir()
+        document = json.loads((bundle / "bundle.json").read_text()) | {"precision": precision}
+        (folder / "bundle.json").write_text(json.dumps(document))
+    [group] = with_devices(config_of(*folders)).groups
+    assert group.device == expected
+    [told] = with_devices(config_of(*folders, device="cpu")).groups
+    assert told.device == "cpu"

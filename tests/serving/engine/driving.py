@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serving.engine.engine import Engine
-from serving.request import Event, GenerationRequest, TokenEvent, is_final
+from serving.request import Event, FinishedEvent, GenerationRequest, TokenEvent, is_final
 
 
 @dataclass
@@ -72,3 +72,23 @@ def run_as_they_come(
 
 def run_alone(engine: Engine, request: GenerationRequest) -> Story:
     return run_all(engine, [request])[request.request_id]
+
+
+def told(story: Story) -> object:
+    """Everything that was said, bit for bit."""
+    final = story.final
+    assert isinstance(final, FinishedEvent)
+    hypotheses = [(each.score, _told(each.tokens)) for each in final.hypotheses]
+    return _told(story.tokens), final.reason, final.stop_logprob, hypotheses
+
+
+def _told(tokens: list[TokenEvent] | tuple[TokenEvent, ...]) -> list[object]:
+    return [
+        (
+            each.token_id,
+            each.logprob,
+            each.top,
+            b"" if each.attention is None else each.attention.tobytes(),
+        )
+        for each in tokens
+    ]

@@ -3,7 +3,7 @@
 All requests of a test share one running batch, and Hugging Face's run one by one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -20,10 +20,11 @@ from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.parameters import BeamParams, ProcessorParams
-from serving.request import FinishedEvent, FinishReason, GenerationRequest, TokenEvent
+from serving.request import GenerationRequest
 from tests.hugging_face import generate
 from tests.reference_models import EOS_ID, ending_checkpoint, examples
-from tests.serving.engine.driving import Story, run_all
+from tests.serving.engine.driving import run_all
+from tests.serving.engine.found import Found, assert_alike, found_in
 
 FAMILIES = ["transformer", "bahdanau", "llama", "recurrent-lm"]
 NEW_TOKENS = 12
@@ -32,8 +33,6 @@ SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "greedy": ({}, {}),
     "beam": (HF_BEAM, {"beam": BeamParams(4, num_hypotheses=3, length_penalty=0.6)}),
 }
-
-Found = list[tuple[list[int], float | None]]  # tokens with </s>, score
 
 
 @dataclass(frozen=True)
@@ -67,23 +66,6 @@ class Case:
         source = None if self.source is None else (*self.source, EOS_ID)
         known: dict[str, Any] = {"prompt_ids": tuple(self.prompt), "max_new_tokens": NEW_TOKENS}
         return GenerationRequest(str(number), source, **(known | self.changes))
-
-
-def found_in(story: Story) -> Found:
-    assert isinstance(story.final, FinishedEvent)
-    if not story.final.hypotheses:
-        return [(with_end(story.tokens, story.final.reason), None)]
-    return [(with_end(each.tokens, each.reason), each.score) for each in story.final.hypotheses]
-
-
-def with_end(tokens: Iterable[TokenEvent], reason: FinishReason) -> list[int]:
-    return [token.token_id for token in tokens] + [EOS_ID] * (reason is FinishReason.STOP)
-
-
-def assert_alike(ours: Found, theirs: Found) -> None:
-    assert [ids for ids, _ in ours] == [ids for ids, _ in theirs]
-    for (_, score), (_, expected) in zip(ours, theirs, strict=True):
-        assert score == (expected if expected is None else pytest.approx(expected, rel=1e-5))
 
 
 @pytest.fixture(params=FAMILIES, scope="module")

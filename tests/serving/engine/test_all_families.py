@@ -18,9 +18,11 @@ from serving.engine.engine import Engine
 from serving.parameters import BeamParams
 from serving.request import GenerationRequest
 from tests.reference_models import ending_checkpoint, examples
+from tests.serving.engine.devices import PRECISIONS, assert_alike, config_of, cpu_only
 from tests.serving.engine.driving import run_all, run_alone, run_as_they_come
-from tests.serving.engine.test_agreement import assert_alike, found_in
-from tests.serving.engine.test_company import DRAWN, EDITS, told
+from tests.serving.engine.found import assert_alike as assert_found_alike
+from tests.serving.engine.found import found_in
+from tests.serving.engine.test_company import DRAWN, EDITS
 from tests.tiny import tiny_bundle
 
 NEW_TOKENS = 10
@@ -65,23 +67,25 @@ def ids_of(number: int) -> tuple[int, ...]:
     return tuple(3 + (7 * number + j * j) % 250 for j in range(length))
 
 
-@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(("family", "changes"), CASES)
 def test_a_request_says_the_same_alone_and_as_others_come_and_go(
     family: str, changes: dict[str, Any], precision: Precision, tmp_path: Path
 ) -> None:
     bundle = open_bundle(tiny_bundle(family, tmp_path, precision, **changes))
     requests = requests_for(bundle)
-    config = EngineConfig(slots=13, threads=1)
+    config = config_of(slots=13)
     engine, fresh = Engine(bundle, config), Engine(bundle, config)
     arrivals = [0, 0, 1, 2, 2, 3, 5, 8, 9, 11, 11][: len(requests)]
     together = run_as_they_come(engine, requests, arrivals, cancels={7: 12})
-    for request in requests[:7] + requests[8:]:
-        expected = told(run_alone(fresh, request))
-        assert told(together[request.request_id]) == expected, request.request_id
-        assert told(run_alone(engine, request)) == expected, request.request_id
+    wanted = requests[:7] + requests[8:]
+    alone = {each.request_id: run_alone(fresh, each) for each in wanted}
+    assert_alike(wanted, together, alone)
+    again = {each.request_id: run_alone(engine, each) for each in wanted}
+    assert_alike(wanted, again, alone)
 
 
+@cpu_only
 @pytest.mark.parametrize(("family", "changes"), CASES)
 def test_searches_find_what_those_over_the_torch_module_find(
     family: str, changes: dict[str, Any], tmp_path: Path
@@ -102,4 +106,4 @@ def test_searches_find_what_those_over_the_torch_module_find(
     for request, theirs in requests.items():
         scores = [each.score if request.beam else None for each in theirs]
         expected = list(zip((each.token_ids for each in theirs), scores, strict=True))
-        assert_alike(found_in(stories[request.request_id]), expected)
+        assert_found_alike(found_in(stories[request.request_id]), expected)

@@ -21,11 +21,11 @@ from serving.errors import BundleError, DeviceError, RequestError
 from serving.parameters import SamplingParams
 from serving.request import FinishedEvent, FinishReason, GenerationRequest
 from tests.reference_models import is_language_model
+from tests.serving.engine.devices import PRECISIONS, assert_alike, config_of, cpu_only
 from tests.serving.engine.driving import Story, run_all, run_alone, tell
 from tests.tiny import tiny_bundle
 
 FAMILIES = ["transformer", "bahdanau", "llama", "key-value-lm", "recurrent-lm"]
-PRECISIONS = [Precision.FP32, Precision.INT8]
 NewBundle = Callable[[str, Precision], Bundle]
 
 
@@ -44,7 +44,7 @@ def new_bundle(tmp_path_factory: pytest.TempPathFactory) -> NewBundle:
 
 
 def new_engine(bundle: Bundle, slots: int = 64, **sizes: int) -> Engine:
-    return Engine(bundle, EngineConfig(slots=slots, threads=1, **sizes))  # type: ignore[arg-type]
+    return Engine(bundle, config_of(slots=slots, **sizes))
 
 
 def random_request(request_id: str, bundle: Bundle, rng: np.random.Generator) -> GenerationRequest:
@@ -73,11 +73,9 @@ def test_a_request_says_the_same_alone_and_among_63_others(
     rng = np.random.default_rng(7)
     requests = [random_request(str(i), bundle, rng) for i in range(64)]
     together = run_in_waves(new_engine(bundle), requests, rng)
-    alone = new_engine(bundle, slots=1)
-    for request in requests:
-        story = run_alone(alone, request)
-        assert together[request.request_id].said == story.said
-        assert together[request.request_id].final == story.final
+    engine = new_engine(bundle, slots=1)
+    alone = {each.request_id: run_alone(engine, each) for each in requests}
+    assert_alike(requests, together, alone)
 
 
 def run_in_waves(
@@ -93,6 +91,7 @@ def run_in_waves(
     return stories
 
 
+@cpu_only
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_says_what_a_naive_loop_over_the_graphs_says(
@@ -185,7 +184,7 @@ class NaiveLoop:
 def test_a_seed_gives_the_same_again_and_another_seed_something_else(
     family: str, new_bundle: NewBundle
 ) -> None:
-    bundle = new_bundle(family, Precision.FP32)
+    bundle = new_bundle(family, PRECISIONS[0])
     source = None if is_language_model(family) else (5, 6, 7)
 
     def said(seed: int) -> list[tuple[int, float]]:
@@ -198,7 +197,7 @@ def test_a_seed_gives_the_same_again_and_another_seed_something_else(
 
 
 def test_a_prompt_may_fill_the_context(new_bundle: NewBundle) -> None:
-    bundle = new_bundle("llama", Precision.FP32)
+    bundle = new_bundle("llama", PRECISIONS[0])
     engine = new_engine(bundle, slots=2, prefill_chunk=7)
     context = bundle.manifest.limits.max_target_tokens
     prefix = len(bundle.manifest.tokens.prompt_prefix)
@@ -211,7 +210,7 @@ def test_a_prompt_may_fill_the_context(new_bundle: NewBundle) -> None:
 
 @pytest.mark.parametrize("family", ["transformer", "bahdanau"])
 def test_a_source_may_be_as_long_as_the_limit(family: str, new_bundle: NewBundle) -> None:
-    bundle = new_bundle(family, Precision.FP32)
+    bundle = new_bundle(family, PRECISIONS[0])
     limits = bundle.manifest.limits
     assert limits.max_source_tokens is not None
     source = tuple(5 + i % 200 for i in range(limits.max_source_tokens))
@@ -222,6 +221,7 @@ def test_a_source_may_be_as_long_as_the_limit(family: str, new_bundle: NewBundle
     )
 
 
+@cpu_only
 def test_the_source_may_have_more_words_than_the_target(tmp_path: Path) -> None:
     sizes: dict[str, Any] = {"vocab_size": 270, "source_vocab_size": 300, "tied_embeddings": False}
     engine = Engine(
@@ -235,14 +235,16 @@ def test_the_source_may_have_more_words_than_the_target(tmp_path: Path) -> None:
         engine.submit(GenerationRequest("beyond", (5, 2), forced_ids=(270,)))
 
 
+@cpu_only
 def test_cuda_is_refused_where_there_is_none(new_bundle: NewBundle) -> None:
     config = EngineConfig(device="cuda")
-    with pytest.raises(DeviceError, match="fp16"):
+    with pytest.raises(DeviceError, match="--precision bf16"):
         Engine(new_bundle("transformer", Precision.INT8), config)
     with pytest.raises(DeviceError, match=r"attendant\[gpu\]"):
         Engine(new_bundle("transformer", Precision.FP16), config)
 
 
+@cpu_only
 def test_a_graph_that_does_not_load_is_a_problem_of_the_bundle(tmp_path: Path) -> None:
     bundle = open_bundle(tiny_bundle("llama", tmp_path, Precision.FP32))
     bundle.graph_path("step").write_bytes(b"not a graph")

@@ -13,6 +13,7 @@ from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.states.cache import StateCache
+from serving.engine.states.memory import HostMemory
 from serving.parameters import BeamParams
 from serving.request import GenerationRequest
 from tests.serving.engine.driving import Story, run_all, run_alone, tell
@@ -36,7 +37,7 @@ def new_engine(bundle: Bundle, has_caches: bool, slots: int = 16) -> Engine:
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 120)), max_size=60))
 def test_a_cache_keeps_those_used_last_within_its_bytes(uses: list[tuple[int, int]]) -> None:
-    cache = StateCache(max_bytes=200)
+    cache = StateCache(200, HostMemory())
     kept: dict[int, int] = {}  # the least lately used first
     for token_id, size in uses:
         found = cache.get((token_id,))
@@ -51,7 +52,7 @@ def test_a_cache_keeps_those_used_last_within_its_bytes(uses: list[tuple[int, in
 
 
 def test_what_alone_is_too_large_is_not_kept_and_drives_nothing_out() -> None:
-    cache = StateCache(max_bytes=100)
+    cache = StateCache(100, HostMemory())
     cache.put((1,), [np.zeros(10, np.uint8)])
     cache.put((2,), [np.zeros(101, np.uint8)])
     assert cache.get((2,)) is None
@@ -59,7 +60,7 @@ def test_what_alone_is_too_large_is_not_kept_and_drives_nothing_out() -> None:
 
 
 def test_what_is_kept_is_a_copy() -> None:
-    cache = StateCache(max_bytes=100)
+    cache = StateCache(100, HostMemory())
     state = np.ones(3)
     cache.put((1,), [state])
     state[:] = 2

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from serving.bundle.manifest import Precision, Task
+from serving.bundle.manifest import Task
 from serving.bundle.opening import Bundle, open_bundle
-from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams, Term
-from serving.request import FinishedEvent, GenerationRequest, TokenEvent
-from tests.serving.engine.driving import Story, run_all, run_alone
+from serving.request import GenerationRequest
+from tests.serving.engine.devices import PRECISIONS, assert_alike, config_of
+from tests.serving.engine.driving import run_all, run_alone
 from tests.tiny import tiny_bundle
 
 EOS = 2
@@ -51,7 +51,7 @@ def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="module", params=[Precision.FP32, Precision.INT8])
+@pytest.fixture(scope="module", params=PRECISIONS)
 def bundle(
     request: pytest.FixtureRequest, family: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Bundle:
@@ -68,33 +68,11 @@ def requests_for(bundle: Bundle) -> Iterator[GenerationRequest]:
         yield GenerationRequest(name, **{"max_new_tokens": 12} | given | ask)
 
 
-def told(story: Story) -> object:
-    """Everything that was said, bit for bit."""
-    final = story.final
-    assert isinstance(final, FinishedEvent)
-    hypotheses = [(each.score, _told(each.tokens)) for each in final.hypotheses]
-    return _told(story.tokens), final.reason, final.stop_logprob, hypotheses
-
-
-def _told(tokens: list[TokenEvent] | tuple[TokenEvent, ...]) -> list[object]:
-    return [
-        (
-            each.token_id,
-            each.logprob,
-            each.top,
-            b"" if each.attention is None else each.attention.tobytes(),
-        )
-        for each in tokens
-    ]
-
-
 def test_a_request_says_the_same_alone_and_among_all_others(bundle: Bundle) -> None:
     requests = list(requests_for(bundle))
-    together = run_all(Engine(bundle, EngineConfig(slots=80, threads=1)), requests)
-    cramped = run_all(Engine(bundle, EngineConfig(slots=12, threads=1)), reversed(requests))
-    alone = Engine(bundle, EngineConfig(slots=12, threads=1))
-    for request in requests:
-        name = request.request_id
-        expected = told(run_alone(alone, request))
-        assert told(together[name]) == expected, name
-        assert told(cramped[name]) == expected, name
+    together = run_all(Engine(bundle, config_of(slots=80)), requests)
+    cramped = run_all(Engine(bundle, config_of(slots=12)), reversed(requests))
+    engine = Engine(bundle, config_of(slots=12))
+    alone = {each.request_id: run_alone(engine, each) for each in requests}
+    assert_alike(requests, together, alone)
+    assert_alike(requests, cramped, alone)

@@ -12,8 +12,8 @@ from serving.engine.engine import Engine
 from serving.request import GenerationRequest
 from serving.text.shortlist import Shortlist
 from tests.export.test_shortlist import VOCAB_SIZE, bundle_of
-from tests.serving.engine.driving import run_all, run_alone
-from tests.serving.engine.test_company import ASKS, told
+from tests.serving.engine.driving import run_all, run_alone, told
+from tests.serving.engine.test_company import ASKS
 
 WITHOUT = {"scored"}  # it ends with another token than this model's texts
 

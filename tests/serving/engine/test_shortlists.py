@@ -15,8 +15,8 @@ from serving.engine.shortlist.union import WIDTH_STEP, Union
 from serving.errors import RequestError
 from serving.parameters import ProcessorParams
 from serving.request import FinishedEvent, FinishReason, GenerationRequest
-from tests.serving.engine.driving import Story, run_all, run_alone
-from tests.serving.engine.test_company import ASKS, EOS, told
+from tests.serving.engine.driving import Story, run_all, run_alone, told
+from tests.serving.engine.test_company import ASKS, EOS
 from tests.serving.engine.toy import VOCAB_SIZE, WINDOW, Script, toy_bundle, toy_graphs
 
 WITHOUT = {"forced", "forced beam", "scored", "forced beyond a stop", "allowed", "terms"}

@@ -86,6 +86,7 @@ class Script:
     poisoned_tokens: set[int] = field(default_factory=set)
     encode_shapes: list[tuple[int, ...]] = field(default_factory=list)
     step_shapes: list[tuple[int, ...]] = field(default_factory=list)
+    step_totals: list[list[int]] = field(default_factory=list)
 
 
 def next_logp(source: tuple[int, ...], target: tuple[int, ...]) -> Array:
@@ -132,6 +133,7 @@ def _encode(script: Script, inputs: dict[str, Array], outputs: dict[str, Array])
 
 def _step(script: Script, inputs: dict[str, Array], outputs: dict[str, Array]) -> None:
     script.step_shapes.append(inputs["ids"].shape)
+    script.step_totals.append(inputs["total_lengths"].tolist())
     if script.poisoned_tokens & set(inputs["ids"].flatten().tolist()):
         raise RuntimeError("poisoned token")
     for row in range(len(inputs["ids"])):

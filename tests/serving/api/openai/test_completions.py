@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serving.errors import Overloaded
+from serving.errors import OutOfMemory, Overloaded
 from tests.serving.api.world import World
 
 TEXT = " once upon a time"
@@ -182,6 +182,20 @@ async def test_a_refusal_has_its_own_status_with_echo_too(world: World) -> None:
     response = await complete(world, stream=True, echo=True)
 
     assert response.status_code == 429
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_full_device_is_told_to_come_again(world: World, stream: bool) -> None:
+    def refusing(request: Any) -> list[int]:
+        raise OutOfMemory("the GPU's memory is full")
+
+    world.generator_engine.script = refusing
+
+    response = await complete(world, stream=stream)
+
+    assert response.status_code == 503
+    assert int(response.headers["Retry-After"]) > 0
+    assert "memory is full" in response.json()["error"]["message"]
 
 
 async def test_a_stream_that_nobody_reads_to_its_end_was_cancelled(world: World) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from serving.bundle.manifest import Task
-from serving.errors import EngineError, EngineStopped, Overloaded, RequestError
+from serving.errors import EngineError, EngineStopped, OutOfMemory, Overloaded, RequestError
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
@@ -99,6 +99,7 @@ async def test_overload_is_passed_on(tokenizer: Tokenizer) -> None:
     [
         (FailedEvent("r", ValueError("bad")), EngineError),
         (FailedEvent("r", EngineStopped("dead")), EngineStopped),
+        (FailedEvent("r", OutOfMemory("full")), OutOfMemory),
         (AbortedEvent("r"), EngineStopped),
     ],
 )

@@ -1,0 +1,151 @@
+"""A model with lexical shortlists, learned from a parallel corpus when it is exported."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from export.graph import Array
+from export.lexical.corpus import Bitext, encoded, tokenizers_of
+from export.lexical.model1 import ITERATIONS, learn_lexicon
+from export.lexical.tables import (
+    LEAST_PROBABILITY,
+    Tables,
+    most_frequent,
+    same_spellings,
+    spelling_tokens,
+    tables_of,
+)
+from models.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
+from models.configs.base import TranslationModelConfig
+from models.data.corpus import Pair, read_pairs
+from serving.bundle.manifest import SHORTLIST_FILE
+from serving.text.tokenizer import Tokenizer
+
+MOST_PAIRS = 400_000
+MOST_HELD_OUT = 2_000
+FEWEST_PAIRS = 100  # of which one is held out
+
+
+@dataclass(frozen=True)
+class ShortlistOptions:
+    """corpus: what to learn from. num_best: targets of a source token, at most; num_frequent: the
+    corpus's most frequent target tokens, which are on every list.
+    """
+
+    corpus: Path
+    num_best: int = 300
+    num_frequent: int = 300
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the lists are like, on pairs that they were not learned from.
+
+    recall: the share of the references' tokens that are on their sentences' lists.
+    """
+
+    num_pairs: int
+    num_held_out: int
+    num_always: int
+    mean_size: float
+    recall: float
+    vocab_size: int
+
+    def as_markdown(self, options: ShortlistOptions) -> str:
+        return f"""## Shortlists
+
+Of each sentence only the tokens on its lexical shortlist are scored. Learned by IBM Model 1 ({ITERATIONS}
+iterations) from {self.num_pairs:,} sentence pairs of `{options.corpus.name}`: of each source token up to
+{options.num_best} targets of a probability of {LEAST_PROBABILITY:g} or more and those spelled like it; on every list {self.num_always:,} tokens:
+the {options.num_frequent} most frequent, what ends a text, digits, signs, single letters and bytes.
+
+On {self.num_held_out:,} pairs held out, a list has {self.mean_size:,.0f} of {self.vocab_size:,} tokens in the mean, and {self.recall:.2%} of the
+references' tokens are on the lists.
+"""  # noqa: E501
+
+
+def with_shortlist(checkpoint: Checkpoint, options: ShortlistOptions) -> Checkpoint:
+    """The same model, with shortlists and what its card and its figures say of them. One that it
+    had is replaced.
+
+    Raises CheckpointError where the model cannot have any; OSError, ValueError of the corpus.
+    """
+    config = checkpoint.config
+    if not isinstance(config, TranslationModelConfig):
+        raise CheckpointError(checkpoint.folder, ["a shortlist is for translation models"])
+    if len(config.source_languages) > 1 or len(config.target_languages) > 1:
+        message = "a shortlist is of one pair of languages, and this model has several"
+        raise CheckpointError(checkpoint.folder, [message])
+    pairs = _some(read_pairs(options.corpus), options.corpus)
+    tables, finding = _learn(checkpoint, pairs, options)
+    return replace(
+        checkpoint,
+        config=config.model_copy(update={"shortlist": True}),
+        files={
+            **checkpoint.files,
+            SHORTLIST_FILE: tables.as_bytes(),
+            CARD_FILE: _card(checkpoint, finding.as_markdown(options)),
+            QUALITY_FILE: _quality(checkpoint, vars(finding)),
+        },
+    )
+
+
+def _some(pairs: Sequence[Pair], path: Path) -> list[Pair]:
+    """As many as are learned from, evenly spread."""
+    pairs = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
+    if len(pairs) < FEWEST_PAIRS:
+        message = f"{path}: has {len(pairs)} sentence pairs, a shortlist needs {FEWEST_PAIRS}"
+        raise ValueError(message)
+    step = max(1.0, len(pairs) / MOST_PAIRS)
+    return [pairs[int(i * step)] for i in range(min(len(pairs), MOST_PAIRS))]
+
+
+def _learn(
+    checkpoint: Checkpoint, pairs: list[Pair], options: ShortlistOptions
+) -> tuple[Tables, Finding]:
+    source, target = tokenizers_of(checkpoint)
+    bitext = encoded(pairs, source, target)
+    every = max(FEWEST_PAIRS, len(pairs) // MOST_HELD_OUT)
+    held_out, learned = bitext.split(np.arange(len(pairs)) % every == 0)
+    is_frequent = most_frequent(learned, checkpoint.config.vocab_size, options.num_frequent)
+    always = _always(checkpoint, learned, target, is_frequent)
+    lexicon = learn_lexicon(learned, source.vocab_size, is_frequent)
+    copies = same_spellings(source, target)
+    tables = tables_of(lexicon, always, copies, options.num_best, source.vocab_size)
+    size, recall = measured(tables, held_out, checkpoint.config.vocab_size)
+    sizes = len(learned), len(held_out), len(always)
+    return tables, Finding(*sizes, size, recall, checkpoint.config.vocab_size)
+
+
+def _always(checkpoint: Checkpoint, bitext: Bitext, target: Tokenizer, is_frequent: Array) -> Array:
+    """On every list, ascending: what must be possible whatever the source."""
+    ids = {*np.flatnonzero(is_frequent).tolist(), *spelling_tokens(target, bitext)}
+    return np.array(sorted(ids | {*checkpoint.conventions.stop}), np.int64)
+
+
+def measured(tables: Tables, bitext: Bitext, vocab_size: int) -> tuple[float, float]:
+    """The lists' mean size, and the share of target tokens that are on their sentences' lists."""
+    ends = np.searchsorted(tables.sources, np.arange(tables.num_sources + 1))
+    size = num_found = 0
+    for number in range(len(bitext)):
+        is_there = np.zeros(vocab_size, bool)
+        is_there[tables.always] = True
+        for token_id in np.unique(bitext.source.of(number)):
+            is_there[tables.targets[ends[token_id] : ends[token_id + 1]]] = True
+        size += int(is_there.sum())
+        num_found += int(is_there[bitext.target.of(number)].sum())
+    return size / len(bitext), num_found / len(bitext.target.ids)
+
+
+def _card(checkpoint: Checkpoint, section: str) -> bytes:
+    own = checkpoint.files.get(CARD_FILE, b"").decode() or f"# {checkpoint.name}\n"
+    return f"{own.rstrip()}\n\n{section}".encode()
+
+
+def _quality(checkpoint: Checkpoint, figures: dict[str, Any]) -> bytes:
+    known = json.loads(checkpoint.files.get(QUALITY_FILE, b"{}"))
+    return json.dumps({**known, "shortlist": figures}).encode()
