@@ -33,14 +33,15 @@ all_checkpoints := $(notdir $(patsubst %/,%,$(dir $(wildcard models/checkpoints/
 checkpoints := $(filter transformer-%,$(all_checkpoints)) \
 	$(filter-out transformer-%,$(all_checkpoints))
 bundles := $(patsubst %,build/bundles/%-$(PRECISION),$(checkpoints))
+manifest_of = build/bundles/transformer-en-fr-$(1)/bundle.json
 manifests := $(addsuffix /bundle.json,$(bundles))
 exporters := $(wildcard export/*.py export/*/*.py serving/bundle/*.py models/*.py)
 
-.PHONY: help serve bundles test bench clean
+.PHONY: help serve bundles test bench bench-smoke clean
 .SECONDEXPANSION:
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 serve: bundles ## export the shipped checkpoints where needed, serve them
 	$(attendant) serve $(bundles) --device $(provider) --host $(HOST) --port $(PORT)
@@ -61,6 +62,11 @@ test: $(test_stamp) ## format check, lint, types, tests
 
 bench: bundles ## tokens per second of the bare engine, one line of JSON for each bundle
 	@for bundle in $(bundles); do $(attendant) bench $$bundle --device $(provider) --json; done
+
+bench-smoke: $(serve_stamp) ## fail where a ratio of speeds has lost more than a fifth of its baseline
+	$(MAKE) PRECISION=int8 $(call manifest_of,int8)
+	$(MAKE) PRECISION=fp32 $(call manifest_of,fp32)
+	$(venv)/bin/python -m loadtest.bench.smoke $(dir $(call manifest_of,int8)) $(dir $(call manifest_of,fp32))
 
 clean: ## remove the bundles and the virtual environment
 	rm -rf build dist $(venv)

@@ -42,3 +42,9 @@ def test_serve_exports_and_serves_what_is_shipped(
     assert "transformer-en-fr" in serve[2]
     assert parsed(serve).params["device"] == provider
     assert parsed(serve).params["port"] == 1234
+
+
+def test_bench_smoke_exports_both_precisions_of_one_model() -> None:
+    exports = [parsed(words).params for words in commands("bench-smoke")]
+    assert {each["precision"] for each in exports} == {"int8", "fp32"}
+    assert {str(each["source"]) for each in exports} == {"models/checkpoints/transformer-en-fr"}

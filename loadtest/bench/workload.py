@@ -84,9 +84,12 @@ class Workload:
         name: keeps their ids apart from those of others.
         changes: of the decoding, by the names of its fields.
         """
-        once = _requests_of(self.parts, self._job(replace(self.decoding, **changes)))
-        for number, request in enumerate(cycle(once)):
+        for number, request in enumerate(cycle(self.once(**changes))):
             yield replace(request, request_id=f"{name}{number}")
+
+    def once(self, **changes: Any) -> list[GenerationRequest]:
+        """Return the requests of all texts."""
+        return _requests_of(self.parts, self._job(replace(self.decoding, **changes)))
 
     def _job(self, decoding: Decoding) -> CompletionJob | TranslationJob:
         """Ask for all texts at once, in the first languages of a model of many."""

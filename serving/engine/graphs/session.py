@@ -199,16 +199,24 @@ def _raise_of_device(path: Path, config: EngineConfig, error: Exception) -> None
 
 
 def open_session(
-    model: Path | bytes, config: EngineConfig, cuda: dict[str, str] | None = None
+    model: Path | bytes,
+    config: EngineConfig,
+    cuda: dict[str, str] | None = None,
+    profile: Path | None = None,
 ) -> ort.InferenceSession:
     """Load a file or serialised model as it is served. Nobody opens sessions in another way, so
     that what is tested and measured is what runs. Raises what ONNX Runtime raises.
 
     cuda: options of the CUDA provider.
+    profile: what the name of a file begins with that gets the time of every operator.
     """
+    options = _session_options(config)
+    if profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile)
     return ort.InferenceSession(
         model,
-        _session_options(config),
+        options,
         providers=_providers(config.device, cuda or CUDA_OPTIONS),
         disabled_optimizers=DISABLED_OPTIMIZERS,
     )

@@ -1,0 +1,262 @@
+"""Holds `attendant bench-compare`, which races this project against other engines."""
+
+import os
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loadtest.bench.race.workloads import OF_LANGUAGE_MODELS, ROOFLINE, WORKLOADS, Workload
+
+if TYPE_CHECKING:
+    from loadtest.bench.race.inputs import Given
+    from loadtest.bench.race.race import Plan, Race
+    from loadtest.bench.roofline.limits import Roofline
+
+PEER_NAMES = ("ctranslate2", "transformers", "slimt", "llama.cpp", "onnxruntime-genai")
+NEW_TOKENS, COMPLETION_TOKENS, PROMPT_TOKENS = 32, 128, 128
+RATES = (5, 10, 15, 20, 25, 30, 35, 40, 50, 60, 70, 80, 100, 120, 150, 200, 300, 400)
+EXTENSIONS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8")
+CONTEXT_SPARE = 16  # positions of a language model beyond those that are used
+FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+
+
+class PeerModel(click.ParamType):
+    """Takes a peer and the model that it runs, such as ctranslate2=models/ct2."""
+
+    name = "name=model"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, Path]:
+        name, equals, model = value.partition("=")
+        if not equals or name not in PEER_NAMES:
+            self.fail(f"{value!r} is not NAME=MODEL, NAME one of {', '.join(PEER_NAMES)}")
+        if not Path(model).exists():
+            self.fail(f"{model} is not there")
+        return name, Path(model)
+
+
+class Names(click.ParamType):
+    """Takes names of workloads, separated by commas."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[Workload, ...]:
+        names = value.split(",")
+        if unknown := [name for name in names if name not in WORKLOADS]:
+            self.fail(
+                f"no workload is called {', '.join(unknown)}; there are {', '.join(WORKLOADS)}"
+            )
+        return tuple(WORKLOADS[name] for name in names)
+
+
+class Rates(click.ParamType):
+    """Takes rising rates, separated by commas."""
+
+    name = "rates"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[float, ...]:
+        try:
+            rates = tuple(map(float, value.split(",")))
+        except ValueError:
+            rates = ()
+        if not rates or rates[0] <= 0 or list(rates) != sorted(set(rates)):
+            self.fail(f"{value!r} is not a list of rising rates such as 10,20,40")
+        return rates
+
+
+@click.command("bench-compare", context_settings={"show_default": True})
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option(
+    "--peer", "peers", type=PeerModel(), multiple=True, help="See above; may be repeated."
+)
+@click.option(
+    "--python",
+    "interpreter",
+    default=sys.executable,
+    show_default="this one",
+    help="Python of the environment in which the peers are installed.",
+)
+@click.option(
+    "--workloads",
+    type=Names(),
+    show_default="all that the model and a peer can take, and roofline",
+    help="Some of: " + ", ".join(WORKLOADS) + ".",
+)
+@click.option(
+    "--input", "even", type=FILE, show_default="built-in", help="Sentences or prompts of batches."
+)
+@click.option(
+    "--file", type=FILE, show_default="that of --input", help="Sentences that are given at once."
+)
+@click.option("--references", type=FILE, help="Translations of --file, for BLEU.")
+@click.option("--rounds", type=click.IntRange(1), default=5, help="Turns of each that count.")
+@click.option(
+    "--cores", type=click.IntRange(1), show_default="all", help="So many for each engine."
+)
+@click.option("--max-new-tokens", type=click.IntRange(2), help="[default: 32; prompts: 128]")
+@click.option("--prompt-tokens", type=click.IntRange(1), default=PROMPT_TOKENS)
+@click.option(
+    "--rates", type=Rates(), default=",".join(map(str, RATES)), help="Of `http`, a second."
+)
+@click.option("--seconds", type=click.FloatRange(1), default=12.0, help="Of each rate.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="A folder.")
+def bench_compare(bundle: Path, **options: Any) -> None:
+    """Race the engine on BUNDLE against other engines: same weights, same inputs, same cores.
+
+    Everyone runs in a process of its own and waits while another has its turn; all are warmed up.
+    Each peer is measured in its best setting, which is searched first. Reported are medians of the
+    rounds, and ratios of neighbouring turns; also per second of processor, which says more on a
+    machine that is busy. Outputs are compared: in fp32 they should be equal.
+
+    \b
+    A peer is NAME=MODEL, its MODEL made of the same weights as BUNDLE:
+      ctranslate2        folder of its converter; for `http` with source.spm and target.spm in it
+      transformers       Hugging Face folder
+      slimt              folder of a Firefox Translations or Bergamot model
+      llama.cpp          GGUF file (llama-cpp-python)
+      onnxruntime-genai  folder of its model builder
+    One that is not installed in the environment of --python is named and skipped.
+
+    \b
+    A model of any size to race with, with random weights, in all formats:
+      PEERS/bin/python -m loadtest.bench.peers.random_marian CORPUS race
+      attendant export race/hugging_face -o race/int8 --precision int8
+      attendant bench-compare race/int8 --python PEERS/bin/python -o results \\
+        --peer ctranslate2=race/ctranslate2 --peer transformers=race/hugging_face \\
+        --input race/even.txt --file race/file.txt
+
+    \b
+    A language model at 1, 8 and 32 streams:
+      attendant bench-compare smol --peer llama.cpp=FILE.gguf --python PEERS/bin/python -o results
+
+    \b
+    Workloads:
+      batch-N, file      sentences in flight; a file given at once (-beam-4: by beam search)
+      texts              the same file, text to text, counted in words of the source
+      http               the rate at which 95 of 100 sentences that come at random times are
+                         answered within a second: `attendant serve` as it comes, against
+                         CTranslate2 behind a small server with dynamic batching
+      streams-N, http-N  completions side by side, on the bare engine and over HTTP
+      roofline           what the machine could do at most, and which part of it is reached
+
+    The folder of -o gets race.json with all raw times, race.md with the table, and, with
+    attendant[plots], race.png, which shows where the time goes.
+    """
+    from loadtest.bench.race.race import Race
+    from loadtest.bench.race.roster import Setup
+    from serving.bundle.opening import open_bundle
+
+    cores = _cores(options["cores"])
+    manifest = open_bundle(bundle).manifest
+    plan = _plan(bundle, options)
+    context = options["prompt_tokens"] + plan.max_new_tokens + CONTEXT_SPARE
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = Path(folder) / "inputs.json"
+        setup = Setup(
+            bundle, str(manifest.precision), options["interpreter"], inputs, cores, context
+        )
+        race = Race(plan, setup)
+        try:
+            race.hold()
+        finally:
+            _report(race, options["output"])  # what was raced before an engine failed too
+
+
+def _cores(wanted: int | None) -> frozenset[int]:
+    cores = sorted(os.sched_getaffinity(0))
+    if wanted is not None and wanted > len(cores):
+        raise click.BadParameter(f"there are only {len(cores)}", param_hint="--cores")
+    return frozenset(cores[:wanted])
+
+
+def _plan(bundle: Path, options: dict[str, Any]) -> "Plan":
+    from loadtest.bench.race.inputs import read_inputs
+    from loadtest.bench.race.race import Plan
+
+    given = read_inputs(
+        bundle, _text(options["even"]), _text(options["file"]), options["prompt_tokens"]
+    )
+    default = COMPLETION_TOKENS if given.is_of_language_model else NEW_TOKENS
+    return Plan(
+        _chosen(options["workloads"], given),
+        dict(options["peers"]),
+        given,
+        _references(options["references"], given),
+        options["rounds"],
+        options["max_new_tokens"] or default,
+        options["rates"],
+        options["seconds"],
+    )
+
+
+def _text(path: Path | None) -> str | None:
+    return path.read_text(encoding="utf-8") if path else None
+
+
+def _chosen(named: tuple[Workload, ...] | None, given: "Given") -> tuple[Workload, ...]:
+    """Return the workloads that were named, or all that the model takes."""
+    if named is None:
+        return tuple(each for each in WORKLOADS.values() if _takes(given, each))
+    if wrong := [each.name for each in named if not _takes(given, each)]:
+        message = f"{', '.join(wrong)}: not of this model's task"
+        raise click.BadParameter(message, param_hint="--workloads")
+    return named
+
+
+def _takes(given: "Given", workload: Workload) -> bool:
+    is_of_language_model = workload.kind in OF_LANGUAGE_MODELS
+    return workload is ROOFLINE or is_of_language_model == given.is_of_language_model
+
+
+def _references(path: Path | None, given: "Given") -> list[str] | None:
+    """Return the references of the sentences that are raced over."""
+    if path is None:
+        return None
+    lines = path.read_text(encoding="utf-8").splitlines()
+    if len(lines) != given.num_lines_of_file:
+        message = f"has {len(lines)} lines, the sentences {given.num_lines_of_file}"
+        raise click.BadParameter(message, param_hint="--references")
+    return [lines[place] for place in given.kept_of_file]
+
+
+def _report(race: "Race", folder: Path) -> None:
+    """Write what was found, and show the table."""
+    from loadtest.bench.race.report import Report
+
+    report = Report(_about(race), race.rows, race.missing, race.roofline)
+    report.write(folder)
+    if race.roofline is not None:
+        _draw(race.roofline, folder / "race.png")
+    click.echo(report.as_markdown())
+
+
+def _draw(roofline: "Roofline", path: Path) -> None:
+    try:
+        from loadtest.bench.roofline.picture import draw
+    except ModuleNotFoundError:
+        click.echo("no picture: pip install 'attendant[plots]'", err=True)
+        return
+    draw(roofline, path)
+
+
+def _about(race: "Race") -> dict[str, Any]:
+    return {
+        "bundle": race.setup.bundle.name,
+        "precision": race.setup.precision,
+        "cores": len(race.setup.cores),
+        "rounds": race.plan.num_rounds,
+        "processor": processor(),
+        "versions": race.versions,
+        "command": shlex.join(["attendant", "bench-compare", *sys.argv[2:]]),
+    }
+
+
+def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Name the processor, with the extensions that matter to products."""
+    lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    values = {name.strip(): value for name, _, value in (line.partition(":") for line in lines)}
+    flags = [flag for flag in EXTENSIONS if flag in values.get("flags", "").split()]
+    return f"{values.get('model name', 'unknown').strip()} ({', '.join(flags)})"

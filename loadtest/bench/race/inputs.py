@@ -1,0 +1,115 @@
+"""Makes what all engines of a race are given: the same texts, and the same token ids of them."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain, cycle, islice
+from pathlib import Path
+
+import click
+
+from loadtest.bench.race.workloads import WORKLOADS, Inputs, Kind, Workload
+from loadtest.bench.workload import SENTENCES, build_workload
+from serving.bundle.manifest import Task
+from serving.pipelines.cards import ModelCard
+from serving.pipelines.loading import ModelParts
+
+MOST_STREAMS = 32
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """Holds a line that is one sentence, by its number, from 0."""
+
+    line: int
+    text: str
+    ids: list[int]
+
+
+@dataclass(frozen=True)
+class Given:
+    """Holds what goes in.
+
+    even: sentences for batches, or prompts. file: those of a file that is given at once.
+    ids: of the even ones, then of the file. kept_of_file: which of its lines are raced over.
+    """
+
+    card: ModelCard
+    even: list[str]
+    file: list[str]
+    ids: list[list[int]]
+    read: Callable[[list[int]], str]
+    kept_of_file: Sequence[int] = ()
+    num_lines_of_file: int = 0
+
+    @property
+    def is_of_language_model(self) -> bool:
+        return self.card.task is Task.GENERATE
+
+    @property
+    def batches(self) -> list[Workload]:
+        """Return the workloads of one batch size each, searched greedily."""
+        kind = Kind.CONTINUE if self.is_of_language_model else Kind.TRANSLATE
+        return [each for each in WORKLOADS.values() if each.is_plain_batch and each.kind is kind]
+
+    def inputs(self, max_new_tokens: int) -> Inputs:
+        return Inputs(len(self.even), len(self.file), max_new_tokens)
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps({"texts": self.even + self.file, "ids": self.ids}), "utf-8")
+
+
+def read_inputs(bundle: Path, even: str | None, file: str | None, prompt_tokens: int) -> Given:
+    """Read the lines of two texts as the service would; without any, the built-in sentences."""
+    parts = ModelParts.open(bundle)
+    if parts.bundle.manifest.task is Task.GENERATE:
+        return _prompts(parts, even, prompt_tokens)
+    return _sentences(parts, even, file or even)
+
+
+def _sentences(parts: ModelParts, even: str | None, file: str | None) -> Given:
+    """Keep the lines that are one sentence to the service: one request in, one translation out."""
+    evens, files = (_single_sentences(parts, text) for text in (even, file))
+    return Given(
+        _card(parts),
+        [each.text for each in evens],
+        [each.text for each in files],
+        [each.ids for each in (*evens, *files)],
+        parts.tokenizers.target.decode,
+        [each.line for each in files],
+        len((file or "").splitlines()),
+    )
+
+
+def _card(parts: ModelParts) -> ModelCard:
+    return ModelCard.from_manifest(parts.bundle.manifest)
+
+
+def _single_sentences(parts: ModelParts, text: str | None) -> list[Sentence]:
+    found = []
+    for number, line in enumerate((text or SENTENCES).splitlines()):
+        requests = build_workload(parts, line, None, "cpu", 1).once() if line.strip() else []
+        if len(requests) == 1 and requests[0].source_ids:
+            found.append(Sentence(number, line.strip(), list(requests[0].source_ids)))
+    if not found:
+        raise click.ClickException("no line of the input is one sentence to the service")
+    return found
+
+
+def _prompts(parts: ModelParts, text: str | None, length: int) -> Given:
+    """Cut a text into prompts of equal length, one for each stream."""
+    tokenizer = parts.tokenizers.target
+    lines = build_workload(parts, text, None, "cpu", 1).texts
+    ids = list(chain.from_iterable(map(tokenizer.encode, lines)))
+    prompts = _windows(ids, length)
+    texts = [*map(tokenizer.decode, prompts)]
+    return Given(_card(parts), texts, [], prompts, tokenizer.decode)
+
+
+def _windows(ids: Sequence[int], length: int) -> list[list[int]]:
+    """Cut so that no two begin alike, as far as the text has other words."""
+    stride = max(len(ids) // MOST_STREAMS, 1)
+    return [
+        list(islice(cycle(ids), start, start + length))
+        for start in range(0, MOST_STREAMS * stride, stride)
+    ]

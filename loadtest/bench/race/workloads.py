@@ -1,0 +1,98 @@
+"""Names what is raced over: how many sentences in flight, which search, which inputs."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class Kind(Enum):
+    """Says what goes in and comes out.
+
+    TRANSLATE: token ids of sentences. TEXTS: sentences as text. CONTINUE: token ids of prompts.
+    OPEN_LOOP: sentences over HTTP, at a rate. STREAMS: prompts over HTTP, so many users.
+    ROOFLINE: no race; what the machine could do at most.
+    """
+
+    TRANSLATE = "translate"
+    TEXTS = "texts"
+    CONTINUE = "continue"
+    OPEN_LOOP = "open loop"
+    STREAMS = "streams"
+    ROOFLINE = "roofline"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Describes one row of the race.
+
+    batch: sentences in flight, or users over HTTP; None gives the whole file at once.
+    aims: how many times as fast as a peer we want to be.
+    """
+
+    name: str
+    kind: Kind
+    says: str
+    batch: int | None = None
+    beam: int = 1
+    aims: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def is_plain_batch(self) -> bool:
+        return self.batch is not None and self.beam == 1
+
+    def aim(self, peer: str) -> float | None:
+        return dict(self.aims).get(peer)
+
+
+def _both(ratio: float) -> tuple[tuple[str, float], ...]:
+    return (("llama.cpp", ratio), ("onnxruntime-genai", ratio))
+
+
+_ALL = (
+    Workload("batch-1", Kind.TRANSLATE, "batch 1", 1, aims=(("ctranslate2", 3.0),)),
+    Workload("batch-8", Kind.TRANSLATE, "batch 8", 8),
+    Workload("batch-32", Kind.TRANSLATE, "batch 32", 32, aims=(("ctranslate2", 1.5),)),
+    Workload("batch-64", Kind.TRANSLATE, "batch 64", 64),
+    Workload("batch-32-beam-4", Kind.TRANSLATE, "batch 32, beam 4", 32, 4, (("ctranslate2", 1.3),)),
+    Workload("file", Kind.TRANSLATE, "a file at once", None, aims=(("ctranslate2", 1.5),)),
+    Workload("file-beam-4", Kind.TRANSLATE, "a file, beam 4", None, 4, (("ctranslate2", 1.3),)),
+    Workload("texts", Kind.TEXTS, "a file, text to text", aims=(("slimt", 1.5),)),
+    Workload("http", Kind.OPEN_LOOP, "HTTP, open loop", aims=(("ctranslate2", 1.5),)),
+    Workload("streams-1", Kind.CONTINUE, "1 stream", 1, aims=_both(1.1)),
+    Workload("streams-8", Kind.CONTINUE, "8 streams", 8),
+    Workload("streams-32", Kind.CONTINUE, "32 streams", 32, aims=_both(2.0)),
+    Workload("http-8", Kind.STREAMS, "HTTP, 8 streams", 8),
+    Workload("http-32", Kind.STREAMS, "HTTP, 32 streams", 32, aims=_both(2.0)),
+)
+ROOFLINE = Workload("roofline", Kind.ROOFLINE, "roofline")
+WORKLOADS: dict[str, Workload] = {each.name: each for each in (*_ALL, ROOFLINE)}
+OF_LANGUAGE_MODELS = (Kind.CONTINUE, Kind.STREAMS)
+LEAST_INPUTS = 32
+BATCHES_PER_TURN = 8
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Says where the inputs of workloads lie in what all engines are given.
+
+    num_even: those for batches come first. num_in_file: those of a file given at once.
+    """
+
+    num_even: int
+    num_in_file: int
+    max_new_tokens: int
+
+    def order(self, workload: Workload) -> dict[str, Any]:
+        """Return what an engine is asked in one turn."""
+        start, stop = self.num_even, self.num_even + self.num_in_file
+        if workload.kind is Kind.CONTINUE and workload.batch:
+            start, stop = 0, workload.batch
+        elif workload.batch:
+            wanted = max(LEAST_INPUTS, BATCHES_PER_TURN * workload.batch)
+            start, stop = 0, min(wanted, self.num_even)
+        return {
+            "batch": workload.batch,
+            "beam": workload.beam,
+            "max_new_tokens": self.max_new_tokens,
+            "inputs": [start, stop],
+        }

@@ -1,0 +1,175 @@
+"""`attendant bench-compare`, with scripts in the places of other engines."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from loadtest.bench.peers.run import with_inputs
+from loadtest.bench.race import roster
+from loadtest.bench.race.command import bench_compare
+from loadtest.bench.race.inputs import read_inputs
+from loadtest.bench.race.own import WORKERS
+from loadtest.bench.race.players import PEERS_FOLDER, Turn
+from loadtest.bench.race.roster import Setup
+from loadtest.bench.roofline import peaks
+from serving.bundle.manifest import Precision
+from tests.tiny import tiny_bundle
+
+# Translates every source into itself, and takes its time where it is badly set.
+ECHO = """
+import time
+
+class Worker:
+    version = "1.2"
+
+    def __init__(self, settings):
+        self.settings, self.ids = settings, settings["inputs"]["ids"]
+
+    def prepare(self, order):
+        is_best = order["max_batch_size"] != 0
+        def run(first_token):
+            time.sleep(0.01 if is_best else 0.2)
+            return self.ids[slice(*order["inputs"])]
+        return run
+
+    def outputs(self, raw):
+        print("what a library prints is no answer")
+        return raw
+"""
+MISSING = "import no_such_engine"
+FAILING = "class Worker:\n    def __init__(self, settings):\n        raise SystemExit(7)\n"
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_bundle("transformer", tmp_path_factory.mktemp("bundles"), Precision.FP32)
+
+
+@pytest.fixture
+def peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of workers that runs in the place of the real one."""
+    folder = tmp_path / "peers"
+    folder.mkdir()
+    shutil.copy(PEERS_FOLDER / "run.py", folder)
+    monkeypatch.setattr(roster, "PEERS_FOLDER", folder)
+    return folder
+
+
+def race(bundle: Path, folder: Path, *options: str) -> Result:
+    arguments = [str(bundle), "-o", str(folder / "out"), "--rounds", "2", "--max-new-tokens", "4"]
+    return CliRunner().invoke(bench_compare, [*arguments, *options])
+
+
+def rows(folder: Path) -> dict[tuple[str, str], Any]:
+    report = json.loads((folder / "out" / "race.json").read_text())
+    return {(row["workload"], row["peer"]): row for row in report["rows"]}
+
+
+def test_engines_take_turns_each_at_its_best(bundle: Path, peers: Path, tmp_path: Path) -> None:
+    (peers / "ctranslate2_worker.py").write_text(ECHO)
+    (peers / "transformers_worker.py").write_text(MISSING)
+    options = [f"--peer=ctranslate2={peers}", f"--peer=transformers={peers}"]
+    result = race(bundle, tmp_path, *options, "--workloads", "batch-8,file-beam-4")
+    assert result.exit_code == 0, result.output
+    found, num_sentences = rows(tmp_path), len(read_inputs(bundle, None, None, 1).even)
+    assert list(found) == [("batch-8", "ctranslate2"), ("file-beam-4", "ctranslate2")]
+    for row in found.values():
+        assert len(row["ours"]["rates"]) == len(row["theirs"]["rates"]) == 2
+        assert row["ratio"]["low"] <= row["ratio"]["median"] <= row["ratio"]["high"]
+        assert "max_batch_size 0" not in row["theirs"]["setting"]
+        assert row["agreement"] == {"same": 0, "total": num_sentences, "bleu_difference": None}
+    assert found["file-beam-4", "ctranslate2"]["aim"] == 1.3
+    assert "transformers is skipped: No module named 'no_such_engine'" in result.output
+    table = (tmp_path / "out" / "race.md").read_text()
+    assert "| batch 8 | tokens/s |" in table
+    assert "Skipped: transformers" in table
+
+
+def test_an_engine_that_fails_ends_the_race(bundle: Path, peers: Path, tmp_path: Path) -> None:
+    (peers / "ctranslate2_worker.py").write_text(FAILING)
+    result = race(bundle, tmp_path, f"--peer=ctranslate2={peers}", "--workloads", "batch-1")
+    assert result.exit_code != 0
+    assert "ctranslate2 has failed with code 7" in result.output
+
+
+def test_outputs_are_compared_with_references(bundle: Path, peers: Path, tmp_path: Path) -> None:
+    (peers / "ctranslate2_worker.py").write_text(ECHO)
+    sentences, references = tmp_path / "in.txt", tmp_path / "out.txt"
+    sentences.write_text("One dog. Two dogs.\nthe cat sleeps on a mat\n\na dog runs to the cat\n")
+    references.write_text("left out\nthe cat sleeps on a mat\n\na dog runs to the cat\n")
+    options = [f"--peer=ctranslate2={peers}", "--workloads", "file", "--input", str(sentences)]
+    result = race(bundle, tmp_path, *options, "--references", str(references))
+    assert result.exit_code == 0, result.output
+    agreement = rows(tmp_path)["file", "ctranslate2"]["agreement"]
+    assert agreement["total"] == 2
+    assert agreement["bleu_difference"] < -50
+
+    references.write_text("one line\n")
+    result = race(bundle, tmp_path, *options, "--references", str(references))
+    assert "has 1 lines, the sentences 4" in result.output
+
+
+class InThisProcess:
+    """Plays as a process of ours would."""
+
+    def __init__(self, kind: str, setup: Setup) -> None:
+        settings = {"bundle": setup.bundle, "inputs": str(setup.inputs), "cores": 1}
+        self._worker = WORKERS[kind](with_inputs(settings))
+
+    def __enter__(self) -> "InThisProcess":
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def version(self) -> str:
+        return self._worker.version
+
+    def play(self, order: Any) -> Turn:
+        raw = self._worker.prepare(order)(lambda: None)
+        return Turn(1.0, 1.0, None, self._worker.outputs(raw))
+
+
+def test_the_roofline_of_a_model(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOT", "COLD"):
+        monkeypatch.setattr(peaks, name, (8, 64, 64, 2))
+    monkeypatch.setattr(peaks, "COPIED", 1000)
+    monkeypatch.setattr("loadtest.bench.race.race.own_player", InThisProcess)
+    sentences = tmp_path / "in.txt"
+    sentences.write_text("a cat sleeps\na dog runs\n")
+    result = race(bundle, tmp_path, "--workloads", "roofline", "--input", str(sentences))
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "out" / "race.json").read_text())["roofline"]
+    assert [each["batch"] for each in found["batches"]] == [1, 8, 32, 64]
+    assert min(found["peaks"].values()) > 0
+    for each in found["batches"]:
+        assert "MatMul" in each["operators"]
+        assert sum(each["operators"].values()) < each["seconds"]
+        assert each["shares"]["products"] > 0
+        assert each["host"] > 0
+    assert "| 64 |" in (tmp_path / "out" / "race.md").read_text()
+    assert (tmp_path / "out" / "race.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (["--peer", "marian=/"], "NAME one of ctranslate2"),
+        (["--peer", "slimt=/none"], "/none is not there"),
+        (["--workloads", "batch-3"], "no workload is called batch-3"),
+        (["--workloads", "streams-1"], "not of this model's task"),
+        (["--rates", "10,5"], "not a list of rising rates"),
+        (["--cores", "100000"], "there are only"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    wrong: list[str], says: str, bundle: Path, tmp_path: Path
+) -> None:
+    result = race(bundle, tmp_path, *wrong)
+    assert result.exit_code == 2
+    assert says in result.output
