@@ -34,7 +34,9 @@ class WorkerGroup(_Config):
     prefix_cache_mib, encoder_cache_mib: memory of each model for the states of prompts and sources
         that may come again; 0 is off. It lies where the model runs.
     max_waiting: requests to the engine without a slot yet; beyond it clients are told 429.
-    cpus_per_replica: also the engine's threads; None shares the machine's CPUs but one.
+    cpus_per_replica: what its models' engines share; None shares the machine's CPUs.
+    engines: of each model, side by side in one replica. threads: of each engine. None measures
+        which numbers, of those that fill the CPUs, suit the model.
     device: auto is cuda where there is a GPU and all bundles are made for one, else cpu.
     gpus_per_replica: None is one on device cuda, none on cpu. Part of one is that part of its
         memory too; what the replica's models share of it are equal parts.
@@ -45,6 +47,8 @@ class WorkerGroup(_Config):
     replicas: Count = 1
     device: Literal["auto", "cpu", "cuda"] = "auto"
     cpus_per_replica: Count | None = None
+    engines: Count | None = None
+    threads: Count | None = None
     gpus_per_replica: Annotated[float, Field(ge=0, le=1)] | None = None
     slots: Count = 64
     max_step_tokens: Count = 256

@@ -21,6 +21,14 @@ def broken_pipes_are_errors() -> Iterator[None]:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def plans_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests neither read nor write what was measured for this user."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The three shipped models in the group that answers, tiny random ones in another."""

@@ -15,7 +15,7 @@ from export.zoo.family import Family, about_bundle
 from export.zoo.quality import Scorer
 from export.zoo.results import Pace, Searches, Speed, Translation
 from serving.bundle.manifest import Precision
-from serving.engine.config import available_cpus
+from serving.engine.planning.machine import available_cpus
 
 BEAMS = 5
 

@@ -3,12 +3,16 @@
 Everything is computed from the raw times of steps and tokens.
 """
 
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 
 from serving.engine.engine import Engine
+from serving.engine.planning.machine import let_threads_take_turns_quickly
 from serving.request import Event, FailedEvent, FinishedEvent, GenerationRequest
 
 
@@ -43,13 +47,35 @@ class Result:
 def run_closed_loop(
     engine: Engine, requests: Sequence[GenerationRequest], num_in_flight: int
 ) -> Result:
-    watch = Stopwatch(engine)
-    waiting = iter(requests)
-    watch.submit(islice(waiting, num_in_flight))
-    while engine.has_work:
-        num_ended = watch.step()
-        watch.submit(islice(waiting, num_ended))
-    return watch.result(num_in_flight)
+    """Keep so many requests in flight on one engine."""
+    return run_side_by_side([engine], requests, num_in_flight)
+
+
+def run_side_by_side(
+    engines: Sequence[Engine], requests: Sequence[GenerationRequest], num_in_flight: int
+) -> Result:
+    """Keep so many requests in flight on engines that each have a thread and an even part of them;
+    whoever ends one takes the next of all.
+    """
+    let_threads_take_turns_quickly()
+    waiting, lock = iter(requests), threading.Lock()
+    started = time.perf_counter()
+    watches = [Stopwatch(engine) for engine in engines]
+
+    def submit(watch: Stopwatch, count: int) -> None:
+        with lock:
+            taken = list(islice(waiting, count))
+        watch.submit(iter(taken))
+
+    def drive(number: int, watch: Stopwatch) -> None:
+        submit(watch, len(range(number, num_in_flight, len(engines))))
+        while engines[number].has_work:
+            submit(watch, watch.step())
+
+    with ThreadPoolExecutor(len(engines)) as pool:
+        for _ in pool.map(drive, range(len(engines)), watches):  # raises what a thread has raised
+            pass
+    return result_of(watches, num_in_flight, time.perf_counter() - started)
 
 
 class Stopwatch:
@@ -57,14 +83,17 @@ class Stopwatch:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._started = time.perf_counter()
         self._submitted: dict[str, float] = {}
-        self._first_token_seconds: dict[str, float] = {}
-        self._step_seconds: list[float] = []
-        self._host_seconds: list[float] = []
-        self._rows: list[int] = []
-        self._phase_seconds: dict[str, float] = {}
-        self._num_tokens = 0
+        self.first_token_seconds: dict[str, float] = {}
+        self.step_seconds: list[float] = []
+        self.host_seconds: list[float] = []
+        self.rows: list[int] = []
+        self.phase_seconds: dict[str, float] = defaultdict(float)
+        self.num_tokens = 0
+
+    @property
+    def num_requests(self) -> int:
+        return len(self._submitted)
 
     def submit(self, requests: Iterator[GenerationRequest]) -> None:
         for request in requests:
@@ -77,11 +106,11 @@ class Stopwatch:
         events = self._engine.step()
         now = time.perf_counter()
         phases = self._engine.step_stats.phase_seconds
-        self._step_seconds.append(now - started)
-        self._host_seconds.append(now - started - sum(phases.values()))
-        self._rows.append(self._engine.step_stats.num_rows)
+        self.step_seconds.append(now - started)
+        self.host_seconds.append(now - started - sum(phases.values()))
+        self.rows.append(self._engine.step_stats.num_rows)
         for phase, seconds in phases.items():
-            self._phase_seconds[phase] = self._phase_seconds.get(phase, 0.0) + seconds
+            self.phase_seconds[phase] += seconds
         return sum(self._read(event, now) for event in events)
 
     def _read(self, event: Event, now: float) -> bool:
@@ -89,28 +118,37 @@ class Stopwatch:
         if isinstance(event, FailedEvent):
             raise event.error
         request_id = event.request_id
-        if request_id not in self._first_token_seconds:
-            self._first_token_seconds[request_id] = now - self._submitted[request_id]
+        if request_id not in self.first_token_seconds:
+            self.first_token_seconds[request_id] = now - self._submitted[request_id]
         if isinstance(event, FinishedEvent):
-            self._num_tokens += event.num_generated_tokens
+            self.num_tokens += event.num_generated_tokens
             return True
         return False
 
-    def result(self, num_in_flight: int) -> Result:
-        seconds = time.perf_counter() - self._started
-        return Result(
-            batch=num_in_flight,
-            requests=len(self._submitted),
-            seconds=round(seconds, 4),
-            generated_tokens=self._num_tokens,
-            tokens_per_second=round(self._num_tokens / seconds, 1),
-            sentences_per_second=round(len(self._submitted) / seconds, 2),
-            mean_rows=round(sum(self._rows) / len(self._rows), 2),
-            step_ms=percentiles(self._step_seconds),
-            host_ms=percentiles(self._host_seconds),
-            first_token_ms=percentiles(list(self._first_token_seconds.values())),
-            phase_seconds={name: round(each, 4) for name, each in self._phase_seconds.items()},
-        )
+
+def result_of(watches: Sequence[Stopwatch], num_in_flight: int, seconds: float) -> Result:
+    """Sum up what engines did side by side."""
+    rows = [count for watch in watches for count in watch.rows]
+    num_tokens = sum(watch.num_tokens for watch in watches)
+    num_requests = sum(watch.num_requests for watch in watches)
+    phases: dict[str, float] = defaultdict(float)
+    for name, spent in (item for watch in watches for item in watch.phase_seconds.items()):
+        phases[name] += spent
+    return Result(
+        batch=num_in_flight,
+        requests=num_requests,
+        seconds=round(seconds, 4),
+        generated_tokens=num_tokens,
+        tokens_per_second=round(num_tokens / seconds, 1),
+        sentences_per_second=round(num_requests / seconds, 2),
+        mean_rows=round(sum(rows) / len(rows), 2),
+        step_ms=percentiles([each for watch in watches for each in watch.step_seconds]),
+        host_ms=percentiles([each for watch in watches for each in watch.host_seconds]),
+        first_token_ms=percentiles(
+            [each for watch in watches for each in watch.first_token_seconds.values()]
+        ),
+        phase_seconds={name: round(each, 4) for name, each in phases.items()},
+    )
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float]:

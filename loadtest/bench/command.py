@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from serving.commands.decoding import decoding_options, given_options, refuse_idle
+from serving.engine.planning.machine import available_cpus
 from serving.options import only_of
 from serving.parameters import NUM_BEAMS, BeamParams, ProcessorParams, SamplingParams
 
@@ -52,7 +53,8 @@ class BatchSizes(click.ParamType):
 @decoding_options(is_recommended=False, seed="0")
 @click.option("--compare", type=click.Choice(COMPARED), help="See above.")
 @click.option("--repetitions", type=click.IntRange(1), default=7, help="Of a comparison.")
-@click.option("--threads", type=click.IntRange(1), show_default="all CPUs")
+@click.option("--engines", type=click.IntRange(1), help="Side by side.  [default: 1]")
+@click.option("--threads", type=click.IntRange(1), show_default="all CPUs, shared by the engines")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu")
 @click.option("--json", "wants_json", is_flag=True, help="Report as JSON, raw times included.")
 def bench(
@@ -63,6 +65,7 @@ def bench(
     max_new_tokens: int | None,
     compare: str | None,
     repetitions: int,
+    engines: int | None,
     threads: int | None,
     device: Any,
     wants_json: bool,
@@ -73,6 +76,7 @@ def bench(
     \b
       attendant bench build/bundles/en-fr --batch 8 --beam 4
       attendant bench build/bundles/en-fr --temperature 0.8 --top-p 0.95
+      attendant bench build/bundles/en-fr --batch 1,32 --engines 2 --threads 1
 
     --compare takes both sides of a comparison in turns, within one run, and reports the median
     of their ratio; --beam and the options of sampling say what to compare with (beam 4; temperature
@@ -87,16 +91,19 @@ def bench(
       prefix    time to first token of a long prompt seen before over an unseen one
     """
     given = given_options(options)
-    _check(compare, batch, requests, given)
+    _check(compare, batch, requests, engines, given)
     sampling = SamplingParams(**{"seed": 0} | only_of(SamplingParams, given))
     processors = ProcessorParams(**only_of(ProcessorParams, given))
     search = only_of(BeamParams, given)
+    engines = engines or 1
+    threads = threads or max(1, available_cpus() // engines)
     workload = _workload(bundle, input_file, max_new_tokens, device, threads)
     decoding = replace(workload.decoding, processors=processors)
     workload = replace(workload, decoding=decoding)
     if compare is None:
         beam = BeamParams(**search) if search else None
-        measured = _measure(workload, beam, sampling, batch or DEFAULT_BATCHES, requests)
+        sizes = batch or DEFAULT_BATCHES
+        measured = _measure(workload, engines, beam, sampling, sizes, requests)
     else:
         beam, sampling = BeamParams(**{NUM_BEAMS: COMPARED_BEAMS} | search), _drawing(sampling)
         measured = _compare(workload, compare, beam, sampling, batch or (None,), repetitions)
@@ -106,16 +113,22 @@ def bench(
         if not wants_json:
             click.echo(line)
     if wants_json:
-        click.echo(json.dumps(_about(workload) | {"compare": compare, "results": results}))
+        click.echo(
+            json.dumps(
+                _about(workload) | {"engines": engines, "compare": compare, "results": results}
+            )
+        )
 
 
 def _check(
     compare: str | None,
     batch: Sequence[int] | None,
     requests: int | None,
+    engines: int | None,
     given: Mapping[str, Any],
 ) -> None:
     wrong = "--requests" if compare and requests else None
+    wrong = "--engines" if compare and engines else wrong
     wrong = "--batch" if compare in OF_ONE_SIZE and batch else wrong
     if wrong:
         raise click.BadParameter(f"does not go with --compare {compare}", param_hint=wrong)
@@ -124,35 +137,36 @@ def _check(
 
 
 def _workload(
-    bundle: Path, input_file: Any, max_new_tokens: int | None, device: Any, threads: int | None
+    bundle: Path, input_file: Any, max_new_tokens: int | None, device: Any, threads: int
 ) -> "Workload":
     from loadtest.bench.workload import build_workload
-    from serving.engine.config import available_cpus
     from serving.pipelines.loading import ModelParts
 
     parts = ModelParts.open(bundle)
     text = input_file.read() if input_file else None
     if text is not None and not text.strip():
         raise click.BadParameter("has no line with text in it", param_hint="--input")
-    return build_workload(parts, text, max_new_tokens, device, threads or available_cpus())
+    return build_workload(parts, text, max_new_tokens, device, threads)
 
 
 def _measure(
     workload: "Workload",
+    num_engines: int,
     beam: BeamParams | None,
     sampling: SamplingParams,
     batches: Sequence[int],
     num_requests: int | None,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Run a closed loop for each batch size; yield a line and all numbers."""
-    from loadtest.bench.closed_loop import run_closed_loop
+    from loadtest.bench.closed_loop import run_side_by_side
 
     for batch in batches:
-        engine = workload.engine(batch * (beam.num_beams if beam else 1))
+        rows_each = -(-batch // num_engines) * (beam.num_beams if beam else 1)
+        engines = workload.engines(rows_each, min(num_engines, batch))
         requests = workload.requests(beam=beam, sampling=sampling)
-        run_closed_loop(engine, list(islice(requests, 2 * batch)), batch)  # warm up
+        run_side_by_side(engines, list(islice(requests, 2 * batch)), batch)  # warm up
         count = num_requests or max(8 * batch, MIN_REQUESTS)
-        result = run_closed_loop(engine, list(islice(requests, count)), batch)
+        result = run_side_by_side(engines, list(islice(requests, count)), batch)
         yield result.line, asdict(result)
 
 

@@ -9,6 +9,7 @@ from serving.bundle.manifest import Task
 from serving.engine.config import Device, EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.graphs.graph import Graphs
+from serving.engine.graphs.session import open_graphs
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion.job import CompletionJob
 from serving.pipelines.completion.prompts import PromptReader
@@ -71,6 +72,11 @@ class Workload:
         engine = self.parts.engine(self.config(slots, prefix_cache_bytes), graphs)
         engine.warm_up()
         return engine
+
+    def engines(self, slots: int, count: int) -> list[Engine]:
+        """Make engines that share their graphs."""
+        graphs = open_graphs(self.parts.bundle, self.config(slots))
+        return [self.engine(slots, graphs=graphs) for _ in range(count)]
 
     def requests(self, name: str = "", **changes: Any) -> Iterator[GenerationRequest]:
         """Yield the requests of all texts again and again.

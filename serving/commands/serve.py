@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from serving.server_config import ServerConfig
 
 
+OF_A_GROUP = ("replicas", "device", "engines", "threads")
+
+
 @click.command()
 @click.argument("bundles", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
@@ -31,8 +34,17 @@ if TYPE_CHECKING:
     help="Where models run; auto is cuda for bundles made for it, where there is a GPU."
     "  [default: auto]",
 )
+@click.option(
+    "--engines",
+    type=click.IntRange(1),
+    help="Of each model, side by side in each replica.  [default: measured]",
+)
+@click.option("--threads", type=click.IntRange(1), help="Of each engine.  [default: measured]")
 def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     """Serve BUNDLES over HTTP until interrupted.
+
+    How many engines a model has, and how many threads each, is measured at its first start, which
+    takes about two seconds, and kept for later ones.
 
     \b
     Examples:
@@ -82,5 +94,5 @@ def _server_config(
         return read_config(path).model_copy(update=server)
     if not bundles:
         raise click.UsageError("give at least one BUNDLE, or --config FILE")
-    group = {name: given[name] for name in ("replicas", "device") if name in given}
+    group = {name: given[name] for name in OF_A_GROUP if name in given}
     return parse_config("attendant serve", {**server, "groups": [{**group, "bundles": bundles}]})

@@ -41,7 +41,7 @@ def console(folder: Path) -> Iterator[None]:
 
 
 def log_to_console() -> None:
-    """Choose, in a replica, where this package's records go."""
+    """Choose, in a replica, where this package's records go, what it tells of itself included."""
     address = os.environ.get(_SOCKET_VARIABLE)
     handlers = [_Sender(address)] if address else logging.getLogger("ray.serve").handlers
     logger = logging.getLogger("serving")

@@ -7,7 +7,7 @@ from ray.serve import Application
 
 from serving.deployments.forwarding import DEPLOYMENT
 from serving.deployments.replica import Replica
-from serving.engine.config import available_cpus
+from serving.engine.planning.machine import available_cpus
 from serving.server_config import WorkerGroup
 
 _SPARE_REQUESTS = 256  # for /health and /metrics, and to be told 429 by the engine, not by Ray
@@ -27,25 +27,13 @@ def application_of(group: WorkerGroup) -> Application:
         graceful_shutdown_timeout_s=_GRACE_SECONDS,
         health_check_period_s=_HEALTH_CHECK_SECONDS,
     )
-    application: Application = deployment.bind(group, cpus, engines_at_once(group))
+    application: Application = deployment.bind(group, cpus)
     return application
 
 
 def cpus_per_replica(group: WorkerGroup) -> int:
-    """Unless told, one CPU is left to HTTP, which engines otherwise wait for."""
-    return group.cpus_per_replica or max(1, (available_cpus() - 1) // group.replicas)
-
-
-def engines_at_once(group: WorkerGroup) -> int:
-    """Count the engines of a replica that may step at the same time.
-
-    CPUs that the group was given are not exceeded. Those it shares are filled: on two CPUs, with a
-    thread for each engine, two engines side by side said 1.7 times as much as by turns, and still
-    1.1 times while something else kept one CPU busy.
-    """
-    if group.cpus_per_replica is not None:
-        return 1
-    return max(1, available_cpus() // (group.replicas * cpus_per_replica(group)))
+    """Unless told, replicas share the CPUs that this process may use, HTTP included."""
+    return group.cpus_per_replica or max(1, available_cpus() // group.replicas)
 
 
 def gpus_per_replica(group: WorkerGroup) -> float:

@@ -5,7 +5,6 @@ The replica is the ingress itself, so a request reaches its engine without anoth
 """
 
 import asyncio
-import sys
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from serving.deployments.forwarding import WideCatalog, all_expositions, failing
 from serving.deployments.http_1_0 import unframe_streams
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
+from serving.engine.planning.plan import Allowance
 from serving.engine.turns import FairShare
 from serving.engine_metrics import EngineMetrics
 from serving.metrics import Metrics
@@ -32,27 +32,23 @@ from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, 
 from serving.server_config import WorkerGroup
 
 _METRICS_TIMEOUT_SECONDS = 2.0
-# Between two graph runs the engine's thread waits at most this long for a busy event loop. With
-# Python's own 5 ms, 32 users on 2 cores get a fifth fewer tokens per second.
-_SWITCH_INTERVAL_SECONDS = 0.0002
 
 
 @serve.ingress()
 class Replica:
     """Loads all bundles of a group and serves them."""
 
-    def __init__(self, group: WorkerGroup, threads: int, engines_at_once: int) -> None:
+    def __init__(self, group: WorkerGroup, cpus: int) -> None:
         log_to_console()
         unframe_streams()
-        sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
         context = serve.get_replica_context()
         self._metrics = Metrics(context.replica_tag)
         self._engine_metrics = EngineMetrics(self._metrics)
         self._limits = group.limits
         self._engines: list[AsyncEngine] = []
-        self._share = FairShare(engines_at_once) if len(group.bundles) > engines_at_once else None
-        config = engine_config(group, threads)
-        models = [self._load(path, config) for path in group.bundles]
+        self._share = FairShare(cpus) if len(group.bundles) > 1 else None
+        config, allowance = engine_config(group, cpus), allowance_of(group, cpus)
+        models = [self._load(path, config, allowance) for path in group.bundles]
         self._catalog = WideCatalog(models, context.app_name)
 
     def __serve_build_asgi_app__(self) -> Any:
@@ -95,10 +91,11 @@ class Replica:
     async def own_exposition(self) -> bytes:
         return self._metrics.exposition()
 
-    def _load(self, bundle: Path, config: EngineConfig) -> Model:
-        turns = self._share.join() if self._share else None
+    def _load(self, bundle: Path, config: EngineConfig, allowance: Allowance) -> Model:
+        turns_of = self._share.join if self._share else None
         meter_of = self._engine_metrics.meter_of
-        loaded = load_model(bundle, config, self._limits.max_segments, meter_of, turns)
+        max_segments = self._limits.max_segments
+        loaded = load_model(bundle, config, allowance, max_segments, meter_of, turns_of)
         self._engines.append(loaded.engine)
         return loaded.pipeline
 
@@ -109,6 +106,11 @@ class Replica:
         """Return the metrics of every replica there is; of this one alone if none answers."""
         expositions = await all_expositions(_METRICS_TIMEOUT_SECONDS)
         return merged(expositions or [self._metrics.exposition()])
+
+
+def allowance_of(group: WorkerGroup, cpus: int) -> Allowance:
+    """Let every model plan for all CPUs of its replica: models take turns on them, step by step."""
+    return Allowance(cpus, group.engines, group.threads, serves_http=True, measures=True)
 
 
 def engine_config(group: WorkerGroup, threads: int) -> EngineConfig:

@@ -1,7 +1,7 @@
-"""Bridges asyncio and an engine on a thread of its own.
+"""Bridges asyncio and engines on threads of their own.
 
-Callers live on event loops; the engine's thread takes their commands from an inbox before every
-step and hands events back after it, with one wake-up of a loop per step at most. No other file
+Callers live on event loops and leave requests at the engines' desk; engines take them from there
+and hand events back after every step, with one wake-up of a loop per step at most. No other file
 knows of both worlds.
 """
 
@@ -9,15 +9,14 @@ import asyncio
 import logging
 import threading
 import time
-from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from queue import SimpleQueue
 
 from serving.engine.engine import Engine
-from serving.engine.measures import EngineObserver
+from serving.engine.measures import EngineObserver, EngineStats
+from serving.engine.tickets import Ticket, Tickets
+from serving.engine.worker import Worker
 from serving.errors import EngineStopped
 from serving.request import Event, FailedEvent, GenerationRequest, is_final
 
@@ -29,45 +28,60 @@ class AsyncEngine:
 
     def __init__(
         self,
-        engine: Engine,
+        engines: Sequence[Engine],
         observer: EngineObserver | None = None,
-        turns: AbstractContextManager[None] | None = None,
+        turns: Sequence[AbstractContextManager[None]] = (),
     ) -> None:
-        """Wrap an engine, which runs once `start` is called.
+        """Wrap engines of one bundle that share a desk; they run once `start` is called.
 
-        turns: entered around every step, where engines share a processor (`FairShare`).
+        turns: one for each engine, entered around its steps, where engines share a processor
+            (`FairShare`).
         """
-        self.engine = engine
-        self._turns = turns or nullcontext()
+        assert all(engine.desk is engines[0].desk for engine in engines)
+        self._desk = engines[0].desk
         self._observer = observer
-        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._tickets: dict[str, Ticket] = {}
-        self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
-        self._is_stopping = False
-        self._door = threading.Lock()  # nothing enters the inbox once the thread has left it
+        self._tickets = Tickets()
+        turns = turns or [nullcontext() for _ in engines]
+        self._workers = [Worker(*each, self) for each in zip(engines, turns, strict=True)]
+        self._num_running = 0
+        self._door = threading.Lock()  # nobody enters once the engines have been told to stop
         self._is_open = False
-        self._warmed_up: Future[None] = Future()
 
     @property
     def is_alive(self) -> bool:
         return self._is_open
 
+    def stats(self) -> EngineStats:
+        """Say what all engines together hold, each as its last step has left it."""
+        each = [worker.stats for worker in self._workers]
+        return EngineStats(
+            len(self._desk) + sum(stats.num_underway for stats in each),
+            sum(stats.num_rows for stats in each),
+            sum(stats.num_slots for stats in each),
+            sum(stats.kv_bytes for stats in each),
+            sum(stats.num_underway for stats in each),
+        )
+
     def start(self) -> None:
-        """Let the engine warm up, then serve. Raises DeviceError or OutOfMemory."""
+        """Let the engines warm up, then serve. Raises DeviceError or OutOfMemory."""
         self._is_open = True
-        self._thread.start()
+        self._num_running = len(self._workers)
+        for worker in self._workers:
+            worker.start()
         try:
-            self._warmed_up.result()
+            for worker in self._workers:
+                worker.warmed_up.result()
         except BaseException:
-            self._thread.join()
+            self._close()
+            for worker in self._workers:
+                worker.join()
             raise
 
     async def shutdown(self) -> None:
-        """Abort what is open and end the thread, after the step it is in."""
-        if self._is_open:
-            self._inbox.put(self._stop)
-        if self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join)
+        """Abort what is open and end the threads, after the steps they are in."""
+        self._close()
+        for worker in self._workers:
+            await asyncio.to_thread(worker.join)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         """Yield all events of a request as they come. Raises RequestError, Overloaded,
@@ -99,141 +113,60 @@ class AsyncEngine:
             by_request[event.request_id].append(event)
         return list(by_request.values())
 
-    def _enter(self, requests: Sequence[GenerationRequest], is_streamed: bool) -> "Ticket":
+    def _enter(self, requests: Sequence[GenerationRequest], is_streamed: bool) -> Ticket:
+        generations = self._desk.accept(requests, time.perf_counter())
         ticket = Ticket(requests, is_streamed)
         with self._door:
             if not self._is_open:
                 raise EngineStopped("the engine is not running")
-            self._inbox.put(partial(self._submit, ticket))
+            self._tickets.open(ticket, lambda: self._desk.add(generations))
+            self._wake(len(requests))
         return ticket
 
-    def _leave(self, ticket: "Ticket") -> None:
+    def _wake(self, num_requests: int) -> None:
+        """Wake as many engines as may find a request each."""
+        for worker in self._workers:
+            if num_requests and worker.wake():
+                num_requests -= 1
+
+    def _leave(self, ticket: Ticket) -> None:
+        """Cancel what has not ended, at whichever engine it is."""
         if ticket.num_open:
-            self._inbox.put(partial(self._cancel, ticket))
+            for worker in self._workers:
+                worker.tell(partial(self._cancel, worker, ticket))
 
-    # From here on, everything runs on the engine's thread.
+    def _close(self) -> None:
+        with self._door:
+            was_open, self._is_open = self._is_open, False
+        if was_open:
+            for worker in self._workers:
+                worker.stop()
 
-    def _serve(self) -> None:
-        try:
-            self._warm_up()
-            while not self._is_stopping:
-                if self.engine.has_work:
-                    self._step()
-                else:
-                    self._inbox.get()()
-        except BaseException as error:
-            logger.critical("the engine's thread has died", exc_info=error)
-        finally:
-            self._close()
+    # From here on, everything runs on the engines' threads.
 
-    def _warm_up(self) -> None:
-        """Also tell `start` how it went."""
-        try:
-            self.engine.warm_up()
-        except BaseException as error:
-            self._warmed_up.set_exception(error)
-            raise
-        self._warmed_up.set_result(None)
+    def _cancel(self, worker: Worker, ticket: Ticket) -> None:
+        for request_id in self._tickets.open_ids(ticket):
+            worker.engine.cancel(request_id)
 
-    def _step(self) -> None:
-        with self._turns:
-            started = time.perf_counter()
-            self._take_commands()
-            events = self.engine.step()
-        self._deliver(events)
+    def on_step(self, worker: Worker, events: Sequence[Event], step_seconds: float) -> None:
+        self._tickets.deliver(events)
         if self._observer is not None:
-            self._observe(self._observer, time.perf_counter() - started)
+            self._observe(self._observer, worker, step_seconds)
 
-    def _take_commands(self) -> None:
-        """Run all commands that have come, also while other engines had their turns."""
-        while not self._inbox.empty():
-            self._inbox.get()()
+    def on_end(self, worker: Worker, has_failed: bool) -> None:
+        """Where one engine fails, all end: the last one ends what is left, so that nobody waits."""
+        if has_failed:
+            self._close()
+        with self._door:
+            self._num_running -= 1
+            is_last = self._num_running == 0
+        if is_last:
+            error = EngineStopped("the engine has stopped")
+            self._tickets.deliver(FailedEvent(each, error) for each in self._tickets.all_ids())
 
-    def _observe(self, observer: EngineObserver, step_seconds: float) -> None:
+    def _observe(self, observer: EngineObserver, worker: Worker, step_seconds: float) -> None:
         try:
-            observer.on_step(self.engine.step_stats, self.engine.stats(), step_seconds)
+            observer.on_step(worker.engine.step_stats, self.stats(), step_seconds)
         except Exception as error:
             logger.error("the observer failed; it is not called any more", exc_info=error)
             self._observer = None
-
-    def _submit(self, ticket: "Ticket") -> None:
-        try:
-            self.engine.submit(*ticket.requests)
-        except Exception as error:
-            ticket.refuse(error)
-            _wake([ticket])
-        else:
-            self._tickets |= {request.request_id: ticket for request in ticket.requests}
-
-    def _cancel(self, ticket: "Ticket") -> None:
-        for request in ticket.requests:
-            if self._tickets.get(request.request_id) is ticket:
-                self.engine.cancel(request.request_id)
-
-    def _stop(self) -> None:
-        self._is_stopping = True
-        self.engine.cancel_all()
-
-    def _deliver(self, events: Sequence[Event]) -> None:
-        woken: dict[Ticket, None] = {}
-        for event in events:
-            ticket = self._tickets[event.request_id]
-            ticket.events.append(event)
-            if is_final(event):
-                del self._tickets[event.request_id]
-                ticket.num_open -= 1
-            if ticket.is_streamed or not ticket.num_open:
-                woken[ticket] = None
-        _wake(woken)
-
-    def _close(self) -> None:
-        """End what the engine did not: nothing is left waiting."""
-        with self._door:
-            self._is_open = False
-        while not self._inbox.empty():
-            command = self._inbox.get()
-            if isinstance(command, partial) and command.func == self._submit:
-                ticket: Ticket = command.args[0]
-                ticket.refuse(EngineStopped("the engine is shutting down"))
-                _wake([ticket])
-        error = EngineStopped("the engine has stopped")
-        self._deliver([FailedEvent(request_id, error) for request_id in self._tickets])
-
-
-class Ticket:
-    """Holds what one caller waits for: the events of its requests, one by one or all together."""
-
-    def __init__(self, requests: Sequence[GenerationRequest], is_streamed: bool) -> None:
-        self.requests = requests
-        self.is_streamed = is_streamed
-        self.num_open = len(requests)
-        self.events: deque[Event] = deque()
-        self.loop = asyncio.get_running_loop()
-        self.has_news = asyncio.Event()
-        self._refusal: Exception | None = None
-
-    def refuse(self, error: Exception) -> None:
-        self._refusal = error
-        self.num_open = 0
-
-    async def next_events(self) -> list[Event]:
-        await self.has_news.wait()
-        self.has_news.clear()
-        if self._refusal is not None:
-            raise self._refusal
-        return [self.events.popleft() for _ in range(len(self.events))]
-
-
-def _wake(tickets: Sequence[Ticket] | dict[Ticket, None]) -> None:
-    """Wake the callers, each on its own loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Ticket]] = defaultdict(list)
-    for ticket in tickets:
-        by_loop[ticket.loop].append(ticket)
-    for loop, group in by_loop.items():
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(_set_news, group)
-
-
-def _set_news(tickets: list[Ticket]) -> None:
-    for ticket in tickets:
-        ticket.has_news.set()

@@ -1,24 +1,11 @@
 """Says how big an engine is and where it runs. What it runs is the bundle's business."""
 
-import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal, get_args
 
+from serving.engine.planning.machine import available_cpus
+
 Device = Literal["auto", "cpu", "cuda"]  # auto is settled before anything runs
-
-
-CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
-
-
-def available_cpus(cpu_max: Path = CGROUP_CPU_MAX) -> int:
-    """Count the CPUs this process may use: by affinity and its container's quota (cgroup v2)."""
-    count = len(os.sched_getaffinity(0))
-    try:
-        quota, period = cpu_max.read_text().split()
-        return min(count, max(int(quota) // int(period), 1))
-    except (OSError, ValueError):  # no cgroup v2, or "max": no quota
-        return count
 
 
 @dataclass(frozen=True)

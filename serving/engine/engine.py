@@ -13,8 +13,7 @@ from functools import partial
 
 from serving.bundle.opening import Bundle
 from serving.engine.admission.admission import Admission
-from serving.engine.admission.queues import Deadlines
-from serving.engine.admission.rules import RequestRules
+from serving.engine.admission.intake import Surroundings
 from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
 from serving.engine.decision import Decision
@@ -27,8 +26,9 @@ from serving.engine.measures import EngineStats, StepStats
 from serving.engine.rows import Rows
 from serving.engine.scores import Scores
 from serving.engine.search import Search
+from serving.engine.shared import Shared
 from serving.engine.states.store import row_bytes
-from serving.errors import DeviceError, EngineError, RequestError
+from serving.errors import DeviceError, EngineError
 from serving.request import Event, GenerationRequest
 
 logger = logging.getLogger(__name__)
@@ -43,18 +43,21 @@ class Engine:
         config: EngineConfig | None = None,
         graphs: Graphs | None = None,
         excluded_ids: Iterable[int] = (),
+        shared: Shared | None = None,
     ) -> None:
         """Load a bundle's graphs. Raises BundleError or DeviceError.
 
         graphs: stand in for the bundle's own, in tests.
         excluded_ids: tokens that only those requests get that name them.
+        shared: what it has in common with other engines of the bundle, on other threads.
         """
         self.manifest = manifest = bundle.manifest
         self.config = config = settled(config or EngineConfig(), manifest)
         self.step_stats = StepStats()
         graphs = graphs or open_graphs(bundle, config)
-        slots = min(config.slots, graphs.max_rows or config.slots)
-        self._rules = RequestRules(manifest, slots)
+        shared = shared or Shared.of(manifest, config, graphs)
+        self.desk, self._seat = shared.desk, shared.desk.seat()
+        slots = self.desk.slots
         self._batch = Batch(slots)
         self._search = Search(manifest, self._batch, excluded_ids)
         around = Around(manifest, self._batch, graphs, self._search.deciders)
@@ -63,10 +66,18 @@ class Engine:
         self._exchange = self._runner.exchange
         followers = [*self._search.followers, *self._exchange.followers]
         self._rows = Rows(self._batch, self._runner.states, followers)
-        self._admission = Admission(config, self._batch, self._runner, self._rows, self._fail)
+        self._admission = Admission(
+            Surroundings(
+                config,
+                self._seat,
+                shared.cache,
+                self._batch,
+                self._runner,
+                self._rows,
+                self._fail,
+            )
+        )
         self._row_bytes = row_bytes(manifest.states)
-        self._deadlines = Deadlines()
-        self._open: dict[str, Generation] = {}
         self._events: list[Event] = []
 
     def warm_up(self) -> None:
@@ -82,7 +93,7 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._open or self._events)
+        return self._seat.has_work or bool(self._events)
 
     def stats(self) -> EngineStats:
         batch, size = self._batch, self._row_bytes
@@ -90,32 +101,25 @@ class Engine:
         kv_bytes = rows * size.fixed
         kv_bytes += int(batch.past_lengths[:rows].sum()) * size.per_target_token
         kv_bytes += int(batch.source_lengths[:rows].sum()) * size.per_source_token
-        return EngineStats(self._admission.num_waiting, rows, batch.slots, kv_bytes)
+        num_underway = self._admission.num_underway
+        num_waiting = self._seat.num_waiting + num_underway
+        return EngineStats(num_waiting, rows, batch.slots, kv_bytes, num_underway)
 
     def submit(self, *requests: GenerationRequest) -> None:
         """Accept requests, all or none. Raises RequestError or Overloaded; then none has events."""
-        now = time.perf_counter()
-        accepted: dict[str, Generation] = {}
-        for request in requests:
-            if request.request_id in self._open or request.request_id in accepted:
-                raise RequestError("request_id", request.request_id, "is in use")
-            accepted[request.request_id] = self._rules.accept(request, now)
-        self._admission.add(list(accepted.values()))
-        self._open |= accepted
-        for generation in accepted.values():
-            self._deadlines.add(generation)
+        self.desk.add(self.desk.accept(requests, time.perf_counter()))
 
     def cancel(self, request_id: str) -> None:
-        """End a request now; one that has ended already is left alone."""
-        generation = self._open.get(request_id)
-        if generation is None:
-            return
-        self._leave(generation)
-        self._end(generation, generation.aborted())
+        """End a request now, if it waits or is this engine's; one that has ended already is left
+        alone.
+        """
+        generation = self._seat.withdraw(request_id)
+        if generation is not None:
+            self._abort(generation)
 
     def cancel_all(self) -> None:
-        for request_id in list(self._open):
-            self.cancel(request_id)
+        for generation in self._seat.withdraw_all():
+            self._abort(generation)
 
     def step(self) -> list[Event]:
         """Let the waiting in, give every row one more token, and return what happened."""
@@ -136,13 +140,17 @@ class Engine:
 
     def _expire(self) -> None:
         """End those whose time is up, wherever they are."""
-        for generation in self._deadlines.take_expired(time.perf_counter()):
+        for generation in self._seat.withdraw_expired(time.perf_counter()):
             self._leave(generation)
             self._end(generation, generation.expired())
             self.step_stats.num_expired += 1
 
+    def _abort(self, generation: Generation) -> None:
+        self._leave(generation)
+        self._end(generation, generation.aborted())
+
     def _leave(self, generation: Generation) -> None:
-        """Take a generation out of the queue, of prefilling or of the batch."""
+        """Take a generation out of prefilling or of the batch."""
         if not self._admission.remove(generation):
             self._rows.remove_all(generation)
 
@@ -193,8 +201,7 @@ class Engine:
             self._end(generation, generation.failed(failure))
 
     def _end(self, generation: Generation, final_event: Event) -> None:
-        del self._open[generation.request_id]
-        self._deadlines.remove(generation)
+        self._seat.end(generation)
         self._events.append(final_event)
 
 

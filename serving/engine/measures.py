@@ -11,6 +11,7 @@ from serving.engine.generation import Generation
 class EngineStats:
     """Says what the engine holds now.
 
+    num_waiting: requests without a row. num_underway: those of them that an engine has taken.
     kv_bytes: what the states of the rows in use fill.
     """
 
@@ -18,6 +19,7 @@ class EngineStats:
     num_rows: int
     num_slots: int
     kv_bytes: int
+    num_underway: int = 0
 
 
 @dataclass(slots=True)

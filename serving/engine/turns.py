@@ -1,9 +1,9 @@
 """Lets the engines of one replica share its processor: by turns, one step each.
 
-Start-time fair queueing (Goyal, Vin and Cheng 1997): every engine has a virtual time, which its
-steps move on by the seconds they take, and whoever is furthest behind is next. Engines that always
-have work get equal shares of time, whatever a step of theirs costs; one that was idle has saved up
-nothing, but is next as soon as the step that runs is done.
+Start-time fair queueing (Goyal, Vin and Cheng 1997): every model has a virtual time, which its
+engines' steps move on by the processor time they take, and whoever is furthest behind is next.
+Models that always have work get equal shares of time, whatever a step of theirs costs and however
+many engines they have; one that was idle has saved up nothing, but is next when there is room.
 """
 
 import threading
@@ -12,47 +12,58 @@ from types import TracebackType
 
 
 class FairShare:
-    """Lets so many engines step at once."""
+    """Lets engines step at once while so many CPUs have enough for all of their threads."""
 
-    def __init__(self, num_at_once: int) -> None:
+    def __init__(self, num_cpus: int) -> None:
         self._has_changed = threading.Condition()
-        self._num_free = num_at_once
+        self._num_cpus = self._num_free = num_cpus
         self._now = 0.0  # virtual: when the step that began last did
         self._waiting: list[Turns] = []
 
-    def join(self) -> "Turns":
-        """Return the turns of one more engine."""
-        return Turns(self)
+    def join(self, num_engines: int = 1, threads: int = 1) -> "list[Turns]":
+        """Return the turns of one more model, for each of its engines."""
+        account = Account()
+        threads = min(threads, self._num_cpus)
+        return [Turns(self, account, threads) for _ in range(num_engines)]
 
     def begin(self, turns: "Turns") -> None:
         with self._has_changed:
-            turns.starts_at = max(self._now, turns.ends_at)
+            turns.starts_at = max(self._now, turns.account.time)
             self._waiting.append(turns)
             while not self._is_next(turns):
                 self._has_changed.wait()
             self._waiting.remove(turns)
-            self._num_free -= 1
+            self._num_free -= turns.threads
             self._now = max(self._now, turns.starts_at)
             if self._num_free:
                 self._has_changed.notify_all()
 
     def end(self, turns: "Turns", seconds: float) -> None:
         with self._has_changed:
-            turns.ends_at = turns.starts_at + seconds
-            self._num_free += 1
+            account = turns.account
+            account.time = max(account.time, turns.starts_at) + seconds * turns.threads
+            self._num_free += turns.threads
             self._has_changed.notify_all()
 
     def _is_next(self, turns: "Turns") -> bool:
-        return self._num_free > 0 and turns is min(self._waiting, key=lambda each: each.starts_at)
+        is_first = turns is min(self._waiting, key=lambda each: each.starts_at)
+        return is_first and self._num_free >= turns.threads
+
+
+class Account:
+    """Holds the virtual time of one model, in seconds of one CPU."""
+
+    time = 0.0
 
 
 class Turns:
-    """Waits for an engine's turn (`with turns:` around a step). Times are virtual, in seconds."""
+    """Waits for an engine's turn (`with turns:` around a step)."""
 
-    def __init__(self, share: FairShare) -> None:
+    def __init__(self, share: FairShare, account: Account, threads: int) -> None:
         self._share = share
+        self.account, self.threads = account, threads
         self._began = 0.0
-        self.starts_at = self.ends_at = 0.0
+        self.starts_at = 0.0
 
     def __enter__(self) -> None:
         self._share.begin(self)

@@ -7,8 +7,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from serving.bundle.manifest import Manifest, Task
+from serving.engine.planning.planner import Settled
 from serving.errors import RequestError
 from serving.text.languages import UNDETERMINED, matching
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCard:
+    """Describes how a model runs in each replica, and how that was chosen."""
+
+    engines: int
+    threads: int
+    chosen: str
+
+    @classmethod
+    def of(cls, settled: Settled) -> "PlanCard":
+        return cls(settled.plan.engines, settled.plan.threads, settled.origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +35,7 @@ class ModelCard:
     num_attention_heads: heads whose attention over the source can be reported; 0 if it has none.
     has_chat_template: whether it can be asked by messages.
     generation: what its makers recommend where a request says nothing, by our fields' names.
+    plan: how it runs; None where it does not.
     """
 
     name: str
@@ -32,6 +47,7 @@ class ModelCard:
     num_attention_heads: int
     has_chat_template: bool = False
     generation: dict[str, Any] = field(default_factory=dict)
+    plan: PlanCard | None = None
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> "ModelCard":

@@ -4,9 +4,10 @@ The server's replicas, the commands that need no server and the bench all come t
 that what is measured is what is served.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -15,9 +16,14 @@ from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.graphs.graph import Graphs
+from serving.engine.graphs.graph import Graphs, sharing_attention
 from serving.engine.measures import EngineObserver, EngineStats
+from serving.engine.planning.machine import let_threads_take_turns_quickly
+from serving.engine.planning.plan import Allowance
+from serving.engine.planning.planner import Planner, Settled
+from serving.engine.shared import Shared
 from serving.errors import BundleError
+from serving.pipelines.cards import PlanCard
 from serving.pipelines.catalog import Model
 from serving.pipelines.completion.pipeline import CompletionPipeline
 from serving.pipelines.defaults import problems as default_problems
@@ -25,6 +31,10 @@ from serving.pipelines.engine_port import EnginePort
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.text.shortlist import Shortlist
+
+logger = logging.getLogger(__name__)
+
+TurnsOf = Callable[[int, int], Sequence[AbstractContextManager[None]]]
 
 
 class Meter(EngineObserver, Protocol):
@@ -52,14 +62,28 @@ class ModelParts:
             raise BundleError(bundle.folder, problems)
         return cls(bundle, TokenizerPair.load(bundle), Shortlist.load(bundle))
 
-    def engine(self, config: EngineConfig, graphs: Graphs | None = None) -> Engine:
+    def engine(
+        self, config: EngineConfig, graphs: Graphs | None = None, shared: Shared | None = None
+    ) -> Engine:
         """Make an engine which never chooses, unasked, ids that the tokenizer has no text for.
 
         graphs: instead of the bundle's own.
+        shared: what it has in common with others beside it.
 
         Raises BundleError or DeviceError.
         """
-        return Engine(self.bundle, config, graphs, self.tokenizers.target.textless_ids)
+        return Engine(self.bundle, config, graphs, self.tokenizers.target.textless_ids, shared)
+
+    def settle(self, config: EngineConfig, allowance: Allowance) -> Settled:
+        """Choose how many engines of how many threads there are to be. Raises as `engine`."""
+        return Planner(self.bundle, config, self.engine).settle(allowance)
+
+    def engines(self, settled: Settled) -> list[Engine]:
+        """Make the engines of a plan: they share graphs, one queue, and kept states."""
+        config = settled.config
+        shared = Shared.of(self.bundle.manifest, config, settled.graphs)
+        graphs = sharing_attention(settled.graphs)
+        return [self.engine(config, graphs, shared) for _ in range(settled.plan.engines)]
 
     def pipeline(self, engine: EnginePort, max_segments: int | None = None) -> Model:
         """Make what turns jobs into the engine's requests, and its events into answers.
@@ -83,24 +107,32 @@ class LoadedModel:
 def load_model(
     folder: Path,
     config: EngineConfig,
+    allowance: Allowance | None = None,
     max_segments: int | None = None,
     meter_of: Callable[[str], Meter] | None = None,
-    turns: AbstractContextManager[None] | None = None,
+    turns_of: TurnsOf | None = None,
 ) -> LoadedModel:
-    """Load a bundle and start its engine. Raises BundleError or DeviceError.
+    """Load a bundle and start its engines. Raises BundleError or DeviceError.
 
+    allowance: what they may use; by default one engine has the threads that `config` says.
     max_segments: sentences of one request; None is no limit.
     meter_of: makes the meter of a model from its name.
-    turns: entered around every step, where engines share a processor.
+    turns_of: makes the turns of so many engines of so many threads, where they share a processor.
     """
+    let_threads_take_turns_quickly()
     parts = ModelParts.open(folder)
-    engine = parts.engine(config)
-    meter = meter_of(parts.bundle.manifest.name) if meter_of else None
-    bridge = AsyncEngine(engine, meter, turns)
+    name = parts.bundle.manifest.name
+    settled = parts.settle(config, allowance or Allowance(config.threads, 1, config.threads))
+    logger.info("%s: %s", name, settled)
+    plan = settled.plan
+    meter = meter_of(name) if meter_of else None
+    turns = turns_of(plan.engines, plan.threads) if turns_of else ()
+    bridge = AsyncEngine(parts.engines(settled), meter, turns)
     port: EnginePort = bridge
     if meter is not None:
-        meter.on_stats(engine.stats())
+        meter.on_stats(bridge.stats())
         port = meter.measured(bridge)
     pipeline = parts.pipeline(port, max_segments)
+    pipeline.card = replace(pipeline.card, plan=PlanCard.of(settled))
     bridge.start()
     return LoadedModel(pipeline, bridge)

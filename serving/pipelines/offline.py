@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from serving.engine.config import EngineConfig
+from serving.engine.planning.plan import Allowance
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.loading import load_model
 
@@ -16,10 +17,13 @@ Result = TypeVar("Result")
 
 @asynccontextmanager
 async def opened(path: Path, config: EngineConfig) -> AsyncIterator[Catalog]:
-    """Load one bundle as a catalog, and end its engine in the end. Raises BundleError or
+    """Load one bundle as a catalog, and end its engines in the end. Raises BundleError or
     DeviceError.
+
+    Its plan is what was measured when it was served here, or the default: a few lines are done
+    before anything is measured.
     """
-    loaded = load_model(path, config)
+    loaded = load_model(path, config, Allowance(config.threads))
     try:
         yield Catalog([loaded.pipeline])
     finally:

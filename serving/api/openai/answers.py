@@ -93,8 +93,16 @@ class ChatCompletion(TypedDict):
     usage: Usage
 
 
+class Plan(TypedDict):
+    """Says how many engines of how many threads run in each replica, and how that was chosen."""
+
+    engines: int
+    threads: int
+    chosen: str
+
+
 class ModelBody(TypedDict):
-    """Describes a model. generation: what holds where a request says nothing."""
+    """Describes a model. generation: what holds where a request says nothing. plan: how it runs."""
 
     id: str
     object: Literal["model"]
@@ -106,6 +114,7 @@ class ModelBody(TypedDict):
     max_model_len: int
     has_chat_template: bool
     generation: dict[str, Any]
+    plan: Plan | None
 
 
 class ModelList(TypedDict):

@@ -1,7 +1,7 @@
 """Speaks OpenAI's protocol: completions, chats, and the list of models."""
 
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -85,7 +85,7 @@ def router(services: Services) -> APIRouter:
 
 
 def _described(card: ModelCard, created: int) -> dict[str, Any]:
-    """Describe a model. generation: what holds where a request says nothing."""
+    """Describe a model. generation: what holds where a request says nothing. plan: how it runs."""
     return {
         "id": card.name,
         "object": "model",
@@ -97,4 +97,5 @@ def _described(card: ModelCard, created: int) -> dict[str, Any]:
         "max_model_len": card.max_target_tokens,
         "has_chat_template": card.has_chat_template,
         "generation": card.generation,
+        "plan": card.plan and asdict(card.plan),
     }

@@ -15,7 +15,6 @@ from serving.arrays import Array
 from serving.engine.admission.intake import Intake, Surroundings
 from serving.engine.generation import Generation
 from serving.engine.measures import StepStats
-from serving.engine.states.cache import StateCache
 from serving.engine.states.kind import RowExtent, RowPart
 
 
@@ -48,7 +47,6 @@ class PromptIntake(Intake):
         super().__init__(around)
         config = around.config
         self._chunk, self._max_step_tokens = config.prefill_chunk, config.max_step_tokens
-        self._cache = StateCache(config.prefix_cache_bytes, around.runner.states.memory)
         self._staged: list[Staged] = []  # the most urgent first
         self._free_rows = list(around.runner.staging_rows)
 
@@ -58,7 +56,7 @@ class PromptIntake(Intake):
 
     @property
     def is_due(self) -> bool:
-        first = self._waiting.first
+        first = self._seat.first
         return bool(self._staged) or (first is not None and self._overtakes(first))
 
     def remove(self, generation: Generation) -> bool:
@@ -89,7 +87,7 @@ class PromptIntake(Intake):
 
     def _most_urgent(self, step_stats: StepStats) -> Staged | None:
         """Return who is next. A more urgent newcomer goes first while it finds a staging row."""
-        first = self._waiting.first
+        first = self._seat.first
         if first is not None and self._free_rows and self._overtakes(first):
             self._stage(first, step_stats)
         return self._staged[0] if self._staged else None
@@ -101,7 +99,8 @@ class PromptIntake(Intake):
         return first.request.num_rows <= self._batch.num_free - num_claimed
 
     def _stage(self, generation: Generation, step_stats: StepStats) -> None:
-        self._waiting.remove(generation)
+        if not self._seat.take(generation):
+            return
         step_stats.joined([generation], time.perf_counter())
         row = self._free_rows.pop()
         self._states.admit(row, 1, span=0)

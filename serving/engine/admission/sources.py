@@ -5,11 +5,10 @@ Equal sources of one group are encoded once, and the states of those seen lately
 
 import time
 
-from serving.engine.admission.intake import Intake, Surroundings
-from serving.engine.admission.waiting import encode_groups, encode_span
+from serving.engine.admission.intake import Intake
+from serving.engine.admission.spans import encode_groups, encode_span
 from serving.engine.generation import Generation
 from serving.engine.measures import StepStats
-from serving.engine.states.cache import StateCache
 from serving.engine.states.kind import RowPart
 from serving.parameters import TokenIds
 
@@ -19,21 +18,16 @@ class SourceIntake(Intake):
     queue has a row within the same step.
     """
 
-    def __init__(self, around: Surroundings) -> None:
-        super().__init__(around)
-        config = around.config
-        self._cache = StateCache(config.encoder_cache_bytes, around.runner.states.memory)
-
     @property
     def is_due(self) -> bool:
-        first = self._waiting.first
+        first = self._seat.first
         has_room = first is not None and first.request.num_rows <= self._batch.num_free
         return has_room and not self._awaits_rows()
 
     def admit(self, step_stats: StepStats) -> None:
         if not self.is_due:
             return
-        for group in encode_groups(self._waiting.take_sources(self._batch.num_free)):
+        for group in encode_groups(self._seat.take_sources(self._batch.num_free)):
             self._admit(group, step_stats)
 
     def _awaits_rows(self) -> bool:
@@ -41,7 +35,7 @@ class SourceIntake(Intake):
         quarter of the slots at a time: encoding one alone takes far longer than its share of a
         batch.
         """
-        enough = min(len(self._waiting), self._batch.slots // 4)
+        enough = min(self._seat.num_waiting, self._batch.slots // 4)
         return self._batch.num_rows > 0 and self._batch.num_free < enough
 
     def _admit(self, group: list[Generation], step_stats: StepStats) -> None:

@@ -1,7 +1,9 @@
 """Describes a loaded graph as the engine sees it: something to bind arrays to and to run."""
 
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Protocol
 
 from serving.arrays import Array
@@ -42,3 +44,19 @@ class Graphs:
     recording: RecordingGraph | None = None
     max_rows: int | None = None
     select: Graph | None = None
+
+
+def sharing_attention(graphs: Graphs) -> Graphs:
+    """Return graphs for engines on several threads: the graph that gives attention is loaded by the
+    first that asks for it, for all of them.
+    """
+    load = graphs.attention
+    if load is None:
+        return graphs
+    once, lock = cache(load), threading.Lock()
+
+    def load_once() -> Graph:
+        with lock:
+            return once()
+
+    return replace(graphs, attention=load_once)

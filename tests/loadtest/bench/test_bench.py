@@ -56,6 +56,26 @@ def test_measures_a_bundle_of_any_family(family: str, tmp_path: Path) -> None:
         assert set(each["phase_seconds"]) >= {"decode"}
 
 
+def test_engines_side_by_side_share_the_requests(tmp_path: Path) -> None:
+    bundle = tiny_bundle("transformer", tmp_path, Precision.INT8)
+    options = ["--batch", "1,3", "--engines", "2", "--threads", "1", "--json"]
+    result = CliRunner().invoke(bench, [str(bundle), "--max-new-tokens", "5", *options])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.output)
+    assert (report["engines"], report["threads"]) == (2, 1)
+    alone, together = report["results"]
+    assert alone["requests"] == together["requests"] == 32
+    assert alone["mean_rows"] == 1.0
+    assert 1.0 < together["mean_rows"] <= 2.0  # of three requests one engine has two
+
+
+def test_engines_side_by_side_are_not_compared(tmp_path: Path) -> None:
+    bundle = tiny_bundle("transformer", tmp_path, Precision.FP32)
+    result = CliRunner().invoke(bench, [str(bundle), "--compare", "beam", "--engines", "2"])
+    assert result.exit_code == 2
+    assert "--engines" in result.output
+
+
 def test_reads_sentences_from_a_file_and_prints_a_line_for_each_batch_size(tmp_path: Path) -> None:
     bundle = tiny_bundle("transformer", tmp_path, Precision.FP32)
     (tmp_path / "in.txt").write_text("Bonjour.\n\nÇa va ?\n" + "x" * 5000 + "\n", encoding="utf-8")

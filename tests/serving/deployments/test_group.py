@@ -5,33 +5,28 @@ from pathlib import Path
 import pytest
 
 from serving.deployments import group as group_module
-from serving.deployments.group import cpus_per_replica, engines_at_once
-from serving.deployments.replica import engine_config
+from serving.deployments.group import cpus_per_replica
+from serving.deployments.replica import allowance_of, engine_config
+from serving.engine.planning.plan import Plan
 from serving.server_config import WorkerGroup
 
 
 @pytest.mark.parametrize(
-    ("num_cpus", "replicas", "given", "threads", "at_once"),
-    [
-        (1, 1, None, 1, 1),
-        (2, 1, None, 1, 2),
-        (8, 1, None, 7, 1),
-        (8, 4, None, 1, 2),
-        (8, 1, 2, 2, 1),
-    ],
+    ("num_cpus", "replicas", "given", "cpus"),
+    [(1, 1, None, 1), (2, 1, None, 2), (2, 4, None, 1), (64, 3, None, 21), (8, 1, 2, 2)],
 )
-def test_engines_fill_the_cpus_they_share_and_no_more_than_they_were_given(
-    num_cpus: int,
-    replicas: int,
-    given: int | None,
-    threads: int,
-    at_once: int,
-    monkeypatch: pytest.MonkeyPatch,
+def test_replicas_share_the_cpus_unless_they_were_given_some(
+    num_cpus: int, replicas: int, given: int | None, cpus: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_module, "available_cpus", lambda: num_cpus)
     group = WorkerGroup(bundles=(Path("a"),), replicas=replicas, cpus_per_replica=given)
-    assert cpus_per_replica(group) == threads
-    assert engines_at_once(group) == at_once
+    assert cpus_per_replica(group) == cpus
+
+
+def test_a_plan_that_was_given_reaches_every_model() -> None:
+    group = WorkerGroup(bundles=(Path("a"),), engines=3)
+    assert allowance_of(group, 6).given == Plan(3, 2)
+    assert allowance_of(WorkerGroup(bundles=(Path("a"),)), 6).given is None
 
 
 def test_sizes_reach_the_engine() -> None:

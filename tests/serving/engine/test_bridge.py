@@ -39,7 +39,7 @@ def new_engine(script: Script | None = None, **sizes: int) -> Engine:
 
 @asynccontextmanager
 async def serving(engine: Engine, watcher: Watcher | None = None) -> AsyncIterator[AsyncEngine]:
-    bridge = AsyncEngine(engine, watcher)
+    bridge = AsyncEngine([engine], watcher)
     bridge.start()
     try:
         yield bridge
@@ -179,7 +179,7 @@ async def test_a_failure_ends_the_requests_concerned_and_the_engine_serves_on() 
 
 
 async def test_shutting_down_ends_everything() -> None:
-    bridge = AsyncEngine(new_engine(slots=1))
+    bridge = AsyncEngine([new_engine(slots=1)])
     bridge.start()
     requests = [GenerationRequest(str(i), (UNSTOPPED,)) for i in range(500)]
     run = asyncio.create_task(bridge.run(requests))

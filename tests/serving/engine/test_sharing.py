@@ -48,7 +48,7 @@ class Flooded:
 @pytest.mark.parametrize("num_at_once", [1, 2])
 def test_flooded_engines_get_equal_shares_of_time(num_at_once: int) -> None:
     share = FairShare(num_at_once)
-    engines = [Flooded(share.join(), cost) for cost in (0.001, 0.004, 0.01)]
+    engines = [Flooded(share.join()[0], cost) for cost in (0.001, 0.004, 0.01)]
     until = time.perf_counter() + 0.9
     in_threads(
         *(lambda e=each: e.run_until(lambda: time.perf_counter() > until) for each in engines)
@@ -65,7 +65,7 @@ def test_never_more_engines_step_than_may() -> None:
 
     def engine() -> None:
         nonlocal most
-        turns = share.join()
+        [turns] = share.join()
         for _ in range(200):
             with turns:
                 with lock:
@@ -81,7 +81,7 @@ def test_never_more_engines_step_than_may() -> None:
 
 def test_a_rare_request_waits_for_the_step_that_runs_and_an_idle_time_earns_nothing() -> None:
     share = FairShare(1)
-    flooded, rare = Flooded(share.join(), 0.004), share.join()
+    flooded, [rare] = Flooded(share.join()[0], 0.004), share.join()
     asked: list[tuple[float, float]] = []
     is_over = threading.Event()
 
@@ -97,14 +97,48 @@ def test_a_rare_request_waits_for_the_step_that_runs_and_an_idle_time_earns_noth
     for asked_at, served_at in asked:
         begun_meanwhile = [1 for began, _ in flooded.steps if asked_at < began < served_at]
         assert len(begun_meanwhile) <= 1
-    assert rare.ends_at == pytest.approx(flooded.turns.ends_at, abs=0.03)
+    assert rare.account.time == pytest.approx(flooded.turns.account.time, abs=0.03)
 
 
 def test_a_turn_that_fails_is_given_back() -> None:
     share = FairShare(1)
-    with pytest.raises(ValueError, match="a bug"), share.join():
+    [failing], [other] = share.join(), share.join()
+    with pytest.raises(ValueError, match="a bug"), failing:
         raise ValueError("a bug")
-    with share.join():
+    with other:
+        pass
+
+
+def test_two_engines_of_one_model_get_no_more_than_one_of_another() -> None:
+    share = FairShare(1)
+    first, second = ([Flooded(turns, 0.003) for turns in share.join(n)] for n in (2, 1))
+    until = time.perf_counter() + 0.6
+    in_threads(
+        *(
+            lambda e=each: e.run_until(lambda: time.perf_counter() > until)
+            for each in first + second
+        )
+    )
+    two, one = (sum(each.seconds(until) for each in model) for model in (first, second))
+    assert abs(two - one) < 0.2 * max(two, one)
+
+
+def test_a_step_waits_for_cpus_for_all_of_its_threads() -> None:
+    share = FairShare(3)
+    [pair], singles = share.join(1, threads=2), share.join(2)
+    with singles[0], singles[1]:
+        waiting = threading.Thread(target=pair.__enter__)
+        waiting.start()
+        waiting.join(0.1)
+        assert waiting.is_alive()
+    waiting.join(10)
+    assert not waiting.is_alive()
+    pair.__exit__(None, None, None)
+
+
+def test_more_threads_than_cpus_are_no_reason_to_wait_for_ever() -> None:
+    [turns] = FairShare(2).join(1, threads=8)
+    with turns:
         pass
 
 
@@ -122,7 +156,7 @@ async def test_flooded_models_get_equal_shares_whatever_a_step_of_theirs_costs()
     share = FairShare(1)
     watches = [Stopwatch(), Stopwatch()]
     bridges = [
-        AsyncEngine(slow_engine(step_seconds), watch, share.join())
+        AsyncEngine([slow_engine(step_seconds)], watch, share.join())
         for step_seconds, watch in zip((0.002, 0.008), watches, strict=True)
     ]
     for bridge in bridges:
@@ -157,7 +191,7 @@ def slow_engine(step_seconds: float) -> Engine:
 async def test_engines_that_take_turns_serve_all_their_requests() -> None:
     share = FairShare(1)
     bridges = [
-        AsyncEngine(Engine(toy_bundle(), EngineConfig(4, 1), toy_graphs()), None, share.join())
+        AsyncEngine([Engine(toy_bundle(), EngineConfig(4, 1), toy_graphs())], None, share.join())
         for _ in range(3)
     ]
     for bridge in bridges:

@@ -100,7 +100,7 @@ def test_the_rows_of_every_step_are_recorded_ones() -> None:
 async def test_recordings_are_made_on_the_thread_that_steps() -> None:
     """Of another thread the fake refuses them, as ONNX Runtime would make them anew there."""
     device = Device(has_encoder=True)
-    bridge = AsyncEngine(Engine(toy_bundle(), CONFIG, device.graphs))
+    bridge = AsyncEngine([Engine(toy_bundle(), CONFIG, device.graphs)])
     bridge.start()
     num_recorded = device.step.num_recorded
     told = await bridge.run(requests(has_encoder=True))
@@ -151,7 +151,8 @@ def test_who_finds_no_memory_is_refused_and_the_engine_lives_on() -> None:
 async def test_a_device_that_has_failed_ends_the_engine_not_its_requests_alone() -> None:
     graphs = Device(has_encoder=True).graphs
     step = Failing(graphs.step, DeviceError("the GPU failed"), num_good=4)
-    bridge = AsyncEngine(Engine(toy_bundle(), CONFIG, replace(graphs, step=step, recording=None)))
+    engine = Engine(toy_bundle(), CONFIG, replace(graphs, step=step, recording=None))
+    bridge = AsyncEngine([engine])
     bridge.start()
     [events] = await bridge.run([GenerationRequest("r", (3, 4))])
     assert failed(events)
@@ -162,7 +163,8 @@ async def test_a_device_that_has_failed_ends_the_engine_not_its_requests_alone()
 def test_what_fails_while_an_engine_warms_up_is_told_to_who_starts_it() -> None:
     graphs = Device(has_encoder=True).graphs
     step = Failing(graphs.step, OutOfMemory("the GPU's memory is full"))
-    bridge = AsyncEngine(Engine(toy_bundle(), CONFIG, replace(graphs, step=step, recording=None)))
+    engine = Engine(toy_bundle(), CONFIG, replace(graphs, step=step, recording=None))
+    bridge = AsyncEngine([engine])
     with pytest.raises(OutOfMemory):
         bridge.start()
     assert not bridge.is_alive

@@ -1,0 +1,334 @@
+"""Engines side by side: one queue, one set of promises, the same bytes."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from serving.arrays import Array
+from serving.bundle.manifest import Precision
+from serving.engine.bridge import AsyncEngine
+from serving.engine.config import EngineConfig
+from serving.engine.engine import Engine
+from serving.engine.graphs.graph import Graphs, sharing_attention
+from serving.engine.measures import EngineStats, StepStats
+from serving.engine.planning.plan import Allowance
+from serving.engine.shared import Shared
+from serving.errors import DeadlineExceeded, EngineStopped, Overloaded, RequestError
+from serving.parameters import BeamParams, SamplingParams
+from serving.pipelines.loading import ModelParts
+from serving.request import (
+    AbortedEvent,
+    Event,
+    FailedEvent,
+    FinishedEvent,
+    GenerationRequest,
+    TokenEvent,
+)
+from tests.serving.engine.toy import Script, toy_bundle, toy_graphs
+from tests.tiny import tiny_bundle
+
+SLOTS = 4
+
+
+class Noticing:
+    """Lets two engines of the toy step, and tells which rows each of them has had."""
+
+    def __init__(self, has_encoder: bool = True, **sizes: int) -> None:
+        config = EngineConfig(slots=SLOTS, threads=1, **sizes)  # type: ignore[arg-type]
+        bundle = toy_bundle(has_encoder)
+        self.scripts = [Script(), Script()]
+        self.may_step = [threading.Event(), threading.Event()]
+        shared = Shared.of(bundle.manifest, config, toy_graphs())
+        self.engines = [
+            Engine(bundle, config, self._graphs(i, has_encoder), (), shared) for i in range(2)
+        ]
+        for event in self.may_step:
+            event.set()
+
+    def _graphs(self, number: int, has_encoder: bool) -> Graphs:
+        graphs = toy_graphs(self.scripts[number], has_encoder)
+
+        def bind(inputs: dict[str, Array], outputs: dict[str, Array]) -> Callable[[], None]:
+            run = graphs.step.bind(inputs, outputs)
+
+            def run_when_allowed() -> None:
+                self.may_step[number].wait(10)
+                run()
+
+            return run_when_allowed
+
+        return replace(graphs, step=type("Gated", (), {"bind": staticmethod(bind)})())
+
+    def rows(self) -> list[int]:
+        return [engine.stats().num_rows for engine in self.engines]
+
+
+@asynccontextmanager
+async def running(crew: Noticing, observer: object = None) -> AsyncIterator[AsyncEngine]:
+    bridge = AsyncEngine(crew.engines, observer)  # type: ignore[arg-type]
+    bridge.start()
+    try:
+        yield bridge
+    finally:
+        for event in crew.may_step:
+            event.set()
+        await bridge.shutdown()
+
+
+def endless(number: int, **options: object) -> GenerationRequest:
+    return GenerationRequest(str(number), (3 + number % 9,), ignore_eos=True, **options)  # type: ignore[arg-type]
+
+
+def test_an_engine_takes_no_more_than_its_share() -> None:
+    crew = Noticing()
+    first, second = crew.engines
+    first.submit(*(endless(i) for i in range(4)))
+    first.step()
+    assert crew.rows() == [2, 0]
+    second.step()
+    assert crew.rows() == [2, 2]
+    first.submit(endless(4))
+    second.step()
+    assert crew.rows() == [2, 3]
+
+
+def test_who_has_less_to_do_takes_the_next() -> None:
+    crew = Noticing()
+    first, second = crew.engines
+    first.submit(*(endless(i) for i in range(6)))
+    first.step(), second.step()
+    for request_id in ("0", "1"):
+        first.cancel(request_id)
+    first.submit(endless(6))
+    second.step()
+    assert crew.rows() == [1, 3] or crew.rows() == [2, 3]
+    first.step()
+    assert crew.rows() == [2, 3]
+
+
+def test_rows_of_one_beam_search_stay_together() -> None:
+    crew = Noticing()
+    first, second = crew.engines
+    first.submit(*(endless(i, beam=BeamParams(4)) for i in range(2)))
+    for _ in range(3):
+        first.step(), second.step()
+    assert [len({*each._batch.generations}) for each in crew.engines] == [1, 1]
+
+
+def test_prompts_are_shared_evenly_too() -> None:
+    crew = Noticing(has_encoder=False)
+    first, second = crew.engines
+    first.submit(*(GenerationRequest(str(i), None, (3, 4, 5), ignore_eos=True) for i in range(6)))
+    first.step(), second.step(), first.step(), second.step()
+    assert crew.rows() == [3, 3]
+
+
+def test_the_queues_bound_counts_the_rows_of_all() -> None:
+    crew = Noticing(max_waiting=2)
+    first, second = crew.engines
+    first.submit(*(endless(i) for i in range(2 * SLOTS + 2)))
+    with pytest.raises(Overloaded):
+        second.submit(endless(99))
+    first.step(), second.step()
+    with pytest.raises(Overloaded):
+        second.submit(endless(99))
+    assert second.stats().num_waiting == 2
+
+
+def test_a_name_is_in_use_whoever_has_it() -> None:
+    first, second = Noticing().engines
+    first.submit(endless(1))
+    first.step()
+    with pytest.raises(RequestError, match="in use"):
+        second.submit(endless(1))
+    second.cancel("1")  # not this engine's to end
+    assert first.stats().num_rows == 1
+    first.cancel("1")
+    first.step()
+    second.submit(endless(1))
+
+
+def test_a_deadline_passes_in_the_queue_whichever_engine_looks() -> None:
+    first, second = Noticing().engines
+    first.submit(*(endless(i) for i in range(2 * SLOTS)))
+    first.step(), second.step()
+    first.submit(endless(50, timeout_seconds=0.001))
+    threading.Event().wait(0.005)
+    [failed] = [event for event in second.step() if isinstance(event, FailedEvent)]
+    assert failed.request_id == "50"
+    assert isinstance(failed.error, DeadlineExceeded)
+    assert not [event for event in first.step() if event.request_id == "50"]
+
+
+async def test_many_requests_end_once_each_with_the_same_answers() -> None:
+    requests = [GenerationRequest(str(i), (3 + i % 9, 4)) for i in range(200)]
+    alone = Engine(toy_bundle(), EngineConfig(SLOTS, 1), toy_graphs())
+    expected: dict[int, list[Event]] = {}
+    for request in requests[:9]:
+        alone.submit(request)
+    while alone.has_work:
+        for event in alone.step():
+            expected.setdefault(int(event.request_id), []).append(event)
+    crew = Noticing()
+    async with running(crew) as bridge:
+        told = await bridge.run(requests)
+        assert bridge.stats().num_rows == bridge.stats().num_waiting == 0
+    for number, events in enumerate(told):
+        assert said(events) == said(expected[number % 9])
+    assert all(script.step_shapes for script in crew.scripts)
+
+
+def said(events: list[Event]) -> list[tuple[int, float]]:
+    assert isinstance(events[-1], FinishedEvent)
+    return [(each.token_id, each.logprob) for each in events if isinstance(each, TokenEvent)]
+
+
+async def test_a_request_goes_past_an_engine_that_is_busy() -> None:
+    crew = Noticing()
+    crew.may_step[0].clear()
+    async with running(crew) as bridge:
+        stuck = asyncio.create_task(bridge.run([endless(0)]))
+        while crew.rows() != [1, 0]:
+            await asyncio.sleep(0.001)
+        for number in range(1, 8):
+            [events] = await asyncio.wait_for(bridge.run([endless(number)]), 10)
+            assert isinstance(events[-1], FinishedEvent)
+        assert not stuck.done()
+        crew.may_step[0].set()
+        await stuck
+
+
+async def test_cancelling_reaches_whoever_has_the_request() -> None:
+    crew = Noticing()
+    async with running(crew) as bridge:
+        streams = [bridge.generate(endless(i)) for i in range(12)]
+        firsts = await asyncio.gather(*(anext(stream) for stream in streams[:8]))
+        assert len(firsts) == 8
+        for stream in streams:
+            await stream.aclose()
+        async with aclosing(bridge.generate(endless(99))) as stream:
+            await anext(stream)
+        await bridge.run([GenerationRequest("after", (4,))])
+        while bridge.stats().num_rows:
+            await asyncio.sleep(0.001)
+    assert crew.rows() == [0, 0]
+
+
+async def test_shutting_down_ends_what_waits_and_what_runs() -> None:
+    crew = Noticing()
+    async with running(crew) as bridge:
+        run = asyncio.create_task(bridge.run([endless(i) for i in range(500)]))
+        await asyncio.sleep(0)
+        await bridge.shutdown()
+        told = await asyncio.wait_for(run, 10)
+        assert isinstance(told[-1][-1], AbortedEvent)
+        with pytest.raises(EngineStopped):
+            await bridge.run([endless(1)])
+
+
+async def test_where_one_engine_dies_all_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Noticing()
+
+    def broken() -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(crew.engines[1], "step", broken)
+    async with running(crew) as bridge:
+        told = await asyncio.wait_for(bridge.run([endless(i) for i in range(40)]), 10)
+        assert len(told) == 40
+        assert {type(events[-1]) for events in told} <= {FailedEvent, AbortedEvent, FinishedEvent}
+        assert not bridge.is_alive
+
+
+async def test_an_observer_hears_of_every_engine_and_of_the_sum() -> None:
+    class Watcher:
+        def __init__(self) -> None:
+            self.rows, self.slots, self.joined = 0, set[int](), 0
+
+        def on_step(self, step: StepStats, stats: EngineStats, seconds: float) -> None:
+            self.rows = max(self.rows, stats.num_rows)
+            self.slots.add(stats.num_slots)
+            self.joined += len(step.queue_seconds)
+
+    watcher = Watcher()
+    async with running(Noticing(), watcher) as bridge:
+        await bridge.run([endless(i) for i in range(30)])
+    assert watcher.slots == {2 * SLOTS}
+    assert watcher.joined == 30
+    assert 0 < watcher.rows <= 2 * SLOTS
+
+
+@pytest.mark.parametrize("family", ["transformer", "bahdanau", "llama"])
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
+async def test_a_requests_bytes_do_not_depend_on_the_plan(
+    family: str, precision: Precision, tmp_path: Path
+) -> None:
+    parts = ModelParts.open(tiny_bundle(family, tmp_path, precision))
+    has_source = "encode" in parts.bundle.manifest.graphs
+    drawn = SamplingParams(temperature=1.0, seed=7)
+    kinds: list[dict[str, object]] = [
+        {},
+        {"sampling": drawn},
+        {"beam": BeamParams(3, 2)},
+        {"logprobs": 3},
+    ]
+    if has_source and family == "transformer":
+        kinds.append({"wants_attention": True})
+    requests = [
+        GenerationRequest(
+            f"{i}",
+            tuple(range(5, 9 + i)) if has_source else None,
+            () if has_source else tuple(range(5, 9 + i)),
+            max_new_tokens=12,
+            **kind,  # type: ignore[arg-type]
+        )
+        for i, kind in enumerate(kinds * 4)
+    ]
+    told = [await run_under(parts, engines, threads, requests) for engines, threads in PLANS]
+    assert told[0] == told[1] == told[2] == told[3]
+
+
+PLANS = [(1, 1), (1, 2), (2, 1), (3, 2)]
+
+
+async def run_under(
+    parts: ModelParts, engines: int, threads: int, requests: list[GenerationRequest]
+) -> list[object]:
+    config = EngineConfig(slots=6)
+    settled = parts.settle(config, Allowance(2, engines, threads))
+    bridge = AsyncEngine(parts.engines(settled))
+    bridge.start()
+    try:
+        told = await bridge.run(requests)
+    finally:
+        await bridge.shutdown()
+    assert all(isinstance(events[-1], FinishedEvent) for events in told)
+    return [[comparable(event) for event in events] for events in told]
+
+
+def comparable(event: Event) -> object:
+    if isinstance(event, TokenEvent) and event.attention is not None:
+        return replace(event, attention=None), event.attention.tobytes()
+    return repr(event)
+
+
+def test_the_graph_for_attention_is_loaded_once_for_all() -> None:
+    loaded: list[object] = []
+
+    def load() -> object:
+        loaded.append(object())
+        return loaded[-1]
+
+    graphs = sharing_attention(replace(toy_graphs(), attention=load))  # type: ignore[arg-type]
+    assert graphs.attention is not None
+    threads = [threading.Thread(target=graphs.attention) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(loaded) == 1
