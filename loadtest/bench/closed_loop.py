@@ -55,7 +55,8 @@ def run_side_by_side(
     engines: Sequence[Engine], requests: Sequence[GenerationRequest], num_in_flight: int
 ) -> Result:
     """Keep so many requests in flight on engines that each have a thread and an even part of them;
-    whoever ends one takes the next of all.
+    whoever ends one takes the next of all. One alone steps on the caller's thread: what a GPU has
+    recorded there while it warmed up is that thread's.
     """
     let_threads_take_turns_quickly()
     waiting, lock = iter(requests), threading.Lock()
@@ -72,9 +73,11 @@ def run_side_by_side(
         while engines[number].has_work:
             submit(watch, watch.step())
 
-    with ThreadPoolExecutor(len(engines)) as pool:
-        for _ in pool.map(drive, range(len(engines)), watches):  # raises what a thread has raised
-            pass
+    if len(engines) == 1:
+        drive(0, watches[0])
+    else:
+        with ThreadPoolExecutor(len(engines)) as pool:
+            list(pool.map(drive, range(len(engines)), watches))  # raises what a thread has raised
     return result_of(watches, num_in_flight, time.perf_counter() - started)
 
 

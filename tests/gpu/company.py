@@ -36,6 +36,7 @@ def find(place: Place) -> Iterator[Finding]:
 
 def _of_bundle(place: Place, bundle: Bundle, name: str) -> Iterator[Finding]:
     engine = Engine(bundle, EngineConfig(slots=16, device=place.device))
+    engine.warm_up()
     others = [list(fillers(bundle, start)) for start in (0, 500)]
     changed, alone_too = [], 0
     for request in asked(bundle):

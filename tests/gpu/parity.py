@@ -35,6 +35,7 @@ def find(place: Place) -> Iterator[Finding]:
         for precision in HALVES[place.device]:
             bundle = tiny(family, {}, precision, place.folder / family)
             engine = Engine(bundle, EngineConfig(slots=64, device=place.device))
+            engine.warm_up()
             ours = run_all(engine, [*scored, *outputs])
             aim = LARGEST_ERROR[precision]
             yield from compare(f"{family} {precision}", scored, outputs, ours, theirs, aim)

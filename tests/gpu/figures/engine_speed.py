@@ -17,7 +17,9 @@ SMALLEST_ENCODE = 1024
 
 
 def new_engine(place: Place, bundle: Bundle, slots: int, source: int) -> Engine:
-    """Caches are off: requests repeat themselves here, those of users do not."""
+    """Caches are off: requests repeat themselves here, those of users do not. It is warm for the
+    thread that calls this.
+    """
     config = EngineConfig(
         slots,
         device=place.device,
@@ -25,7 +27,9 @@ def new_engine(place: Place, bundle: Bundle, slots: int, source: int) -> Engine:
         prefix_cache_bytes=0,
         encoder_cache_bytes=0,
     )
-    return Engine(bundle, config)
+    engine = Engine(bundle, config)
+    engine.warm_up()
+    return engine
 
 
 def speed(engine: Engine, bundle: Bundle, shape: Shape, batch: int, waves: int = 3) -> Result:

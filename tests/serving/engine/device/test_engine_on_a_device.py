@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from loadtest.bench.closed_loop import run_closed_loop
 from serving.arrays import Array
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
@@ -95,6 +96,16 @@ def test_the_rows_of_every_step_are_recorded_ones() -> None:
     script.step_shapes.clear()
     run_all(engine, requests(has_encoder=True))
     assert {rows for rows, _ in script.step_shapes} <= {1, 2, 3, 4, 6, 7}
+
+
+def test_the_bench_steps_on_the_thread_that_recorded() -> None:
+    device = Device(has_encoder=True)
+    engine = Engine(toy_bundle(), CONFIG, device.graphs)
+    engine.warm_up()
+    num_recorded = device.step.num_recorded
+    for _ in range(2):
+        assert run_closed_loop(engine, requests(has_encoder=True), 5).requests == 20
+    assert device.step.num_recorded == num_recorded > 0
 
 
 async def test_recordings_are_made_on_the_thread_that_steps() -> None:
