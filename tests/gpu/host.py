@@ -29,6 +29,7 @@ def missing_gpu() -> str | None:
     status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
     if status or count.value == 0:
         return f"there is no GPU here: the NVIDIA driver finds none (error {status})"
+    load_cuda_libraries()
     try:
         check_device("cuda", Precision.FP16)
     except DeviceError as error:

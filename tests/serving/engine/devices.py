@@ -16,12 +16,16 @@ import pytest
 from serving.bundle.manifest import Precision
 from serving.engine.config import Device, EngineConfig
 from serving.request import FinishedEvent, GenerationRequest
+from tests.gpu.host import load_cuda_libraries
 from tests.serving.engine.driving import Story, told
 
 DEVICE = cast(Device, os.environ.get("ATTENDANT_TEST_DEVICE", "cpu"))
 PRECISIONS = [Precision.FP32, Precision.INT8] if DEVICE == "cpu" else [Precision.FP16]
 NEAR = 0.05  # nats
 MOST_PARTED_DRAWS = 0.2  # by number: nothing says of a draw how near another token was
+
+if DEVICE == "cuda":
+    load_cuda_libraries()
 
 cpu_only = pytest.mark.skipif(DEVICE != "cpu", reason="compares with what fp32 computes on a CPU")
 
