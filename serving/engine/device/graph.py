@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from serving.arrays import Array
+from serving.engine.device.memory import DeviceArray
 from serving.engine.graphs.graph import Run
 from serving.engine.graphs.ort_graph import location
 from serving.errors import AttendantError, DeviceError, OutOfMemory
@@ -24,7 +25,11 @@ _BROKEN = ("CUDA failure", "CUDA error", "CUBLAS failure", "CUDNN failure")
 
 
 class DeviceGraph:
-    """Wraps a session whose runs are put on the engine's stream; nothing here waits for them."""
+    """Wraps a session whose runs are put on the engine's stream; nothing here waits for them.
+
+    host_inputs: those that operators read on the host, as ONNX Runtime's GRU and LSTM their
+        lengths. Of an array on the device it would bind a copy, made but once.
+    """
 
     def __init__(self, session: Any, make_options: MakeOptions, place: str = "cuda") -> None:
         """make_options: makes a run's options of configuration entries. place: where arrays lie."""
@@ -34,6 +39,13 @@ class DeviceGraph:
             for tensor in (*session.get_inputs(), *session.get_outputs())
             if tensor.type == "tensor(bfloat16)"
         }
+        self.host_inputs = frozenset(
+            tensor.name
+            for tensor, memory in zip(
+                session.get_inputs(), session.get_input_memory_infos(), strict=True
+            )
+            if memory.name.lower() != place
+        )
         self._eager = self._options(NOT_RECORDED)
         self._num_recorded = 0
 
@@ -71,7 +83,9 @@ class DeviceGraph:
         return run_bound
 
     def _location(self, name: str, array: Array) -> tuple[object, ...]:
-        return location(array, self._place, BFLOAT16 if name in self._bfloat16 else None)
+        place = "cpu" if name in self.host_inputs else self._place
+        assert place != "cpu" or not isinstance(array, DeviceArray), f"the host reads {name}"
+        return location(array, place, BFLOAT16 if name in self._bfloat16 else None)
 
     def _options(self, number: int) -> object:
         return self._make_options(

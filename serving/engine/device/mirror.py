@@ -5,7 +5,8 @@ host have twins on the device, which are bound in their place: before each run w
 up, after it what it writes comes down.
 """
 
-from collections.abc import Sequence
+from collections.abc import Set
+from typing import Protocol
 
 import numpy as np
 
@@ -15,6 +16,12 @@ from serving.engine.graphs.graph import RecordingGraph, Run
 from serving.errors import AttendantError
 
 Pair = tuple[Array, Array]  # target and source of a copy
+
+
+class OnDevice(RecordingGraph, Protocol):
+    @property
+    def host_inputs(self) -> Set[str]:
+        """Name what it reads on the host, at the time of each run."""
 
 
 class Mirror:
@@ -41,7 +48,7 @@ class MirroredGraph:
     part of a recording.
     """
 
-    def __init__(self, graph: RecordingGraph, mirror: Mirror) -> None:
+    def __init__(self, graph: OnDevice, mirror: Mirror) -> None:
         self._graph, self._mirror = graph, mirror
 
     def bind(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
@@ -49,7 +56,7 @@ class MirroredGraph:
         return self._around(run, inputs, outputs)
 
     def record(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
-        for array in _on_host(inputs):
+        for array in self._mirrored(inputs):
             self._mirror.memory.copy(self._mirror.twin(array), array)
         try:
             run = self._graph.record(self._twins(inputs), self._twins(outputs))
@@ -61,8 +68,8 @@ class MirroredGraph:
     def _around(self, run: Run, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
         """Return the run with its copies. Nothing is waited for where nothing comes down."""
         memory = self._mirror.memory
-        up = [(self._mirror.twin(each), each) for each in _on_host(inputs)]
-        down = [(each, self._mirror.twin(each)) for each in _on_host(outputs)]
+        up = [(self._mirror.twin(each), each) for each in self._mirrored(inputs)]
+        down = [(each, self._mirror.twin(each)) for each in self._mirrored(outputs)]
 
         def run_mirrored() -> None:
             for target, source in up:
@@ -76,11 +83,18 @@ class MirroredGraph:
         return run_mirrored
 
     def _twins(self, arrays: dict[str, Array]) -> dict[str, Array]:
-        return {name: self._mirror.twin(each) for name, each in arrays.items()}
+        return {
+            name: each if name in self._graph.host_inputs else self._mirror.twin(each)
+            for name, each in arrays.items()
+        }
 
-
-def _on_host(arrays: dict[str, Array]) -> Sequence[Array]:
-    return [each for each in arrays.values() if not isinstance(each, DeviceArray)]
+    def _mirrored(self, arrays: dict[str, Array]) -> list[Array]:
+        """List the arrays of the host that are read or written on the device."""
+        return [
+            each
+            for name, each in arrays.items()
+            if not isinstance(each, DeviceArray) and name not in self._graph.host_inputs
+        ]
 
 
 def _same_view(array: Array, owner: Array, twin: Array) -> Array:

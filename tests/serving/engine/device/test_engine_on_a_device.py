@@ -30,19 +30,24 @@ CONFIG = EngineConfig(
     prefix_cache_bytes=2**12,
     encoder_cache_bytes=2**12,
 )
+NONE: frozenset[str] = frozenset()
 
 
 class Device:
     """A fake device with the toy's graphs on it."""
 
-    def __init__(self, has_encoder: bool, script: Script | None = None) -> None:
+    def __init__(
+        self, has_encoder: bool, script: Script | None = None, host_inputs: frozenset[str] = NONE
+    ) -> None:
+        """host_inputs: of the encoder."""
         self.library, memory = fake_memory()
         mirror = Mirror(memory)
         graphs = toy_graphs(script, has_encoder)
         self.step = FakeDeviceGraph(self.library, graphs.step)
         step, encode = MirroredGraph(self.step, mirror), None
         if graphs.encode is not None:
-            encode = MirroredGraph(FakeDeviceGraph(self.library, graphs.encode), mirror)
+            fake = FakeDeviceGraph(self.library, graphs.encode, host_inputs=host_inputs)
+            encode = MirroredGraph(fake, mirror)
         self.graphs = Graphs(step, encode, memory, None, Coarse(), step)
 
 
@@ -76,6 +81,13 @@ def test_an_engine_says_the_same_over_device_memory(
     on_device = run_all(engine, sent)
     assert all(isinstance(story.final, FinishedEvent) for story in on_device.values())
     assert on_device == on_host
+
+
+def test_what_the_encoder_reads_on_the_host_stays_there() -> None:
+    bundle, sent = toy_bundle(), requests(has_encoder=True)
+    on_host = run_all(Engine(bundle, EngineConfig(slots=7, threads=1), toy_graphs()), sent)
+    device = Device(has_encoder=True, host_inputs=frozenset({"source_lengths"}))
+    assert run_all(Engine(bundle, CONFIG, device.graphs), sent) == on_host
 
 
 def test_after_the_start_no_memory_is_asked_for_and_nothing_is_recorded() -> None:

@@ -17,7 +17,7 @@ from tests.fake_cuda import FakeCuda
 from tests.serving.engine.toy import toy_bundle
 from tests.tiny import tiny_bundle
 
-OPENED = SimpleNamespace(get_inputs=list, get_outputs=list)
+OPENED = SimpleNamespace(get_inputs=list, get_outputs=list, get_input_memory_infos=list)
 NUM_BYTES = 2**33
 
 
