@@ -96,6 +96,8 @@ def bench(
     processors = ProcessorParams(**only_of(ProcessorParams, given))
     search = only_of(BeamParams, given)
     engines = engines or 1
+    if device == "cuda" and engines > 1:
+        raise click.BadParameter("a GPU runs one engine", param_hint="--engines")
     threads = threads or max(1, available_cpus() // engines)
     workload = _workload(bundle, input_file, max_new_tokens, device, threads)
     decoding = replace(workload.decoding, processors=processors)

@@ -257,6 +257,7 @@ def test_compares_what_can_be_asked_for() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
+        ["--engines", "2", "--device", "cuda"],
         ["--batch", "0"],
         ["--batch", "1,,2"],
         ["--input", "/dev/null"],
