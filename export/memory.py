@@ -3,6 +3,7 @@
 In int8 bundles they are int8, each channel of each row with its own step: with 32 rows of a
 Transformer-base and 24 source tokens a fifth of a step's time went into fetching floats. The steps
 fold into the query and into what the heads find, as q (s k) = (q s) k, so nothing else is rounded.
+Models that were quantised by others keep floats there, as they were tuned with them.
 """
 
 from abc import ABC, abstractmethod

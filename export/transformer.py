@@ -194,7 +194,8 @@ class Step(_Stack, ABC):
         source_lengths = self.graph.input("source_lengths", "int32", ())
         self.cross = cross_attention(self.graph, self.heads, source_lengths)
         self.positions = positions_of(layers, config, "decoder", config.max_target_tokens)
-        memory = FloatMemory if layers.quantiser is None else Int8Memory
+        is_int8 = layers.quantiser is not None and not layers.weights.are_quantised
+        memory = Int8Memory if is_int8 else FloatMemory
         self.memories = [memory(self.heads, layer) for layer in range(config.decoder_layers)]
 
     def build(self) -> None:

@@ -56,6 +56,11 @@ class Weights:
             return array
         return np.zeros(shape, np.float32)
 
+    @property
+    def are_quantised(self) -> bool:
+        """Whether the source says how any of them are, and so what the model computes in int8."""
+        return bool(self._quantised)
+
     def channels(self, names: Sequence[str], sizes: Iterable[int]) -> Channels | None:
         """How the source quantised the weights ``names``, side by side, of one input each of whose
         rows it clipped alike; None where it did not. sizes: of each, in output channels.

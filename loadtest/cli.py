@@ -1,5 +1,6 @@
 """Holds `attendant loadtest URL`: reads options into a plan, has it run, and reports."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +50,7 @@ def loadtest(
 
     if url is None and not calibrate:
         raise click.UsageError("Missing argument 'URL'.")
-    path = record or Path(gettempdir()) / strftime("attendant-loadtest-%Y%m%d-%H%M%S.jsonl")
+    path = record or temporary_recording()
     try:
         ceiling = _calibrated() if calibrate else None
         if url is None:
@@ -61,6 +62,12 @@ def loadtest(
             _run(replace(plan, objective=report.objective), path, report)
     except (LoadTestError, OSError) as error:
         raise Failed(str(error)) from error
+
+
+def temporary_recording() -> Path:
+    """Return where to record by default: two runs begun in one second must not share a file."""
+    begun = strftime("attendant-loadtest-%Y%m%d-%H%M%S")
+    return Path(gettempdir()) / f"{begun}-{os.getpid()}.jsonl"
 
 
 def _run(plan: Plan, path: Path, options: ReportOptions) -> None:

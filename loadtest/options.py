@@ -3,6 +3,7 @@
 What they mean together is checked in planning.py.
 """
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,12 +14,26 @@ import click
 from loadtest.plan import ARRIVALS
 
 FILE = click.Path(path_type=Path, dir_okay=False)
-POSITIVE = click.FloatRange(0, min_open=True)
-PART = click.FloatRange(0, 1, max_open=True)
 PROTOCOL_NAMES = ("translate", "completions", "chat", "deepl")
 LENGTHS = ("sentences", "short", "long", "mixed", "paragraphs")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class FiniteRange(click.FloatRange):
+    """Takes numbers within bounds. Of click's own, nan is within any, and inf has no bound."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+POSITIVE = FiniteRange(0, min_open=True)
+PART = FiniteRange(0, 1, max_open=True)
 
 
 class ServerUrl(click.ParamType):
@@ -161,9 +176,7 @@ run_options = _declared(
         help="Seconds to measure for.",
     ),
     click.option("--requests", type=click.IntRange(1), help="Measure so many requests at most."),
-    click.option(
-        "--warm-up", type=click.FloatRange(0), default=3.0, help="Seconds left out before."
-    ),
+    click.option("--warm-up", type=FiniteRange(0), default=3.0, help="Seconds left out before."),
     click.option("--timeout", type=POSITIVE, default=60.0, help="Seconds a request may take."),
     click.option(
         "--processes",

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from loadtest.options import FiniteRange
 from loadtest.records import CLOSED_LOOP
 from loadtest.reporting.options import ReportOptions
 
@@ -65,7 +66,7 @@ OPTIONS = (
     ),
     click.option(
         "--precision",
-        type=click.FloatRange(0, 1, min_open=True),
+        type=FiniteRange(0, 1, min_open=True),
         default=0.05,
         help="Gap that --find-capacity may leave, as a part of the rate.",
     ),

@@ -44,7 +44,7 @@ def series(recording: Recording) -> Series:
     requests = recording.requests
     end = max([recording.window.closed, *(request.end for request in requests)])
     width = float(max(1, math.ceil(end / MOST_SLICES)))
-    edges = np.arange(0.0, end + width, width)
+    edges = np.arange(max(1, math.ceil(end / width)) + 1, dtype=np.float64) * np.float64(width)
     intended = np.array([request.intended for request in requests], dtype=np.float64)
     ends = np.array([request.end for request in requests], dtype=np.float64)
     answers = np.array([is_answer(request) for request in requests], dtype=bool)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from loadtest.cli import loadtest
+from loadtest.cli import loadtest, temporary_recording
 from loadtest.mock.behaviour import Behaviour
 from loadtest.mock.server import mock_server
 from loadtest.records import counted, read_recording
@@ -129,3 +129,23 @@ def test_a_recording_with_texts_is_replayed(url: str, tmp_path: Path) -> None:
     assert [request.intended for request in after] == pytest.approx(
         [request.intended - start for request in before], abs=2e-6
     )
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1e400"])
+@pytest.mark.parametrize("option", ["--rate", "--duration", "--warm-up", "--timeout"])
+def test_numbers_that_are_none_are_refused_before_the_run(option: str, value: str) -> None:
+    result = invoke("http://127.0.0.1:9", option, value)
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}'" in result.output
+    assert "is not a finite number" in result.output
+
+
+def test_runs_begun_in_the_same_second_have_recordings_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("loadtest.cli.strftime", lambda _: "attendant-loadtest-now")
+    paths = set()
+    for process in (1, 2):
+        monkeypatch.setattr("os.getpid", lambda process=process: process)
+        paths.add(temporary_recording())
+    assert len(paths) == 2

@@ -203,3 +203,10 @@ def test_texts_that_come_again_are_told(work: dict[str, Any], told: list[str]) -
     found = figures_of(recording_of([request_of(1, 2) for _ in range(3)], work=work)).cautions
     assert len(found) == len(told)
     assert all(caution.startswith(start) for caution, start in zip(found, told, strict=True))
+
+
+def test_a_run_that_ended_before_it_began_has_figures() -> None:
+    found = figures_of(recording_of([], opened=0.0, closed=0.0))
+    assert found.series.times.tolist() == [0.0]
+    assert found.series.offered.tolist() == [0.0]
+    assert found.named["answers_per_second"].value is None
