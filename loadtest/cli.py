@@ -13,7 +13,7 @@ import click
 from loadtest.errors import LoadTestError
 from loadtest.options import ServerUrl, arrival_options, run_options, work_options
 from loadtest.plan import Plan
-from loadtest.reporting.options import ReportOptions, report_options
+from loadtest.reporting.options import ReportOptions, refuse_bad_paths, report_options
 from loadtest.search.options import SearchOptions, search_options
 
 
@@ -51,6 +51,7 @@ def loadtest(
     if url is None and not calibrate:
         raise click.UsageError("Missing argument 'URL'.")
     path = record or temporary_recording()
+    refuse_bad_paths(report, [path])
     try:
         ceiling = _calibrated() if calibrate else None
         if url is None:

@@ -3,6 +3,7 @@
     LoadTestError
     ├── PlanError        what was asked for cannot be run
     ├── TraceError       a line of a trace cannot be read
+    ├── RecordingError   a line of a recording cannot be read
     └── ServerError      the server gives no usable answer to start with
 
 What goes wrong with a single request is no exception here: it is that request's outcome.
@@ -19,6 +20,10 @@ class PlanError(LoadTestError):
 
 class TraceError(LoadTestError):
     """Says which line of a trace is broken, and why."""
+
+
+class RecordingError(LoadTestError):
+    """Says which line of a recording is broken, and why."""
 
 
 class ServerError(LoadTestError):

@@ -14,16 +14,14 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
+from loadtest.errors import RecordingError
+
 VERSION = 2
 OK = "ok"
 CANCELLED = "cancelled"  # we hung up, on purpose
 CLOSED_LOOP = "closed"  # the one kind of arrivals that waits for answers
 
 _checked = with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
-
-
-class RecordingError(Exception):
-    """Says which line of a recording cannot be read, and why."""
 
 
 @_checked

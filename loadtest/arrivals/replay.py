@@ -12,8 +12,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
-from loadtest.errors import TraceError
-from loadtest.records import RecordingError, Run, read_recording
+from loadtest.errors import RecordingError, TraceError
+from loadtest.records import Run, read_recording
 
 
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loadtest.reporting.options import ReportOptions, report_options
+from loadtest.reporting.options import ReportOptions, refuse_bad_paths, report_options
 
 if TYPE_CHECKING:
     from loadtest.reporting.delivery import Report
@@ -24,10 +24,12 @@ def loadtest_report(recordings: tuple[Path, ...], sweep: bool, report: ReportOpt
     """Report on recordings of `attendant loadtest`: one alone, two compared with each other, or the
     same work under more loads than two, as one curve.
     """
-    from loadtest.records import RecordingError, read_recording
+    from loadtest.errors import RecordingError
+    from loadtest.records import read_recording
     from loadtest.reporting.delivery import deliver, exit_if_missed
     from loadtest.statistics.figures import figures_of
 
+    refuse_bad_paths(report, recordings)
     if report.assertions and len(recordings) > 1:
         raise click.UsageError("--assert judges one run; give one recording")
     try:

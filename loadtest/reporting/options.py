@@ -1,6 +1,7 @@
 """Declares what a user may ask of a report, for every command that makes one."""
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -30,6 +31,19 @@ class ReportOptions:
     html: Path | None = None
     markdown: Path | None = None
     wants_json: bool = False
+
+
+def refuse_bad_paths(options: ReportOptions, recordings: Iterable[Path]) -> None:
+    """Raise UsageError where reports could not be written, or would take a recording's place."""
+    taken = {path.resolve() for path in recordings}
+    for name, path in (("--html", options.html), ("--markdown", options.markdown)):
+        if path is None:
+            continue
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise click.UsageError(f"{name}: nothing can be written into {path.parent}")
+        if path.resolve() in taken:
+            raise click.UsageError(f"{name}: {path} is for something else already")
+        taken.add(path.resolve())
 
 
 class Parsed(click.ParamType):

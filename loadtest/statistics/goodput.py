@@ -39,5 +39,8 @@ def goodput(recording: Recording, limits: Limits) -> Goodput:
 
 
 def keeps(request: Request, measure: str, most: float) -> bool:
-    """Tell whether a request keeps a limit; one without such a latency does."""
-    return max(MEASURES[measure].of(request), default=0.0) <= most
+    """Tell whether a request keeps a limit. Where it has no such latency that is so if it was
+    streamed, as a single text has no gaps, and not known, so not good, if it was not.
+    """
+    values = MEASURES[measure].of(request)
+    return max(values) <= most if values else bool(request.tokens)

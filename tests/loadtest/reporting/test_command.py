@@ -70,6 +70,18 @@ def test_goodput_can_be_asked_for_later(runs: list[Path]) -> None:
     assert found["figures"]["goodput_share"]["value"] == 1.0
 
 
+def test_answers_without_a_limited_latency_are_not_good(tmp_path: Path) -> None:
+    """An answer that was not streamed has no time to a first token; a stream of one text has no
+    gaps to keep a limit by.
+    """
+    whole = written(recording_of([request_of(1, 2)]), tmp_path / "whole.jsonl")
+    found = json.loads(invoke(whole, "--goodput", "ttft_ms=5000", "--json").stdout)
+    assert found["figures"]["goodput_share"]["value"] == 0.0
+    streamed = written(recording_of([request_of(1, 2, tokens=(1.5,))]), tmp_path / "one.jsonl")
+    found = json.loads(invoke(streamed, "--goodput", "ttft_ms=600,itl_ms=1", "--json").stdout)
+    assert found["figures"]["goodput_share"]["value"] == 1.0
+
+
 def test_what_cannot_be_reported_is_told(runs: list[Path], tmp_path: Path) -> None:
     broken = tmp_path / "broken.jsonl"
     lines = runs[0].read_text().splitlines(keepends=True)
@@ -80,7 +92,9 @@ def test_what_cannot_be_reported_is_told(runs: list[Path], tmp_path: Path) -> No
         ((tmp_path / "none.jsonl",), "does not exist"),
         ((*runs, users), "some recordings are of users and some of rates"),
         ((*runs, "--assert", "errors<1"), "--assert judges one run"),
-        ((runs[0], "--html", tmp_path / "no" / "page.html"), "could not be written"),
+        ((runs[0], "--html", tmp_path / "no" / "page.html"), "nothing can be written into"),
+        ((runs[0], "--html", runs[0]), "is for something else already"),
+        ((runs[0], "--html", tmp_path / "a", "--markdown", tmp_path / "a"), "is for something"),
     ]:
         result = invoke(*arguments)
         assert result.exit_code != 0
