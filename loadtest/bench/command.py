@@ -1,7 +1,7 @@
 """Holds `attendant bench`, which measures the bare engine, without HTTP, Ray or event loops."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -91,13 +91,11 @@ def bench(
       prefix    time to first token of a long prompt seen before over an unseen one
     """
     given = given_options(options)
-    _check(compare, batch, requests, engines, given)
+    _check(compare, batch, requests, engines, device, given)
     sampling = SamplingParams(**{"seed": 0} | only_of(SamplingParams, given))
     processors = ProcessorParams(**only_of(ProcessorParams, given))
     search = only_of(BeamParams, given)
     engines = engines or 1
-    if device == "cuda" and engines > 1:
-        raise click.BadParameter("a GPU runs one engine", param_hint="--engines")
     threads = threads or max(1, available_cpus() // engines)
     workload = _workload(bundle, input_file, max_new_tokens, device, threads)
     decoding = replace(workload.decoding, processors=processors)
@@ -109,17 +107,21 @@ def bench(
     else:
         beam, sampling = BeamParams(**{NUM_BEAMS: COMPARED_BEAMS} | search), _drawing(sampling)
         measured = _compare(workload, compare, beam, sampling, batch or (None,), repetitions)
+    about = {**_about(workload), "engines": engines, "compare": compare}
+    _report(measured, about if wants_json else None)
+
+
+def _report(
+    measured: Iterable[tuple[str, dict[str, Any]]], about: Mapping[str, Any] | None
+) -> None:
+    """Print each line as it comes; or, with what it is about, all numbers as JSON at the end."""
     results = []
     for line, result in measured:
         results.append(result)
-        if not wants_json:
+        if about is None:
             click.echo(line)
-    if wants_json:
-        click.echo(
-            json.dumps(
-                _about(workload) | {"engines": engines, "compare": compare, "results": results}
-            )
-        )
+    if about is not None:
+        click.echo(json.dumps({**about, "results": results}))
 
 
 def _check(
@@ -127,8 +129,11 @@ def _check(
     batch: Sequence[int] | None,
     requests: int | None,
     engines: int | None,
+    device: str,
     given: Mapping[str, Any],
 ) -> None:
+    if device == "cuda" and (engines or 1) > 1:
+        raise click.BadParameter("a GPU runs one engine", param_hint="--engines")
     wrong = "--requests" if compare and requests else None
     wrong = "--engines" if compare and engines else wrong
     wrong = "--batch" if compare in OF_ONE_SIZE and batch else wrong
