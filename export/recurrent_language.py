@@ -28,7 +28,8 @@ def recurrent_language_model(
 ) -> ExportedModel:
     graph = layers.graph
     ids = graph.input("ids", "int64", (1,))
-    embedded = layers.embed(ids, "embedding", config.vocab_size, config.embedding_dim)
+    table = config.vocab_size, config.embedding_dim
+    embedded = layers.embed(ids, "embedding", *table, config.scale_of_embeddings)
     sizes = config.embedding_dim, config.hidden_dim, config.num_layers
     cells = RecurrentLayers(layers, "recurrent", config.cell, *sizes)
     output = cells.step(graph.op.Squeeze(embedded, graph.ints(1)))

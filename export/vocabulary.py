@@ -32,7 +32,9 @@ class Vocabulary:
 
     def _embed(self, ids: Value, untied: str, num_words: int) -> Value:
         name = "embedding" if self._config.tied_embeddings else untied
-        return self._layers.embed(ids, name, num_words, self._config.embedding_dim)
+        config = self._config
+        scale = config.scale_of_embeddings
+        return self._layers.embed(ids, name, num_words, config.embedding_dim, scale)
 
 
 def choose(layers: Layers, config: Config, readout: Value, dim: int) -> None:

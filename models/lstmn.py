@@ -13,14 +13,15 @@ from torch import Tensor, nn
 
 from models.batch import Batch, length_mask
 from models.configs.lstmn import LstmnConfig
-from models.layers.recurrent import initialise
+from models.layers.recurrent import initialise, initialise_readout
+from models.layers.roles import Blocks, initialise_blocks
 from models.layers.tape import Tape, TapeAttention, empty_tape
 from models.layers.vocabulary import VocabularyModule
 
 Inputs = Sequence[Tensor]  # what a token alone feeds, [..., features]
 
 
-class Reader(nn.Module):
+class Reader(Blocks):
     """An LSTMN (3.2); the values of its tape are [h_i; c_i]."""
 
     def __init__(self, config: LstmnConfig) -> None:
@@ -33,9 +34,14 @@ class Reader(nn.Module):
         self.gates_recalled = nn.Linear(hidden_dim, 4 * hidden_dim, bias=False)
 
     @torch.no_grad()
-    def remember(self) -> None:
-        """The forget gate's bias begins at 1, as in the other LSTMs."""
+    def reset_gates(self) -> None:
+        """Every gate begins in its own range, the forget gate's bias at 1, as in other LSTMs."""
+        for name, num_gates in self.blocks().items():
+            initialise_blocks(self.get_parameter(name), num_gates)
         self.gates_input.bias.chunk(4)[1].fill_(1.0)
+
+    def blocks(self) -> dict[str, int]:
+        return {"gates_input.weight": 4, "gates_recalled.weight": 4}
 
     def project(self, embedded: Tensor) -> Inputs:
         """W_x x_t of the query (4) and of the gates (7), for any number of tokens at once."""
@@ -91,13 +97,16 @@ class Fusion(nn.Module, ABC):
         """
 
 
-class ShallowFusion(Fusion):
+class ShallowFusion(Fusion, Blocks):
     """One more input of the gates; h_{t-1} attends to the hidden tape, as in Bahdanau et al."""
 
     def __init__(self, config: LstmnConfig) -> None:
         super().__init__(config)
         self.query = nn.Linear(config.hidden_dim, config.attention_dim, bias=False)
         self.gates = nn.Linear(config.hidden_dim, 4 * config.hidden_dim, bias=False)
+
+    def blocks(self) -> dict[str, int]:
+        return {"gates.weight": 4}
 
     def forward(self, inputs: Inputs, state: dict) -> tuple[Tensor, Tensor, None, Tensor]:
         keys, values = state["source"]
@@ -143,8 +152,9 @@ class Lstmn(VocabularyModule):
         self.fusion = FUSIONS[config.fusion](config)
         self.readout = nn.Linear(2 * config.hidden_dim, config.readout_dim)
         self.apply(initialise)
+        initialise_readout(self.readout, "lstm")
         for reader in (self.encoder, self.decoder):
-            reader.remember()
+            reader.reset_gates()
 
     def forward(self, batch: Batch) -> Tensor:
         """Readouts for every target position: [batch, target, readout_dim]."""

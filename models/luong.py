@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from models.batch import Batch, length_mask
 from models.configs.luong import LuongConfig
 from models.layers.cells import CELLS, RecurrentCell, State
-from models.layers.recurrent import Recurrent, initialise
+from models.layers.recurrent import Recurrent, initialise, initialise_readout
 from models.layers.vocabulary import VocabularyModule
 
 
@@ -204,6 +204,7 @@ class Luong(VocabularyModule):
         self.attention = ATTENTIONS[config.attention](config)
         self.readout = nn.Linear(2 * config.hidden_dim, config.readout_dim, bias=config.biases)
         self.apply(initialise)
+        initialise_readout(self.readout, config.cell)
 
     def forward(self, batch: Batch) -> Tensor:
         """Attentional vectors of every target position: [batch, target, readout_dim]."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from models.batch import Batch
 from models.configs.sutskever import SutskeverConfig
-from models.layers.recurrent import Recurrent, initialise, reverse
+from models.layers.recurrent import Recurrent, initialise, initialise_readout, reverse
 from models.layers.vocabulary import VocabularyModule
 
 
@@ -32,6 +32,7 @@ class Sutskever(VocabularyModule):
         )
         self.readout = nn.Linear(config.hidden_dim, config.readout_dim, bias=False)
         self.apply(initialise)
+        initialise_readout(self.readout, config.cell)
 
     def forward(self, batch: Batch) -> Tensor:
         """Readouts for every target position: [batch, target, readout_dim]."""

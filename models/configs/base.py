@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Size = Annotated[int, Field(gt=0, lt=2**31)]
+Positive = Annotated[float, Field(gt=0.0)]
 Length = Annotated[int, Field(ge=2, lt=2**31)]  # of tokens: <s> or </s>, and one more
 TokenId = Annotated[int, Field(ge=0)]
 Languages = Annotated[tuple[str, ...], Field(min_length=1, strict=False)]  # in files a list

@@ -5,12 +5,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from models.configs.base import Misfit, Size
+from models.configs.base import Misfit, Positive, Size
 from models.configs.rotary import Frequencies, RotaryConfig
 from models.configs.transformer import Activation
 
 LayerNumbers = Annotated[tuple[int, ...], Field(strict=False)]  # in files a list
-Positive = Annotated[float, Field(gt=0)]
 
 
 class LlamaConfig(RotaryConfig):

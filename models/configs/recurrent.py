@@ -4,18 +4,18 @@ from collections.abc import Iterator
 from typing import Literal
 
 from models.configs.base import Misfit, Size, TranslationModelConfig
+from models.configs.scaling import HasScaledEmbeddings
 
 Cell = Literal["rnn", "lstm", "gru", "mut1", "mut2", "mut3"]
 
 
-class RecurrentConfig(TranslationModelConfig):
+class RecurrentConfig(TranslationModelConfig, HasScaledEmbeddings):
     """Encoder and decoder made of one kind of cell; `models.layers.cells` has their equations.
 
     source_vocab_size: None: that of the target, vocab_size.
     """
 
     cell: Cell = "gru"
-    embedding_dim: Size = 256
     hidden_dim: Size = 256
     readout_dim: Size = 256
     tied_embeddings: bool = True

@@ -5,13 +5,13 @@ from typing import Literal
 
 from models.configs.base import LanguageModelConfig, Misfit, Size
 from models.configs.recurrent import Cell
+from models.configs.scaling import HasScaledEmbeddings
 
 
-class RecurrentLanguageModelConfig(LanguageModelConfig):
+class RecurrentLanguageModelConfig(LanguageModelConfig, HasScaledEmbeddings):
     """Layers of cells over embedded tokens; what they yield is read out at the embedding's size."""
 
     cell: Cell = "gru"
-    embedding_dim: Size = 256
     hidden_dim: Size = 512
     num_layers: Size = 1
     tied_embeddings: bool = True

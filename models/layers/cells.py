@@ -20,6 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from models.layers.roles import Blocks, initialise_blocks
+
 State = tuple[Tensor, ...]  # hidden [batch, hidden_dim]; LSTM: and memory cell, as large
 
 
@@ -30,6 +32,7 @@ class Cell(ABC):
     num_recurrent: ClassVar[int] = 3
     num_states: ClassVar[int] = 1
     forget_gate: ClassVar[int | None] = None  # the block whose bias begins at 1
+    faintness: ClassVar[float] = 1.0  # one over how large fresh outputs are, about
 
     @staticmethod
     @abstractmethod
@@ -55,6 +58,7 @@ class Lstm(Cell):
     num_gates = num_recurrent = 4
     num_states = 2
     forget_gate = 1
+    faintness = 4.0  # two gates at a half and two tanh stand before the output
 
     @staticmethod
     def step(x: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
@@ -139,7 +143,7 @@ CELLS: dict[str, type[Cell]] = {
 }
 
 
-class RecurrentCell(nn.Module):
+class RecurrentCell(Blocks):
     """A cell with its weights, one step at a time: what a decoder runs in its loop.
 
     `input` projects what is known ahead (a whole sequence at once), `context`, where there is one,
@@ -151,13 +155,22 @@ class RecurrentCell(nn.Module):
         self.cell = CELLS[cell]
         gates = self.cell.num_gates * hidden_dim
         self.input = nn.Linear(input_dim, gates)
-        if context_dim:
+        self.has_context = context_dim > 0
+        if self.has_context:
             self.context = nn.Linear(context_dim, gates, bias=False)
         self.hidden = nn.Linear(hidden_dim, self.cell.num_recurrent * hidden_dim)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         initialise_cell(self.cell, self.input.weight, self.input.bias, *self.hidden.parameters())
+        if self.has_context:
+            initialise_blocks(self.context.weight, self.cell.num_gates)
+
+    def blocks(self) -> dict[str, int]:
+        names = ("input.weight", "context.weight") if self.has_context else ("input.weight",)
+        return dict.fromkeys(names, self.cell.num_gates) | {
+            "hidden.weight": self.cell.num_recurrent
+        }
 
     def begin(self, hidden: Tensor) -> State:
         """The state that begins with this hidden output; an LSTM's memory cell begins with 0."""
@@ -180,10 +193,10 @@ class RecurrentCell(nn.Module):
 def initialise_cell(
     cell: type[Cell], input_weight: Tensor, input_bias: Tensor, weight: Tensor, bias: Tensor
 ) -> None:
-    """Orthogonal recurrent blocks (Saxe et al. 2014); an LSTM's forget bias is 1, as Gers et al.
-    2000 and Jozefowicz et al. 2015 advise.
+    """Xavier's range for every gate and orthogonal recurrent blocks (Saxe et al. 2014); an LSTM's
+    forget bias is 1, as Gers et al. 2000 and Jozefowicz et al. 2015 advise.
     """
-    nn.init.xavier_uniform_(input_weight)
+    initialise_blocks(input_weight, cell.num_gates)
     for block in weight.chunk(cell.num_recurrent):
         nn.init.orthogonal_(block)
     nn.init.zeros_(bias)

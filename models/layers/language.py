@@ -70,7 +70,7 @@ class RecurrentLanguageModel(nn.Module):
         return readout[:, 0], state
 
     def _read(self, ids: Tensor, state: dict | None) -> tuple[Tensor, dict]:
-        embedded = self.dropout(self.embedding(ids))
+        embedded = self.dropout(self.embedding(ids) * self.config.scale_of_embeddings)
         outputs, cells = self.recurrent(embedded, initial=state["cells"] if state else None)
         if state:
             outputs = torch.cat([state["outputs"], outputs], 1)

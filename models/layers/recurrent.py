@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from models.layers.cells import CELLS, RecurrentCell, State, initialise_cell
+from models.layers.roles import Blocks
 
 
-class Recurrent(nn.Module):
+class Recurrent(Blocks):
     """`num_layers` layers of one kind of cell, with dropout between them.
 
     Weights of layer 0: weight_ih_l0 [num_gates * hidden_dim, input_dim], weight_hh_l0
@@ -45,6 +46,11 @@ class Recurrent(nn.Module):
         for names in self.layers:
             for name in names:
                 initialise_cell(self.cell, *self._weights(name))
+
+    def blocks(self) -> dict[str, int]:
+        counts = {"weight_ih": self.cell.num_gates, "weight_hh": self.cell.num_recurrent}
+        names = [name for layer in self.layers for name in layer]
+        return {f"{part}_{name}": count for name in names for part, count in counts.items()}
 
     def forward(
         self,
@@ -140,3 +146,8 @@ def initialise(module: nn.Module) -> None:
             nn.init.zeros_(module.bias)
     elif isinstance(module, nn.Embedding):
         nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+
+
+def initialise_readout(layer: nn.Linear, cell: str) -> None:
+    """For a map of nothing but cells' outputs: what it yields is as loud as of loud cells."""
+    nn.init.xavier_uniform_(layer.weight, gain=CELLS[cell].faintness)

@@ -13,6 +13,7 @@ class VocabularyModule(nn.Module):
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
         self.is_tied = config.tied_embeddings
+        self.scale = config.scale_of_embeddings
         if self.is_tied:
             self.embedding = nn.Embedding(config.vocab_size, config.embedding_dim)
         else:
@@ -23,13 +24,16 @@ class VocabularyModule(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def embed_source(self, ids: Tensor) -> Tensor:
-        """[...] ids -> [..., embedding_dim], with dropout, as of the target."""
-        return self.dropout((self.embedding if self.is_tied else self.source_embedding)(ids))
+        """[...] ids -> [..., embedding_dim], scaled, with dropout, as of the target."""
+        return self._embed(ids, self.embedding if self.is_tied else self.source_embedding)
 
     def embed_target(self, ids: Tensor) -> Tensor:
-        return self.dropout((self.embedding if self.is_tied else self.target_embedding)(ids))
+        return self._embed(ids, self.embedding if self.is_tied else self.target_embedding)
 
     def project(self, readout: Tensor) -> Tensor:
         """Readouts [..., readout_dim] -> logits over the vocabulary."""
         weight = self.embedding.weight if self.is_tied else self.output.weight
         return linear(readout, weight, self.output_bias)
+
+    def _embed(self, ids: Tensor, table: nn.Embedding) -> Tensor:
+        return self.dropout(table(ids) * self.scale)

@@ -23,17 +23,19 @@ class Muon(torch.optim.Optimizer):
     """Momentum after Nesterov, made orthogonal, with decoupled weight decay.
 
     An update is as large as AdamW's would be (Liu et al. 2025, 2.2), so that both can share their
-    learning rate and decay. products: the type that matrices are made orthogonal in.
+    learning rate and decay. products: the type that matrices are made orthogonal in. Of a group
+    with `num_blocks` every parameter holds so many matrices below each other, each made orthogonal
+    by itself: gates have nothing to do with each other.
     """
 
     def __init__(
         self,
-        matrices: Iterable[nn.Parameter],
+        matrices: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
         lr: float,
         weight_decay: float,
         products: torch.dtype,
     ) -> None:
-        super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay})
+        super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay, "num_blocks": 1})
         self.products = products
 
     @torch.no_grad()
@@ -42,20 +44,24 @@ class Muon(torch.optim.Optimizer):
         for group in self.param_groups:
             ready = [matrix for matrix in group["params"] if matrix.grad is not None]
             for matrices in stacks(ready):
-                self._update(matrices, group["lr"], group["weight_decay"])
+                self._update(matrices, group["lr"], group["weight_decay"], group["num_blocks"])
 
-    def _update(self, matrices: Sequence[nn.Parameter], lr: float, weight_decay: float) -> None:
+    def _update(
+        self, matrices: Sequence[nn.Parameter], lr: float, weight_decay: float, num_blocks: int
+    ) -> None:
         """Of one shape."""
         gradients = [matrix.grad for matrix in matrices]
         momenta = [self._momentum(matrix) for matrix in matrices]
         torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
         ahead = torch._foreach_lerp(gradients, momenta, MOMENTUM)
+        ahead = [block for each in ahead for block in each.chunk(num_blocks)]
         joined = ahead[0] if len(ahead) == 1 else torch.stack(ahead)
         made = orthogonalise(joined.to(self.products))
         directions = [made] if len(ahead) == 1 else made.unbind()
         torch._foreach_mul_(matrices, 1 - lr * weight_decay)
-        for matrix, direction in zip(matrices, directions, strict=True):
-            matrix.add_(direction, alpha=-lr * 0.2 * math.sqrt(max(matrix.shape)))
+        blocks = [block for matrix in matrices for block in matrix.chunk(num_blocks)]
+        for block, direction in zip(blocks, directions, strict=True):
+            block.add_(direction, alpha=-lr * 0.2 * math.sqrt(max(block.shape)))
 
     def _momentum(self, matrix: nn.Parameter) -> Tensor:
         state = self.state[matrix]

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from models.layers.roles import Part, Role, parts_of
 from models.training.config import OptimizerConfig
 from models.training.muon import Muon
 
@@ -24,18 +25,18 @@ class Optimizer:
     def __init__(self, module: nn.Module, config: OptimizerConfig, products: torch.dtype) -> None:
         self.config = config
         self.parameters = list(module.parameters())
-        matrices, others = _split(module, config.name == "muon")
+        by_adamw, by_muon = _groups(module, config.name == "muon")
         self.parts: list[torch.optim.Optimizer] = [
             torch.optim.AdamW(
-                others,
+                by_adamw,
                 lr=config.learning_rate,
                 betas=config.betas,
                 weight_decay=config.weight_decay,
                 fused=True,
             )
         ]
-        if matrices:
-            self.parts.append(Muon(matrices, config.learning_rate, config.weight_decay, products))
+        if by_muon:
+            self.parts.append(Muon(by_muon, config.learning_rate, config.weight_decay, products))
 
     def step(self, scale: float) -> None:
         """One update from the gradients at `scale` times the learning rate; clears them."""
@@ -66,11 +67,24 @@ class Optimizer:
             optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
-def _split(module: nn.Module, use_muon: bool) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    matrices: list[nn.Parameter] = []
-    others: list[nn.Parameter] = []
+def _groups(module: nn.Module, use_muon: bool) -> tuple[list[dict], list[dict]]:
+    """Groups of parameters for AdamW and for Muon. Only matrices decay: a bias, a gain or the row
+    of a rare word would be forgotten for nothing.
+    """
+    parts = parts_of(module)
+    by_part: dict[Part, list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
-        is_table = "embedding" in name or "positions" in name or name.startswith("output")
-        is_matrix = parameter.dim() == 2 and not is_table
-        (matrices if use_muon and is_matrix else others).append(parameter)
-    return matrices, others
+        by_part.setdefault(parts[name], []).append(parameter)
+    matrices = [
+        {"params": parameters, "num_blocks": part.num_blocks}
+        for part, parameters in by_part.items()
+        if part.role is Role.MATRIX
+    ]
+    others = [
+        {"params": parameters, "weight_decay": 0.0}
+        for part, parameters in by_part.items()
+        if part.role is not Role.MATRIX
+    ]
+    if use_muon:
+        return others, matrices
+    return [*others, *({"params": group["params"]} for group in matrices)], []

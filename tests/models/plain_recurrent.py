@@ -89,7 +89,8 @@ class Model:
 
     def embed(self, token: int, side: str) -> Array:
         tied = self.config.tied_embeddings
-        return self["embedding.weight" if tied else f"{side}_embedding.weight"][token]
+        table = self["embedding.weight" if tied else f"{side}_embedding.weight"]
+        return table[token] * (self.config.embedding_scale or self.config.embedding_dim**0.5)
 
     def logits(self, readout: Array) -> Array:
         table = self["embedding.weight" if self.config.tied_embeddings else "output.weight"]

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -12,8 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.cli import train
 from models.training.arithmetic import Arithmetic, choose_arithmetic
-from models.training.config import read_config
+from models.training.config import OptimizerConfig, read_config
 from models.training.muon import Muon, orthogonalise
+from models.training.optimizer import Optimizer
 from models.training.trainer import Trainer
 from tests.models.toy_run import write_config, write_data
 
@@ -141,6 +142,31 @@ def test_muon_in_fp32_turns_matrices_as_the_singular_value_decomposition_says(
     torch.testing.assert_close(
         rotated, rotated.diagonal().diag(), rtol=0.0, atol=1e-3, msg="the same singular vectors"
     )
+
+
+def test_muon_makes_every_gate_orthogonal_by_itself() -> None:
+    torch.manual_seed(0)
+    joined = nn.Parameter(torch.ones(30, 8))
+    gates = [nn.Parameter(torch.ones(10, 8)) for _ in range(3)]
+    joined.grad = torch.randn(30, 8)
+    for gate, gradient in zip(gates, joined.grad.chunk(3), strict=True):
+        gate.grad = gradient.clone()
+    Muon([{"params": [joined], "num_blocks": 3}], 0.02, 0.1, torch.float32).step()
+    Muon(gates, 0.02, 0.1, torch.float32).step()
+    torch.testing.assert_close(joined, torch.cat(gates))
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_only_matrices_decay(name: Literal["adamw", "muon"]) -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Embedding(4, 4), nn.Linear(4, 1))
+    config = OptimizerConfig(name=name, learning_rate=0.1, weight_decay=1.0)
+    optimizer = Optimizer(module, config, torch.float32)
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    for parameter in module.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step(scale=1.0)
+    changed = {key for key, value in module.state_dict().items() if (value != before[key]).any()}
+    assert changed == {"0.weight"}
 
 
 def test_an_arithmetic_reads_as_one_line() -> None:

@@ -65,7 +65,7 @@ class Loops:
         memories: list[Array] = []
         recalled = self.zeros
         for word in source:
-            x = self.weights["embedding.weight"][word]
+            x = self.weights["embedding.weight"][word] * 2
             h, c, recalled = self.step("encoder", x, hiddens, memories, recalled, 0, 0)
             hiddens.append(h)
             memories.append(c)
@@ -78,7 +78,7 @@ class Loops:
         recalled = context = h = self.zeros
         readouts = []
         for word in target:
-            x = self.weights["embedding.weight"][word]
+            x = self.weights["embedding.weight"][word] * 2
             to_gates = to_memory = np.zeros(1)
             if self.config.fusion == "deep":
                 context, to_memory = self.deep(x, context, *source)

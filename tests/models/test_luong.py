@@ -56,7 +56,7 @@ class Loops:
 
     def encode(self, ids: list[int]) -> tuple[list[Array], list[tuple[Array, Array]]]:
         """Top hidden states of every source word, and the last state of every layer."""
-        outputs, last = [self.weights["embedding.weight"][i] for i in ids], []
+        outputs, last = [self.weights["embedding.weight"][i] * 2 for i in ids], []
         for layer in range(self.config.num_layers):
             h = c = np.zeros(self.config.hidden_dim)
             parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -73,7 +73,7 @@ class Loops:
         """Attentional vectors of every target word."""
         fed, vectors = np.zeros(self.config.readout_dim), []
         for t, word in enumerate(target, start=1):
-            x = self.weights["embedding.weight"][word]
+            x = self.weights["embedding.weight"][word] * 2
             for layer, (h, c) in enumerate(layers):
                 name = f"decoder.layers.{layer}"
                 pieces = ("input.weight", "hidden.weight", "input.bias", "hidden.bias")

@@ -44,11 +44,12 @@ def test_readouts_equal_plain_loops_at_every_length() -> None:
     source, target = torch.randint(3, 30, (20, 20)), torch.randint(3, 30, (20, 3))
     found = module(Batch(source, lengths, target, target))
     for row, length in enumerate(lengths.tolist()):
-        words = [weights["source_embedding.weight"][i] for i in source[row, :length]]
+        words = [weights["source_embedding.weight"][i] * 5**0.5 for i in source[row, :length]]
         sentence = weights["decoder.context.weight"] @ sentence_vector(words, kernels)
         hidden = np.zeros(4)
         for position, word in enumerate(target[row]):
-            inputs = weights["decoder.input.weight"] @ weights["target_embedding.weight"][word]
+            embedded = weights["target_embedding.weight"][word] * 5**0.5
+            inputs = weights["decoder.input.weight"] @ embedded
             recurrent = weights["decoder.hidden.weight"] @ hidden
             hidden = np.tanh(inputs + recurrent + sentence)
             readout = weights["readout.weight"] @ hidden

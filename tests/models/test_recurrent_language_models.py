@@ -47,7 +47,7 @@ def random_ids(num_rows: int, length: int) -> torch.Tensor:
 def test_readouts_equal_their_equations(name: str) -> None:
     module, ids = fresh(name).double(), random_ids(2, NUM_TOKENS)
     found = module(Batch(None, None, ids, ids))
-    outputs, _ = module.recurrent(module.embedding(ids))
+    outputs, _ = module.recurrent(module.embedding(ids) * 8**0.5)
     weights = {key: value.numpy() for key, value in module.readout.state_dict().items()}
     for row in range(2):
         expected = READOUTS[module.config.architecture](

@@ -32,6 +32,7 @@ class RecurrentReader:
             "embedding_dim": self.embeddings.target_dim,
             "hidden_dim": self.embeddings.readout_dim,
             "readout_dim": self.embeddings.readout_dim,
+            "embedding_scale": 1.0,
             "num_layers": self.model.count("encoder.rnn.weight_ih_l{}"),
             "score": SCORES.get(score, "general"),
             "biases": score == "mlp",

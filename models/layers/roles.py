@@ -1,0 +1,57 @@
+"""What part each parameter of a module plays: how it begins and is learned follows from it."""
+
+from enum import Enum
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class Role(Enum):
+    MATRIX = "matrix"  # maps vectors to vectors
+    TABLE = "table"  # one row for each word or position
+    VECTOR = "vector"  # biases, gains of norms, and maps from or to a single number
+
+
+class Part(NamedTuple):
+    """num_blocks: matrices that one parameter holds below each other, as those of gates."""
+
+    role: Role
+    num_blocks: int = 1
+
+
+class Blocks(nn.Module):
+    """A module that says which of its parameters hold several matrices."""
+
+    def blocks(self) -> dict[str, int]:
+        """How many, by the parameter's name in this module."""
+        raise NotImplementedError
+
+
+def parts_of(module: nn.Module) -> dict[str, Part]:
+    """The part of every parameter, by name. `output` is the table of a module that is not tied."""
+    blocks = {
+        f"{prefix}.{name}".lstrip("."): count
+        for prefix, each in module.named_modules()
+        if isinstance(each, Blocks)
+        for name, count in each.blocks().items()
+    }
+    linear = {f"{n}.weight" for n, m in module.named_modules() if isinstance(m, nn.Linear)}
+    matrices = (linear | blocks.keys()) - {"output.weight"}
+    return {
+        name: _part(parameter, name in matrices, blocks.get(name, 1))
+        for name, parameter in module.named_parameters()
+    }
+
+
+def _part(parameter: Tensor, is_matrix: bool, num_blocks: int) -> Part:
+    if parameter.dim() != 2 or 1 in parameter.shape:
+        return Part(Role.VECTOR)
+    return Part(Role.MATRIX, num_blocks) if is_matrix else Part(Role.TABLE)
+
+
+@torch.no_grad()
+def initialise_blocks(weight: Tensor, num_blocks: int) -> None:
+    """Xavier's range for each matrix by itself: several at once would all begin too small."""
+    for block in weight.chunk(num_blocks):
+        nn.init.xavier_uniform_(block)
