@@ -62,11 +62,11 @@ dev = "pairs.tsv"
 test = "pairs.tsv"
 [optimizer]
 learning_rate = 0.02
-warmup_steps = 4
+warmup = 0.02
 [run]
 tokens_per_batch = 128
 max_steps = 200
-validate_every = 100
+validations = 2
 precision = "fp32"
 label_smoothing = 0.0
 """

@@ -13,7 +13,8 @@ from torch import Tensor
 from models.batch import IGNORED_LABEL, Batch
 from models.configs.base import SpecialTokens
 
-LENGTH_NOISE = 0.15  # buckets mix neighbours in length, so batches differ from epoch to epoch
+LENGTH_NOISE = 0.05  # neighbours in length are mixed, so batches differ from epoch to epoch
+BUCKET_GROWTH = 1.1  # of a bucket's target lengths: wider ones pad targets, narrower ones sources
 
 
 class Dataset(Protocol):
@@ -39,9 +40,8 @@ class ParallelData:
         whole = np.floor(self.repeats + rng.random(len(self.repeats))).astype(int)
         chosen = np.repeat(np.arange(len(whole)), whole)
         lengths = np.array([[len(self.sources[i]), len(self.targets[i])] for i in chosen]) + 1
-        longest = lengths.max(axis=1)
-        order = np.argsort(longest * rng.uniform(1, 1 + LENGTH_NOISE, len(longest)))
-        batches = _fill(chosen[order], longest[order], tokens_per_batch)
+        order = _by_both_lengths(lengths, rng)
+        batches = _fill(chosen[order], lengths[order].max(axis=1), tokens_per_batch)
         return [batches[i] for i in rng.permutation(len(batches))]
 
     def batch(self, indices: np.ndarray) -> Batch:
@@ -78,6 +78,16 @@ class ProseData:
         labels_tensor = torch.from_numpy(labels.astype(np.int64))
         first = torch.full((len(indices), 1), self.tokens.bos_id)
         return Batch(None, None, torch.cat([first, labels_tensor[:, :-1]], 1), labels_tensor)
+
+
+def _by_both_lengths(lengths: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """An order of [examples, 2] in which neighbours are alike on both sides.
+
+    Buckets of the target's length, and in them the source's, up in one and down in the next.
+    """
+    noisy = lengths * rng.uniform(1, 1 + LENGTH_NOISE, lengths.shape)
+    bucket = np.floor(np.log(noisy[:, 1]) / np.log(BUCKET_GROWTH) + rng.random())
+    return np.lexsort((np.where(bucket % 2, -noisy[:, 0], noisy[:, 0]), bucket))
 
 
 def pad_rows(rows: list[list[int]], value: int) -> Tensor:

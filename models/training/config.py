@@ -32,13 +32,16 @@ class DataConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """`muon` (Jordan et al. 2024) for the matrices of the layers, AdamW for everything else."""
+    """`muon` (Jordan et al. 2024) for the matrices of the layers, AdamW for everything else.
+
+    warmup: the share of a run in which the learning rate rises.
+    """
 
     name: Literal["adamw", "muon"] = "adamw"
     learning_rate: float = Field(default=1e-3, gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
     betas: tuple[float, float] = (0.9, 0.98)
-    warmup_steps: int = Field(default=200, ge=0)
+    warmup: float = Field(default=0.03, ge=0, lt=1)
     clip_norm: float = Field(default=1.0, gt=0)
 
 
@@ -48,6 +51,10 @@ class RunConfig(Section):
     `clock` says what minutes are: of the day, or of the process's own work on all its threads,
     which other work on the machine does not shorten. `precision` bf16 is fp32 on machines that
     have no instructions for it.
+
+    Weights are looked at `validations` times, evenly over the run, as averages over about the last
+    `averaged_share` of all steps so far; what is best, by loss or by BLEU of `bleu_sentences`, is
+    kept. After `patience` times without a lower loss the run ends.
     """
 
     tokens_per_batch: int = Field(default=4096, gt=0)
@@ -56,10 +63,11 @@ class RunConfig(Section):
     clock: Literal["wall", "processor"] = "wall"
     label_smoothing: float = Field(default=0.1, ge=0, lt=1)
     precision: Literal["fp32", "bf16"] = "bf16"
-    validate_every: int = Field(default=500, gt=0)
+    validations: int = Field(default=20, gt=0)
     bleu_sentences: int = Field(default=200, ge=0)
     patience: int = Field(default=10, gt=0)
-    averaged_checkpoints: int = Field(default=4, gt=0)
+    choose_by: Literal["loss", "bleu"] = "loss"
+    averaged_share: float = Field(default=0.05, ge=0, lt=1)
     seed: int = 1
 
 

@@ -7,12 +7,10 @@ from models.layers.roles import Part, Role, parts_of
 from models.training.config import OptimizerConfig
 from models.training.muon import Muon
 
-LONGEST_WARMUP = 1 / 3  # of a run: one that is short ends otherwise before it is warm
 
-
-def learning_rate_scale(step: int, progress: float, warmup_steps: int) -> float:
-    """Linear warm-up over steps, or a third of the run, then linear decay to zero at progress 1."""
-    warm = min(1.0, max((step + 1) / max(1, warmup_steps), progress / LONGEST_WARMUP))
+def learning_rate_scale(progress: float, warmup: float) -> float:
+    """Linear warm-up over the first share of a run, then linear decay to zero at progress 1."""
+    warm = min(1.0, progress / warmup) if warmup else 1.0
     return warm * max(0.0, 1.0 - progress)
 
 

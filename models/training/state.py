@@ -1,8 +1,7 @@
 """What a run needs to go on after a kill: safetensors and JSON, replaced atomically.
 
-The folder of a run holds `state/` (the newest state), `snapshots/` (weights of the last
-validations, for averaging), `metrics.jsonl`, `curve.png`, `tokenizer.json` and, at the end,
-`checkpoint/`.
+The folder of a run holds `state/` (the newest state), `best.safetensors` (the weights that did best
+in a validation), `metrics.jsonl`, `curve.png`, `tokenizer.json` and, at the end, `checkpoint/`.
 """
 
 import json
@@ -11,10 +10,10 @@ import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from models.training.averaging import Average
 from models.training.optimizer import Optimizer
 
 
@@ -23,6 +22,7 @@ class Progress:
     """Where a run is.
 
     seconds: spent training, validations included. losses: of the steps since the last validation.
+    best_score: of the weights that are kept, BLEU or the loss times -1.
     precision: of the matrix products so far.
     """
 
@@ -31,6 +31,7 @@ class Progress:
     batch: int = 0
     seconds: float = 0.0
     best_loss: float = float("inf")
+    best_score: float = float("-inf")
     validations_since_best: int = 0
     losses: list[float] = field(default_factory=list)
     precision: str | None = None
@@ -42,18 +43,21 @@ class RunFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.state = folder / "state"
-        self.snapshots = folder / "snapshots"
+        self.best = folder / "best.safetensors"
         self.metrics = folder / "metrics.jsonl"
         self.curve = folder / "curve.png"
         self.tokenizer = folder / "tokenizer.json"
         self.checkpoint = folder / "checkpoint"
 
-    def save(self, module: nn.Module, optimizer: Optimizer, progress: Progress) -> None:
+    def save(
+        self, module: nn.Module, average: Average, optimizer: Optimizer, progress: Progress
+    ) -> None:
         """Replace the saved state; a kill at any moment leaves the old or the new one whole."""
         fresh = self.folder / "state.new"
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
         save_file(_contiguous(module.state_dict()), fresh / "model.safetensors")
+        save_file(_contiguous(average.state_tensors()), fresh / "average.safetensors")
         save_file(_contiguous(optimizer.state_tensors()), fresh / "optimizer.safetensors")
         (fresh / "progress.json").write_text(json.dumps(asdict(progress)))
         old = self.folder / "state.old"
@@ -63,7 +67,7 @@ class RunFolder:
         os.replace(fresh, self.state)
         shutil.rmtree(old, ignore_errors=True)
 
-    def resume(self, module: nn.Module, optimizer: Optimizer) -> Progress:
+    def resume(self, module: nn.Module, average: Average, optimizer: Optimizer) -> Progress:
         """Load the saved state, if there is one, and say where the run is."""
         old = self.folder / "state.old"
         if old.exists() and not self.state.exists():  # killed between the two renames
@@ -71,32 +75,15 @@ class RunFolder:
         if not self.state.exists():
             return Progress()
         module.load_state_dict(load_file(self.state / "model.safetensors"))
+        average.load_state_tensors(load_file(self.state / "average.safetensors"))
         optimizer.load_state_tensors(load_file(self.state / "optimizer.safetensors"))
         return Progress(**json.loads((self.state / "progress.json").read_text()))
 
-    def add_snapshot(self, module: nn.Module, step: int, keep: int) -> None:
-        """Keep this step's weights and forget all but the `keep` newest and the best."""
-        self.snapshots.mkdir(parents=True, exist_ok=True)
-        fresh = self.snapshots / "new"
+    def keep_best(self, module: nn.Module) -> None:
+        """Replace the weights that are kept."""
+        fresh = self.folder / "best.new"
         save_file(_contiguous(module.state_dict()), fresh)
-        os.replace(fresh, self._snapshot(step))
-        for path in self.last_snapshots()[:-keep]:
-            path.unlink()
-
-    def last_snapshots(self) -> list[Path]:
-        """Oldest first."""
-        return sorted(self.snapshots.glob("step-*.safetensors"))
-
-    def best_snapshot(self) -> Path:
-        return self.snapshots / "best.safetensors"
-
-    def mark_best(self, step: int) -> None:
-        fresh = self.snapshots / "new"
-        shutil.copyfile(self._snapshot(step), fresh)
-        os.replace(fresh, self.best_snapshot())
-
-    def _snapshot(self, step: int) -> Path:
-        return self.snapshots / f"step-{step:07d}.safetensors"
+        os.replace(fresh, self.best)
 
     def record(self, row: dict) -> None:
         """Append one line to the metrics file."""
@@ -110,21 +97,12 @@ class RunFolder:
         return [json.loads(line) for line in self.metrics.read_text().splitlines()]
 
     def forget_after(self, step: int) -> None:
-        """Drop lines and snapshots a killed run wrote after the state it will go on from."""
-        for path in self.last_snapshots():
-            if path > self._snapshot(step):
-                path.unlink()
+        """Drop lines a killed run wrote after the state it will go on from."""
         rows = [row for row in self.rows() if row["step"] <= step]
         if self.metrics.exists():
             fresh = self.folder / "metrics.new"
             fresh.write_text("".join(json.dumps(row) + "\n" for row in rows))
             os.replace(fresh, self.metrics)
-
-
-def average(paths: list[Path]) -> dict[str, Tensor]:
-    """The mean of the weights in `paths`."""
-    states = [load_file(path) for path in paths]
-    return {name: torch.stack([s[name] for s in states]).mean(0) for name in states[0]}
 
 
 def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ from statistics import mean
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 from tqdm import tqdm
 
@@ -15,15 +16,16 @@ from models.checkpoint import save_checkpoint
 from models.data.corpus import read_pairs
 from models.registry import build
 from models.training.arithmetic import Arithmetic, choose_arithmetic
+from models.training.averaging import Average
 from models.training.card import write_card
 from models.training.config import TrainingConfig
 from models.training.learning import Learner, compile_where_it_pays
 from models.training.loading import Loader, TrainingBatch
 from models.training.optimizer import Optimizer, learning_rate_scale
 from models.training.prepare import prepare
-from models.training.state import RunFolder, average
+from models.training.state import RunFolder
 from models.training.stopping import Brake, Stopped
-from models.training.validation import draw_curve, loss, validate
+from models.training.validation import Validation, draw_curve, validate
 
 
 class Trainer:
@@ -41,11 +43,12 @@ class Trainer:
         self.test = read_pairs(data / config.data.test) if config.data.test else []
         self.module = build(config.model).to(self.arithmetic.device).train()
         self.optimizer = Optimizer(self.module, config.optimizer, self.arithmetic.products)
+        self.average = Average(self.module, config.run.averaged_share)
         self.learner = Learner(
             self.module, self.optimizer, self.arithmetic, config.run.label_smoothing
         )
         compile_where_it_pays(self.module, self.arithmetic)
-        self.progress = self.files.resume(self.module, self.optimizer)
+        self.progress = self.files.resume(self.module, self.average, self.optimizer)
         self.files.forget_after(self.progress.step)
         torch.manual_seed(config.run.seed + self.progress.step)
         self.opening = self._opening()
@@ -69,16 +72,19 @@ class Trainer:
 
     def _train(self) -> None:
         self._counted_until = self._clock()
+        looked = self._intervals_done
         with closing(self._batches()) as batches:  # its bar ends before anything else is said
             while not self._is_over():
                 self.brake.check()
                 self._unread.append(self._learn(next(batches)))
                 self.progress.step += 1
+                self.average.update(self.progress.step)
                 if len(self._unread) >= (STEPS_AHEAD if self.arithmetic.has_gpu else 1):
                     self._read_losses()
                 self._count()
-                if self.progress.step % self.run_config.validate_every == 0:
+                if self._intervals_done > looked:
                     self._validate()
+                    looked = self._intervals_done
         if not self._is_validated():
             self._validate()
 
@@ -100,6 +106,11 @@ class Trainer:
     def fraction_done(self) -> float:
         by_steps = self.progress.step / self.run_config.max_steps
         return min(1.0, max(by_steps, self.progress.seconds / 60 / self.run_config.max_minutes))
+
+    @property
+    def _intervals_done(self) -> int:
+        """How many times the weights should have been looked at by now."""
+        return int(self.fraction_done * self.run_config.validations + ROUNDING)
 
     def _read_losses(self) -> None:
         """Wait until all steps so far are computed."""
@@ -127,15 +138,14 @@ class Trainer:
                 self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
 
     def _learn(self, batch: TrainingBatch) -> Tensor:
-        warmup = self.config.optimizer.warmup_steps
-        scale = learning_rate_scale(self.progress.step, self.fraction_done, warmup)
+        scale = learning_rate_scale(self.fraction_done, self.config.optimizer.warmup)
         return self.learner.learn(batch, scale)
 
     def _validate(self) -> None:
         """Look, record, draw, save: after this a kill loses nothing."""
         progress = self.progress
         self._read_losses()
-        with self.arithmetic.autocast(), self.brake.safe():
+        with self.arithmetic.autocast(), self.brake.safe(), self.average.in_place():
             result = validate(
                 self.module,
                 self.data.tokenizer,
@@ -143,12 +153,8 @@ class Trainer:
                 self.data.pairs,
                 self.run_config.tokens_per_batch,
             )
+            self._keep_if_best(result)
         self._count()
-        self.files.add_snapshot(self.module, progress.step, self.run_config.averaged_checkpoints)
-        progress.validations_since_best += 1
-        if result.loss < progress.best_loss:
-            progress.best_loss, progress.validations_since_best = result.loss, 0
-            self.files.mark_best(progress.step)
         self.files.record(
             {
                 "step": progress.step,
@@ -163,9 +169,21 @@ class Trainer:
         draw_curve(self.files.rows(), self.files.curve, self.config.name)
         self._save()
 
+    def _keep_if_best(self, result: Validation) -> None:
+        """Keep the weights that the module has, and count how long the loss did not fall."""
+        progress = self.progress
+        by_bleu = self.run_config.choose_by == "bleu"
+        score = -result.loss if result.bleu is None or not by_bleu else result.bleu
+        if score > progress.best_score:
+            progress.best_score = score
+            self.files.keep_best(self.module)
+        progress.validations_since_best += 1
+        if result.loss < progress.best_loss:
+            progress.best_loss, progress.validations_since_best = result.loss, 0
+
     def _save(self) -> None:
         self._read_losses()
-        self.files.save(self.module, self.optimizer, self.progress)
+        self.files.save(self.module, self.average, self.optimizer, self.progress)
 
     def _is_validated(self) -> bool:
         rows = self.files.rows()
@@ -176,10 +194,8 @@ class Trainer:
         return self.fraction_done >= 1.0 or stalled
 
     def _finish(self) -> None:
-        """Keep the better of the best snapshot and the average of the last ones."""
-        candidates = [[self.files.best_snapshot()], self.files.last_snapshots()]
-        scored = [(self._loss_of(paths), paths) for paths in candidates]
-        weights = average(min(scored)[1])
+        """Write the weights that did best in a validation, and their card."""
+        weights = load_file(self.files.best)
         save_checkpoint(
             self.files.checkpoint,
             self.config.model,
@@ -188,12 +204,6 @@ class Trainer:
             dtype=np.float16,
         )
         write_card(self.config, self.data, self.test, self.files, self.arithmetic)
-
-    def _loss_of(self, paths: list[Path]) -> float:
-        self.module.load_state_dict(average(paths))
-        self.module.eval()
-        with self.arithmetic.autocast():
-            return loss(self.module, self.data.dev, self.run_config.tokens_per_batch)
 
     def _show(self, bar: tqdm, tokens_per_second: float) -> None:
         losses = self.progress.losses
@@ -206,5 +216,6 @@ class Trainer:
 
 
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.monotonic, "processor": time.process_time}
+ROUNDING = 1e-9  # of shares of a run
 STEPS_AHEAD = 20  # of the host before a GPU: so many losses are read at once
 BAR = "{desc} {percentage:3.0f}%|{bar}| {elapsed} < {remaining} {postfix}"

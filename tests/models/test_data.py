@@ -30,6 +30,21 @@ def test_an_epoch_shows_every_pair_as_often_as_its_repeats_say() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(batches, again, strict=True))
 
 
+def test_batches_are_alike_on_both_sides() -> None:
+    rng = np.random.default_rng(0)
+    target = rng.lognormal(3.0, 0.6, 20_000).clip(1, 200).astype(int)
+    source = (target * rng.uniform(0.6, 1.2, len(target))).astype(int).clip(1)
+    data = parallel(list(zip(source, target, strict=True)), [1.0] * len(target))
+    lengths = [
+        np.array([[len(data.sources[i]) + 1, len(data.targets[i]) + 1] for i in indices])
+        for indices in data.epoch(seed=1, epoch=0, tokens_per_batch=2048)
+    ]
+    padded = sum(each.max(axis=0) * len(each) for each in lengths)
+    padding = 1 - sum(each.sum(axis=0) for each in lengths) / padded
+    assert padding[0] < 0.05
+    assert padding[1] < 0.07
+
+
 def test_a_fractional_repeat_shows_its_share() -> None:
     data = parallel([(3, 3)] * 2000, [0.25] * 2000)
     seen = sum(map(len, data.epoch(seed=1, epoch=3, tokens_per_batch=400)))

@@ -5,15 +5,18 @@ import json
 import pytest
 import torch
 from click.testing import CliRunner
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 from models.checkpoint import load_checkpoint
 from models.cli import bench_torch, train
 from models.registry import load_module
+from models.training.averaging import Average
 from models.training.config import read_config
 from models.training.loss import SmoothedCrossEntropy
 from models.training.optimizer import learning_rate_scale
 from models.training.trainer import Trainer
+from models.training.validation import Validation
 from tests.models.toy_run import write_config, write_data
 
 
@@ -98,17 +101,35 @@ def test_the_loss_and_its_gradient_equal_torch(smoothing: float) -> None:
     torch.testing.assert_close(gradient, torch.autograd.grad(reference, logits)[0])
 
 
-def test_the_learning_rate_warms_up_and_decays_to_nothing() -> None:
-    assert learning_rate_scale(0, 0.0, 10) == pytest.approx(0.1)
-    assert learning_rate_scale(9, 0.0, 10) == pytest.approx(1.0)
-    assert learning_rate_scale(500, 0.75, 10) == pytest.approx(0.25)
-    assert learning_rate_scale(999, 1.0, 10) == 0.0
+def test_the_learning_rate_rises_for_a_share_of_the_run_and_falls_to_nothing() -> None:
+    assert learning_rate_scale(0.01, 0.04) == pytest.approx(0.25 * 0.99)
+    assert learning_rate_scale(0.04, 0.04) == pytest.approx(0.96)
+    assert learning_rate_scale(0.75, 0.04) == pytest.approx(0.25)
+    assert learning_rate_scale(1.0, 0.04) == 0.0
 
 
-def test_a_short_run_is_warm_after_a_third() -> None:
-    assert learning_rate_scale(5, 1 / 6, 1000) == pytest.approx(5 / 12)
-    assert learning_rate_scale(10, 1 / 3, 1000) == pytest.approx(2 / 3)
-    assert learning_rate_scale(20, 2 / 3, 1000) == pytest.approx(1 / 3)
+def test_weights_are_averaged_over_a_share_of_the_steps() -> None:
+    module = nn.Linear(1, 1, bias=False)
+    average = Average(module, share=0.1)
+    for step in range(1, 1001):
+        module.weight.data.fill_(step)
+        average.update(step)
+    with average.in_place():
+        assert 850 < module.weight.item() < 950
+    assert module.weight.item() == 1000
+
+
+def test_what_is_kept_is_what_did_best(data, monkeypatch) -> None:
+    path = write_config(data, steps=18)
+    path.write_text(path.read_text() + 'choose_by = "bleu"\n')
+    trainer = Trainer(read_config(path), data, data / "run")
+    results = iter([Validation(3.0, 10.0), Validation(2.0, 30.0), Validation(1.0, 20.0)])
+    kept = []
+    monkeypatch.setattr("models.training.trainer.validate", lambda *_: next(results))
+    monkeypatch.setattr(trainer.files, "keep_best", lambda _: kept.append(trainer.progress.step))
+    with pytest.raises(FileNotFoundError):
+        trainer.run()
+    assert kept == [6, 12]
 
 
 @pytest.mark.parametrize("order", [[], ["--by-length"]])

@@ -20,11 +20,11 @@ test = "dev.tsv"
 [optimizer]
 name = "{optimizer}"
 learning_rate = 0.02
-warmup_steps = 4
+warmup = 0.2
 [run]
 tokens_per_batch = 64
 max_steps = {steps}
-validate_every = 6
+validations = {validations}
 bleu_sentences = 4
 precision = "{precision}"
 label_smoothing = 0.0
@@ -38,8 +38,14 @@ def write_data(folder: Path) -> None:
 
 
 def write_config(
-    folder: Path, steps: int, optimizer: str = "muon", precision: str = "fp32"
+    folder: Path,
+    steps: int,
+    optimizer: str = "muon",
+    precision: str = "fp32",
+    validations: int | None = None,
 ) -> Path:
+    """Without another wish it looks at its weights every six steps."""
     path = folder / "toy.toml"
-    path.write_text(CONFIG.format(steps=steps, optimizer=optimizer, precision=precision))
+    sizes = {"steps": steps, "validations": validations or max(1, steps // 6)}
+    path.write_text(CONFIG.format(**sizes, optimizer=optimizer, precision=precision))
     return path

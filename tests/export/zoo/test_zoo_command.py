@@ -28,7 +28,7 @@ test = "test.tsv"
 [run]
 max_steps = 12
 tokens_per_batch = 512
-validate_every = 6
+validations = 2
 bleu_sentences = 2
 clock = "processor"
 """
