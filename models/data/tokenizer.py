@@ -3,21 +3,41 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from models.pretrained.text.pieces import BEYOND
 
 UNKNOWN = "<unk>"  # of tokenizers that are not of ours
+APOSTROPHE = "['\u2019]"
+WORD = r"[\p{L}\p{M}]"
+ELIDED = "l|d|j|m|t|s|n|c|qu|jusqu|lorsqu|puisqu|quoiqu|presqu|quelqu"
+CONTRACTED = "s|t|re|ve|m|ll|d"
+# A space belongs to what follows it. An elided word keeps its apostrophe, as in "l'" before "eau".
+PIECES = "|".join(
+    (
+        f" ?(?i:aujourd{APOSTROPHE}hui)(?!{WORD})",
+        f" ?(?i:{ELIDED}){APOSTROPHE}(?={WORD})",
+        f"{APOSTROPHE}(?i:{CONTRACTED})(?!{WORD})",
+        f" ?{WORD}+",
+        r" ?\p{N}",
+        r" ?[^\s\p{L}\p{M}\p{N}]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    )
+)
 SPECIAL_TOKENS = ["<pad>", "<s>", "</s>"]  # ids 0, 1, 2: models.configs.base.SpecialTokens
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """Learn `vocab_size` tokens (Sennrich et al. 2016, over bytes); digits stay single."""
+    """Learn `vocab_size` tokens (Sennrich et al. 2016, over bytes).
+
+    Digits stay single, French elisions whole: `d'`, `qu'`, `aujourd'hui`.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
+            pre_tokenizers.Split(Regex(PIECES), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()

@@ -1,8 +1,11 @@
 """Byte-level tokenizers: every string comes back as it went in."""
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models.data.segmenting import Segmenter
 from models.data.tokenizer import encode_all, load_tokenizer, train_tokenizer
 
 TEXTS = ["The cat sat on the mat.", "Le chat s'est assis sur le tapis : voilà !", "12 345"] * 20
@@ -26,3 +29,46 @@ def test_special_tokens_have_their_fixed_ids_and_digits_stay_single(tmp_path) ->
     assert [tokenizer.token_to_id(t) for t in ("<pad>", "<s>", "</s>")] == [0, 1, 2]
     (ids,) = encode_all(tokenizer, ["2014"])
     assert len(ids) == 4
+
+
+def pieces(text: str) -> list[str]:
+    return [text[start:end] for _, (start, end) in TOKENIZER.pre_tokenizer.pre_tokenize_str(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Aujourd'hui", ["Aujourd'hui"]),
+        ("L'eau d'ici, qu'il a", ["L'", "eau", " d'", "ici", ",", " qu'", "il", " a"]),
+        ("s\u2019il n\u2019est", ["s\u2019", "il", " n\u2019", "est"]),
+        (
+            "I'd say it's 'so', don't",
+            ["I", "'d", " say", " it", "'s", " '", "so", "',", " don", "'t"],
+        ),
+        ("in 2014", ["in", " 2", "0", "1", "4"]),
+        ("rock'n'roll", ["rock", "'", "n'", "roll"]),
+    ],
+)
+def test_elisions_are_whole_and_digits_single(text: str, expected: list[str]) -> None:
+    assert pieces(text) == expected
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_without_dropout_the_segmenter_is_the_tokenizer(text: str) -> None:
+    segmenter = Segmenter(TOKENIZER, 0.0, seed=1)
+    assert segmenter.encode(text, np.random.default_rng(0)) == encode_all(TOKENIZER, [text])[0]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(0, 9))
+def test_with_dropout_every_text_still_round_trips(text: str, seed: int) -> None:
+    ids = Segmenter(TOKENIZER, 0.5, seed).encode(text, np.random.default_rng(seed))
+    assert TOKENIZER.decode(ids, skip_special_tokens=False) == text
+
+
+def test_dropout_follows_from_the_seed_and_cuts_words_in_several_ways() -> None:
+    def cut(seed: int) -> list[list[int]]:
+        segmenter, rng = Segmenter(TOKENIZER, 0.3, seed), np.random.default_rng(seed)
+        return [segmenter.encode("Le chat s'est assis", rng) for _ in range(20)]
+
+    assert cut(1) == cut(1) != cut(2)
+    assert len(set(map(tuple, cut(1)))) > 5

@@ -1,0 +1,50 @@
+"""BPE dropout (Provilkov et al. 2020): now and then a merge is left out, so that a model sees words
+in several pieces and is not lost where a typo or a rare name cuts one elsewhere.
+
+The tokenizer's own dropout draws from a source that no seed reaches; here all that is drawn follows
+from the seed and the word, so that a run that goes on sees what it would have seen.
+"""
+
+import json
+import random
+from functools import lru_cache
+from itertools import pairwise
+from zlib import crc32
+
+import numpy as np
+from tokenizers import Tokenizer
+
+NUM_VARIANTS = 16  # of each word: enough to differ, few enough to be remembered
+REMEMBERED = 2**18
+
+
+class Segmenter:
+    """Encodes texts, each merge left out with a probability of `dropout`."""
+
+    def __init__(self, tokenizer: Tokenizer, dropout: float, seed: int) -> None:
+        model = json.loads(tokenizer.to_str())["model"]
+        self._split = tokenizer.pre_tokenizer.pre_tokenize_str
+        self._ids: dict[str, int] = model["vocab"]
+        self._ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
+        self._dropout, self._seed = dropout, seed
+        self._variant = lru_cache(REMEMBERED)(self._segment)
+
+    def encode(self, text: str, rng: np.random.Generator) -> list[int]:
+        """Ids of a text, cut as the draw will have it."""
+        pieces = [piece for piece, _ in self._split(text)]
+        variants = rng.integers(NUM_VARIANTS, size=len(pieces)).tolist()
+        cut = map(self._variant, pieces, variants)
+        return [token_id for ids in cut for token_id in ids]
+
+    def _segment(self, piece: str, variant: int) -> tuple[int, ...]:
+        draw = random.Random(crc32(f"{self._seed} {variant} {piece}".encode())).random
+        symbols = list(piece)
+        while len(symbols) > 1:
+            pairs = enumerate(pairwise(symbols))
+            merges = [(self._ranks[p], i) for i, p in pairs if p in self._ranks]
+            kept = [merge for merge in merges if draw() >= self._dropout]
+            if not kept:
+                break
+            _, place = min(kept)
+            symbols[place : place + 2] = [symbols[place] + symbols[place + 1]]
+        return tuple(self._ids[symbol] for symbol in symbols)
