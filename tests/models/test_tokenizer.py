@@ -1,5 +1,8 @@
 """Byte-level tokenizers: every string comes back as it went in."""
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,9 +10,20 @@ from hypothesis import strategies as st
 
 from models.data.segmenting import Segmenter
 from models.data.tokenizer import encode_all, load_tokenizer, train_tokenizer
+from serving.text.tokenizer import Tokenizer as Served
 
 TEXTS = ["The cat sat on the mat.", "Le chat s'est assis sur le tapis : voilà !", "12 345"] * 20
 TOKENIZER = train_tokenizer(TEXTS, vocab_size=400)
+
+
+def as_served() -> Served:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "tokenizer.json"
+        TOKENIZER.save(str(path))
+        return Served(path)
+
+
+SERVED = as_served()
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
@@ -63,6 +77,12 @@ def test_without_dropout_the_segmenter_is_the_tokenizer(text: str) -> None:
 def test_with_dropout_every_text_still_round_trips(text: str, seed: int) -> None:
     ids = Segmenter(TOKENIZER, 0.5, seed).encode(text, np.random.default_rng(seed))
     assert TOKENIZER.decode(ids, skip_special_tokens=False) == text
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_what_is_served_is_cut_as_in_training(text: str) -> None:
+    assert SERVED.encode(text) == encode_all(TOKENIZER, [text])[0]
+    assert SERVED.decode(SERVED.encode(text)) == text
 
 
 def test_dropout_follows_from_the_seed_and_cuts_words_in_several_ways() -> None:
