@@ -7,14 +7,22 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 from pydantic_core import ErrorDetails
 
 from models.configs.registry import ModelConfig, ModelConfigError
+from models.data.augmenting import Kind
 
 
 class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EndingConfig(Section):
+    """The last `share` of a run, which shows origins as often as `repeats` says, others never."""
+
+    share: float = Field(gt=0, lt=1)
+    repeats: dict[str, float]
 
 
 class DataConfig(Section):
@@ -22,6 +30,9 @@ class DataConfig(Section):
 
     `dev` and `test` are parallel files; prose holds out `held_out` of its own documents instead.
     `repeats` says how often an epoch shows each origin (first column), 1 where it is not named.
+    `augment` says how many pairs of each kind are made (`models.data.augmenting`), as an origin.
+    `distilled` is a file of lines of source and a teacher's translation, which are added as well
+    (Kim and Rush 2016); their origin is the file's name. `bpe_dropout` cuts words in other ways.
     """
 
     train: tuple[str, ...]
@@ -29,6 +40,10 @@ class DataConfig(Section):
     test: str | None = None
     repeats: dict[str, float] = Field(default_factory=dict)
     held_out: float = Field(default=0.02, gt=0, lt=0.5)
+    augment: dict[Kind, NonNegativeInt] = Field(default_factory=dict)
+    distilled: str | None = None
+    bpe_dropout: float = Field(default=0.0, ge=0, lt=1)
+    ending: EndingConfig | None = None
 
 
 class OptimizerConfig(Section):

@@ -8,10 +8,13 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from models.configs.base import LanguageModelConfig
+from models.configs.base import LanguageModelConfig, TranslationModelConfig
+from models.data.augmenting import augmented
 from models.data.batching import Dataset, ParallelData, ProseData
 from models.data.corpus import Pair, hold_out, read_documents, read_pairs
+from models.data.segmenting import Segmenter
 from models.data.tokenizer import encode_all, load_tokenizer, train_tokenizer
+from models.data.varying import VaryingData
 from models.training.config import TrainingConfig
 
 TOKENIZER_SAMPLE = 200_000  # texts that the tokenizer is learned from
@@ -20,12 +23,17 @@ HOLD_OUT_SEED = 0
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a run needs besides the model; `pairs` are validation sentences for BLEU."""
+    """What a run needs besides the model.
+
+    pairs: validation sentences for BLEU. ending: what the last part of a run sees in place of
+    `train`, if the recipe has such a part.
+    """
 
     tokenizer: Tokenizer
     train: Dataset
     dev: Dataset
     pairs: list[Pair]
+    ending: Dataset | None = None
 
 
 def prepare(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:
@@ -36,35 +44,70 @@ def prepare(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepare
 
 
 def _prepare_parallel(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:
-    pairs = [p for name in config.data.train for p in read_pairs(data / name)]
+    pairs = _training_pairs(config, data)
     dev = read_pairs(data / config.data.dev) if config.data.dev else []
     texts = [text for p in pairs for text in (p.source, p.target)]
     tokenizer = _tokenizer(texts, config.model.vocab_size, tokenizer_path)
-    repeats = [config.data.repeats.get(p.origin, 1.0) for p in pairs]
     chosen = random.Random(config.run.seed).sample(dev, min(config.run.bleu_sentences, len(dev)))
+    train = _parallel_data(config, tokenizer, pairs, config.data.bpe_dropout)
+    ending = config.data.ending
     return Prepared(
         tokenizer,
-        _parallel_data(config, tokenizer, pairs, np.array(repeats)),
-        _parallel_data(config, tokenizer, dev, np.ones(len(dev))),
+        train.shown(config.data.repeats, 1.0),
+        _parallel_data(config, tokenizer, dev, 0.0).shown({}, 1.0),
         chosen,
+        train.shown(ending.repeats, 0.0) if ending else None,
     )
 
 
+def _training_pairs(config: TrainingConfig, data: Path) -> list[Pair]:
+    """Those of the files, what is made of them, and a teacher's."""
+    pairs = [p for name in config.data.train for p in read_pairs(data / name)]
+    made = augmented(pairs, config.data.augment, config.run.seed)
+    distilled = read_pairs(data / config.data.distilled) if config.data.distilled else []
+    return [*pairs, *made, *distilled]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Pairs and their ids, of those within a model's limits; with a segmenter, to be cut anew."""
+
+    config: TranslationModelConfig
+    pairs: list[Pair]
+    sources: list[list[int]]
+    targets: list[list[int]]
+    segmenter: Segmenter | None
+
+    def shown(self, repeats: dict[str, float], otherwise: float) -> ParallelData:
+        """As data that shows each origin so often in an epoch."""
+        often = np.array([repeats.get(pair.origin, otherwise) for pair in self.pairs])
+        examples = self.sources, self.targets, often, self.config
+        if self.segmenter is None:
+            return ParallelData(*examples)
+        limits = self.config.max_source_tokens, self.config.max_target_tokens
+        return VaryingData(*examples, self.pairs, self.segmenter, limits)
+
+
 def _parallel_data(
-    config: TrainingConfig, tokenizer: Tokenizer, pairs: list[Pair], repeats: np.ndarray
-) -> ParallelData:
+    config: TrainingConfig, tokenizer: Tokenizer, pairs: list[Pair], bpe_dropout: float
+) -> Encoded:
     """Encode pairs; those longer than the model's limits are left out."""
-    assert not isinstance(config.model, LanguageModelConfig)
+    model = config.model
+    assert isinstance(model, TranslationModelConfig)
     sources = encode_all(tokenizer, [p.source for p in pairs])
     targets = encode_all(tokenizer, [p.target for p in pairs])
-    limits = config.model.max_source_tokens, config.model.max_target_tokens
     kept = [
         i
         for i, (s, t) in enumerate(zip(sources, targets, strict=True))
-        if s and t and len(s) < limits[0] and len(t) < limits[1]
+        if s and t and len(s) < model.max_source_tokens and len(t) < model.max_target_tokens
     ]
-    return ParallelData(
-        [sources[i] for i in kept], [targets[i] for i in kept], repeats[kept], config.model
+    segmenter = Segmenter(tokenizer, bpe_dropout, config.run.seed) if bpe_dropout else None
+    return Encoded(
+        model,
+        [pairs[i] for i in kept],
+        [sources[i] for i in kept],
+        [targets[i] for i in kept],
+        segmenter,
     )
 
 

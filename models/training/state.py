@@ -23,7 +23,7 @@ class Progress:
 
     seconds: spent training, validations included. losses: of the steps since the last validation.
     best_score: of the weights that are kept, BLEU or the loss times -1.
-    precision: of the matrix products so far.
+    precision: of the matrix products so far. is_ending: shown is what the recipe ends with.
     """
 
     step: int = 0
@@ -35,6 +35,7 @@ class Progress:
     validations_since_best: int = 0
     losses: list[float] = field(default_factory=list)
     precision: str | None = None
+    is_ending: bool = False
 
 
 class RunFolder:

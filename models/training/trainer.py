@@ -13,6 +13,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from models.checkpoint import save_checkpoint
+from models.data.batching import Dataset
 from models.data.corpus import read_pairs
 from models.registry import build
 from models.training.arithmetic import Arithmetic, choose_arithmetic
@@ -122,10 +123,12 @@ class Trainer:
         """Batches from where the run is, epoch after epoch, under a progress bar."""
         name, done = self.config.name, self.fraction_done
         device, has_gpu = self.arithmetic.device, self.arithmetic.has_gpu
-        loader = Loader(self.data.train, device, builds_ahead=has_gpu)
         with tqdm(total=1.0, initial=done, desc=name, bar_format=BAR) as bar:
             while True:
-                epoch = self.data.train.epoch(
+                data = self._data_now()
+                self._begin_ending(data)
+                loader = Loader(data, device, builds_ahead=has_gpu)
+                epoch = data.epoch(
                     self.run_config.seed, self.progress.epoch, self.run_config.tokens_per_batch
                 )
                 with closing(loader.batches(epoch[self.progress.batch :])) as batches:
@@ -135,6 +138,23 @@ class Trainer:
                         yield batch
                         spent = max(1e-9, self.progress.seconds - seconds)
                         self._show(bar, batch.num_tokens / spent)
+                        if self._data_now() is not data:
+                            break
+                self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
+
+    def _data_now(self) -> Dataset:
+        """What is shown at this point of the run: the recipe may end it on other data."""
+        ending = self.config.data.ending
+        if ending is None or self.fraction_done < 1.0 - ending.share:
+            return self.data.train
+        assert self.data.ending is not None
+        return self.data.ending
+
+    def _begin_ending(self, data: Dataset) -> None:
+        """With other data the epoch is another one, also where a run was killed at the change."""
+        if data is self.data.ending and not self.progress.is_ending:
+            self.progress.is_ending = True
+            if self.progress.batch:
                 self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
 
     def _learn(self, batch: TrainingBatch) -> Tensor:

@@ -10,11 +10,14 @@ from torch.nn.functional import cross_entropy
 
 from models.checkpoint import load_checkpoint
 from models.cli import bench_torch, train
+from models.data.batching import ParallelData
+from models.data.varying import VaryingData
 from models.registry import load_module
 from models.training.averaging import Average
-from models.training.config import read_config
+from models.training.config import TrainingConfig, read_config
 from models.training.loss import SmoothedCrossEntropy
 from models.training.optimizer import learning_rate_scale
+from models.training.prepare import prepare
 from models.training.trainer import Trainer
 from models.training.validation import Validation
 from tests.models.toy_run import write_config, write_data
@@ -117,6 +120,46 @@ def test_weights_are_averaged_over_a_share_of_the_steps() -> None:
     with average.in_place():
         assert 850 < module.weight.item() < 950
     assert module.weight.item() == 1000
+
+
+ENDING = "[data.ending]\nshare = 0.5\nrepeats = { teacher = 2.0 }\n"
+DATA = 'distilled = "teacher.tsv"\nbpe_dropout = 0.1\naugment = { joined = 9 }\n'
+
+
+def with_a_teacher(data) -> TrainingConfig:
+    """Also all there is to say about data."""
+    (data / "teacher.tsv").write_text("one cat\tun chat\ntwo cat\tdeux chat\n")
+    path = write_config(data, steps=18)
+    text = path.read_text().replace('test = "dev.tsv"\n', f'test = "dev.tsv"\n{DATA}{ENDING}')
+    path.write_text(text)
+    return read_config(path)
+
+
+def test_a_run_learns_from_made_and_distilled_pairs_and_ends_on_what_is_named(data) -> None:
+    prepared = prepare(with_a_teacher(data), data, data / "tokenizer.json")
+    assert isinstance(prepared.train, VaryingData)
+    assert isinstance(prepared.ending, ParallelData)
+    origins = [pair.origin for pair in prepared.train.texts]
+    assert {name: origins.count(name) for name in set(origins)} == {
+        "toy": 50,
+        "joined": 9,
+        "teacher": 2,
+    }
+    assert [o for o, r in zip(origins, prepared.ending.repeats, strict=True) if r] == [
+        "teacher",
+        "teacher",
+    ]
+
+
+@pytest.mark.parametrize("step", [9, 12])
+def test_a_run_killed_around_the_ending_ends_like_one_that_was_not(data, step: int) -> None:
+    config = with_a_teacher(data)
+    Trainer(config, data, data / "whole").run()
+    run_until(Trainer(config, data, data / "killed"), step)
+    Trainer(config, data, data / "killed").run()
+    whole, killed = (load_checkpoint(data / n / "checkpoint") for n in ("whole", "killed"))
+    for name, weight in whole.weights.items():
+        torch.testing.assert_close(weight, killed.weights[name], rtol=1e-3, atol=1e-4)
 
 
 def test_what_is_kept_is_what_did_best(data, monkeypatch) -> None:

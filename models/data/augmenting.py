@@ -1,0 +1,87 @@
+"""More pairs made from those of a corpus, so that a model copies what is copied and reads what is
+shouted, mistyped or long. All follows from a seed; each kind is an origin of its own.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+from models.data.corpus import Pair
+from models.data.made import TRAINING, made_pair
+from models.data.noise import noisy, titled
+from models.data.values import replace_values
+
+Kind = Literal["values", "made", "capitals", "titles", "noise", "joined"]
+Make = Callable[[Sequence[Pair], random.Random], tuple[str, str] | None]
+MOST_JOINED = 4
+LONGEST_JOINED = 600  # characters: what is longer is left out by a model's limits
+
+
+def augmented(pairs: Sequence[Pair], counts: dict[Kind, int], seed: int) -> list[Pair]:
+    """So many new pairs of every kind."""
+    if not pairs:
+        return []
+    return [pair for kind in sorted(counts) for pair in _made(pairs, kind, counts[kind], seed)]
+
+
+def _made(pairs: Sequence[Pair], kind: Kind, count: int, seed: int) -> Iterator[Pair]:
+    """Drawn pairs that nothing can be made of are passed over."""
+    rng = random.Random(f"{kind} {seed}")
+    for _ in range(count):
+        found = KINDS[kind](pairs, rng)
+        if found:
+            yield Pair(kind, *found)
+
+
+def _values(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str] | None:
+    pair = _with_digits(pairs, rng)
+    return replace_values(pair.source, pair.target, rng)
+
+
+def _with_digits(pairs: Sequence[Pair], rng: random.Random) -> Pair:
+    """One of a few dozen that has some, if any has."""
+    drawn = (rng.choice(pairs) for _ in range(50))
+    return next((p for p in drawn if any(x.isdigit() for x in p.source)), pairs[0])
+
+
+def _framed(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str]:
+    """A made sentence, half of the time after another one."""
+    source, target = made_pair(TRAINING, rng)
+    if rng.random() < 0.5:
+        return source, target
+    before = rng.choice(pairs)
+    return f"{before.source} {source}", f"{before.target} {target}"
+
+
+def _capitals(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str]:
+    pair = rng.choice(pairs)
+    return pair.source.upper(), pair.target.upper()
+
+
+def _titles(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str]:
+    pair = rng.choice(pairs)
+    return titled(pair.source), pair.target
+
+
+def _noise(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str]:
+    pair = rng.choice(pairs)
+    return noisy(pair.source, rng), pair.target
+
+
+def _joined(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str] | None:
+    """Neighbours in the corpus, which are often of one text."""
+    count = rng.randint(2, MOST_JOINED)
+    start = rng.randrange(max(1, len(pairs) - count))
+    group = pairs[start : start + count]
+    source, target = (" ".join(getattr(p, side) for p in group) for side in ("source", "target"))
+    return (source, target) if len(source) <= LONGEST_JOINED else None
+
+
+KINDS: dict[Kind, Make] = {
+    "values": _values,
+    "made": _framed,
+    "capitals": _capitals,
+    "titles": _titles,
+    "noise": _noise,
+    "joined": _joined,
+}

@@ -1,0 +1,71 @@
+"""Made pairs: both sides alike, always the same for a seed, and what is copied is on both sides."""
+
+import random
+import re
+
+import pytest
+
+from models.data.augmenting import KINDS, augmented
+from models.data.corpus import Pair
+from models.data.made import TRAINING, made_pair
+from models.data.noise import KINDS as NOISES
+from models.data.noise import titled
+from models.data.values import replace_values
+
+PAIRS = [
+    Pair("a", "The 3 dogs ran 500 m.", "Les 3 chiens ont couru 500 m."),
+    Pair("a", "Hello, world.", "Bonjour, le monde."),
+    Pair("a", "I am here.", "Je suis là."),
+    Pair("a", "It is late.", "Il est tard."),
+    Pair("a", "On 2014-12-31 at 23:59", "Le 2014-12-31 à 23:59"),
+]
+
+
+def test_so_many_of_every_kind_and_always_the_same() -> None:
+    counts = dict.fromkeys(KINDS, 7)
+    made = augmented(PAIRS, counts, seed=1)
+    assert {kind: sum(p.origin == kind for p in made) for kind in KINDS} == counts
+    assert made == augmented(PAIRS, counts, seed=1)
+    assert made != augmented(PAIRS, counts, seed=2)
+
+
+def test_numbers_become_others_of_their_kind_on_both_sides() -> None:
+    for seed in range(50):
+        found = replace_values(PAIRS[4].source, PAIRS[4].target, random.Random(seed))
+        assert found is not None
+        numbers = [re.findall(r"\d+", side) for side in found]
+        assert numbers[0] == numbers[1]
+        year, month, day, hour, minute = numbers[0]
+        assert (len(year), len(month), len(day)) == (4, 2, 2)
+        assert int(month) <= 12 and int(day) <= 31 and int(hour) <= 31 and int(minute) <= 59
+
+
+def test_one_stays_one_and_differing_sides_are_left_alone() -> None:
+    rng = random.Random(0)
+    assert replace_values("1 dog", "1 chien", rng) == ("1 dog", "1 chien")
+    assert replace_values("5 pm", "17 h", rng) is None
+    assert replace_values("a dog", "un chien", rng) is None
+
+
+def test_addresses_names_and_code_are_the_same_in_both_languages() -> None:
+    rng = random.Random(0)
+    for _ in range(300):
+        source, target = made_pair(TRAINING, rng)
+        assert "{" not in source + target
+        copied = re.findall(r"\S+@\S+\w|(?:https?://|www\.)\S+\w|\w+_\w+", source)
+        assert all(each in target for each in copied), (source, target)
+
+
+@pytest.mark.parametrize("kind", NOISES, ids=lambda kind: kind.__name__)
+def test_noise_changes_a_little(kind) -> None:
+    text = "Déjà vu, they said, was everywhere."
+    changed = {kind(text, random.Random(seed)) for seed in range(20)}
+    assert changed - {text}
+    assert all(abs(len(each) - len(text)) <= 2 for each in changed)
+    assert kind("", random.Random(0)) == ""
+
+
+def test_capitals_and_titles() -> None:
+    (pair,) = augmented(PAIRS[2:3], {"capitals": 1}, seed=0)
+    assert (pair.source, pair.target) == ("I AM HERE.", "JE SUIS LÀ.")
+    assert titled("it is late.") == "It Is Late."
