@@ -6,18 +6,23 @@ from dataclasses import dataclass
 from sacrebleu.metrics import BLEU, CHRF
 
 from models.data.corpus import Pair
+from models.keeping import share_kept
 
 Translate = Callable[[list[str]], list[str]]
 
 
 @dataclass(frozen=True)
 class Score:
-    """sacreBLEU and chrF of one part of a test set."""
+    """sacreBLEU and chrF of one part of a test set.
+
+    kept: percent of the sentences with numbers, names, addresses or capitals that carry them over.
+    """
 
     origin: str
     sentences: int
     bleu: float
     chrf: float
+    kept: float | None = None
 
 
 @dataclass(frozen=True)
@@ -37,10 +42,10 @@ class TestResult:
 
     def as_table(self) -> str:
         """A Markdown table."""
-        rows = ["| source | sentences | BLEU | chrF |", "|---|---:|---:|---:|"]
-        rows += [
-            f"| {s.origin} | {s.sentences} | {s.bleu:.1f} | {s.chrf:.1f} |" for s in self.scores
-        ]
+        rows = ["| source | sentences | BLEU | chrF | kept |", "|---|---:|---:|---:|---:|"]
+        for s in self.scores:
+            kept = "" if s.kept is None else f"{s.kept:.1f} %"
+            rows.append(f"| {s.origin} | {s.sentences} | {s.bleu:.1f} | {s.chrf:.1f} | {kept} |")
         return "\n".join(rows)
 
 
@@ -49,16 +54,16 @@ def score(pairs: list[Pair], hypotheses: list[str]) -> TestResult:
     bleu, chrf = BLEU(), CHRF()
     scores = []
     for origin in sorted({p.origin for p in pairs}):
-        lines = [
-            (h, p.target) for p, h in zip(pairs, hypotheses, strict=True) if p.origin == origin
-        ]
-        ours, references = [h for h, _ in lines], [[r for _, r in lines]]
+        mine = [p for p in pairs if p.origin == origin]
+        ours = [h for p, h in zip(pairs, hypotheses, strict=True) if p.origin == origin]
+        references, kept = [[p.target for p in mine]], share_kept(mine, ours)
         scores.append(
             Score(
                 origin,
-                len(lines),
+                len(mine),
                 round(bleu.corpus_score(ours, references).score, 2),
                 round(chrf.corpus_score(ours, references).score, 2),
+                None if kept is None else round(kept, 1),
             )
         )
     scores.sort(key=lambda s: -s.sentences)
