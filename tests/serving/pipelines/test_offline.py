@@ -32,7 +32,7 @@ async def test_so_many_items_are_taken_ahead_and_no_more() -> None:
     assert await anext(results) == 0
     await asyncio.sleep(0.1)
     assert len(taken) == 5  # four at work, and one that waits for room
-    await results.aclose()
+    assert [each async for each in results] == [*range(1, 20)]
 
 
 async def test_a_result_does_not_wait_for_the_next_item() -> None:
