@@ -27,6 +27,7 @@ from serving.engine.engine import Engine
 from serving.engine.graphs.graph import Graphs
 from serving.engine.graphs.session import open_graphs
 from serving.engine.planning.plan import Allowance
+from serving.engine.shared import Shared
 from serving.parameters import BeamParams
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.loading import ModelParts, load_model
@@ -49,28 +50,29 @@ class IdsWorker:
         self._cores = settings["cores"]
         self._parts = ModelParts.open(Path(settings["bundle"]))
         self._graphs: dict[int, Graphs] = {}
-        self._engines: dict[tuple[Setting, int], list[Engine]] = {}
+        self._engines: dict[tuple[Setting, int, bool], list[Engine]] = {}
 
     def prepare(self, order: dict[str, Any]) -> Run:
         setting, batch = (order["engines"], order["threads"]), order["batch"]
         rows_each = -(-batch // order["engines"]) * order["beam"] if batch else FILE_SLOTS
-        engines = self._side_by_side(setting, rows_each)
+        engines = self._side_by_side(setting, rows_each, share_a_desk=batch is None)
         requests = self._requests(order)
         if batch is None:
-            batch = order["engines"] * FILE_SLOTS // order["beam"]
             requests.sort(key=lambda request: -len(request.source_ids or ()))
         return lambda first_token: drive(engines, requests, batch, first_token)
 
     def outputs(self, raw: list[Any]) -> list[Any]:
         return raw
 
-    def _side_by_side(self, setting: Setting, slots: int) -> list[Engine]:
+    def _side_by_side(self, setting: Setting, slots: int, share_a_desk: bool) -> list[Engine]:
         count, threads = setting
-        if (setting, slots) not in self._engines:
+        key = (setting, slots, share_a_desk)
+        if key not in self._engines:
             config, graphs = self._config(slots, threads), self._graphs_of(threads)
-            made = [self._parts.engine(config, graphs) for _ in range(count)]
-            self._engines[setting, slots] = made
-        return self._engines[setting, slots]
+            manifest = self._parts.bundle.manifest
+            shared = Shared.of(manifest, config, graphs) if share_a_desk else None
+            self._engines[key] = [self._parts.engine(config, graphs, shared) for _ in range(count)]
+        return self._engines[key]
 
     def _graphs_of(self, threads: int) -> Graphs:
         if threads not in self._graphs:
@@ -104,15 +106,19 @@ class IdsWorker:
 def drive(
     engines: Sequence[Engine],
     requests: Sequence[GenerationRequest],
-    num_in_flight: int,
+    num_in_flight: int | None,
     first_token: FirstToken,
 ) -> Outputs:
     """Keep so many requests in flight until all have ended; return their tokens, in the order of
-    the inputs, which are the requests' ids.
+    the inputs, which are the requests' ids. None leaves all at the engines' desk at once.
     """
     found: dict[str, list[int]] = {request.request_id: [] for request in requests}
     readers = [Reader(engine, found, first_token) for engine in engines]
-    drive_side_by_side(readers, requests, num_in_flight)
+    if num_in_flight is None:
+        readers[0].submit(requests)
+        drive_side_by_side(readers, (), 0)
+    else:
+        drive_side_by_side(readers, requests, num_in_flight)
     return [found[str(number)] for number in range(len(requests))]
 
 
