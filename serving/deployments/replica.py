@@ -64,9 +64,13 @@ class Replica:
 
     async def __del__(self) -> None:
         """Ray Serve waits for this when the replica has drained."""
-        await asyncio.gather(*(engine.shutdown() for engine in self._engines))
+        await self.end_requests()
 
-    # Called by other replicas, over handles.
+    # Called over handles, by other replicas and by who runs the server.
+
+    async def end_requests(self) -> None:
+        """Answer all requests in progress that the server is stopping, and take no more."""
+        await asyncio.gather(*(engine.shutdown() for engine in self._engines))
 
     async def cards(self) -> list[ModelCard]:
         return self._catalog.own_cards

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from serving.errors import AttendantError
+from serving.errors import AttendantError, PartEnded
 
 # The path of a Unix socket has at most 107 bytes. HAProxy's is, at first,
 # /<56 digits that Ray gives the node>/a.<pid>.tmp
@@ -19,10 +19,13 @@ _MAX_PATH_BYTES = 107 - 59 - 12
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Removed at the end; after an error it stays, for what the logs in it tell."""
+    """Removed at the end; after a start that failed it stays, for what the logs in it tell."""
     folder = _new_folder()
     try:
         yield folder
+    except PartEnded:
+        shutil.rmtree(folder, ignore_errors=True)  # who starts the server again and again has one
+        raise
     except Exception as error:
         logs = ray_folder(folder) / "session_latest" / "logs"
         if not logs.is_dir():
