@@ -75,7 +75,6 @@ def _serve(
     from serving.deployments.ray_here import deploy, end_requests, ray_here
 
     with ray_here(config, folder):
-        _stop_on_signals()  # Ray has put its own handlers in their place
         for group, served in zip(config.groups, front.groups, strict=True):
             deploy(group, served.application, served.prefix)
         _wait_until_ready(front.public.url)

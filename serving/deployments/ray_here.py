@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen
+from typing import Any
 
 import ray
 from ray import serve
@@ -21,6 +22,7 @@ from serving.server_config import ServerConfig, WorkerGroup
 
 _OBJECT_STORE_BYTES = 128 * 2**20  # requests and answers only; weights never go through it
 _SHUTDOWN_SECONDS = 8.0
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
 # Without one of these there is no Ray; its other processes only tell how it is.
 _ESSENTIAL = ("gcs_server", "raylet")
 
@@ -61,8 +63,7 @@ def end_requests(applications: Sequence[str], timeout_seconds: float) -> None:
 
 def essential_processes() -> dict[str, "Popen[bytes]"]:
     """Return Ray's processes, by name, that it cannot do without."""
-    node = worker._global_node
-    assert node is not None
+    node: Any = worker._global_node
     return {name: node.all_processes[name][0].process for name in _ESSENTIAL}
 
 
@@ -81,10 +82,20 @@ def within(seconds: float, action: Callable[[], object]) -> None:
 
 
 def _start(config: ServerConfig, folder: Path) -> None:
-    # Whoever ends this process may end its group with it. Ray has to outlive that, to drain.
-    os.register_at_fork(after_in_child=os.setsid)
+    os.register_at_fork(after_in_child=_stand_apart)
     for name in ("ray", "ray.serve"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    with _holding_signals():
+        _init(config, folder)
+    serve.start(
+        # Serve's own proxy, which nobody asks: HAProxy goes to the replicas.
+        http_options={"host": "127.0.0.1", "port": 0, "location": "HeadOnly"},
+        logging_config={"log_level": "ERROR", "enable_access_log": False},
+    )
+
+
+def _init(config: ServerConfig, folder: Path) -> None:
+    handlers = {number: signal.getsignal(number) for number in _STOPPING}
     ray.init(
         address="local",
         num_cpus=sum(group.replicas * cpus_per_replica(group) for group in config.groups),
@@ -95,11 +106,24 @@ def _start(config: ServerConfig, folder: Path) -> None:
         _node_ip_address="127.0.0.1",
         _temp_dir=str(ray_folder(folder)),
     )
-    serve.start(
-        # Serve's own proxy, which nobody asks: HAProxy goes to the replicas.
-        http_options={"host": "127.0.0.1", "port": 0, "location": "HeadOnly"},
-        logging_config={"log_level": "ERROR", "enable_access_log": False},
-    )
+    for number, handler in handlers.items():  # Ray has put its own in their place
+        signal.signal(number, handler)
+
+
+@contextmanager
+def _holding_signals() -> Iterator[None]:
+    """Let signals come later that would end this process, and leave Ray's, while Ray starts."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
+
+
+def _stand_apart() -> None:
+    """Whoever ends this process may end its group with it. Ray has to outlive that, to drain."""
+    os.setsid()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
 
 
 def _cause(application: str) -> str:

@@ -1,7 +1,7 @@
 """Runs HAProxy, which all clients speak to, as a child of `attendant serve`."""
 
-import ctypes
 import csv
+import ctypes
 import signal
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""Sees to it that no process that was started for a run outlives it, or stays behind as a zombie."""
+"""Sees to it that no process that a run has started outlives it, or stays behind as a zombie."""
 
 import ctypes
 import os
@@ -42,7 +42,7 @@ def reap_adopted(own: set[int]) -> None:
 def _end_all() -> None:
     """Again until none is left: who is killed may have started another in between."""
     deadline = time.monotonic() + _END_SECONDS
-    while (pids := _descendants()) and time.monotonic() < deadline:
+    while (pids := descendants(os.getpid())) and time.monotonic() < deadline:
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -50,12 +50,13 @@ def _end_all() -> None:
         time.sleep(0.02)
 
 
-def _descendants() -> set[int]:
+def descendants(pid: int) -> set[int]:
+    """Return the ids of all processes that this one has started, and those that these have."""
     members = list(_members())
-    found = {os.getpid()}
+    found = {pid}
     while more := {each.pid for each in members if each.parent in found} - found:
         found |= more
-    return found - {os.getpid()}
+    return found - {pid}
 
 
 def _members() -> Iterator[Member]:
