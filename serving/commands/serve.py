@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from serving.server_config import ServerConfig
 
 
-_A_PART_ENDED = 3  # exit code: nothing is wrong with what was asked for; start it again
+A_PART_ENDED = 3  # exit code: nothing is wrong with what was asked for; start it again
 OF_THE_SERVER = ("host", "port", "operations_port")
 OF_A_GROUP = ("replicas", "device", "engines", "threads")
 
@@ -94,7 +94,7 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
         run(server_config, _announce)
     except PartEnded as error:
         click.echo(f"attendant: {error}", err=True)
-        _leave(_A_PART_ENDED)
+        _leave(A_PART_ENDED)
     _leave(0)
 
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,7 +40,8 @@ def ray_here(config: ServerConfig, folder: Path) -> Iterator[None]:
         problem = str(error).strip().rpartition("\n")[2]
         raise AttendantError(f"Ray failed: {problem}") from error
     finally:
-        within(_SHUTDOWN_SECONDS, ray.shutdown)
+        if not isinstance(sys.exception(), PartEnded):  # else it would ask who is gone
+            within(_SHUTDOWN_SECONDS, ray.shutdown)
 
 
 def deploy(group: WorkerGroup, application: str, prefix: str) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import ctypes
+import os
 import signal
 import socket
 import subprocess
@@ -53,8 +54,7 @@ class HAProxy:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # it outlives whoever signals our group, to drain
-                preexec_fn=_die_with_parent,
+                preexec_fn=_stand_apart,
             )
         self._wait_until_listening(self._process)
 
@@ -115,6 +115,8 @@ def haproxy(front: Front, folder: Path) -> Iterator[HAProxy]:
         own.stop()
 
 
-def _die_with_parent() -> None:
-    """End HAProxy with this process, even if that is killed."""
+def _stand_apart() -> None:
+    """HAProxy outlives whoever signals our group, to drain, but not this process."""
+    if os.getsid(0) != os.getpid():
+        os.setsid()
     ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)

@@ -77,7 +77,7 @@ def seconds_until_answered(url: str, limit: float = 60) -> tuple[float, set[str]
     others = set()
     while (waited := time.monotonic() - start) < limit:
         try:
-            response = httpx.get(f"{url}/languages", timeout=5)
+            response = httpx.get(f"{url}/ready", timeout=5)
             if response.status_code == 200:
                 break
             others.add(f"{response.status_code} {response.text}")
