@@ -12,9 +12,9 @@ from pathlib import Path
 
 from serving.errors import AttendantError, PartEnded
 
-# The path of a Unix socket has at most 107 bytes. HAProxy's is, at first,
-# /<56 digits that Ray gives the node>/a.<pid>.tmp
-_MAX_PATH_BYTES = 107 - 59 - 12
+# The path of a Unix socket has at most 107 bytes. Ray's longest is
+# /ray/session_<date>_<time>_<microseconds>_<pid>/sockets/plasma_store
+_MAX_PATH_BYTES = 107 - 68
 
 
 @contextmanager

@@ -55,7 +55,6 @@ def configuration(front: Front, socket: Path, is_stopping: bool) -> str:
         threads=front.threads,
         socket=socket,
         stopping=str(is_stopping).lower(),
-        num_ports=len(front.ports),
         retry_seconds=_RETRY_SECONDS,
         public=_bind(front.public),
         operations=_bind(front.operations),

@@ -25,11 +25,11 @@ NEAR, FAR = Served("near", "near-1", ""), Served("far", "far-1", "/groups/far")
 
 
 class Replica(BaseHTTPRequestHandler):
-    """Answers with its application's name, and breaks off or waits if it is asked to."""
+    """Answers with its application's name, and dies or waits if it is asked to."""
 
-    protocol_version = "HTTP/1.1"
     application: str
     is_ready = True
+    may_die = True
     may_go_on: threading.Event
 
     def do_GET(self) -> None:
@@ -41,14 +41,16 @@ class Replica(BaseHTTPRequestHandler):
             self._answer(200, self.application)
 
     def do_POST(self) -> None:
-        if self.path.endswith("/break"):
-            self.close_connection = True
+        if self.path.endswith("/die") and self.may_die:
+            self.server.shutdown()
+            self.server.server_close()
             return
         self.may_go_on.wait(20)
         self._answer(200, self.application)
 
     def _answer(self, status: int, text: str) -> None:
         self.send_response(status)
+        self.send_header("Content-Type", "text/plain")
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text.encode())
@@ -111,22 +113,29 @@ def test_what_is_not_of_this_run_or_not_ready_gets_nothing(
         assert eventually(lambda: client.get("/x").status_code == 503, 2)
 
 
-@pytest.mark.parametrize("status", [502, 503])
-@pytest.mark.parametrize("path", ["/translate", "/v1/completions", "/groups/far/v1/completions"])
-def test_it_speaks_for_a_replica_that_fails(
-    front: Front, client: httpx.Client, path: str, status: int
-) -> None:
+@pytest.mark.parametrize("path", ["/die", "/v1/die", "/groups/far/v1/die"])
+def test_it_speaks_for_a_replica_that_dies(front: Front, client: httpx.Client, path: str) -> None:
+    """Also on a connection that has served a request before."""
     with replica(front.ports[0], "near-1"), replica(front.ports[1], "far-1"):
         assert eventually(lambda: is_served(client) and is_served(client, "/groups/far/x"))
-        if status == 502:
-            answer = client.post(path.replace("translate", "break").replace("completions", "break"))
-    if status == 503:
-        answer = client.post(path)
-    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/json")
-    assert int(answer.headers["retry-after"]) > 0
-    error = answer.json()["error"]
-    assert isinstance(error, dict) == ("/v1/" in path)
-    assert "try again" in (error["message"] if isinstance(error, dict) else error)
+        answers = [client.post(path), client.post(path)]
+
+    for answer in answers:
+        assert answer.status_code in (502, 503)
+        assert answer.headers["content-type"] == "application/json"
+        assert int(answer.headers["retry-after"]) > 0
+        error = answer.json()["error"]
+        assert isinstance(error, dict) == ("/v1/" in path)
+        assert "try again" in (error["message"] if isinstance(error, dict) else error)
+
+
+def test_another_replica_answers_what_one_has_not(front: Front, client: httpx.Client) -> None:
+    with replica(front.ports[0], "near-1"), replica(front.ports[1], "near-1") as last:
+        last.may_go_on.set()
+        assert eventually(lambda: is_served(client))
+        assert eventually(lambda: all(is_served(client) for _ in range(10)))
+        last.may_die = False
+        assert client.post("/die").text == "near-1"
 
 
 def test_once_it_stops_what_is_in_progress_ends_and_nothing_begins(
