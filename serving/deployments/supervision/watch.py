@@ -43,7 +43,7 @@ class Watch:
 
     @contextmanager
     def _woken_by_children(self) -> Iterator[None]:
-        """Of those that were adopted nobody knows beforehand; the signal tells of all."""
+        """Wake at any end of a child: of those that were adopted nobody knows beforehand."""
         reader, writer = socket.socketpair()
         with reader, writer:
             reader.setblocking(False)
