@@ -51,7 +51,7 @@ def served_with_console(
     path.write_text(json.dumps({"port": free_port(), **config}, default=str))
     lines: list[str] = []
     with attendant("serve", "--config", str(path), **options) as process:
-        url = url_of(process)
+        url = _url(process)
         reader = threading.Thread(target=_read, args=(process, lines))
         reader.start()
         try:
@@ -96,7 +96,7 @@ def free_port() -> int:
         return port
 
 
-def url_of(process: "subprocess.Popen[str]") -> str:
+def _url(process: "subprocess.Popen[str]") -> str:
     assert process.stderr is not None
     lines = []
     for line in process.stderr:

@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from serving.deployments.supervision.family import descendants
-from tests.served import attendant, eventually, free_port, int8_bundle, url_of
+from tests.served import attendant, eventually, int8_bundle
 from tests.serving.deployments.parts import kill, open_to_others, pids_of, seconds_until_answered
 from tests.serving.deployments.test_odd_surroundings import allow_files, folder_of_run
 
@@ -44,17 +44,17 @@ class Running:
 
 
 def start(bundle: Path, folder: Path) -> Running:
-    operations = free_port()
-    config = {
-        "port": free_port(),
-        "operations_port": operations,
-        "drain_seconds": 3,
-        "groups": [{"bundles": [bundle], "cpus_per_replica": 1}],
-    }
+    groups = [{"bundles": [bundle], "cpus_per_replica": 1}]
     path = folder / "server.yaml"
-    path.write_text(json.dumps(config, default=str))
+    path.write_text(json.dumps({"port": 0, "drain_seconds": 3, "groups": groups}, default=str))
     process = attendant("serve", "--config", str(path), preexec_fn=lambda: allow_files(1024))
-    return Running(process, url_of(process), f"http://127.0.0.1:{operations}")
+    assert process.stderr is not None
+    told = []
+    for line in process.stderr:
+        told.append(line)
+        if line.startswith("Serving on "):
+            return Running(process, line.split()[2], told[-2].split()[-1])
+    raise AssertionError("the server did not start:\n" + "".join(told))
 
 
 @pytest.fixture(scope="module")
