@@ -61,7 +61,11 @@ class Replica(BaseHTTPRequestHandler):
 
 @contextmanager
 def replica(port: int, application: str) -> Iterator[type[Replica]]:
-    own = type("Own", (Replica,), {"application": application, "may_go_on": threading.Event()})
+    class Own(Replica):
+        may_go_on = threading.Event()
+
+    own = Own
+    own.application = application
     with ThreadingHTTPServer(("127.0.0.1", port), own) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield own
