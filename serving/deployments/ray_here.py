@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,7 +59,9 @@ def end_requests(applications: Sequence[str], timeout_seconds: float) -> None:
     def end() -> None:
         for name in applications:
             handle = serve.get_deployment_handle(DEPLOYMENT, name)
-            handle.broadcast("end_requests").results(timeout_s=timeout_seconds)
+            # A new handle does not know the replicas yet, and asks those that it knows.
+            while not handle.broadcast("end_requests").results(timeout_s=timeout_seconds):
+                time.sleep(0.05)
 
     within(timeout_seconds, end)
 
