@@ -4,6 +4,7 @@ AttendantError
 ├── ProblemsError       a file or folder that cannot be used: all its problems at once
 │   ├── BundleError     a bundle that cannot be served
 │   └── ConfigError     a server configuration that makes no sense
+├── PartEnded           a part without which the server cannot go on: start it again
 ├── DeviceError         the device asked for is not there
 ├── RequestError        the caller's mistake: names the field and the value
 │   ├── TooLarge        more than any request may carry
@@ -44,6 +45,10 @@ class BundleError(ProblemsError):
 
 class ConfigError(ProblemsError):
     """Reports a server configuration that makes no sense."""
+
+
+class PartEnded(AttendantError):
+    """Says that a part of the server has ended without which it cannot go on."""
 
 
 class DeviceError(AttendantError):

@@ -61,10 +61,16 @@ class WorkerGroup(_Config):
 class ServerConfig(_Config):
     """Describes a server. The first group answers at `/`; it forwards requests for models of the
     other groups.
+
+    operations_port: where /health, /ready and /metrics answer however many clients there are; None
+        is the one after `port`, or any free one if that is taken.
+    drain_seconds: how long requests in progress may go on after SIGTERM.
     """
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    operations_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    drain_seconds: Annotated[float, Field(ge=0)] = 30.0
     groups: tuple[WorkerGroup, ...]
 
     @model_validator(mode="after")

@@ -1,16 +1,22 @@
 """`attendant serve`: bundles over HTTP."""
 
+import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from serving.commands.common import fail
+from serving.errors import PartEnded
 
 if TYPE_CHECKING:
+    from serving.deployments.front.configuration import Front
     from serving.server_config import ServerConfig
 
 
+A_PART_ENDED = 3  # exit code: nothing is wrong with what was asked for; start it again
+OF_THE_SERVER = ("host", "port", "operations_port")
 OF_A_GROUP = ("replicas", "device", "engines", "threads")
 
 
@@ -26,6 +32,12 @@ OF_A_GROUP = ("replicas", "device", "engines", "threads")
     "--port",
     type=click.IntRange(0, 65535),
     help="Port to listen on; 0 is any free one.  [default: 8000]",
+)
+@click.option(
+    "--operations-port",
+    type=click.IntRange(0, 65535),
+    help="Where /health, /ready and /metrics answer however many clients there are."
+    "  [default: the one after PORT]",
 )
 @click.option("--replicas", type=click.IntRange(1), help="Processes, each with all bundles.")
 @click.option(
@@ -78,7 +90,24 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     if connections < MAX_CONNECTIONS:
         limited = f"At most {connections} connections at a time: few open files are allowed"
         click.echo(f"{limited} (ulimit -Hn)", err=True)
-    run(server_config, lambda place: click.echo(f"Serving on {place} (Ctrl-C stops)", err=True))
+    try:
+        run(server_config, _announce)
+    except PartEnded as error:
+        click.echo(f"attendant: {error}", err=True)
+        _leave(A_PART_ENDED)
+    _leave(0)
+
+
+def _announce(front: "Front") -> None:
+    click.echo(f"Health and metrics, whatever the load, on {front.operations}", err=True)
+    click.echo(f"Serving on {front.public} (Ctrl-C stops)", err=True)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit without what Ray does at the end: it waits for a Ray that may be gone."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _server_config(
@@ -87,7 +116,7 @@ def _server_config(
     from serving.server_config import parse_config, read_config
 
     given = {name: value for name, value in flags.items() if value is not None}
-    server: dict[str, Any] = {name: given[name] for name in ("host", "port") if name in given}
+    server: dict[str, Any] = {name: given[name] for name in OF_THE_SERVER if name in given}
     if path is not None:
         if bundles or given.keys() - server.keys():
             raise click.UsageError("--config says which bundles run where; give it alone")

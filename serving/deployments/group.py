@@ -12,7 +12,7 @@ from serving.server_config import WorkerGroup
 
 _SPARE_REQUESTS = 256  # for /health and /metrics, and to be told 429 by the engine, not by Ray
 _GRACE_SECONDS = 30.0
-_HEALTH_CHECK_SECONDS = 5.0
+_HEALTH_CHECK_SECONDS = 1.0  # so soon a replica that was killed is missed
 
 
 def application_of(group: WorkerGroup) -> Application:

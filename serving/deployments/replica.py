@@ -17,6 +17,7 @@ from serving.deployments.console import log_to_console
 from serving.deployments.exposition import merged
 from serving.deployments.forwarding import WideCatalog, all_expositions, failing_from_afar
 from serving.deployments.http_1_0 import unframe_streams
+from serving.deployments.loopback import stay_on_loopback
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.planning.plan import Allowance
@@ -41,6 +42,7 @@ class Replica:
     def __init__(self, group: WorkerGroup, cpus: int) -> None:
         log_to_console()
         unframe_streams()
+        stay_on_loopback()
         context = serve.get_replica_context()
         self._metrics = Metrics(context.replica_tag)
         self._engine_metrics = EngineMetrics(self._metrics)
@@ -64,9 +66,13 @@ class Replica:
 
     async def __del__(self) -> None:
         """Ray Serve waits for this when the replica has drained."""
-        await asyncio.gather(*(engine.shutdown() for engine in self._engines))
+        await self.end_requests()
 
-    # Called by other replicas, over handles.
+    # Called over handles, by other replicas and by who runs the server.
+
+    async def end_requests(self) -> None:
+        """Answer all requests in progress that the server is stopping, and take no more."""
+        await asyncio.gather(*(engine.shutdown() for engine in self._engines))
 
     async def cards(self) -> list[ModelCard]:
         return self._catalog.own_cards
