@@ -24,7 +24,6 @@ DTYPES = {
     Precision.INT4: "float32",
 }
 ALIGNED = 4  # numbers from one aligned address to the next
-WINDOW = 20  # the best tokens that the step graph returns: what OpenAI's top_logprobs may ask
 
 
 class Layers:
@@ -175,32 +174,3 @@ class Layers:
         last = self.op.Cast(self.op.Sub(num_new, self.graph.constant(1, "int32")), to=7)
         index = self.op.Unsqueeze(last, self.graph.ints(1))
         return self.op.GatherND(x, index, batch_dims=1)
-
-    def choose(
-        self,
-        logits: Value,
-        vocab_size: int,
-        width: int | str | None = None,
-        token_ids: Callable[[Value], Value] | None = None,
-    ) -> None:
-        """The step graph's outputs: log-probabilities [batch, vocab] and the best of them.
-
-        width: the axis of ``logits`` if it is not the vocabulary; ``token_ids`` then says which
-        tokens stand in columns of it.
-        """
-        if self.dtype != "float32":
-            logits = self.op.Cast(logits, to=1)
-        window = min(WINDOW, vocab_size)
-        logp = self.op.LogSoftmax(logits, axis=-1)
-        top_logp, top_ids = self.op.TopK(logp, self.graph.ints(window), axis=-1, _outputs=2)
-        first = self.graph.ints(0)
-        shift = self.op.Sub(
-            self.op.Gather(logits, first, axis=1), self.op.Gather(logp, first, axis=1)
-        )
-        normaliser = self.op.Squeeze(shift, self.graph.ints(1))
-        if token_ids is not None:
-            top_ids = token_ids(top_ids)
-        self.graph.output("logp", logp, "float32", (width or vocab_size,))
-        self.graph.output("log_normaliser", normaliser, "float32", ())
-        self.graph.output("top_logp", top_logp, "float32", (window,))
-        self.graph.output("top_ids", top_ids, "int64", (window,))

@@ -10,6 +10,7 @@ floats the whole vocabulary is scored, as sums of floats would depend on the num
 
 import numpy as np
 
+from export.choice import choose, filled_up
 from export.graph import Array, Value
 from export.layers import Layers
 from export.quantise import Channels, quantise_rows
@@ -32,7 +33,10 @@ def choose_tokens(
     if isinstance(config, TranslationModelConfig) and config.shortlist:
         Shortlist(layers, config.vocab_size).choose(x, name, weight, bias, channels)
     else:
-        layers.choose(layers.score(x, name, weight, bias, channels), config.vocab_size)
+        if layers.quantiser is not None and channels is None:
+            weight, bias = filled_up(weight, bias)
+        logits = layers.score(x, name, weight, bias, channels)
+        choose(layers, logits, config.vocab_size, len(weight))
 
 
 class Shortlist:
@@ -62,7 +66,7 @@ class Shortlist:
                 scores = self._op.Add(scores, self._of_candidates(table))
         nothing = self._graph.constant(-np.inf, self._layers.dtype)
         scores = self._op.Where(self._is_own(), scores, nothing)
-        self._layers.choose(scores, self._vocab_size, CANDIDATES, self._token_ids)
+        choose(self._layers, scores, self._vocab_size, CANDIDATES, self._token_ids)
 
     def _integer_scores(
         self, x: Value, name: str, weight: Array, channels: Channels | None
@@ -70,7 +74,7 @@ class Shortlist:
         """-> [batch, candidates], the bias not in them yet."""
         graph, op = self._graph, self._op
         assert self._layers.quantiser is not None
-        levels, step = self._layers.quantiser.signed(x, channels)
+        levels, step = self._layers.quantiser.signed(x, weight.shape[1], channels)
         table, scale = quantise_rows(weight, channels)
         rows = op.Gather(graph.weight(f"{name}.rows", table), self._candidates)  # [union, dim]
         transposed = op.Transpose(levels, perm=[1, 0])
