@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from export.blocks import BlockQuantiser
+from export.choice import Columns, choose, choose_on_device
 from export.graph import Array, GraphWriter, Value, element_type
 from export.heads import HeadLayout
 from export.quantise import Channels, RowQuantiser
@@ -174,3 +175,21 @@ class Layers:
         last = self.op.Cast(self.op.Sub(num_new, self.graph.constant(1, "int32")), to=7)
         index = self.op.Unsqueeze(last, self.graph.ints(1))
         return self.op.GatherND(x, index, batch_dims=1)
+
+    def choose(
+        self,
+        logits: Value,
+        vocab_size: int,
+        width: int | str | None = None,
+        token_ids: Callable[[Value], Value] | None = None,
+    ) -> None:
+        """The step graph's outputs: log-probabilities [batch, vocab] and the best of them.
+
+        width: the axis of ``logits`` if it is not the vocabulary; ``token_ids`` then says which
+        tokens stand in columns of it. Without that, what is beyond the vocabulary is -inf.
+        """
+        columns = Columns(vocab_size, width or vocab_size, token_ids)
+        if self.dtype == "float32":
+            choose(self.graph, logits, columns)
+        else:
+            choose_on_device(self.graph, self.op.Cast(logits, to=1), columns)

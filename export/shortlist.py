@@ -10,7 +10,7 @@ floats the whole vocabulary is scored, as sums of floats would depend on the num
 
 import numpy as np
 
-from export.choice import choose, filled_up
+from export.choice import filled_up
 from export.graph import Array, Value
 from export.layers import Layers
 from export.quantise import Channels, quantise_rows
@@ -36,7 +36,7 @@ def choose_tokens(
         if layers.quantiser is not None and channels is None:
             weight, bias = filled_up(weight, bias)
         logits = layers.score(x, name, weight, bias, channels)
-        choose(layers, logits, config.vocab_size, len(weight))
+        layers.choose(logits, config.vocab_size, len(weight))
 
 
 class Shortlist:
@@ -66,7 +66,7 @@ class Shortlist:
                 scores = self._op.Add(scores, self._of_candidates(table))
         nothing = self._graph.constant(-np.inf, self._layers.dtype)
         scores = self._op.Where(self._is_own(), scores, nothing)
-        choose(self._layers, scores, self._vocab_size, CANDIDATES, self._token_ids)
+        self._layers.choose(scores, self._vocab_size, CANDIDATES, self._token_ids)
 
     def _integer_scores(
         self, x: Value, name: str, weight: Array, channels: Channels | None

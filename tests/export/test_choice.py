@@ -5,12 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.choice import BLOCK, LEAST_IN_BLOCKS, WINDOW, choose, filled_up
+from export.choice import BLOCK, LEAST_IN_BLOCKS, WINDOW, Columns, choose, filled_up
 from export.graph import Array, GraphWriter
-from export.layers import Layers
-from serving.bundle.manifest import WANTS_LOGP, Precision
+from serving.bundle.manifest import WANTS_LOGP
 from tests.export.sessions import session_of
-from tests.tiny import RandomWeights
 
 VOCAB_SIZE = LEAST_IN_BLOCKS + 3 * BLOCK
 OUTPUTS = ["logp", "log_normaliser", "top_logp", "top_ids"]
@@ -19,7 +17,7 @@ OUTPUTS = ["logp", "log_normaliser", "top_logp", "top_ids"]
 def choosing(vocab_size: int, width: int) -> Any:
     graph = GraphWriter("step")
     logits = graph.input("logits", "float32", (width,))
-    choose(Layers(graph, RandomWeights(), Precision.FP32), logits, vocab_size, width)
+    choose(graph, logits, Columns(vocab_size, width))
     return session_of(graph)
 
 
