@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from export.graph import Array, GraphWriter, Value, element_type
+from export.graph import Array, GraphWriter, Value
 
 LEVELS = 127  # symmetric: -127..127
 ZERO_POINT = 128  # of the unsigned activations, which the fast kernels want
-ANY_RANGE = 1e38  # beside which every number is 0
 SMALLEST_RANGE = 1e-12  # keeps a channel of zeros from dividing by zero
 
 
@@ -63,6 +62,11 @@ class RowQuantiser:
         self._quantised: dict[Value, tuple[Value, Value]] = {}
         self._zero_point = graph.constant(ZERO_POINT, "uint8")
 
+    @property
+    def _step(self) -> Value:
+        """From level to level, of rows that were divided by their ranges."""
+        return self._graph.constant(1 / LEVELS, "float32")
+
     def linear(
         self,
         x: Value,
@@ -90,15 +94,15 @@ class RowQuantiser:
         vectors: Value = graph.op.DequantizeLinear(found, step, self._zero_point)
         return vectors
 
-    def signed(self, x: Value, size: int, channels: Channels | None) -> tuple[Value, Value]:
-        """x [..., size] -> int8 levels and what a level is worth: [], or [..., 1] of each row."""
-        op = self._graph.op
+    def signed(self, x: Value, channels: Channels | None) -> tuple[Value, Value]:
+        """x [..., in] -> int8 levels and what a level is worth: [], or [..., 1] of each row."""
+        op, zero = self._graph.op, self._graph.constant(0, "int8")
         if channels is not None and channels.input_range is not None:
             step = self._step_of(channels)
-            return op.QuantizeLinear(x, step, self._graph.constant(0, "int8")), step
-        step, int8 = self._row_step(x), element_type("int8")
-        levels = op.QuantizeLinear(x, step, axis=-1, block_size=size, output_dtype=int8)
-        return levels, step
+            return op.QuantizeLinear(x, step, zero), step
+        row_range = self._row_range(x)
+        levels = op.QuantizeLinear(op.Div(x, row_range), self._step, zero)
+        return levels, op.Mul(row_range, self._step)
 
     def _clipped_linear(
         self, x: Value, name: str, weight: Array, bias: Array | None, channels: Channels
@@ -110,10 +114,9 @@ class RowQuantiser:
     def _row_wise_linear(
         self, x: Value, name: str, weight: Array, channels: Channels | None
     ) -> Value:
-        levels, step = self._quantise(x, weight.shape[1])
-        one = self._graph.constant(1, "float32")
-        product = self._multiply(levels, one, name, weight, channels)
-        return self._graph.op.Mul(product, step)
+        levels, row_range = self._quantise(x)
+        product = self._multiply(levels, self._step, name, weight, channels)
+        return self._graph.op.Mul(product, row_range)
 
     def _multiply(
         self,
@@ -158,24 +161,17 @@ class RowQuantiser:
         assert channels.input_range is not None
         return self._graph.constant(channels.input_range / LEVELS, "float32")
 
-    def _quantise(self, x: Value, size: int) -> tuple[Value, Value]:
-        """x [..., size] -> uint8 levels, and what a level of each row is worth [..., 1].
-
-        A row is a block, which is faster than dividing it by its range first; of blocks the
-        operator wants a zero point each.
-        """
+    def _quantise(self, x: Value) -> tuple[Value, Value]:
+        """x -> uint8 levels and each row's largest magnitude [..., 1]."""
         if x not in self._quantised:
-            op, graph, step = self._graph.op, self._graph, self._row_step(x)
-            any_range = graph.constant(ANY_RANGE, "float32")
-            zero_points = op.QuantizeLinear(step, any_range, self._zero_point)
-            # In a row of zeros 0/0 becomes some level, which the step, 0, makes 0 again.
-            levels = op.QuantizeLinear(x, step, zero_points, axis=-1, block_size=size)
-            self._quantised[x] = (levels, step)
+            op = self._graph.op
+            row_range = self._row_range(x)
+            # In a row of zeros 0/0 becomes some level, which the range, 0, makes 0 again.
+            levels = op.QuantizeLinear(op.Div(x, row_range), self._step, self._zero_point)
+            self._quantised[x] = (levels, row_range)
         return self._quantised[x]
 
-    def _row_step(self, x: Value) -> Value:
-        """From level to level, of each row."""
+    def _row_range(self, x: Value) -> Value:
         op = self._graph.op
-        row_range = op.ReduceMax(op.Abs(x), self._graph.ints(-1), keepdims=1)
-        step: Value = op.Mul(row_range, self._graph.constant(1 / LEVELS, "float32"))
-        return step
+        row_range: Value = op.ReduceMax(op.Abs(x), self._graph.ints(-1), keepdims=1)
+        return row_range

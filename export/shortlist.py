@@ -74,7 +74,7 @@ class Shortlist:
         """-> [batch, candidates], the bias not in them yet."""
         graph, op = self._graph, self._op
         assert self._layers.quantiser is not None
-        levels, step = self._layers.quantiser.signed(x, weight.shape[1], channels)
+        levels, step = self._layers.quantiser.signed(x, channels)
         table, scale = quantise_rows(weight, channels)
         rows = op.Gather(graph.weight(f"{name}.rows", table), self._candidates)  # [union, dim]
         transposed = op.Transpose(levels, perm=[1, 0])
