@@ -47,6 +47,8 @@ class GenerationRequest:
     sampling: how tokens are drawn; not used under `beam`.
     max_new_tokens: after the forced ones; None means as many as the bundle's limits leave.
     logprobs: how many of the likeliest tokens to report with each token; None reports none.
+    tells_logprobs: the log-probability of each token is reported, as it always is with `logprobs`
+        or `beam`; else it is 0, and steps of rows that are all greedy and report none are faster.
     stop_token_ids: end the request as the bundle's own do. ignore_eos: the bundle's own do not.
     constraint: a grammar that the generated tokens must follow.
     required: terms that must occur in the output, by lexically constrained beam search.
@@ -64,6 +66,7 @@ class GenerationRequest:
     sampling: SamplingParams = GREEDY
     max_new_tokens: int | None = None
     logprobs: int | None = None
+    tells_logprobs: bool = True
     forced_ids: TokenIds = ()
     beam: BeamParams | None = None
     processors: ProcessorParams = NO_PROCESSORS
@@ -126,7 +129,8 @@ class TokenEvent:
     """Reports one token, forced or generated. A stop token ends the request and is not reported.
     Under beam search: the next token of the best hypothesis.
 
-    logprob: natural logarithm, of the model's own distribution (temperature 1, no filters).
+    logprob: natural logarithm, of the model's own distribution (temperature 1, no filters); 0
+        where the request does not want it.
     top: the likeliest tokens, best first; empty unless `logprobs` asked for them.
     attention: f32 [source tokens], sums to 1; None unless `wants_attention`.
     """

@@ -94,6 +94,7 @@ def _job(card: "ModelCard", options: dict[str, Any], wants_alignments: bool) -> 
         translation_decoding(card, options, n_best),
         num_alternatives=n_best - 1,
         target_prefix=options["prefix"],
+        tells_scores=bool(options["scores"] or options["n_best"]),
         wants_alignments=wants_alignments,
     )
 

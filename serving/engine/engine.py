@@ -20,7 +20,7 @@ from serving.engine.decision import Decision
 from serving.engine.exchange.making import Around, make_exchange
 from serving.engine.generation import Generation
 from serving.engine.graphs.graph import Graphs
-from serving.engine.graphs.runner import Runner
+from serving.engine.graphs.runner import Runner, Wants
 from serving.engine.graphs.session import open_graphs, settled
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine.rows import Rows
@@ -175,7 +175,7 @@ class Engine:
     def _launch(self) -> None:
         rows = self._batch.num_rows
         wants_attention = bool(self._batch.needs_attention[:rows].any())
-        self._runner.launch(rows, wants_attention)
+        self._runner.launch(rows, Wants(wants_attention, self._search.needs_logp))
 
     def _report(self, decision: Decision) -> None:
         self._events += decision.events

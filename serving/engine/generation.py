@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from serving.errors import DeadlineExceeded
-from serving.parameters import TokenIds
+from serving.parameters import NO_PROCESSORS, TokenIds
 from serving.request import (
     AbortedEvent,
     FailedEvent,
@@ -50,6 +50,24 @@ class Generation:
     def needs_attention(self) -> bool:
         beam = self.request.beam
         return self.request.wants_attention or (beam is not None and beam.coverage_penalty > 0)
+
+    @property
+    def tells_logprobs(self) -> bool:
+        request = self.request
+        return request.tells_logprobs or request.logprobs is not None or request.beam is not None
+
+    @property
+    def needs_logp(self) -> bool:
+        """Tell whether its tokens are chosen by more than which is the likeliest, or told with
+        their log-probabilities.
+        """
+        request = self.request
+        return (
+            self.tells_logprobs
+            or not request.sampling.is_greedy
+            or request.processors != NO_PROCESSORS
+            or request.constraint is not None
+        )
 
     def finished(
         self,

@@ -138,6 +138,7 @@ class TranslateBody(DecodingFields, RequestBody):
             replaces_unknown=self.replace_unknown,
             wants_alignments=self.alignments,
             tells_attention=self.return_attention,
+            tells_scores=self.return_scores,
             attention_heads=tuple(self.attention_heads),
         )
         if job.attention_heads and not job.wants_attention:

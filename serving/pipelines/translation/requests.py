@@ -59,6 +59,7 @@ class TranslationRequests:
                 required=segment.required,
                 constraint=segment.beginning,
                 max_new_tokens=self._max_new_tokens(job, segment.source_ids),
+                tells_logprobs=job.tells_scores,
                 wants_attention=job.wants_attention,
             )
             for number, (segment, prefix) in enumerate(plan.prefixed_segments())

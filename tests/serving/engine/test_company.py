@@ -21,6 +21,8 @@ DRAWN = SamplingParams(temperature=1.0, seed=5)
 EDITS = ProcessorParams(repetition_penalty=1.3, no_repeat_ngram_size=2, frequency_penalty=0.5)
 ASKS: dict[str, dict[str, Any]] = {
     "greedy": {},
+    "plain": {"tells_logprobs": False},
+    "plain and forced": {"tells_logprobs": False, "forced_ids": (30, 31, 32)},
     "top n": {"logprobs": 4},
     "drawn": {"sampling": DRAWN},
     "filtered": {"sampling": replace(DRAWN, top_k=30, top_p=0.9, min_p=0.02)},
