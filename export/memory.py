@@ -110,7 +110,9 @@ class Int8Memory(SourceMemory):
     def write(self, graph: GraphWriter, keys_values: Value) -> None:
         levels, steps = _quantise(graph, keys_values)
         self._put_out(graph, self.states[:2], split_heads(graph, levels, self.heads))
-        for state, step in zip(self.states[2:], graph.split(steps, [self.heads.kv_dim] * 2), strict=True):
+        for state, step in zip(
+            self.states[2:], graph.split(steps, [self.heads.kv_dim] * 2), strict=True
+        ):
             graph.state_output(state, step)
 
     def read(self, graph: GraphWriter) -> "ReadInt8":

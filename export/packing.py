@@ -6,7 +6,7 @@ what mixes tokens, attention, gets the rows apart. CUDA's graphs keep fixed shap
 
 from abc import ABC, abstractmethod
 
-from export.attention import count, is_real, places
+from export.attention import is_real, places
 from export.graph import GraphWriter, Value
 
 

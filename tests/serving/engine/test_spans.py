@@ -1,5 +1,7 @@
 """Sources are encoded together where that takes little padding."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +47,6 @@ def test_every_source_is_in_one_group_that_there_is_room_for(
         span = encode_span(group[-1])
         assert all(encode_span(each) <= span for each in group)
         assert len(group) == 1 or len(group) * span <= most_tokens
-        steps = zip(group, group[1:], strict=False)
+        steps = pairwise(group)
         for number, (shorter, longer) in enumerate(steps, 1):
             assert number * (encode_span(longer) - encode_span(shorter)) <= MOST_PADDING
