@@ -32,8 +32,9 @@ def lengths_of(lengths: list[int], most_tokens: int = 1024) -> list[list[int]]:
 
 
 def test_sources_of_like_lengths_are_encoded_together() -> None:
-    assert lengths_of([79, 9, 20, 11, 27]) == [[9, 11, 20], [27], [79]]
-    assert lengths_of([8] * 8 + [12]) == [[8] * 8, [12]]
+    assert lengths_of([79, 9, 20, 11, 27]) == [[9, 11, 20, 27], [79]]
+    assert lengths_of([8] * 8 + [12]) == [[8] * 8 + [12]]
+    assert lengths_of([8] * 8 + [13]) == [[8] * 8, [13]]
     assert lengths_of([]) == []
 
 
