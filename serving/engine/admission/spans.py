@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from serving.engine.generation import Generation
 
 ENCODE_STEP = 4
-# More is worth another run. 64 would be as fast or 4 % faster for encoders whose linear layers leave
+# More is worth another run. 64 would be up to 4 % faster for encoders whose linear layers leave
 # padding out, which gain 16 to 25 % by 32; recurrent ones lose 5 % by 32, and 13 % by 64.
 MOST_PADDING = 32
 
