@@ -3,11 +3,13 @@
 Start-time fair queueing (Goyal, Vin and Cheng 1997): every model has a virtual time, which its
 engines' steps move on by the processor time they take, and whoever is furthest behind is next.
 Models that always have work get equal shares of time, whatever a step of theirs costs and however
-many engines they have; one that was idle has saved up nothing, but is next when there is room.
+many engines they have; one that was idle has saved up nothing, but is next when there is room. The
+two lanes of one model divide its share by their weights.
 """
 
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 
@@ -20,9 +22,14 @@ class FairShare:
         self._now = 0.0  # virtual: when the step that began last did
         self._waiting: list[Turns] = []
 
-    def join(self, num_engines: int = 1, threads: int = 1) -> "list[Turns]":
-        """Return the turns of one more model, for each of its engines."""
-        account = Account()
+    def join(
+        self, num_engines: int = 1, threads: int = 1, weight: Callable[[], float] = lambda: 1.0
+    ) -> "list[Turns]":
+        """Return the turns of one more model, or of one of its lanes, for each of its engines.
+
+        weight: the part of the model's share that is the lane's now.
+        """
+        account = Account(weight)
         threads = min(threads, self._num_cpus)
         return [Turns(self, account, threads) for _ in range(num_engines)]
 
@@ -41,7 +48,8 @@ class FairShare:
     def end(self, turns: "Turns", seconds: float) -> None:
         with self._has_changed:
             account = turns.account
-            account.time = max(account.time, turns.starts_at) + seconds * turns.threads
+            cost = seconds * turns.threads / account.weight()
+            account.time = max(account.time, turns.starts_at) + cost
             self._num_free += turns.threads
             self._has_changed.notify_all()
 
@@ -51,9 +59,11 @@ class FairShare:
 
 
 class Account:
-    """Holds the virtual time of one model, in seconds of one CPU."""
+    """Holds the virtual time of one model or lane, in seconds of one CPU."""
 
-    time = 0.0
+    def __init__(self, weight: Callable[[], float]) -> None:
+        self.weight = weight
+        self.time = 0.0
 
 
 class Turns:

@@ -96,6 +96,7 @@ class CompletionRequests:
             max_new_tokens=self._max_new_tokens if limit is None else limit,
             constraint=constraint,
             streams=job.streams,
+            job_id=job.request_id,
             **arguments,
         )
 
