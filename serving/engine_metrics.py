@@ -229,8 +229,8 @@ class MeasuredEngine:
         self._engine = engine
         self._meter = meter
 
-    def check_room(self, num_tokens: int, share: str, priority: int) -> None:
-        self._engine.check_room(num_tokens, share, priority)
+    def check_room(self, work: int, share: str, priority: int) -> None:
+        self._engine.check_room(work, share, priority)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         started = previous = time.perf_counter()

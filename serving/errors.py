@@ -84,8 +84,8 @@ class ModelNotFound(RequestError):
 class Overloaded(AttendantError):
     """Says that too much waits already.
 
-    retry_after_seconds: when what waits now will be done. is_for_all: no request, however small,
-        would have been taken.
+    retry_after_seconds: when what waits now will be done. is_for_all: no request of
+        ordinary size would have been taken.
     """
 
     def __init__(

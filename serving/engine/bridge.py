@@ -87,9 +87,10 @@ class AsyncEngine:
         for worker in self._workers:
             await asyncio.to_thread(worker.join)
 
-    def check_room(self, num_tokens: int, share: str, priority: int) -> None:
-        """Raise Overloaded if a job of about so many tokens would be refused now."""
-        self._desk.check_room(num_tokens, share, priority)
+    def check_room(self, work: int, share: str, priority: int) -> None:
+        """Raise Overloaded if a job of about so much work, in tokens, would be refused
+        now."""
+        self._desk.check_room(work, share, priority)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         """Yield all events of a request as they come. Raises RequestError, Overloaded,

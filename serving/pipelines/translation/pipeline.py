@@ -27,7 +27,7 @@ from serving.text.shortlist import Shortlist
 
 # Longer texts are cut up and put together on another thread, so that other requests go on.
 _LONG_TEXT_CHARACTERS = 5_000
-_CHARACTERS_PER_TOKEN = 4  # about
+_WORK_PER_CHARACTER = 0.75  # four are about a token, which is read once and written twice
 Job = TypeVar("Job", TranslationJob, ScoreJob)
 Result = TypeVar("Result")
 
@@ -60,9 +60,8 @@ class TranslationPipeline:
         Overloaded before any work is done.
         """
         job = self._checked(job)
-        num_characters = sum(map(len, job.texts))
-        num_tokens = num_characters // _CHARACTERS_PER_TOKEN
-        self._engine.check_room(num_tokens, job.decoding.share, job.decoding.priority)
+        work = round(_WORK_PER_CHARACTER * sum(map(len, job.texts)))
+        self._engine.check_room(work, job.decoding.share, job.decoding.priority)
         plan = await self._planned(job)
         if job.alternatives_at_prefix:
             plan = await self._with_alternatives(job, plan)

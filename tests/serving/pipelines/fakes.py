@@ -71,7 +71,7 @@ class FakeEngine:
         self.most_hypotheses = MAX_BEAMS
         self.ending = EXCLAMATION_MARK
 
-    def check_room(self, num_tokens: int, share: str, priority: int) -> None:
+    def check_room(self, work: int, share: str, priority: int) -> None:
         if self.refusal is not None:
             raise self.refusal
 
