@@ -10,13 +10,13 @@ import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from serving.engine.engine import Engine
 from serving.engine.generation import Generation
 from serving.engine.measures import EngineObserver, EngineStats
 from serving.engine.tickets import Ticket, Tickets
+from serving.engine.turns import TakesTurns, Unshared
 from serving.engine.worker import Worker
 from serving.errors import EngineStopped
 from serving.request import Event, FailedEvent, GenerationRequest, is_final
@@ -34,7 +34,7 @@ class AsyncEngine:
         self,
         engines: Sequence[Engine],
         observer: EngineObserver | None = None,
-        turns: Sequence[AbstractContextManager[None]] = (),
+        turns: Sequence[TakesTurns] = (),
     ) -> None:
         """Wrap engines of one bundle that share a desk; they run once `start` is called.
 
@@ -45,7 +45,7 @@ class AsyncEngine:
         self._desk = engines[0].desk
         self._observer = observer
         self._tickets = Tickets()
-        turns = turns or [nullcontext() for _ in engines]
+        turns = turns or [Unshared() for _ in engines]
         self._workers = [Worker(*each, self) for each in zip(engines, turns, strict=True)]
         self._num_running = 0
         self._door = threading.Lock()  # nobody enters once the engines have been told to stop

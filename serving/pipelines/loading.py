@@ -6,7 +6,6 @@ that what is measured is what is served.
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from serving.engine.planning.machine import let_threads_take_turns_quickly
 from serving.engine.planning.plan import Allowance
 from serving.engine.planning.planner import Planner, Settled
 from serving.engine.shared import Shared
+from serving.engine.turns import TakesTurns
 from serving.errors import BundleError
 from serving.pipelines.cards import PlanCard
 from serving.pipelines.catalog import Model
@@ -36,7 +36,7 @@ from serving.text.shortlist import Shortlist
 
 logger = logging.getLogger(__name__)
 
-TurnsOf = Callable[[int, int, Callable[[], float]], Sequence[AbstractContextManager[None]]]
+TurnsOf = Callable[[int, int, Callable[[], float]], Sequence[TakesTurns]]
 
 
 class Meter(EngineObserver, Protocol):
@@ -154,11 +154,9 @@ def load_model(
     return LoadedModel(pipeline, bridge)
 
 
-def _turns(
-    engines: Sequence[Engine], threads: int, turns_of: TurnsOf
-) -> list[AbstractContextManager[None]]:
+def _turns(engines: Sequence[Engine], threads: int, turns_of: TurnsOf) -> list[TakesTurns]:
     """Let the engines of each lane take the turns that are its part."""
-    turns: list[AbstractContextManager[None]] = []
+    turns: list[TakesTurns] = []
     for lane in Lane:
         num_engines = sum(engine.lane is lane for engine in engines)
         turns += turns_of(num_engines, threads, partial(engines[0].desk.weight, lane))

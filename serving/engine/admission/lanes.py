@@ -12,6 +12,8 @@ from enum import Enum
 from serving.engine.admission.fair import FairQueue
 from serving.engine.generation import Generation
 
+_PARTS_OF_SMALL_JOBS = 2
+
 
 class Lane(Enum):
     """COMMON has large jobs, and small ones while there are no large ones; SMALL has small ones
@@ -80,11 +82,14 @@ class Lanes:
         return sum(queue.before(work, share, priority) for queue in (self._small, self._large))
 
     def weight(self, lane: Lane) -> float:
-        """Return the part of the time that is a lane's: equal parts for all jobs."""
+        """Return the part of the time that is a lane's: equal parts for all jobs, but of a small
+        one twice that, as each long step that it waits for is much of its own time.
+        """
         num_large, num_small = len(self._large_jobs), len(self._rows) - len(self._large_jobs)
         if not num_large or not num_small:
             return 1.0
-        return (num_large if lane is Lane.COMMON else num_small) / (num_large + num_small)
+        of_small = _PARTS_OF_SMALL_JOBS * num_small
+        return (num_large if lane is Lane.COMMON else of_small) / (num_large + of_small)
 
     def _of(self, lane: Lane) -> FairQueue:
         if lane is Lane.SMALL:

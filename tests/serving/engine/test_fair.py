@@ -158,7 +158,7 @@ def test_small_jobs_have_a_lane_of_their_own_while_a_large_one_is_there() -> Non
     small, first = lanes.first(Lane.SMALL), lanes.first(Lane.COMMON)
     assert small is not None and small.request.job == "alone"
     assert first is not None and first.request.job == "large"
-    assert lanes.weight(Lane.SMALL) == lanes.weight(Lane.COMMON) == 0.5
+    assert lanes.weight(Lane.SMALL) == 2 * lanes.weight(Lane.COMMON) == 2 / 3
     for generation in large:
         lanes.remove(generation)
         lanes.end(generation)
