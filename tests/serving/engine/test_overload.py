@@ -6,8 +6,8 @@ from serving.engine.admission.desk import Desk
 from serving.engine.config import EngineConfig
 from serving.errors import DeadlineExceeded, Overloaded
 from serving.request import FailedEvent, GenerationRequest
-from tests.serving.engine.toy import toy_bundle
 from tests.serving.engine.test_engine import toy_engine
+from tests.serving.engine.toy import toy_bundle
 
 SLOTS = 4
 
