@@ -13,7 +13,6 @@ from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 
 from serving.engine.engine import Engine
-from serving.engine.generation import Generation
 from serving.engine.measures import EngineObserver, EngineStats
 from serving.engine.tickets import Ticket, Tickets
 from serving.engine.turns import TakesTurns, Unshared
@@ -22,9 +21,6 @@ from serving.errors import EngineStopped
 from serving.request import Event, FailedEvent, GenerationRequest, is_final
 
 logger = logging.getLogger(__name__)
-
-# More are looked at on another thread, so that other requests go on: 3,000 take 15 ms.
-_MANY_REQUESTS = 128
 
 
 class AsyncEngine:
@@ -98,7 +94,7 @@ class AsyncEngine:
 
         Close the generator (`contextlib.aclosing`) to cancel the request.
         """
-        ticket = self._enter(self._accepted([request]), is_streamed=True)
+        ticket = self._enter([request], is_streamed=True)
         try:
             while True:
                 for event in await ticket.next_events():
@@ -112,11 +108,7 @@ class AsyncEngine:
         """Submit all or none; return the events of each when all have ended. Raises as generate."""
         if not requests:
             return []
-        if len(requests) > _MANY_REQUESTS:
-            generations = await asyncio.to_thread(self._accepted, requests)
-        else:
-            generations = self._accepted(requests)
-        ticket = self._enter(generations, is_streamed=False)
+        ticket = self._enter(requests, is_streamed=False)
         try:
             events = await ticket.next_events()
         finally:
@@ -126,16 +118,14 @@ class AsyncEngine:
             by_request[event.request_id].append(event)
         return list(by_request.values())
 
-    def _accepted(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
-        return self._desk.accept(requests, time.perf_counter())
-
-    def _enter(self, generations: Sequence[Generation], is_streamed: bool) -> Ticket:
-        ticket = Ticket([generation.request for generation in generations], is_streamed)
+    def _enter(self, requests: Sequence[GenerationRequest], is_streamed: bool) -> Ticket:
+        generations = self._desk.accept(requests, time.perf_counter())
+        ticket = Ticket(requests, is_streamed)
         with self._door:
             if not self._is_open:
                 raise EngineStopped("the engine is not running")
             self._tickets.open(ticket, lambda: self._desk.add(generations))
-            self._wake(len(generations))
+            self._wake(len(requests))
         return ticket
 
     def _wake(self, num_requests: int) -> None:
