@@ -229,6 +229,9 @@ class MeasuredEngine:
         self._engine = engine
         self._meter = meter
 
+    def check_room(self, work: int, share: str, priority: int) -> None:
+        self._engine.check_room(work, share, priority)
+
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         started = previous = time.perf_counter()
         tell = self._meter.on_first_token

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from serving.errors import ConfigError
 
 Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class _Config(BaseModel):
@@ -33,7 +34,10 @@ class WorkerGroup(_Config):
         in sooner, fewer keep the tokens of others coming.
     prefix_cache_mib, encoder_cache_mib: memory of each model for the states of prompts and sources
         that may come again; 0 is off. It lies where the model runs.
-    max_waiting: requests to the engine without a slot yet; beyond it clients are told 429.
+    max_waiting: requests to one model without a slot yet; beyond it clients are told 429.
+    max_wait_seconds: how long others may hold a request up, by what they have asked for; whoever
+        would wait for longer, and longer than it takes itself, is told 429 at once.
+    timeout_seconds: of requests that say none themselves.
     cpus_per_replica: what its models' engines share; None shares the machine's CPUs.
     engines: of each model, side by side in one replica. threads: of each engine. None measures
         which numbers, of those that fill the CPUs, suit the model.
@@ -54,7 +58,9 @@ class WorkerGroup(_Config):
     max_step_tokens: Count = 256
     prefix_cache_mib: Annotated[int, Field(ge=0)] = 256
     encoder_cache_mib: Annotated[int, Field(ge=0)] = 64
-    max_waiting: Count = 4096
+    max_waiting: Count = 2048
+    max_wait_seconds: Seconds = 2.0
+    timeout_seconds: Seconds = 300.0
     limits: TextLimits = TextLimits()
 
 

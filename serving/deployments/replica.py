@@ -48,7 +48,7 @@ class Replica:
         self._engine_metrics = EngineMetrics(self._metrics)
         self._limits = group.limits
         self._engines: list[AsyncEngine] = []
-        self._share = FairShare(cpus) if len(group.bundles) > 1 else None
+        self._share = FairShare(cpus)
         config, allowance = engine_config(group, cpus), allowance_of(group, cpus)
         models = [self._load(path, config, allowance) for path in group.bundles]
         self._catalog = WideCatalog(models, context.app_name)
@@ -98,10 +98,9 @@ class Replica:
         return self._metrics.exposition()
 
     def _load(self, bundle: Path, config: EngineConfig, allowance: Allowance) -> Model:
-        turns_of = self._share.join if self._share else None
         meter_of = self._engine_metrics.meter_of
         max_segments = self._limits.max_segments
-        loaded = load_model(bundle, config, allowance, max_segments, meter_of, turns_of)
+        loaded = load_model(bundle, config, allowance, max_segments, meter_of, self._share.join)
         self._engines.append(loaded.engine)
         return loaded.pipeline
 
@@ -126,6 +125,8 @@ def engine_config(group: WorkerGroup, threads: int) -> EngineConfig:
         device=group.device,
         device_share=(group.gpus_per_replica or 1) / len(group.bundles),
         max_waiting=group.max_waiting,
+        max_wait_seconds=group.max_wait_seconds,
+        timeout_seconds=group.timeout_seconds,
         max_step_tokens=group.max_step_tokens,
         prefix_cache_bytes=group.prefix_cache_mib * 2**20,
         encoder_cache_bytes=group.encoder_cache_mib * 2**20,

@@ -47,6 +47,18 @@ class Generation:
         return len(self.request.source_ids or ())
 
     @property
+    def work(self) -> int:
+        """Estimate its cost in tokens: as Sheng et al. (Fairness in Serving Large Language Models,
+        2024) weigh them, those that are read once and those that are written twice. A translation
+        is taken to be as long as its source.
+        """
+        num_new = self.max_new_tokens
+        if self.num_source_tokens:
+            num_new = min(num_new, self.num_source_tokens)
+        num_written = self.request.num_rows * (num_new + len(self.request.forced_ids))
+        return self.num_source_tokens + len(self.prompt_ids) + 2 * num_written
+
+    @property
     def needs_attention(self) -> bool:
         beam = self.request.beam
         return self.request.wants_attention or (beam is not None and beam.coverage_penalty > 0)
@@ -90,7 +102,8 @@ class Generation:
         return FailedEvent(self.request_id, error)
 
     def expired(self) -> FailedEvent:
-        return self.failed(DeadlineExceeded(self.request.timeout_seconds or 0.0))
+        assert self.deadline is not None
+        return self.failed(DeadlineExceeded(self.deadline - self.submitted_at))
 
     def aborted(self) -> AbortedEvent:
         return AbortedEvent(self.request_id)
