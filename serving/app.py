@@ -122,7 +122,8 @@ def _deploy(config: ServerConfig) -> None:
     for number, group in enumerate(config.groups):
         prefix = "/" if number == 0 else f"/groups/{group.name}"
         try:
-            serve.run(build(group), name=group.name, route_prefix=prefix)
+            served = group.model_copy(update={"access": config.access.beneath(Path.cwd())})
+            serve.run(build(served), name=group.name, route_prefix=prefix)
         except RuntimeError as error:
             raise AttendantError(f"group {group.name} did not start: {_cause(group)}") from error
 

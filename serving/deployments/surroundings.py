@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 from serving.deployments.listening import Listening, joined
+from serving.deployments.outliving import METRICS_FOLDER
 from serving.deployments.scratch import write_token
 from serving.errors import AttendantError
 
@@ -51,6 +52,7 @@ def _necessities(folder: Path, listening: Listening) -> dict[str, str]:
         "ATTENDANT_HAPROXY": get_haproxy_binary(),
         "ATTENDANT_PORT": str(listening.port),
         "ATTENDANT_BIND": _bind(listening),
+        METRICS_FOLDER: str(folder / "metrics"),
     }
 
 
