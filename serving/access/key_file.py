@@ -89,7 +89,7 @@ def write_keys(path: Path, entries: tuple[KeyEntry, ...]) -> None:
 
 
 def _keep_readers(path: Path, written: str) -> None:
-    """A server may run as another user, whom the file was opened to."""
+    """Keep mode and owner: a server may run as another user, whom the file was opened to."""
     with suppress(FileNotFoundError):
         status = path.stat()
         os.chmod(written, status.st_mode & 0o777)
