@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.cli import main
-from tests.served import eventually, int8_bundle, served
+from tests.served import eventually, int8_bundle, served_with_console
 
 EN_FR = {"source": "en", "target": "fr"}
 
@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
         )
     ]
     access = {"log": "access.jsonl", "keys": "keys.json"}
-    with served({"groups": groups, "access": access}, folder) as url:
+    with served_with_console({"groups": groups, "access": access}, folder) as (url, _):
         yield url, folder, key
 
 
