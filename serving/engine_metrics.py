@@ -10,6 +10,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from serving.access.account import current_account
 from serving.engine.measures import EngineStats, StepStats
 from serving.metrics import REQUEST_BUCKETS, Metrics
 from serving.pipelines.engine_port import EnginePort
@@ -206,6 +207,7 @@ class ModelMeter:
 
     def on_finished(self, event: FinishedEvent, seconds: float) -> None:
         num_given = event.num_source_tokens + event.num_prompt_tokens
+        current_account().add(num_given, event.num_generated_tokens, event.queue_seconds)
         self._tokens["source"].inc(event.num_source_tokens)
         self._tokens["prompt"].inc(event.num_prompt_tokens)
         self._tokens["generated"].inc(event.num_generated_tokens)

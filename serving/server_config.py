@@ -13,6 +13,7 @@ from serving.errors import ConfigError
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+CONSOLE = Path("-")
 
 
 class _Config(BaseModel):
@@ -24,6 +25,25 @@ class TextLimits(_Config):
 
     max_characters: Count = 200_000
     max_segments: Count = 4_000
+
+
+class Access(_Config):
+    """Says who may ask, and where it is written down.
+
+    log: the file that takes a line for each request; `-` is the console; None is off.
+    keys: the file of keys, as `attendant keys` writes it; None lets everyone in, unless the
+        environment names a key.
+    metrics_need_key: `/metrics` is open without it.
+    """
+
+    log: Path | None = None
+    keys: Path | None = None
+    metrics_need_key: bool = False
+
+    def beneath(self, folder: Path) -> Self:
+        """Return the same with paths relative to a folder."""
+        log = self.log if self.log in (None, CONSOLE) else folder / self.log
+        return self.model_copy(update={"log": log, "keys": self.keys and folder / self.keys})
 
 
 class WorkerGroup(_Config):
@@ -44,6 +64,7 @@ class WorkerGroup(_Config):
     device: auto is cuda where there is a GPU and all bundles are made for one, else cpu.
     gpus_per_replica: None is one on device cuda, none on cpu. Part of one is that part of its
         memory too; what the replica's models share of it are equal parts.
+    access: of the whole server where `ServerConfig` says it; on a cluster a group has its own.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")] = "default"
@@ -62,6 +83,7 @@ class WorkerGroup(_Config):
     max_wait_seconds: Seconds = 2.0
     timeout_seconds: Seconds = 300.0
     limits: TextLimits = TextLimits()
+    access: Access = Access()
 
 
 class ServerConfig(_Config):
@@ -77,7 +99,14 @@ class ServerConfig(_Config):
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     operations_port: Annotated[int, Field(ge=0, le=65535)] | None = None
     drain_seconds: Annotated[float, Field(ge=0)] = 30.0
+    access: Access = Access()
     groups: tuple[WorkerGroup, ...]
+
+    @model_validator(mode="after")
+    def _access_is_said_once(self) -> Self:
+        if any(group.access != Access() for group in self.groups):
+            raise ValueError("access is the whole server's: say it beside groups, not in one")
+        return self
 
     @model_validator(mode="after")
     def _groups_can_be_told_apart(self) -> Self:
@@ -99,7 +128,8 @@ def read_config(path: Path) -> ServerConfig:
         raise ConfigError(path, ["not YAML: " + " ".join(str(error).split())]) from None
     config = parse_config(path, value)
     groups = tuple(_with_paths_from(group, path.parent) for group in config.groups)
-    return config.model_copy(update={"groups": groups})
+    access = config.access.beneath(path.parent)
+    return config.model_copy(update={"groups": groups, "access": access})
 
 
 def parse_config(origin: object, value: Any) -> ServerConfig:

@@ -64,6 +64,7 @@ RANK = {
     "parameters": 2,
     "request": 3,
     "server_config": 2,
+    "access": 3,
     "bundle": 3,
     "text": 4,
     "engine": 4,

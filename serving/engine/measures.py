@@ -51,7 +51,9 @@ class StepStats:
     num_reorders: int = 0
 
     def joined(self, generations: list[Generation], now: float) -> None:
-        self.queue_seconds += [now - generation.submitted_at for generation in generations]
+        for generation in generations:
+            generation.queue_seconds = now - generation.submitted_at
+            self.queue_seconds.append(generation.queue_seconds)
 
     def encoded(self, new: list[Generation], known: list[Generation], span: int) -> None:
         """Count sources that were encoded, padded to `span`, and those that need not be."""
