@@ -99,7 +99,7 @@ def _start(config: ServerConfig, folder: Path, port: int) -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     ray.init(
         address="local",
-        num_cpus=sum(group.replicas * cpus_per_replica(group) for group in config.groups),
+        num_cpus=sum(group.max_replicas * cpus_per_replica(group) for group in config.groups),
         include_dashboard=False,
         log_to_driver=False,
         logging_level=logging.ERROR,

@@ -17,6 +17,7 @@ from serving.deployments.console import log_to_console
 from serving.deployments.exposition import merged
 from serving.deployments.forwarding import WideCatalog, all_expositions, failing_from_afar
 from serving.deployments.http_1_0 import unframe_streams
+from serving.deployments.scaling import load_of
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.planning.plan import Allowance
@@ -65,6 +66,10 @@ class Replica:
     async def __del__(self) -> None:
         """Ray Serve waits for this when the replica has drained."""
         await asyncio.gather(*(engine.shutdown() for engine in self._engines))
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Ray Serve asks this of groups that scale."""
+        return load_of([engine.stats() for engine in self._engines])
 
     # Called by other replicas, over handles.
 

@@ -47,6 +47,10 @@ class Generation:
         return len(self.request.source_ids or ())
 
     @property
+    def num_given_tokens(self) -> int:
+        return self.num_source_tokens + len(self.given_ids)
+
+    @property
     def needs_attention(self) -> bool:
         beam = self.request.beam
         return self.request.wants_attention or (beam is not None and beam.coverage_penalty > 0)

@@ -33,6 +33,7 @@ class Desk:
         self._waiting: dict[str, Generation] = {}
         self._open_ids: set[str] = set()
         self._num_waiting_rows = 0
+        self.num_waiting_tokens = 0
         self._seats: list[Seat] = []
         self.lock = threading.RLock()
 
@@ -60,6 +61,7 @@ class Desk:
                 self._queue.add(generation.request.priority, generation)
                 self._deadlines.add(generation)
                 self._num_waiting_rows += generation.request.num_rows
+                self.num_waiting_tokens += generation.num_given_tokens
 
     def waiting(self, request_id: str) -> Generation | None:
         return self._waiting.get(request_id)
@@ -85,6 +87,7 @@ class Desk:
             self._deadlines.remove(generation)
             del self._waiting[generation.request_id]
             self._num_waiting_rows -= generation.request.num_rows
+            self.num_waiting_tokens -= generation.num_given_tokens
             return True
 
     def take_expired(self, now: float) -> list[Generation]:
