@@ -116,6 +116,9 @@ def unknown_words(line: str) -> set[str]:
     """Return the options that a command does not have, or its name if there is no such command."""
     _, name, *words = line.split()
     command = main.get_command(click.Context(main), name)
+    if isinstance(command, click.Group) and words:
+        name = words.pop(0)
+        command = command.get_command(click.Context(command), name)
     if command is None:
         return {name}
     known = {"--help", *(opt for param in command.params for opt in param.opts)}
@@ -151,8 +154,12 @@ def test_a_broken_page_is_found(tmp_path: Path) -> None:
 def test_a_wrong_command_is_found() -> None:
     text = (
         "`attendant sing` `attendant serve B --loud`\nattendant align \\\n  --model B [--head N]\n"
+        "attendant deploy smoke URL\nattendant deploy ship -c FILE\n"
     )
-    assert [unknown_words(line) for line in command_lines(text)] == [{"sing"}, {"--loud"}, set()]
+    assert [unknown_words(line) for line in command_lines(text)] == [
+        *({"sing"}, {"--loud"}, set()),
+        *(set(), {"ship"}),
+    ]
 
 
 def test_a_tree_is_read() -> None:
