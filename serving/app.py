@@ -116,7 +116,7 @@ def _front(config: ServerConfig) -> Front:
     public = listening_at(config.host, config.port)
     run_id = secrets.token_hex(4)
     # While one is replaced, a replica has two.
-    ports = free_ports(2 * sum(group.replicas for group in config.groups) + _SPARE_PORTS)
+    ports = free_ports(2 * sum(group.max_replicas for group in config.groups) + _SPARE_PORTS)
     prefixes = ["", *(f"/groups/{group.name}" for group in config.groups[1:])]
     return Front(
         public=public,

@@ -38,7 +38,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "serving.pipelines",
         "serving.request",
     ),
-    "deploy": (),
+    "deploy": ("serving.errors", "serving.server_config"),
 }
 
 # library -> the only places that may import it

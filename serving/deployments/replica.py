@@ -22,6 +22,7 @@ from serving.deployments.http_1_0 import unframe_streams
 from serving.deployments.loopback import stay_on_loopback
 from serving.deployments.outliving import Exposed, outliving
 from serving.deployments.proxy_metrics import proxy_exposition
+from serving.deployments.scaling import load_of
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.planning.plan import Allowance
@@ -83,6 +84,10 @@ class Replica:
         """Ray Serve waits for this when the replica has drained."""
         await self.end_requests()
         self._outliving.end()
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Ray Serve asks this of groups that scale."""
+        return load_of([engine.stats() for engine in self._engines])
 
     # Called over handles, by other replicas and by who runs the server.
 
