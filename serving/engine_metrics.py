@@ -59,7 +59,8 @@ class _OurMetrics:
         self.slots = new.gauge("attendant_slots", "Rows there are.")
         self.waiting = new.gauge("attendant_waiting", "Requests without a row yet.")
         self.waiting_tokens = new.gauge(
-            "attendant_waiting_tokens", "Source and prompt tokens of requests that wait."
+            "attendant_waiting_tokens",
+            "Work of requests that wait, in tokens: each counts once to read and twice to write.",
         )
         self.kv_bytes = new.gauge("attendant_kv_bytes", "What the states of the rows in use fill.")
         self.padding = new.gauge("attendant_padding_ratio", "Padding in the last batch encoded.")

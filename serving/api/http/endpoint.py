@@ -7,12 +7,13 @@ and an answer.
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from serving.access.account import current_account
 from serving.api.http.bodies import Body, parse
 from serving.api.http.error_responses import asked
 from serving.api.http.fields import FieldReader, limited
@@ -100,8 +101,14 @@ class Endpoint(Generic[Body, Model]):
             body.check(services.limits.max_characters)
             model = await self.find_model(services.catalog, body)
             tracked.started(model.card.name)
-            job = body.with_defaults(model.card.generation).job(self.id_prefix + job_id())
+            job = _shared(body.with_defaults(model.card.generation).job(self.id_prefix + job_id()))
             return await self.answer(Call(body, model, job, self.protocol, tracked, resources))
+
+
+def _shared(job: Any) -> Any:
+    """Put a job on the account of the key that was shown: keys get equal shares."""
+    share = current_account().key
+    return replace(job, decoding=replace(job.decoding, share=share)) if share else job
 
 
 def job_id() -> str:
