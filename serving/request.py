@@ -58,6 +58,8 @@ class GenerationRequest:
     shortlist: i64, ascending: the tokens that may be generated, of a bundle that scores no others;
         None for the whole vocabulary. What the request itself names may come too.
     priority: lower comes first. timeout_seconds: from submission to the last token.
+    job_id: what it is a part of: jobs that wait come in by turns; empty for a job of its own.
+    share: on whose account it is: so do these.
     """
 
     request_id: str
@@ -81,6 +83,8 @@ class GenerationRequest:
     shortlist: Ids | None = field(default=None, compare=False)
     priority: int = 0
     timeout_seconds: float | None = None
+    job_id: str = ""
+    share: str = ""
 
     def __post_init__(self) -> None:
         if self.max_new_tokens is not None:
@@ -105,6 +109,10 @@ class GenerationRequest:
             raise RequestError("temperature", self.sampling.temperature, message)
         for name, value in self.sampling.filters.items():
             raise RequestError(name, value, "cannot be combined with num_beams")
+
+    @property
+    def job(self) -> str:
+        return self.job_id or self.request_id
 
     @property
     def num_rows(self) -> int:
@@ -167,6 +175,7 @@ class FinishedEvent:
     num_generated_tokens: the rest of what was reported, and the stop token if it was generated.
     stop_logprob: log-probability of the stop token that ended it; None if none did.
     hypotheses: of a beam search, best first; the best one is what the token events told.
+    queue_seconds: from its submission to its row; it says nothing of the output.
     """
 
     request_id: str
@@ -176,6 +185,7 @@ class FinishedEvent:
     num_generated_tokens: int
     stop_logprob: float | None = None
     hypotheses: tuple[Hypothesis, ...] = ()
+    queue_seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(slots=True)

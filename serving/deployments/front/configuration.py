@@ -31,6 +31,7 @@ class Front:
     """Says where HAProxy listens, for how many, and where it looks for replicas.
 
     operations: where /health, /ready and /metrics answer whatever the load.
+    metrics_port: where HAProxy tells its own metrics, to this machine.
     """
 
     public: Listening
@@ -38,6 +39,7 @@ class Front:
     connections: int
     threads: int
     ports: range
+    metrics_port: int
     groups: Sequence[Served]
 
     @property
@@ -49,7 +51,7 @@ def configuration(front: Front, socket: Path, is_stopping: bool) -> str:
     """Return HAProxy's configuration. socket: where HAProxy is to take commands."""
     groups = sorted(front.groups, key=lambda group: len(group.prefix), reverse=True)
     text = _template("haproxy.cfg").substitute(
-        all_connections=front.connections + _OPERATORS + _OTHER_CONNECTIONS,
+        all_connections=front.connections + 2 * _OPERATORS + _OTHER_CONNECTIONS,
         connections=front.connections,
         operators=_OPERATORS,
         threads=front.threads,
@@ -58,6 +60,7 @@ def configuration(front: Front, socket: Path, is_stopping: bool) -> str:
         retry_seconds=_RETRY_SECONDS,
         public=_bind(front.public),
         operations=_bind(front.operations),
+        metrics_port=front.metrics_port,
         routes="\n".join(map(_route, groups)),
         first=_backend_name(front.groups[0]),
     )

@@ -78,6 +78,8 @@ class TranslationRequests:
                 processors=_BEFORE_ANY_STOP,
                 priority=job.decoding.priority,
                 timeout_seconds=job.decoding.timeout_seconds,
+                job_id=job.request_id,
+                share=job.decoding.share,
             )
             for number in plan.first_segments
         ]
@@ -112,7 +114,8 @@ class TranslationRequests:
         arguments = request_arguments(job.decoding, self._tokenizers.target)
         if beam := job.decoding.beam:
             arguments["beam"] = replace(beam, num_counted=frame.num_counted)
-        return {**arguments, "attention_heads": job.attention_heads}
+        heads = job.attention_heads
+        return {**arguments, "attention_heads": heads, "job_id": job.request_id}
 
     def _request(
         self, frame: LanguageFrame, request_id: str, source_ids: TokenIds, **fields: Any
