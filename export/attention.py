@@ -235,6 +235,11 @@ def count(graph: GraphWriter, like: Value) -> Value:
     return graph.op.CumSum(ones, graph.constant(1, "int64"))
 
 
+def places(graph: GraphWriter, like: Value) -> Value:
+    """0, 1, 2, ... along the rows of ``like`` [batch, length]: int32."""
+    return graph.op.Sub(count(graph, like), graph.constant(1, "int32"))
+
+
 def _masked_attention(
     graph: GraphWriter,
     query: Value,

@@ -5,7 +5,7 @@ layer the inputs that its next convolution will read, side by side.
 import math
 import sys
 
-from export.attention import Heads, is_real
+from export.attention import Heads, is_real, places
 from export.graph import GraphWriter, Value, element_type
 from export.heads import HeadLayout, head_layout
 from export.layers import Layers
@@ -106,7 +106,7 @@ class _Encode(_Part):
         graph, op = self.graph, self.graph.op
         ids, lengths = source_inputs(graph)
         positions = self.positions("encoder", self.config.max_source_tokens)
-        embedded = positions.add_source(self.embed(ids, "source"), ids)
+        embedded = positions.add_source(self.embed(ids, "source"), places(graph, ids))
         within = op.Unsqueeze(is_real(graph, ids, lengths), graph.ints(2))
         memory = self._encode(embedded, within)
         keys = op.Mul(memory, self._number(math.sqrt(self.config.embedding_dim)))

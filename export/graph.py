@@ -64,6 +64,13 @@ class GraphWriter:
         value: Value = self._builder.input(name, _ir_type(dtype), list(spec.shape))
         return value
 
+    def switch(self, name: str) -> Value:
+        """Declare an input, [] bool, that is on where nobody feeds it."""
+        self._inputs.append(TensorSpec(name, "bool", ()))
+        on = in_memory(name, np.array(True))
+        value: Value = self._builder.input(name, _ir_type("bool"), [], const_value=on)
+        return value
+
     def output(self, name: str, value: Value, dtype: str, shape: Shape) -> None:
         """Declare an output; the batch axis in front is implied."""
         spec = TensorSpec(name, dtype, (BATCH, *shape))
@@ -148,6 +155,33 @@ class GraphWriter:
         self._builder.pop_module()
         results = self.op.Loop(times, None, *carried, body=graph, _outputs=count)
         return [results] if count == 1 else list(results)
+
+    def branch(
+        self,
+        condition: Value,
+        dtype: str,
+        then: Callable[[], Sequence[Value]],
+        otherwise: Callable[[], Sequence[Value]],
+        count: int,
+    ) -> list[Value]:
+        """Compute `count` values, written with this writer, in one way or the other. CUDA reads the
+        condition on the host.
+        """
+
+        def traced(name: str, write: Callable[[], Sequence[Value]]) -> ir.Graph:
+            found = [ir.Value(name=f"{name}.{i}", type=_tensor(dtype)) for i in range(count)]
+
+            def trace(op: Any) -> list[Value]:
+                with self._inside(op.builder):
+                    return list(write())
+
+            self._builder.push_module(name)  # names inside must differ from those outside
+            graph = self._builder.subgraph(trace, [], found, name=name)
+            self._builder.pop_module()
+            return graph
+
+        branches = {"then_branch": traced("then", then), "else_branch": traced("else", otherwise)}
+        return list(self.op.If(condition, **branches, _outputs=count))
 
     @property
     def is_in_loop(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from export.blocks import BlockQuantiser
+from export.choice import Columns, choose, choose_on_device
 from export.graph import Array, GraphWriter, Value, element_type
 from export.heads import HeadLayout
 from export.quantise import Channels, RowQuantiser
@@ -24,7 +25,6 @@ DTYPES = {
     Precision.INT4: "float32",
 }
 ALIGNED = 4  # numbers from one aligned address to the next
-WINDOW = 20  # the best tokens that the step graph returns: what OpenAI's top_logprobs may ask
 
 
 class Layers:
@@ -186,21 +186,10 @@ class Layers:
         """The step graph's outputs: log-probabilities [batch, vocab] and the best of them.
 
         width: the axis of ``logits`` if it is not the vocabulary; ``token_ids`` then says which
-        tokens stand in columns of it.
+        tokens stand in columns of it. Without that, what is beyond the vocabulary is -inf.
         """
-        if self.dtype != "float32":
-            logits = self.op.Cast(logits, to=1)
-        window = min(WINDOW, vocab_size)
-        logp = self.op.LogSoftmax(logits, axis=-1)
-        top_logp, top_ids = self.op.TopK(logp, self.graph.ints(window), axis=-1, _outputs=2)
-        first = self.graph.ints(0)
-        shift = self.op.Sub(
-            self.op.Gather(logits, first, axis=1), self.op.Gather(logp, first, axis=1)
-        )
-        normaliser = self.op.Squeeze(shift, self.graph.ints(1))
-        if token_ids is not None:
-            top_ids = token_ids(top_ids)
-        self.graph.output("logp", logp, "float32", (width or vocab_size,))
-        self.graph.output("log_normaliser", normaliser, "float32", ())
-        self.graph.output("top_logp", top_logp, "float32", (window,))
-        self.graph.output("top_ids", top_ids, "int64", (window,))
+        columns = Columns(vocab_size, width or vocab_size, token_ids)
+        if self.dtype == "float32":
+            choose(self.graph, logits, columns)
+        else:
+            choose_on_device(self.graph, self.op.Cast(logits, to=1), columns)

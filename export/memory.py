@@ -17,14 +17,11 @@ from export.attention import (
     attention_scores,
     cross_attention,
     int8_cross_attention,
-    is_real,
     split_heads,
 )
 from export.graph import GraphWriter, Value
 from export.quantise import LEVELS
 from serving.bundle.manifest import SOURCE, StateKind, StateSpec
-
-Source = tuple[Value, Value]  # source_ids [batch, source] and source_lengths [batch]
 
 
 @dataclass(frozen=True)
@@ -40,12 +37,21 @@ class SourceMemory(ABC):
         """What is kept of it."""
 
     @abstractmethod
-    def write(self, graph: GraphWriter, source: Source, keys: Value, values: Value) -> None:
-        """Put out the states, of keys and values [batch, source, kv_dim]."""
+    def write(self, graph: GraphWriter, keys_values: Value) -> None:
+        """Put out the states, of keys and values side by side [batch, source, 2 * kv_dim]. Int8
+        memories want no number in the padding that its row does not have.
+        """
 
     @abstractmethod
     def read(self, graph: GraphWriter) -> "ReadMemory":
         """Take the states as inputs."""
+
+    def _put_out(self, graph: GraphWriter, states: list[StateSpec], per_head: Value) -> None:
+        """Keys and values [batch, 2 * kv_heads, source, head_dim]."""
+        sizes = graph.ints(self.heads.num_kv_heads, self.heads.num_kv_heads)
+        parts = graph.op.Split(per_head, sizes, axis=1, _outputs=2)
+        for state, part in zip(states, parts, strict=True):
+            graph.state_output(state, part)
 
     def _state(self, name: str, shape: tuple[int | str, ...], dtype: str) -> StateSpec:
         return StateSpec(f"cross_{name}.{self.layer}", StateKind.CONSTANT, shape, dtype)
@@ -68,9 +74,8 @@ class FloatMemory(SourceMemory):
     def states(self) -> list[StateSpec]:
         return self.heads.states("cross", StateKind.CONSTANT, self.layer)
 
-    def write(self, graph: GraphWriter, source: Source, keys: Value, values: Value) -> None:
-        for state, each in zip(self.states, (keys, values), strict=True):
-            graph.state_output(state, split_heads(graph, each, self.heads))
+    def write(self, graph: GraphWriter, keys_values: Value) -> None:
+        self._put_out(graph, self.states, split_heads(graph, keys_values, self.heads))
 
     def read(self, graph: GraphWriter) -> "ReadFloats":
         key, value = map(graph.state_input, self.states)
@@ -102,24 +107,24 @@ class Int8Memory(SourceMemory):
             self._state("value_step", steps, "float32"),
         ]
 
-    def write(self, graph: GraphWriter, source: Source, keys: Value, values: Value) -> None:
-        within = graph.op.Unsqueeze(is_real(graph, *source), graph.ints(2))
-        for states, each in zip((self.states[::2], self.states[1::2]), (keys, values), strict=True):
-            levels, step = _quantise(graph, each, within)
-            graph.state_output(states[0], split_heads(graph, levels, self.heads))
-            graph.state_output(states[1], step)
+    def write(self, graph: GraphWriter, keys_values: Value) -> None:
+        levels, steps = _quantise(graph, keys_values)
+        self._put_out(graph, self.states[:2], split_heads(graph, levels, self.heads))
+        for state, step in zip(
+            self.states[2:], graph.split(steps, [self.heads.kv_dim] * 2), strict=True
+        ):
+            graph.state_output(state, step)
 
     def read(self, graph: GraphWriter) -> "ReadInt8":
         return ReadInt8(graph, self.heads, self.states)
 
 
-def _quantise(graph: GraphWriter, x: Value, within: Value) -> tuple[Value, Value]:
+def _quantise(graph: GraphWriter, x: Value) -> tuple[Value, Value]:
     """x [batch, source, dim] -> int8 levels, and a level's worth [batch, 1, dim] of each channel of
-    a row, by its largest magnitude ``within`` [batch, source, 1] the row.
+    a row, by its largest magnitude.
     """
     op = graph.op
-    magnitude = op.Where(within, op.Abs(x), graph.constant(0, "float32"))
-    largest = op.ReduceMax(magnitude, graph.ints(1), keepdims=1)
+    largest = op.ReduceMax(op.Abs(x), graph.ints(1), keepdims=1)
     unit = graph.constant(1 / LEVELS, "float32")
     # In a channel of zeros 0/0 becomes some level, which the step, 0, makes 0 again.
     levels = op.QuantizeLinear(op.Div(x, largest), unit, graph.constant(0, "int8"))

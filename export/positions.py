@@ -14,8 +14,8 @@ from models.layers.buckets import relative_buckets
 class Positions:
     """Of one stack; ``encode`` asks for the source's, ``step`` for those of one new token a row."""
 
-    def add_source(self, x: Value, ids: Value) -> Value:
-        """x [batch, source, dim] as the layers shall see it."""
+    def add_source(self, x: Value, positions: Value) -> Value:
+        """x [..., dim] of tokens at int32 ``positions`` [...], as the layers shall see it."""
         return x
 
     def add_target(self, x: Value, past_lengths: Value) -> Value:
@@ -39,10 +39,9 @@ class AddedPositions(Positions):
         self._last = len(table) - 1
         self._table = layers.float_weight(name, table)
 
-    def add_source(self, x: Value, ids: Value) -> Value:
-        """Padding may go beyond the table."""
+    def add_source(self, x: Value, positions: Value) -> Value:
+        """What is in the padding may be beyond the table."""
         op, graph = self._graph.op, self._graph
-        positions = op.Sub(count(graph, ids), graph.constant(1, "int32"))
         clipped = op.Min(positions, graph.constant(self._last, "int32"))
         return op.Add(x, op.Gather(self._table, clipped))
 

@@ -7,7 +7,16 @@ position, which no request can ask of the engine.
 import numpy as np
 
 from export.graph import Array
-from serving.bundle.manifest import BATCH, CANDIDATES, LENGTH, SOURCE, UNION, Shape, StateKind
+from serving.bundle.manifest import (
+    BATCH,
+    CANDIDATES,
+    LENGTH,
+    SOURCE,
+    UNION,
+    WANTS_LOGP,
+    Shape,
+    StateKind,
+)
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
 from serving.engine.graphs.graph import Graph
@@ -96,7 +105,7 @@ class Rows:
             if state.kind is not StateKind.CONSTANT
             for array in [self.states[state.name]]
         }
-        available = self.states | given
+        available = self.states | given | {WANTS_LOGP: np.array(True)}
         inputs = {tensor.name: available[tensor.name] for tensor in self._step_spec.inputs}
         self.outputs = {
             tensor.name: np.empty(self._shape(tensor.shape), tensor.dtype)

@@ -10,6 +10,7 @@ floats the whole vocabulary is scored, as sums of floats would depend on the num
 
 import numpy as np
 
+from export.choice import filled_up
 from export.graph import Array, Value
 from export.layers import Layers
 from export.quantise import Channels, quantise_rows
@@ -32,7 +33,10 @@ def choose_tokens(
     if isinstance(config, TranslationModelConfig) and config.shortlist:
         Shortlist(layers, config.vocab_size).choose(x, name, weight, bias, channels)
     else:
-        layers.choose(layers.score(x, name, weight, bias, channels), config.vocab_size)
+        if layers.quantiser is not None and channels is None:
+            weight, bias = filled_up(weight, bias)
+        logits = layers.score(x, name, weight, bias, channels)
+        layers.choose(logits, config.vocab_size, len(weight))
 
 
 class Shortlist:

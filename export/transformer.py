@@ -17,6 +17,7 @@ from export.heads import head_layout
 from export.layers import Layers
 from export.memory import FloatMemory, Int8Memory, ReadMemory, SourceMemory
 from export.model import ExportedModel
+from export.packing import source_tokens
 from export.positions import positions_of
 from export.shortlist import choose_tokens
 from export.translation import source_inputs, translation_model
@@ -97,7 +98,7 @@ class _Stack:
         self.heads = Heads(config.num_heads, config.kv_heads, layout, layers.dtype)
 
     def embed(self, ids: Value, side: str) -> Value:
-        """Vectors of ids [batch, length], scaled; their positions are not in them yet."""
+        """Vectors of ids [...], scaled; their positions are not in them yet."""
         config = self.config
         name = "embedding" if config.tied_embeddings else f"{side}_embedding"
         num_rows = config.source_vocabulary if side == "source" else config.vocab_size
@@ -124,12 +125,12 @@ class _Stack:
         return self.project(x, names, [query_dim, kv_dim, kv_dim])
 
     def project(self, x: Value, names: Sequence[str], out_dims: Sequence[int]) -> Value:
-        """x [batch, length, d_model] -> queries, keys or values, side by side."""
+        """x [..., d_model] -> queries, keys or values, side by side."""
         dim, bias, layout = self.config.d_model, self.config.biases, self.heads.layout
         return self.layers.linear(x, names, dim, out_dims, bias=bias, into=layout)
 
     def mix_heads(self, x: Value, name: str) -> Value:
-        """What the heads found [batch, length, query_dim] -> [batch, length, d_model]."""
+        """What the heads found [..., query_dim] -> [..., d_model]."""
         names, dims, heads = [f"{name}.output"], [self.config.d_model], self.heads
         bias, into = self.config.biases, heads.trained_query_dim
         return self.layers.linear(x, names, into, dims, bias=bias, out_of=heads.layout)
@@ -154,29 +155,33 @@ class _Stack:
 
 
 class _Encode(_Stack):
-    def build(self, memories: Sequence[SourceMemory]) -> None:
-        ids, lengths = source_inputs(self.graph)
-        encoded = self._encode(ids, lengths)
-        for layer, memory in enumerate(memories):
-            names = (f"decoder.layers.{layer}.cross_attention.{part}" for part in ("key", "value"))
-            dims = [self.heads.trained_kv_dim]
-            keys, values = (self.project(encoded, [name], dims) for name in names)
-            memory.write(self.graph, (ids, lengths), keys, values)
+    def __init__(self, config: TransformerSizes, layers: Layers) -> None:
+        super().__init__(config, layers)
+        self.ids, self.lengths = source_inputs(self.graph)
+        self.tokens = source_tokens(self.graph, self.ids, self.lengths, layers.dtype)
 
-    def _encode(self, ids: Value, lengths: Value) -> Value:
-        limit = self.config.max_source_tokens
+    def build(self, memories: Sequence[SourceMemory]) -> None:
+        encoded = self._encode()
+        for layer, memory in enumerate(memories):
+            names = [f"decoder.layers.{layer}.cross_attention.{part}" for part in ("key", "value")]
+            keys_values = self.project(encoded, names, [self.heads.trained_kv_dim] * 2)
+            memory.write(self.graph, self.tokens.spread(keys_values))
+
+    def _encode(self) -> Value:
+        tokens, limit = self.tokens, self.config.max_source_tokens
         positions = positions_of(self.layers, self.config, "encoder", limit)
-        x = self.begin(positions.add_source(self.embed(ids, "source"), ids), "encoder")
-        bias = positions.source_bias(ids)
+        embedded = self.embed(tokens.ids, "source")
+        x = self.begin(positions.add_source(embedded, tokens.positions), "encoder")
+        bias = positions.source_bias(self.ids)
         for layer in range(self.config.encoder_layers):
-            x = self._layer(x, lengths, bias, f"encoder.layers.{layer}")
+            x = self._layer(x, bias, f"encoder.layers.{layer}")
         return self.finish(x, "encoder")
 
-    def _layer(self, x: Value, lengths: Value, bias: Value | None, layer: str) -> Value:
+    def _layer(self, x: Value, bias: Value | None, layer: str) -> Value:
         name = f"{layer}.self_attention"
-        qkv = self.queries_keys_values(self.enter(x, f"{name}_norm"), name)
-        mixed = encoder_attention(self.graph, qkv, lengths, self.heads, bias)
-        update = self.mix_heads(mixed, name)
+        qkv = self.tokens.spread(self.queries_keys_values(self.enter(x, f"{name}_norm"), name))
+        mixed = encoder_attention(self.graph, qkv, self.lengths, self.heads, bias)
+        update = self.mix_heads(self.tokens.pack(mixed), name)
         return self.feed_forward(self.leave(x, update, f"{name}_norm"), layer)
 
 

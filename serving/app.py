@@ -4,30 +4,39 @@
 application of its own: import path `serving.app:build`, its arguments those of a WorkerGroup.
 """
 
-import logging
 import os
+import secrets
 import signal
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from serving.deployments.console import console
-from serving.deployments.listening import Listening, listening_at
-from serving.deployments.scratch import ray_folder, scratch_folder
-from serving.deployments.surroundings import environment
+from serving.deployments.front.configuration import Front, Served
+from serving.deployments.front.haproxy import HAProxy, haproxy
+from serving.deployments.listening import listening_at, operations_at
+from serving.deployments.scratch import scratch_folder
+from serving.deployments.supervision.draining import drain
+from serving.deployments.supervision.family import family
+from serving.deployments.supervision.service_manager import ServiceManager
+from serving.deployments.supervision.watch import Watch
+from serving.deployments.surroundings import allowed_connections, environment, free_ports
+from serving.engine.planning.machine import available_cpus
 from serving.errors import AttendantError
 from serving.server_config import ServerConfig, WorkerGroup
 
 if TYPE_CHECKING:
     from ray.serve import Application
 
-_OBJECT_STORE_BYTES = 128 * 2**20  # requests and answers only; weights never go through it
 _READY_TIMEOUT_SECONDS = 60.0
+_MAX_HAPROXY_THREADS = 4
+_SPARE_PORTS = 4
 
 
 class Stopped(BaseException):
@@ -41,19 +50,86 @@ def build(group: WorkerGroup) -> "Application":
     return application_of(group)
 
 
-def run(config: ServerConfig, announce: Callable[[Listening], None]) -> None:
-    """Serve until SIGINT or SIGTERM, then drain and leave nothing behind."""
-    listening = listening_at(config.host, config.port)
-    with _stopped_by_signals(), suppress(Stopped), scratch_folder() as folder:
+def run(config: ServerConfig, announce: Callable[[Front], None]) -> None:
+    """Serve until SIGINT or SIGTERM, then drain and leave nothing behind. Raises AttendantError;
+    PartEnded where a new start helps.
+    """
+    manager = ServiceManager()
+    front = _front(config)
+    with _stopped_by_signals(), suppress(Stopped), scratch_folder() as folder, family():
         _stand_somewhere(folder)
         os.environ.pop("RAY_ADDRESS", None)  # of another Ray, which has no part in this
-        os.environ.update(environment(folder, listening))
-        with console(folder), _ray(config, folder, listening.port):
-            _deploy(config)
-            _wait_until_ready(listening.url)
-            announce(listening)
-            while True:
-                signal.pause()
+        os.environ.update(environment(folder, front.ports, front.metrics_port))
+        with haproxy(front, folder) as proxy, console(folder):
+            _serve(config, front, proxy, manager, folder, partial(announce, front))
+
+
+def _serve(
+    config: ServerConfig,
+    front: Front,
+    proxy: HAProxy,
+    manager: ServiceManager,
+    folder: Path,
+    announce: Callable[[], None],
+) -> None:
+    from serving.deployments.ray_here import deploy, end_requests, ray_here
+
+    access = config.access.beneath(Path.cwd())
+    with ray_here(config, folder):
+        for group, served in zip(config.groups, front.groups, strict=True):
+            with_access = group.model_copy(update={"access": access})
+            deploy(with_access, served.application, served.prefix)
+        _wait_until_ready(front.public.url)
+        announce()
+        manager.tell("READY=1")
+        try:
+            _watch(proxy, manager)
+        except Stopped:
+            manager.tell("STOPPING=1")
+            drain(proxy, config.drain_seconds, partial(end_requests, front.applications))
+            raise
+
+
+def _watch(proxy: HAProxy, manager: ServiceManager) -> None:
+    """Until a signal comes, or a part ends without which there is no Ray."""
+    from serving.deployments.ray_here import essential_processes, part_ended
+
+    watch = Watch()
+
+    def start_again() -> None:
+        proxy.start()
+        watch.add(proxy.pid, start_again)
+
+    def give_up(name: str) -> None:
+        _ignore_signals()
+        raise part_ended(name, processes[name])
+
+    processes = essential_processes()
+    watch.add(proxy.pid, start_again)
+    for name, process in processes.items():
+        watch.add(process.pid, partial(give_up, name))
+    watch.run(partial(manager.tell, "WATCHDOG=1"), manager.heartbeat_seconds)
+
+
+def _front(config: ServerConfig) -> Front:
+    """Say where the first group answers, at `/`, and the others, beneath their names."""
+    public = listening_at(config.host, config.port)
+    run_id = secrets.token_hex(4)
+    # While one is replaced, a replica has two.
+    ports = free_ports(2 * sum(group.max_replicas for group in config.groups) + _SPARE_PORTS)
+    prefixes = ["", *(f"/groups/{group.name}" for group in config.groups[1:])]
+    return Front(
+        public=public,
+        operations=operations_at(config.host, config.operations_port, public),
+        connections=allowed_connections(),
+        threads=min(_MAX_HAPROXY_THREADS, available_cpus()),
+        ports=ports[:-1],
+        metrics_port=ports[-1],
+        groups=tuple(
+            Served(group.name, f"{group.name}-{run_id}", prefix)
+            for group, prefix in zip(config.groups, prefixes, strict=True)
+        ),
+    )
 
 
 def _stand_somewhere(folder: Path) -> None:
@@ -64,81 +140,8 @@ def _stand_somewhere(folder: Path) -> None:
         os.chdir(folder)
 
 
-@contextmanager
-def _ray(config: ServerConfig, folder: Path, port: int) -> Iterator[None]:
-    """Ray on this machine, for as long as the block runs."""
-    import ray
-    from ray import serve
-
-    try:
-        _start(config, folder, port)
-        yield
-    except AttendantError:
-        raise
-    except Exception as error:
-        problem = str(error).strip().rpartition("\n")[2]
-        raise AttendantError(f"Ray failed: {problem}") from error
-    finally:
-        _ignore_signals()
-        if ray.is_initialized():  # else Serve would look for another Ray to ask
-            with suppress(Exception):
-                for name in serve.status().applications:
-                    serve.delete(name)  # waits for the requests that are being served
-            ray.shutdown()
-
-
-def _start(config: ServerConfig, folder: Path, port: int) -> None:
-    import ray
-    from ray import serve
-
-    from serving.deployments.group import cpus_per_replica
-
-    # Whoever ends this process may end its group with it. Ray has to outlive that, to drain.
-    os.register_at_fork(after_in_child=os.setsid)
-    for name in ("ray", "ray.serve"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    ray.init(
-        address="local",
-        num_cpus=sum(group.replicas * cpus_per_replica(group) for group in config.groups),
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        object_store_memory=_OBJECT_STORE_BYTES,
-        _node_ip_address="127.0.0.1",
-        _temp_dir=str(ray_folder(folder)),
-    )
-    _stop_on_signals()  # Ray has put its own handlers in their place
-    serve.start(
-        # The public listener gets its own address in the script that starts HAProxy.
-        http_options={"host": "127.0.0.1", "port": port, "location": "HeadOnly"},
-        logging_config={"log_level": "ERROR", "enable_access_log": False},
-    )
-
-
-def _deploy(config: ServerConfig) -> None:
-    """Say where a group answers: the first one at `/`, the others beneath their names."""
-    from ray import serve
-
-    for number, group in enumerate(config.groups):
-        prefix = "/" if number == 0 else f"/groups/{group.name}"
-        try:
-            serve.run(build(group), name=group.name, route_prefix=prefix)
-        except RuntimeError as error:
-            raise AttendantError(f"group {group.name} did not start: {_cause(group)}") from error
-
-
-def _cause(group: WorkerGroup) -> str:
-    """Return the last line of what a replica raised, as Ray Serve reports it."""
-    from ray import serve
-
-    application = serve.status().applications[group.name]
-    messages = [deployment.message for deployment in application.deployments.values()]
-    lines = "\n".join([application.message, *messages]).strip().splitlines()
-    return lines[-1].strip() if lines else "no reason is known"
-
-
 def _wait_until_ready(url: str) -> None:
-    """Wait for the proxy, which learns of a replica a moment after it runs."""
+    """Wait for HAProxy, which learns of a replica a moment after it runs."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is this machine
     deadline = time.monotonic() + _READY_TIMEOUT_SECONDS
     while time.monotonic() < deadline:
@@ -162,6 +165,7 @@ def _stopped_by_signals() -> Iterator[None]:
 
 def _stop_on_signals() -> None:
     def stop(number: int, frame: FrameType | None) -> Any:
+        _ignore_signals()  # one is enough: what follows is to end in its own time
         raise Stopped
 
     for number in (signal.SIGINT, signal.SIGTERM):

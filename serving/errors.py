@@ -4,12 +4,16 @@ AttendantError
 ├── ProblemsError       a file or folder that cannot be used: all its problems at once
 │   ├── BundleError     a bundle that cannot be served
 │   └── ConfigError     a server configuration that makes no sense
+├── PartEnded           a part without which the server cannot go on: start it again
 ├── DeviceError         the device asked for is not there
 ├── RequestError        the caller's mistake: names the field and the value
 │   ├── TooLarge        more than any request may carry
 │   ├── Untokenizable   a text that the model's own tokenizer fails at
 │   └── ModelNotFound   no such model here
-├── Overloaded          the waiting queue is full: try again later
+├── KeyRefused          no key that this server knows
+│   └── KeyForbidden    the same, to clients that expect another status of it
+├── RateExceeded        more than the key may ask for: try again later
+├── Overloaded          what waits would take too long: try again later
 ├── DeadlineExceeded    the request's own timeout passed before it was done
 └── EngineError         our side failed while serving a request
     ├── OutOfMemory     the device's memory is full: try again later
@@ -44,6 +48,10 @@ class BundleError(ProblemsError):
 
 class ConfigError(ProblemsError):
     """Reports a server configuration that makes no sense."""
+
+
+class PartEnded(AttendantError):
+    """Says that a part of the server has ended without which it cannot go on."""
 
 
 class DeviceError(AttendantError):
@@ -82,11 +90,39 @@ class ModelNotFound(RequestError):
 
 
 class Overloaded(AttendantError):
-    """Says that the waiting queue is full."""
+    """Says that too much waits already.
 
-    def __init__(self, waiting: int, retry_after_seconds: float = 1.0) -> None:
-        super().__init__(f"{waiting} requests are waiting already, the most allowed; try again")
+    retry_after_seconds: when what waits now will be done. is_for_all: no request of
+        ordinary size would have been taken.
+    """
+
+    def __init__(
+        self, waiting: int, retry_after_seconds: float = 1.0, is_for_all: bool = False
+    ) -> None:
+        super().__init__(
+            f"{waiting} requests are waiting already; try again in {retry_after_seconds:.1f} s"
+        )
         self.waiting = waiting
+        self.retry_after_seconds = retry_after_seconds
+        self.is_for_all = is_for_all
+
+
+class KeyRefused(AttendantError):
+    """Says that a request came without a key that this server knows."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(f"this server wants a key that it knows: {place}")
+
+
+class KeyForbidden(KeyRefused):
+    """Says the same to clients of protocols in which no key is answered with 403, not 401."""
+
+
+class RateExceeded(AttendantError):
+    """Says that a key has asked for all that it may, for now."""
+
+    def __init__(self, key: str, rate: str, retry_after_seconds: float) -> None:
+        super().__init__(f"key {key} may ask for no more than {rate}; try again")
         self.retry_after_seconds = retry_after_seconds
 
 

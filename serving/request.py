@@ -47,6 +47,8 @@ class GenerationRequest:
     sampling: how tokens are drawn; not used under `beam`.
     max_new_tokens: after the forced ones; None means as many as the bundle's limits leave.
     logprobs: how many of the likeliest tokens to report with each token; None reports none.
+    tells_logprobs: the log-probability of each token is reported, as it always is with `logprobs`
+        or `beam`; else it is 0, and steps of rows that are all greedy and report none are faster.
     stop_token_ids: end the request as the bundle's own do. ignore_eos: the bundle's own do not.
     constraint: a grammar that the generated tokens must follow.
     required: terms that must occur in the output, by lexically constrained beam search.
@@ -56,6 +58,8 @@ class GenerationRequest:
     shortlist: i64, ascending: the tokens that may be generated, of a bundle that scores no others;
         None for the whole vocabulary. What the request itself names may come too.
     priority: lower comes first. timeout_seconds: from submission to the last token.
+    job_id: what it is a part of: jobs that wait come in by turns; empty for a job of its own.
+    share: on whose account it is: so do these.
     """
 
     request_id: str
@@ -64,6 +68,7 @@ class GenerationRequest:
     sampling: SamplingParams = GREEDY
     max_new_tokens: int | None = None
     logprobs: int | None = None
+    tells_logprobs: bool = True
     forced_ids: TokenIds = ()
     beam: BeamParams | None = None
     processors: ProcessorParams = NO_PROCESSORS
@@ -78,6 +83,8 @@ class GenerationRequest:
     shortlist: Ids | None = field(default=None, compare=False)
     priority: int = 0
     timeout_seconds: float | None = None
+    job_id: str = ""
+    share: str = ""
 
     def __post_init__(self) -> None:
         if self.max_new_tokens is not None:
@@ -104,6 +111,10 @@ class GenerationRequest:
             raise RequestError(name, value, "cannot be combined with num_beams")
 
     @property
+    def job(self) -> str:
+        return self.job_id or self.request_id
+
+    @property
     def num_rows(self) -> int:
         """Most rows it takes at once."""
         return self.beam.num_beams if self.beam else 1
@@ -126,7 +137,8 @@ class TokenEvent:
     """Reports one token, forced or generated. A stop token ends the request and is not reported.
     Under beam search: the next token of the best hypothesis.
 
-    logprob: natural logarithm, of the model's own distribution (temperature 1, no filters).
+    logprob: natural logarithm, of the model's own distribution (temperature 1, no filters); 0
+        where the request does not want it.
     top: the likeliest tokens, best first; empty unless `logprobs` asked for them.
     attention: f32 [source tokens], sums to 1; None unless `wants_attention`.
     """
@@ -163,6 +175,7 @@ class FinishedEvent:
     num_generated_tokens: the rest of what was reported, and the stop token if it was generated.
     stop_logprob: log-probability of the stop token that ended it; None if none did.
     hypotheses: of a beam search, best first; the best one is what the token events told.
+    queue_seconds: from its submission to its row; it says nothing of the output.
     """
 
     request_id: str
@@ -172,6 +185,7 @@ class FinishedEvent:
     num_generated_tokens: int
     stop_logprob: float | None = None
     hypotheses: tuple[Hypothesis, ...] = ()
+    queue_seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(slots=True)

@@ -42,9 +42,10 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         chatting_bundle(folder / "chatting"),
         many_languages_bundle(folder / "many"),
     ]
-    roomy = {"max_waiting": 10_000, "limits": {"max_segments": 10_000}}
+    patient = {"max_wait_seconds": 600.0}  # however busy the machine is, nothing is refused
+    roomy = {**patient, "max_waiting": 10_000, "limits": {"max_segments": 10_000}}
     groups = [
-        {"name": "shipped", "bundles": near, "cpus_per_replica": 1},
+        {"name": "shipped", "bundles": near, "cpus_per_replica": 1, **patient},
         {"name": "far", "bundles": far, "cpus_per_replica": 1, **roomy},
     ]
     with served({"groups": groups}, folder) as url:

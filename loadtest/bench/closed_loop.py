@@ -6,10 +6,11 @@ Everything is computed from the raw times of steps and tokens.
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
+from typing import Protocol
 
 from serving.engine.engine import Engine
 from serving.engine.planning.machine import let_threads_take_turns_quickly
@@ -54,31 +55,50 @@ def run_closed_loop(
 def run_side_by_side(
     engines: Sequence[Engine], requests: Sequence[GenerationRequest], num_in_flight: int
 ) -> Result:
+    """Keep so many requests in flight on engines side by side, and time them."""
+    started = time.perf_counter()
+    watches = [Stopwatch(engine) for engine in engines]
+    drive_side_by_side(watches, requests, num_in_flight)
+    return result_of(watches, num_in_flight, time.perf_counter() - started)
+
+
+class Driver(Protocol):
+    """Drives an engine."""
+
+    @property
+    def has_work(self) -> bool: ...
+
+    def submit(self, requests: Sequence[GenerationRequest]) -> None: ...
+
+    def step(self) -> int:
+        """Take a step and return how many requests ended."""
+
+
+def drive_side_by_side(
+    drivers: Sequence[Driver], requests: Sequence[GenerationRequest], num_in_flight: int
+) -> None:
     """Keep so many requests in flight on engines that each have a thread and an even part of them;
     whoever ends one takes the next of all. One alone steps on the caller's thread: what a GPU has
     recorded there while it warmed up is that thread's.
     """
     let_threads_take_turns_quickly()
     waiting, lock = iter(requests), threading.Lock()
-    started = time.perf_counter()
-    watches = [Stopwatch(engine) for engine in engines]
 
-    def submit(watch: Stopwatch, count: int) -> None:
+    def submit(driver: Driver, count: int) -> None:
         with lock:
             taken = list(islice(waiting, count))
-        watch.submit(iter(taken))
+        driver.submit(taken)
 
-    def drive(number: int, watch: Stopwatch) -> None:
-        submit(watch, len(range(number, num_in_flight, len(engines))))
-        while engines[number].has_work:
-            submit(watch, watch.step())
+    def drive(number: int, driver: Driver) -> None:
+        submit(driver, len(range(number, num_in_flight, len(drivers))))
+        while driver.has_work:
+            submit(driver, driver.step())
 
-    if len(engines) == 1:
-        drive(0, watches[0])
+    if len(drivers) == 1:
+        drive(0, drivers[0])
     else:
-        with ThreadPoolExecutor(len(engines)) as pool:
-            list(pool.map(drive, range(len(engines)), watches))  # raises what a thread has raised
-    return result_of(watches, num_in_flight, time.perf_counter() - started)
+        with ThreadPoolExecutor(len(drivers)) as pool:
+            list(pool.map(drive, range(len(drivers)), drivers))  # raises what a thread has raised
 
 
 class Stopwatch:
@@ -98,7 +118,11 @@ class Stopwatch:
     def num_requests(self) -> int:
         return len(self._submitted)
 
-    def submit(self, requests: Iterator[GenerationRequest]) -> None:
+    @property
+    def has_work(self) -> bool:
+        return self._engine.has_work
+
+    def submit(self, requests: Sequence[GenerationRequest]) -> None:
         for request in requests:
             self._submitted[request.request_id] = time.perf_counter()
             self._engine.submit(request)

@@ -16,7 +16,7 @@ import click
 
 from loadtest.bench.bare_graph import RecordedGraph
 from loadtest.bench.closed_loop import run_closed_loop
-from loadtest.bench.steady import STEPS, Share, end, seconds_of_steps
+from loadtest.bench.steady import STEPS, Clock, Share, end, seconds_of_steps
 from loadtest.bench.workload import Workload
 from serving.bundle.manifest import Task
 from serving.engine.config import EngineConfig
@@ -37,12 +37,14 @@ class ComparisonOptions:
     """Says what to compare with.
 
     batch: requests in flight; None means what suits the comparison.
+    clock: of beam search and sampling.
     """
 
     beam: BeamParams
     sampling: SamplingParams
     batch: int | None
     num_repetitions: int
+    clock: Clock = time.perf_counter
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,9 @@ def compare_beam(workload: Workload, options: ComparisonOptions) -> Comparison:
 
     def seconds(**changes: Any) -> float:
         requests = list(islice(workload.requests(**changes), count))
-        return run_closed_loop(engine, requests, batch).seconds
+        started = options.clock()
+        run_closed_loop(engine, requests, batch)
+        return options.clock() - started
 
     def repeat() -> Raw:
         greedy, beam = seconds(), seconds(beam=options.beam)
@@ -95,9 +99,13 @@ def compare_sampling(workload: Workload, options: ComparisonOptions) -> Comparis
     engine = workload.engine(batch)
 
     def repeat() -> Raw:
-        greedy = seconds_of_steps(engine, [Share(workload.requests("greedy"), batch)]).all
-        sampled = workload.requests("sampled", sampling=options.sampling)
-        drawn = seconds_of_steps(engine, [Share(sampled, batch)]).all
+        greedy, drawn = (
+            seconds_of_steps(engine, [Share(requests, batch)], options.clock).all
+            for requests in (
+                workload.requests("greedy"),
+                workload.requests("sampled", sampling=options.sampling),
+            )
+        )
         return {"greedy_seconds": greedy, "sampling_seconds": drawn, "value": greedy / drawn}
 
     filters = ", ".join(f"{name} {value:g}" for name, value in options.sampling.filters.items())

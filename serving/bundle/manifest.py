@@ -17,6 +17,7 @@ SOURCE = "source"  # axis of a constant state: source positions, padded to the e
 LENGTH = "length"  # axis of an append state: the capacity, limits.max_target_tokens
 CANDIDATES = "candidates"  # axis of rows' lexical shortlists, padded to the longest of the batch
 UNION = "union"  # axis of what any row has on its shortlist
+WANTS_LOGP = "wants_logp"  # switches log-probabilities off: a step graph then gives logits for them
 EDITS = "edits"  # axis of the scores that the select graph changes in each row
 SELECT = "select"  # the graph that chooses next tokens on a device
 MAX_TOP_K = 1024  # most that it ranks

@@ -15,6 +15,7 @@ from serving.bundle.manifest import (
     SHORTLIST_FILE,
     TOKENIZER_FILE,
     UNION,
+    WANTS_LOGP,
     GraphSpec,
     Manifest,
     Shape,
@@ -25,7 +26,7 @@ from serving.bundle.manifest import (
 )
 
 ENCODE_INPUTS = ("source_ids", "source_lengths")
-STEP_INPUTS = ("ids", "past_lengths", "total_lengths", "source_lengths")
+STEP_INPUTS = ("ids", "past_lengths", "total_lengths", "source_lengths", WANTS_LOGP)
 SHORTLIST_INPUTS = {
     "candidates": TensorSpec("candidates", "int64", (UNION,)),
     "shortlist": TensorSpec("shortlist", "int64", (BATCH, CANDIDATES)),

@@ -36,10 +36,10 @@ device_option = click.option(
 )
 
 
-def engine_config(device: Any) -> "EngineConfig":
+def engine_config(device: Any, **sizes: int) -> "EngineConfig":
     from serving.engine.config import EngineConfig
 
-    return EngineConfig(device=device, max_waiting=None)
+    return EngineConfig(device=device, max_waiting=None, **sizes)
 
 
 def languages_of(card: "ModelCard", source: str | None, target: str | None) -> tuple[str, str]:

@@ -1,17 +1,24 @@
 """`attendant serve`: bundles over HTTP."""
 
+import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from serving.commands.common import fail
+from serving.errors import PartEnded
 
 if TYPE_CHECKING:
+    from serving.deployments.front.configuration import Front
     from serving.server_config import ServerConfig
 
 
+A_PART_ENDED = 3  # exit code: nothing is wrong with what was asked for; start it again
+OF_THE_SERVER = ("host", "port", "operations_port")
 OF_A_GROUP = ("replicas", "device", "engines", "threads")
+OF_ACCESS = {"keys": "keys", "access_log": "log"}  # flags and what the configuration calls them
 
 
 @click.command()
@@ -27,6 +34,12 @@ OF_A_GROUP = ("replicas", "device", "engines", "threads")
     type=click.IntRange(0, 65535),
     help="Port to listen on; 0 is any free one.  [default: 8000]",
 )
+@click.option(
+    "--operations-port",
+    type=click.IntRange(0, 65535),
+    help="Where /health, /ready and /metrics answer however many clients there are."
+    "  [default: the one after PORT]",
+)
 @click.option("--replicas", type=click.IntRange(1), help="Processes, each with all bundles.")
 @click.option(
     "--device",
@@ -40,6 +53,17 @@ OF_A_GROUP = ("replicas", "device", "engines", "threads")
     help="Of each model, side by side in each replica.  [default: measured]",
 )
 @click.option("--threads", type=click.IntRange(1), help="Of each engine.  [default: measured]")
+@click.option(
+    "--keys",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Serve only who shows a key of this file, which `attendant keys` writes.",
+)
+@click.option(
+    "--access-log",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    help="Write a line of JSON for each request, without its text; - is the console.",
+)
 def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     """Serve BUNDLES over HTTP until interrupted.
 
@@ -78,7 +102,24 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     if connections < MAX_CONNECTIONS:
         limited = f"At most {connections} connections at a time: few open files are allowed"
         click.echo(f"{limited} (ulimit -Hn)", err=True)
-    run(server_config, lambda place: click.echo(f"Serving on {place} (Ctrl-C stops)", err=True))
+    try:
+        run(server_config, _announce)
+    except PartEnded as error:
+        click.echo(f"attendant: {error}", err=True)
+        _leave(A_PART_ENDED)
+    _leave(0)
+
+
+def _announce(front: "Front") -> None:
+    click.echo(f"Health and metrics, whatever the load, on {front.operations}", err=True)
+    click.echo(f"Serving on {front.public} (Ctrl-C stops)", err=True)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit without what Ray does at the end: it waits for a Ray that may be gone."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _server_config(
@@ -87,12 +128,17 @@ def _server_config(
     from serving.server_config import parse_config, read_config
 
     given = {name: value for name, value in flags.items() if value is not None}
-    server: dict[str, Any] = {name: given[name] for name in ("host", "port") if name in given}
+    server: dict[str, Any] = {name: given[name] for name in OF_THE_SERVER if name in given}
+    access = {name: given.pop(flag) for flag, name in OF_ACCESS.items() if flag in given}
     if path is not None:
         if bundles or given.keys() - server.keys():
             raise click.UsageError("--config says which bundles run where; give it alone")
-        return read_config(path).model_copy(update=server)
+        config = read_config(path)
+        return config.model_copy(
+            update={**server, "access": config.access.model_copy(update=access)}
+        )
     if not bundles:
         raise click.UsageError("give at least one BUNDLE, or --config FILE")
     group = {name: given[name] for name in OF_A_GROUP if name in given}
-    return parse_config("attendant serve", {**server, "groups": [{**group, "bundles": bundles}]})
+    groups = [{**group, "bundles": bundles}]
+    return parse_config("attendant serve", {**server, "access": access, "groups": groups})

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # A line's number and its renderings, best first, as they are written out.
 Format = Callable[[int, "tuple[Rendering, ...]"], str]
+WINDOWS = 16  # full batches of lines that are read ahead: among them the longest go first
 
 
 @click.command()
@@ -72,11 +73,13 @@ def translate(
     A model of many languages, which are called as it calls them or by their short names:
       attendant translate --model nllb-200 --source en --target pt in.txt
     """
+    from serving.pipelines.offline import FILE_SLOTS
     from serving.text.plain_text import check_text
 
     end_quietly_with_the_reader()
     check_text("--prefix", options["prefix"])
-    asyncio.run(_translate(model, engine_config(device), options, file, alignments))
+    config = engine_config(device, slots=FILE_SLOTS)
+    asyncio.run(_translate(model, config, options, file, alignments))
 
 
 def _job(card: "ModelCard", options: dict[str, Any], wants_alignments: bool) -> "TranslationJob":
@@ -91,6 +94,7 @@ def _job(card: "ModelCard", options: dict[str, Any], wants_alignments: bool) -> 
         translation_decoding(card, options, n_best),
         num_alternatives=n_best - 1,
         target_prefix=options["prefix"],
+        tells_scores=bool(options["scores"] or options["n_best"]),
         wants_alignments=wants_alignments,
     )
 
@@ -115,22 +119,27 @@ async def _translate(
     from dataclasses import replace
 
     from serving.pipelines.offline import in_order, opened
+    from serving.request import MAX_PRIORITY
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
         translator = await catalog.translator(card.name, "", "")
         job = _job(card, options, wants_alignments=alignments is not None)
         format_line = _format(options)
+        longest_first = file.seekable()  # whoever waits for a pipe's first line waits for no others
 
         async def work(numbered: tuple[int, str]) -> "tuple[int, tuple[Rendering, ...]]":
             number, line = numbered
+            priority = -min(len(line), MAX_PRIORITY) if longest_first else 0
+            decoding = replace(job.decoding, priority=priority)
             translation = await translator.translate(
-                replace(job, request_id=str(number), texts=(line,))
+                replace(job, request_id=str(number), texts=(line,), decoding=decoding)
             )
             return number, translation.renderings[0]
 
         with progress_bar(file) as bar:
-            async for number, ranked in in_order(work, enumerate(lines_of(file)), config.slots * 8):
+            window = WINDOWS * config.slots
+            async for number, ranked in in_order(work, enumerate(lines_of(file)), window):
                 sys.stdout.write(format_line(number, ranked))
                 sys.stdout.flush()
                 if alignments is not None:

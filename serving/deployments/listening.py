@@ -47,6 +47,16 @@ def listening_at(host: str, port: int) -> Listening:
         raise AttendantError(f"cannot listen on {place}: {_reason(error)}") from None
 
 
+def operations_at(host: str, port: int | None, public: Listening) -> Listening:
+    """Without a port, the one after the public one, or any free one if that is taken."""
+    if port is not None:
+        return listening_at(host, port)
+    try:
+        return listening_at(host, public.port + 1)
+    except AttendantError:
+        return listening_at(host, 0)
+
+
 def joined(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 

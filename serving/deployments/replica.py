@@ -5,18 +5,24 @@ The replica is the ingress itself, so a request reaches its engine without anoth
 """
 
 import asyncio
+import os
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 from ray import serve
 
+from serving.access.key_ring import key_ring
 from serving.api.application import create_app
 from serving.api.http.services import Services
-from serving.deployments.console import log_to_console
+from serving.deployments.console import log_to_console, writer_to
 from serving.deployments.exposition import merged
 from serving.deployments.forwarding import WideCatalog, all_expositions, failing_from_afar
 from serving.deployments.http_1_0 import unframe_streams
+from serving.deployments.loopback import stay_on_loopback
+from serving.deployments.outliving import Exposed, outliving
+from serving.deployments.proxy_metrics import proxy_exposition
+from serving.deployments.scaling import load_of
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.planning.plan import Allowance
@@ -41,12 +47,15 @@ class Replica:
     def __init__(self, group: WorkerGroup, cpus: int) -> None:
         log_to_console()
         unframe_streams()
+        stay_on_loopback()
         context = serve.get_replica_context()
         self._metrics = Metrics(context.replica_tag)
+        self._outliving = outliving(context.replica_tag, self._metrics.exposition)
         self._engine_metrics = EngineMetrics(self._metrics)
-        self._limits = group.limits
+        self._limits, self._access = group.limits, group.access
+        self._keys = key_ring(group.access.keys, os.environ)
         self._engines: list[AsyncEngine] = []
-        self._share = FairShare(cpus) if len(group.bundles) > 1 else None
+        self._share = FairShare(cpus)
         config, allowance = engine_config(group, cpus), allowance_of(group, cpus)
         models = [self._load(path, config, allowance) for path in group.bundles]
         self._catalog = WideCatalog(models, context.app_name)
@@ -54,7 +63,16 @@ class Replica:
     def __serve_build_asgi_app__(self) -> Any:
         """Ray Serve asks for the application once the constructor has run."""
         return create_app(
-            Services(self._catalog, self._limits, self._metrics, self._exposition, self._is_healthy)
+            Services(
+                self._catalog,
+                self._limits,
+                self._metrics,
+                self._exposition,
+                self._is_healthy,
+                self._keys,
+                self._access.metrics_need_key,
+                writer_to(self._access.log),
+            )
         )
 
     async def check_health(self) -> None:
@@ -64,9 +82,18 @@ class Replica:
 
     async def __del__(self) -> None:
         """Ray Serve waits for this when the replica has drained."""
-        await asyncio.gather(*(engine.shutdown() for engine in self._engines))
+        await self.end_requests()
+        self._outliving.end()
 
-    # Called by other replicas, over handles.
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Ray Serve asks this of groups that scale."""
+        return load_of([engine.stats() for engine in self._engines])
+
+    # Called over handles, by other replicas and by who runs the server.
+
+    async def end_requests(self) -> None:
+        """Answer all requests in progress that the server is stopping, and take no more."""
+        await asyncio.gather(*(engine.shutdown() for engine in self._engines))
 
     async def cards(self) -> list[ModelCard]:
         return self._catalog.own_cards
@@ -88,14 +115,13 @@ class Replica:
                 async for batch in batches:
                     yield batch
 
-    async def own_exposition(self) -> bytes:
-        return self._metrics.exposition()
+    async def own_exposition(self) -> Exposed:
+        return await asyncio.to_thread(self._outliving.told)
 
     def _load(self, bundle: Path, config: EngineConfig, allowance: Allowance) -> Model:
-        turns_of = self._share.join if self._share else None
         meter_of = self._engine_metrics.meter_of
         max_segments = self._limits.max_segments
-        loaded = load_model(bundle, config, allowance, max_segments, meter_of, turns_of)
+        loaded = load_model(bundle, config, allowance, max_segments, meter_of, self._share.join)
         self._engines.append(loaded.engine)
         return loaded.pipeline
 
@@ -103,9 +129,16 @@ class Replica:
         return all(engine.is_alive for engine in self._engines)
 
     async def _exposition(self) -> bytes:
-        """Return the metrics of every replica there is; of this one alone if none answers."""
-        expositions = await all_expositions(_METRICS_TIMEOUT_SECONDS)
-        return merged(expositions or [self._metrics.exposition()])
+        """Return the metrics of all replicas, of those that have ended, and of HAProxy; of this one
+        alone if none answers.
+        """
+        answers = await all_expositions(_METRICS_TIMEOUT_SECONDS) or [await self.own_exposition()]
+        return await asyncio.to_thread(self._merged, answers)
+
+    def _merged(self, answers: list[Exposed]) -> bytes:
+        living = [answer.text for answer in answers]
+        ended = self._outliving.of_the_ended({answer.replica for answer in answers})
+        return merged([*living, *ended, proxy_exposition()])
 
 
 def allowance_of(group: WorkerGroup, cpus: int) -> Allowance:
@@ -120,6 +153,8 @@ def engine_config(group: WorkerGroup, threads: int) -> EngineConfig:
         device=group.device,
         device_share=(group.gpus_per_replica or 1) / len(group.bundles),
         max_waiting=group.max_waiting,
+        max_wait_seconds=group.max_wait_seconds,
+        timeout_seconds=group.timeout_seconds,
         max_step_tokens=group.max_step_tokens,
         prefix_cache_bytes=group.prefix_cache_mib * 2**20,
         encoder_cache_bytes=group.encoder_cache_mib * 2**20,

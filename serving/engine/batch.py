@@ -32,6 +32,8 @@ class Batch:
         self.is_beam = np.zeros(slots, bool)
         self.has_own_stops = np.zeros(slots, bool)
         self.needs_attention = np.zeros(slots, bool)
+        self.needs_logp = np.zeros(slots, bool)
+        self.tells_logprobs = np.zeros(slots, bool)
         self._columns: tuple[Array, ...] = (
             self.ids,
             self.past_lengths,
@@ -43,6 +45,8 @@ class Batch:
             self.is_beam,
             self.has_own_stops,
             self.needs_attention,
+            self.needs_logp,
+            self.tells_logprobs,
         )
 
     @property
@@ -69,6 +73,8 @@ class Batch:
         self.is_beam[row] = generation.request.beam is not None
         self.has_own_stops[row] = generation.has_own_stops
         self.needs_attention[row] = generation.needs_attention
+        self.needs_logp[row] = generation.needs_logp
+        self.tells_logprobs[row] = generation.tells_logprobs
         self.generations.append(generation)
         return row
 

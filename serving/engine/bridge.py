@@ -10,12 +10,12 @@ import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from serving.engine.engine import Engine
 from serving.engine.measures import EngineObserver, EngineStats
 from serving.engine.tickets import Ticket, Tickets
+from serving.engine.turns import TakesTurns, Unshared
 from serving.engine.worker import Worker
 from serving.errors import EngineStopped
 from serving.request import Event, FailedEvent, GenerationRequest, is_final
@@ -30,7 +30,7 @@ class AsyncEngine:
         self,
         engines: Sequence[Engine],
         observer: EngineObserver | None = None,
-        turns: Sequence[AbstractContextManager[None]] = (),
+        turns: Sequence[TakesTurns] = (),
     ) -> None:
         """Wrap engines of one bundle that share a desk; they run once `start` is called.
 
@@ -41,7 +41,7 @@ class AsyncEngine:
         self._desk = engines[0].desk
         self._observer = observer
         self._tickets = Tickets()
-        turns = turns or [nullcontext() for _ in engines]
+        turns = turns or [Unshared() for _ in engines]
         self._workers = [Worker(*each, self) for each in zip(engines, turns, strict=True)]
         self._num_running = 0
         self._door = threading.Lock()  # nobody enters once the engines have been told to stop
@@ -60,6 +60,7 @@ class AsyncEngine:
             sum(stats.num_slots for stats in each),
             sum(stats.kv_bytes for stats in each),
             sum(stats.num_underway for stats in each),
+            self._desk.waiting_work,
         )
 
     def start(self) -> None:
@@ -82,6 +83,11 @@ class AsyncEngine:
         self._close()
         for worker in self._workers:
             await asyncio.to_thread(worker.join)
+
+    def check_room(self, work: int, share: str, priority: int) -> None:
+        """Raise Overloaded if a job of about so much work, in tokens, would be refused
+        now."""
+        self._desk.check_room(work, share, priority)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         """Yield all events of a request as they come. Raises RequestError, Overloaded,
@@ -126,7 +132,7 @@ class AsyncEngine:
     def _wake(self, num_requests: int) -> None:
         """Wake as many engines as may find a request each."""
         for worker in self._workers:
-            if num_requests and worker.wake():
+            if num_requests and worker.engine.has_work and worker.wake():
                 num_requests -= 1
 
     def _leave(self, ticket: Ticket) -> None:

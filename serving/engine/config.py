@@ -14,8 +14,11 @@ class EngineConfig:
 
     slots: most rows in one batch.
     threads: of ONNX Runtime; defaults to the CPUs this process may use.
-    max_waiting: accepted requests that have no slot yet; beyond it `submit` raises Overloaded. None
-        is no limit.
+    max_waiting: jobs that wait for slots; beyond it `submit` raises Overloaded. None is no limit.
+    max_wait_seconds: how long others may hold a request up before it has a slot, by what they ask
+        and the rate at which that was done lately; beyond it, and beyond what the request takes
+        itself, `submit` raises Overloaded too.
+    timeout_seconds: of requests that say none themselves.
     max_encode_tokens: padded source tokens encoded before one decoding step.
     max_step_tokens: tokens that one step computes: one for each row that decodes, and prompt tokens
         as far as that leaves room, but at least one chunk of them. 1024 made the longest step four
@@ -32,7 +35,9 @@ class EngineConfig:
     threads: int = field(default_factory=available_cpus)
     device: Device = "cpu"
     device_share: float = 1.0
-    max_waiting: int | None = 4096
+    max_waiting: int | None = None
+    max_wait_seconds: float | None = None
+    timeout_seconds: float | None = None
     max_encode_tokens: int = 1024
     max_step_tokens: int = 256
     prefill_chunk: int = 64
@@ -49,7 +54,12 @@ class EngineConfig:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("max_waiting", "prefix_cache_bytes", "encoder_cache_bytes"):
+        for name in (
+            "max_waiting",
+            "max_wait_seconds",
+            "prefix_cache_bytes",
+            "encoder_cache_bytes",
+        ):
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise ValueError(f"{name} must not be negative, got {value}")

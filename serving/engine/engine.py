@@ -14,13 +14,14 @@ from functools import partial
 from serving.bundle.opening import Bundle
 from serving.engine.admission.admission import Admission
 from serving.engine.admission.intake import Surroundings
+from serving.engine.admission.lanes import Lane
 from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
 from serving.engine.decision import Decision
 from serving.engine.exchange.making import Around, make_exchange
 from serving.engine.generation import Generation
 from serving.engine.graphs.graph import Graphs
-from serving.engine.graphs.runner import Runner
+from serving.engine.graphs.runner import Runner, Wants
 from serving.engine.graphs.session import open_graphs, settled
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine.rows import Rows
@@ -29,7 +30,7 @@ from serving.engine.search import Search
 from serving.engine.shared import Shared
 from serving.engine.states.store import row_bytes
 from serving.errors import DeviceError, EngineError
-from serving.request import Event, GenerationRequest
+from serving.request import Event, FinishedEvent, GenerationRequest
 
 logger = logging.getLogger(__name__)
 
@@ -44,19 +45,22 @@ class Engine:
         graphs: Graphs | None = None,
         excluded_ids: Iterable[int] = (),
         shared: Shared | None = None,
+        lane: Lane = Lane.COMMON,
     ) -> None:
         """Load a bundle's graphs. Raises BundleError or DeviceError.
 
         graphs: stand in for the bundle's own, in tests.
         excluded_ids: tokens that only those requests get that name them.
         shared: what it has in common with other engines of the bundle, on other threads.
+        lane: whom it serves.
         """
-        self.manifest = manifest = bundle.manifest
+        self.manifest, self.lane = bundle.manifest, lane
+        manifest = bundle.manifest
         self.config = config = settled(config or EngineConfig(), manifest)
         self.step_stats = StepStats()
         graphs = graphs or open_graphs(bundle, config)
         shared = shared or Shared.of(manifest, config, graphs)
-        self.desk, self._seat = shared.desk, shared.desk.seat()
+        self.desk, self._seat = shared.desk, shared.desk.seat(lane)
         slots = self.desk.slots
         self._batch = Batch(slots)
         self._search = Search(manifest, self._batch, excluded_ids)
@@ -103,7 +107,8 @@ class Engine:
         kv_bytes += int(batch.source_lengths[:rows].sum()) * size.per_source_token
         num_underway = self._admission.num_underway
         num_waiting = self._seat.num_waiting + num_underway
-        return EngineStats(num_waiting, rows, batch.slots, kv_bytes, num_underway)
+        slots = batch.slots if self.lane is Lane.COMMON else rows
+        return EngineStats(num_waiting, rows, slots, kv_bytes, num_underway)
 
     def submit(self, *requests: GenerationRequest) -> None:
         """Accept requests, all or none. Raises RequestError or Overloaded; then none has events."""
@@ -175,7 +180,7 @@ class Engine:
     def _launch(self) -> None:
         rows = self._batch.num_rows
         wants_attention = bool(self._batch.needs_attention[:rows].any())
-        self._runner.launch(rows, wants_attention)
+        self._runner.launch(rows, Wants(wants_attention, self._search.needs_logp))
 
     def _report(self, decision: Decision) -> None:
         self._events += decision.events
@@ -201,7 +206,7 @@ class Engine:
             self._end(generation, generation.failed(failure))
 
     def _end(self, generation: Generation, final_event: Event) -> None:
-        self._seat.end(generation)
+        self._seat.end(generation, type(final_event) is FinishedEvent)
         self._events.append(final_event)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from serving.errors import DeadlineExceeded
-from serving.parameters import TokenIds
+from serving.parameters import NO_PROCESSORS, TokenIds
 from serving.request import (
     AbortedEvent,
     FailedEvent,
@@ -20,6 +20,7 @@ class Generation:
     """prompt_ids: the bundle's prefix and the request's prompt. max_new_tokens: within the bundle's
     limits. deadline: None or a time of `time.perf_counter`. shortlist: i64, ascending; None for the
     whole vocabulary. last_id: what the last of `max_new_tokens` must be; None if it may be any.
+    queue_seconds: until it got its row.
     """
 
     request: GenerationRequest
@@ -32,6 +33,7 @@ class Generation:
     deadline: float | None
     shortlist: Ids | None = None
     last_id: int | None = None
+    queue_seconds: float = 0.0
 
     @property
     def request_id(self) -> str:
@@ -47,9 +49,39 @@ class Generation:
         return len(self.request.source_ids or ())
 
     @property
+    def work(self) -> int:
+        """Estimate its cost in tokens: as Sheng et al. (Fairness in Serving Large Language Models,
+        2024) weigh them, those that are read once and those that are written twice. A translation
+        is taken to be as long as its source.
+        """
+        num_new = self.max_new_tokens
+        if self.num_source_tokens:
+            num_new = min(num_new, self.num_source_tokens)
+        num_written = self.request.num_rows * (num_new + len(self.request.forced_ids))
+        return self.num_source_tokens + len(self.prompt_ids) + 2 * num_written
+
+    @property
     def needs_attention(self) -> bool:
         beam = self.request.beam
         return self.request.wants_attention or (beam is not None and beam.coverage_penalty > 0)
+
+    @property
+    def tells_logprobs(self) -> bool:
+        request = self.request
+        return request.tells_logprobs or request.logprobs is not None or request.beam is not None
+
+    @property
+    def needs_logp(self) -> bool:
+        """Tell whether its tokens are chosen by more than which is the likeliest, or told with
+        their log-probabilities.
+        """
+        request = self.request
+        return (
+            self.tells_logprobs
+            or not request.sampling.is_greedy
+            or request.processors != NO_PROCESSORS
+            or request.constraint is not None
+        )
 
     def finished(
         self,
@@ -66,13 +98,15 @@ class Generation:
             num_generated,
             stop_logprob,
             hypotheses,
+            self.queue_seconds,
         )
 
     def failed(self, error: Exception) -> FailedEvent:
         return FailedEvent(self.request_id, error)
 
     def expired(self) -> FailedEvent:
-        return self.failed(DeadlineExceeded(self.request.timeout_seconds or 0.0))
+        assert self.deadline is not None
+        return self.failed(DeadlineExceeded(self.deadline - self.submitted_at))
 
     def aborted(self) -> AbortedEvent:
         return AbortedEvent(self.request_id)

@@ -44,6 +44,16 @@ class Search:
         """List what remembers something of each row."""
         return self._processors, self._sampler, self._groups
 
+    @property
+    def needs_logp(self) -> bool:
+        """Tell whether the next decision needs more than which tokens are the likeliest."""
+        num_rows = self._batch.num_rows
+        return (
+            self._exclusions.are_any
+            or bool(self._batch.needs_logp[:num_rows].any())
+            or len(rows_at_their_end(self._batch, num_rows)) > 0
+        )
+
     def decide(self, scores: Scores) -> Decision:
         ending_rows = rows_at_their_end(self._batch, scores.num_rows)
         scores.leave_to_host(ending_rows)

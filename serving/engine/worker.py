@@ -9,11 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from queue import SimpleQueue
 from typing import Protocol
 
 from serving.engine.engine import Engine
+from serving.engine.turns import TakesTurns
 from serving.request import Event
 
 logger = logging.getLogger(__name__)
@@ -32,10 +32,8 @@ class Listener(Protocol):
 class Worker:
     """Steps while there is work, else sleeps until it is told something."""
 
-    def __init__(
-        self, engine: Engine, turns: AbstractContextManager[None], listener: Listener
-    ) -> None:
-        """turns: entered around every step, where engines share a processor."""
+    def __init__(self, engine: Engine, turns: TakesTurns, listener: Listener) -> None:
+        """turns: entered around its steps, where engines share a processor."""
         self.engine = engine
         self.stats = engine.stats()
         self.warmed_up: Future[None] = Future()
@@ -77,7 +75,7 @@ class Worker:
             self._warm_up()
             while not self._is_stopping:
                 if self.engine.has_work:
-                    self._step()
+                    self._take_turn()
                 else:
                     self._rest()
         except BaseException as error:
@@ -95,11 +93,16 @@ class Worker:
             raise
         self.warmed_up.set_result(None)
 
-    def _step(self) -> None:
+    def _take_turn(self) -> None:
         with self._turns:
-            started = time.perf_counter()
-            self._take_commands()
-            events = self.engine.step()
+            self._step()
+            while self.engine.has_work and not self._is_stopping and self._turns.goes_on():
+                self._step()
+
+    def _step(self) -> None:
+        started = time.perf_counter()
+        self._take_commands()
+        events = self.engine.step()
         self.stats = self.engine.stats()
         self._listener.on_step(self, events, time.perf_counter() - started)
 

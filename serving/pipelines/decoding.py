@@ -30,6 +30,7 @@ class Decoding:
     """Describes how the tokens of a job are decided; see `GenerationRequest` for each field.
 
     processors: all but the bad words, which are texts here.
+    share: on whose account the job is.
     """
 
     sampling: SamplingParams = GREEDY
@@ -43,6 +44,7 @@ class Decoding:
     logprobs: int | None = None
     priority: int = 0
     timeout_seconds: float | None = None
+    share: str = ""
 
 
 PLAIN = Decoding()

@@ -28,6 +28,7 @@ def request_arguments(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any
         "logprobs": decoding.logprobs,
         "priority": decoding.priority,
         "timeout_seconds": decoding.timeout_seconds,
+        "share": decoding.share,
     }
 
 

@@ -10,6 +10,10 @@ from serving.request import AbortedEvent, Event, FailedEvent, GenerationRequest
 class EnginePort(Protocol):
     """Runs requests."""
 
+    def check_room(self, work: int, share: str, priority: int) -> None:
+        """Raise Overloaded if a job of about so much work, in tokens, would be refused
+        now."""
+
     def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         """Yield the request's events as they come; closing the generator cancels the request."""
 

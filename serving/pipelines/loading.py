@@ -6,13 +6,14 @@ that what is measured is what is served.
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from serving.bundle.manifest import Task
 from serving.bundle.opening import Bundle, open_bundle
+from serving.engine.admission.lanes import Lane
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
@@ -22,6 +23,7 @@ from serving.engine.planning.machine import let_threads_take_turns_quickly
 from serving.engine.planning.plan import Allowance
 from serving.engine.planning.planner import Planner, Settled
 from serving.engine.shared import Shared
+from serving.engine.turns import TakesTurns
 from serving.errors import BundleError
 from serving.pipelines.cards import PlanCard
 from serving.pipelines.catalog import Model
@@ -34,7 +36,7 @@ from serving.text.shortlist import Shortlist
 
 logger = logging.getLogger(__name__)
 
-TurnsOf = Callable[[int, int], Sequence[AbstractContextManager[None]]]
+TurnsOf = Callable[[int, int, Callable[[], float]], Sequence[TakesTurns]]
 
 
 class Meter(EngineObserver, Protocol):
@@ -63,27 +65,40 @@ class ModelParts:
         return cls(bundle, TokenizerPair.load(bundle), Shortlist.load(bundle))
 
     def engine(
-        self, config: EngineConfig, graphs: Graphs | None = None, shared: Shared | None = None
+        self,
+        config: EngineConfig,
+        graphs: Graphs | None = None,
+        shared: Shared | None = None,
+        lane: Lane = Lane.COMMON,
     ) -> Engine:
         """Make an engine which never chooses, unasked, ids that the tokenizer has no text for.
 
         graphs: instead of the bundle's own.
         shared: what it has in common with others beside it.
+        lane: whom it serves.
 
         Raises BundleError or DeviceError.
         """
-        return Engine(self.bundle, config, graphs, self.tokenizers.target.textless_ids, shared)
+        textless_ids = self.tokenizers.target.textless_ids
+        return Engine(self.bundle, config, graphs, textless_ids, shared, lane)
 
     def settle(self, config: EngineConfig, allowance: Allowance) -> Settled:
         """Choose how many engines of how many threads there are to be. Raises as `engine`."""
         return Planner(self.bundle, config, self.engine).settle(allowance)
 
-    def engines(self, settled: Settled) -> list[Engine]:
-        """Make the engines of a plan: they share graphs, one queue, and kept states."""
+    def engines(self, settled: Settled, has_small_lane: bool = False) -> list[Engine]:
+        """Make the engines of a plan: they share graphs, one queue, and kept states.
+
+        has_small_lane: one more serves small jobs while there are large ones; not on a GPU, which
+            has no memory for a second batch.
+        """
         config = settled.config
         shared = Shared.of(self.bundle.manifest, config, settled.graphs)
         graphs = sharing_attention(settled.graphs)
-        return [self.engine(config, graphs, shared) for _ in range(settled.plan.engines)]
+        lanes = [Lane.COMMON] * settled.plan.engines
+        if has_small_lane and config.device == "cpu":
+            lanes.append(Lane.SMALL)
+        return [self.engine(config, graphs, shared, lane) for lane in lanes]
 
     def pipeline(self, engine: EnginePort, max_segments: int | None = None) -> Model:
         """Make what turns jobs into the engine's requests, and its events into answers.
@@ -117,17 +132,18 @@ def load_model(
     allowance: what they may use; by default one engine has the threads that `config` says.
     max_segments: sentences of one request; None is no limit.
     meter_of: makes the meter of a model from its name.
-    turns_of: makes the turns of so many engines of so many threads, where they share a processor.
+    turns_of: makes the turns of so many engines of so many threads, where they share a processor
+        with others; small jobs then have a lane of their own beside large ones.
     """
     let_threads_take_turns_quickly()
     parts = ModelParts.open(folder)
     name = parts.bundle.manifest.name
     settled = parts.settle(config, allowance or Allowance(config.threads, 1, config.threads))
     logger.info("%s: %s", name, settled)
-    plan = settled.plan
     meter = meter_of(name) if meter_of else None
-    turns = turns_of(plan.engines, plan.threads) if turns_of else ()
-    bridge = AsyncEngine(parts.engines(settled), meter, turns)
+    engines = parts.engines(settled, has_small_lane=turns_of is not None)
+    turns = _turns(engines, settled.plan.threads, turns_of) if turns_of else ()
+    bridge = AsyncEngine(engines, meter, turns)
     port: EnginePort = bridge
     if meter is not None:
         meter.on_stats(bridge.stats())
@@ -136,3 +152,12 @@ def load_model(
     pipeline.card = replace(pipeline.card, plan=PlanCard.of(settled))
     bridge.start()
     return LoadedModel(pipeline, bridge)
+
+
+def _turns(engines: Sequence[Engine], threads: int, turns_of: TurnsOf) -> list[TakesTurns]:
+    """Let the engines of each lane take the turns that are its part."""
+    turns: list[TakesTurns] = []
+    for lane in Lane:
+        num_engines = sum(engine.lane is lane for engine in engines)
+        turns += turns_of(num_engines, threads, partial(engines[0].desk.weight, lane))
+    return turns

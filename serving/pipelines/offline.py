@@ -1,6 +1,7 @@
 """Gives the command line a model with an engine of its own: no server, the same results."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,9 @@ from serving.engine.config import EngineConfig
 from serving.engine.planning.plan import Allowance
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.loading import load_model
+
+# Rows of an engine that translates files: a product of 128 rows costs less a row than one of 64.
+FILE_SLOTS = 128
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -40,28 +44,49 @@ async def in_order(
 
     max_at_work: most items that wait for their results at once.
     """
-    started: asyncio.Queue[asyncio.Task[Result] | None] = asyncio.Queue(max_at_work)
-    feeding = asyncio.create_task(_feed(work, items, started))
+    started: asyncio.Queue[asyncio.Task[Result] | None] = asyncio.Queue()
+    feeder = Feeder(asyncio.get_running_loop(), max_at_work)
+    reading = asyncio.create_task(
+        asyncio.to_thread(
+            feeder.feed, items, lambda item: started.put_nowait(asyncio.create_task(work(item)))
+        )
+    )
+    reading.add_done_callback(lambda _: started.put_nowait(None))
     try:
         while (task := await started.get()) is not None:
             yield await task
-        await feeding
+            feeder.allow_one_more()
+        await reading
     finally:
-        feeding.cancel()
+        feeder.stop()
         while not started.empty():
             if (task := started.get_nowait()) is not None:
                 task.cancel()
 
 
-async def _feed(
-    work: Callable[[Item], Coroutine[Any, Any, Result]],
-    items: Iterable[Item],
-    started: "asyncio.Queue[asyncio.Task[Result] | None]",
-) -> None:
-    iterator = iter(items)
-    end = object()
-    try:
-        while (item := await asyncio.to_thread(next, iterator, end)) is not end:
-            await started.put(asyncio.create_task(work(item)))  # type: ignore[arg-type]
-    finally:
-        await started.put(None)
+class Feeder:
+    """Takes items on a thread and hands them to an event loop, so many ahead and no more.
+
+    The thread does not wait for the loop after each item: beside engines at work that would take
+    milliseconds, and the engines would wait for items.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, max_ahead: int) -> None:
+        self._loop = loop
+        self._room = threading.Semaphore(max_ahead)
+        self._is_stopped = False
+
+    def feed(self, items: Iterable[Item], take: Callable[[Item], None]) -> None:
+        """Have `take` called on the loop for each item."""
+        for item in items:
+            self._room.acquire()
+            if self._is_stopped:
+                return
+            self._loop.call_soon_threadsafe(take, item)
+
+    def allow_one_more(self) -> None:
+        self._room.release()
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._room.release()

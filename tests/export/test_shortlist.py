@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from export.exporting import export_checkpoint
 from export.rows import Rows
 from models.pretrained.reading import read_model
-from serving.bundle.manifest import BATCH, CANDIDATES, SOURCE, Precision
+from serving.bundle.manifest import BATCH, CANDIDATES, SOURCE, WANTS_LOGP, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.graphs.session import open_graphs
@@ -77,7 +77,7 @@ class Steps:
     def run(self, rows: list[int], shortlists: list[np.ndarray], width: int) -> list[Arrays]:
         """Of each row: `logp` of its candidates, `top_ids`, `top_logp` and `log_normaliser`."""
         given = {name: array[rows] for name, array in self.given.items()}
-        given |= short_inputs(shortlists, width)
+        given |= short_inputs(shortlists, width) | {WANTS_LOGP: np.array(True)}
         sizes = {BATCH: len(rows), CANDIDATES: width, SOURCE: SOURCE_LENGTH}
         outputs = {
             tensor.name: np.zeros([sizes.get(each, each) for each in tensor.shape], tensor.dtype)  # type: ignore[arg-type]

@@ -2,10 +2,14 @@
 
 import os
 import shlex
+import signal
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -20,6 +24,7 @@ PEER_NAMES = ("ctranslate2", "transformers", "slimt", "llama.cpp", "onnxruntime-
 NEW_TOKENS, COMPLETION_TOKENS, PROMPT_TOKENS = 32, 128, 128
 RATES = (5, 10, 15, 20, 25, 30, 35, 40, 50, 60, 70, 80, 100, 120, 150, 200, 300, 400)
 EXTENSIONS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8")
+QUICK_ROUNDS, QUICK_SENTENCES, QUICK_SECONDS = 2, 200, 5.0
 CONTEXT_SPARE = 16  # positions of a language model beyond those that are used
 FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 
@@ -92,7 +97,13 @@ class Rates(click.ParamType):
     "--file", type=FILE, show_default="that of --input", help="Sentences that are given at once."
 )
 @click.option("--references", type=FILE, help="Translations of --file, for BLEU.")
-@click.option("--rounds", type=click.IntRange(1), default=5, help="Turns of each that count.")
+@click.option("--rounds", type=click.IntRange(1), default=3, help="Turns of each that count.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help=f"At most {QUICK_ROUNDS} rounds, {QUICK_SENTENCES} sentences of the file and"
+    f" {QUICK_SECONDS:g} seconds of each rate: to look, not to report.",
+)
 @click.option(
     "--cores", type=click.IntRange(1), show_default="all", help="So many for each engine."
 )
@@ -107,9 +118,10 @@ def bench_compare(bundle: Path, **options: Any) -> None:
     """Race the engine on BUNDLE against other engines: same weights, same inputs, same cores.
 
     Everyone runs in a process of its own and waits while another has its turn; all are warmed up.
-    Each peer is measured in its best setting, which is searched first. Reported are medians of the
-    rounds, and ratios of neighbouring turns; also per second of processor, which says more on a
-    machine that is busy. Outputs are compared: in fp32 they should be equal.
+    All are measured in their best settings, which are searched first: ours among the plans that a
+    server measures. Reported are medians of the rounds, and ratios of neighbouring turns; also per
+    second of processor, which says more on a machine that is busy. Outputs are compared: in fp32
+    they should be equal. Ctrl-C and SIGTERM end everyone, and what was raced is reported.
 
     \b
     A peer is NAME=MODEL, its MODEL made of the same weights as BUNDLE:
@@ -160,9 +172,28 @@ def bench_compare(bundle: Path, **options: Any) -> None:
         )
         race = Race(plan, setup)
         try:
-            race.hold()
+            with _ended_by_signals():
+                race.hold()
         finally:
             _report(race, options["output"])  # what was raced before an engine failed too
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM raise what ends the race and its processes, meanwhile; also where a
+    shell has it run in the background and ignore the first.
+    """
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, end) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _cores(wanted: int | None) -> frozenset[int]:
@@ -179,16 +210,19 @@ def _plan(bundle: Path, options: dict[str, Any]) -> "Plan":
     given = read_inputs(
         bundle, _text(options["even"]), _text(options["file"]), options["prompt_tokens"]
     )
+    is_quick = options["quick"]
+    if is_quick:
+        given = given.shortened(QUICK_SENTENCES)
     default = COMPLETION_TOKENS if given.is_of_language_model else NEW_TOKENS
     return Plan(
         _chosen(options["workloads"], given),
         dict(options["peers"]),
         given,
         _references(options["references"], given),
-        options["rounds"],
+        min(options["rounds"], QUICK_ROUNDS) if is_quick else options["rounds"],
         options["max_new_tokens"] or default,
         options["rates"],
-        options["seconds"],
+        min(options["seconds"], QUICK_SECONDS) if is_quick else options["seconds"],
     )
 
 

@@ -3,7 +3,7 @@ compares what was said: the same tokens, or, against references, BLEU.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loadtest.bench.race.players import Order, Player, Turn
@@ -11,7 +11,10 @@ from loadtest.bench.race.results import Agreement, Entry, Row
 from loadtest.bench.race.roster import said
 from loadtest.bench.race.workloads import Kind, Workload
 
-SHOWN = ("max_batch_size", "calls")  # what of an order is a choice of the peer's
+SHOWN = ("max_batch_size", "calls", "engines", "threads")  # what of an order is a choice
+SEARCHED_INPUTS = 256  # of a file, at most, to find the best setting
+
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,11 @@ class Candidate:
 
     def play(self) -> Turn:
         return self.player.play(self.order)
+
+    def with_fewer_inputs(self) -> "Candidate":
+        start, stop = self.order["inputs"]
+        inputs = [start, min(stop, start + SEARCHED_INPUTS)]
+        return replace(self, order={**self.order, "inputs": inputs})
 
 
 @dataclass(frozen=True)
@@ -77,15 +85,18 @@ class Checker:
 def compete(
     workload: Workload,
     scale: Scale,
-    ours: Candidate,
-    peers: Sequence[Sequence[Candidate]],
+    players: Sequence[Sequence[Candidate]],
     num_rounds: int,
     checker: Checker,
+    say: Say,
 ) -> list[Row]:
-    """Race ours against each peer's best candidate, all in turns; return a row for each peer."""
-    ours.play()  # warm
-    field = [ours, *(fastest(candidates, scale) for candidates in peers)]
-    rounds = [[each.play() for each in field] for _ in range(num_rounds)]
+    """Race the best candidates of all players, ours first, in turns; return a row for each peer."""
+    field = [fastest(candidates) for candidates in players]
+    say(f"best settings: {'; '.join(f'{each.player.name} {each.setting}' for each in field)}")
+    rounds = []
+    for number in range(num_rounds):
+        say(f"round {number + 1} of {num_rounds}")
+        rounds.append([each.play() for each in field])
     turns = [list(each) for each in zip(*rounds, strict=True)]
     entries = [_entry(each, of, scale) for each, of in zip(field, turns, strict=True)]
     return [
@@ -94,15 +105,15 @@ def compete(
     ]
 
 
-def fastest(candidates: Sequence[Candidate], scale: Scale) -> Candidate:
+def fastest(candidates: Sequence[Candidate]) -> Candidate:
     """Give each a turn to warm up and, where there is a choice, one that counts."""
 
-    def rate(candidate: Candidate) -> float:
-        candidate.play()
-        turn = candidate.play() if len(candidates) > 1 else Turn(1.0, 1.0)
-        return scale.amount(turn) / turn.seconds
+    def seconds(candidate: Candidate) -> float:
+        shorter = candidate.with_fewer_inputs()
+        turns = [shorter.play() for _ in range(min(len(candidates), 2))]
+        return turns[-1].seconds
 
-    return max(candidates, key=rate)
+    return min(candidates, key=seconds)
 
 
 def _entry(candidate: Candidate, turns: Sequence[Turn], scale: Scale) -> Entry:

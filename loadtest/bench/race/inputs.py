@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, cycle, islice
 from pathlib import Path
 
@@ -51,6 +51,16 @@ class Given:
         """Return the workloads of one batch size each, searched greedily."""
         kind = Kind.CONTINUE if self.is_of_language_model else Kind.TRANSLATE
         return [each for each in WORKLOADS.values() if each.is_plain_batch and each.kind is kind]
+
+    def shortened(self, num_sentences: int) -> "Given":
+        """Return it with so many sentences of the file at most."""
+        ids = self.ids[: len(self.even) + num_sentences]
+        return replace(
+            self,
+            file=self.file[:num_sentences],
+            ids=ids,
+            kept_of_file=self.kept_of_file[:num_sentences],
+        )
 
     def inputs(self, max_new_tokens: int) -> Inputs:
         return Inputs(len(self.even), len(self.file), max_new_tokens)

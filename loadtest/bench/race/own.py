@@ -3,19 +3,20 @@ measures the roofline on the same cores.
 
     python -m loadtest.bench.race.own ids|texts|roofline SETTINGS
 
-Settings: bundle, inputs, cores. It answers as the peers do (`loadtest/bench/peers/run.py`).
+Settings: bundle, inputs, cores. It answers as the peers do (`loadtest/bench/peers/run.py`). An
+order says how many engines of how many threads take it; the best is searched, as for the peers.
 """
 
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from loadtest.bench.closed_loop import drive_side_by_side
 from loadtest.bench.peers.run import FirstToken, Run, Worker, answer, with_inputs
 from loadtest.bench.roofline.breakdown import Breakdown, break_down
 from loadtest.bench.roofline.costs import cost_of
@@ -23,50 +24,73 @@ from loadtest.bench.roofline.peaks import measure_peaks
 from serving.bundle.manifest import Task
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
+from serving.engine.graphs.graph import Graphs
 from serving.engine.graphs.session import open_graphs
+from serving.engine.planning.plan import Allowance
+from serving.engine.shared import Shared
 from serving.parameters import BeamParams
-from serving.pipelines.loading import ModelParts
-from serving.pipelines.offline import opened
+from serving.pipelines.catalog import Catalog
+from serving.pipelines.loading import ModelParts, load_model
+from serving.pipelines.offline import FILE_SLOTS
 from serving.pipelines.translation.job import TranslationJob
 from serving.request import FailedEvent, GenerationRequest, TokenEvent, is_final
 
 Outputs = list[list[int]]
+Setting = tuple[int, int]  # engines, and threads of each
 
 
 class IdsWorker:
-    """Runs the bare engine; engines of all sizes share the loaded graphs, and keep no caches."""
+    """Runs the bare engine; engines of all sizes share loaded graphs, and keep no caches. Of a file
+    the longest sentences go first, as `attendant translate` has it.
+    """
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.version = version("attendant")
         self._inputs: list[list[int]] = settings["inputs"]["ids"]
-        self._threads = settings["cores"]
+        self._cores = settings["cores"]
         self._parts = ModelParts.open(Path(settings["bundle"]))
-        self._graphs = open_graphs(self._parts.bundle, self._config(1))
-        self._engines: dict[int, Engine] = {}
+        self._graphs: dict[int, Graphs] = {}
+        self._engines: dict[tuple[Setting, int, bool], list[Engine]] = {}
 
     def prepare(self, order: dict[str, Any]) -> Run:
-        batch = order["batch"]
-        engine = self._engine(batch * order["beam"] if batch else EngineConfig().slots)
-        ids = self._inputs[slice(*order["inputs"])]
-        requests = [self._request(number, each, order) for number, each in enumerate(ids)]
-        return lambda first_token: drive(engine, requests, batch or len(ids), first_token)
+        setting, batch = (order["engines"], order["threads"]), order["batch"]
+        rows_each = -(-batch // order["engines"]) * order["beam"] if batch else FILE_SLOTS
+        engines = self._side_by_side(setting, rows_each, share_a_desk=batch is None)
+        requests = self._requests(order)
+        if batch is None:
+            requests.sort(key=lambda request: -len(request.source_ids or ()))
+        return lambda first_token: drive(engines, requests, batch, first_token)
 
     def outputs(self, raw: list[Any]) -> list[Any]:
         return raw
 
-    def _engine(self, slots: int) -> Engine:
-        if slots not in self._engines:
-            self._engines[slots] = self._parts.engine(self._config(slots), self._graphs)
-        return self._engines[slots]
+    def _side_by_side(self, setting: Setting, slots: int, share_a_desk: bool) -> list[Engine]:
+        count, threads = setting
+        key = (setting, slots, share_a_desk)
+        if key not in self._engines:
+            config, graphs = self._config(slots, threads), self._graphs_of(threads)
+            manifest = self._parts.bundle.manifest
+            shared = Shared.of(manifest, config, graphs) if share_a_desk else None
+            self._engines[key] = [self._parts.engine(config, graphs, shared) for _ in range(count)]
+        return self._engines[key]
 
-    def _config(self, slots: int) -> EngineConfig:
+    def _graphs_of(self, threads: int) -> Graphs:
+        if threads not in self._graphs:
+            self._graphs[threads] = open_graphs(self._parts.bundle, self._config(1, threads))
+        return self._graphs[threads]
+
+    def _config(self, slots: int, threads: int) -> EngineConfig:
         return EngineConfig(
             slots,
-            self._threads,
+            threads,
             max_waiting=None,
             prefix_cache_bytes=0,
             encoder_cache_bytes=0,
         )
+
+    def _requests(self, order: dict[str, Any]) -> list[GenerationRequest]:
+        ids = self._inputs[slice(*order["inputs"])]
+        return [self._request(number, each, order) for number, each in enumerate(ids)]
 
     def _request(self, number: int, ids: list[int], order: dict[str, Any]) -> GenerationRequest:
         fields: dict[str, Any] = {"source_ids": tuple(ids)}
@@ -80,29 +104,50 @@ class IdsWorker:
 
 
 def drive(
-    engine: Engine, requests: Sequence[GenerationRequest], batch: int, first_token: FirstToken
+    engines: Sequence[Engine],
+    requests: Sequence[GenerationRequest],
+    num_in_flight: int | None,
+    first_token: FirstToken,
 ) -> Outputs:
-    """Keep so many requests in flight until all have ended; return their tokens."""
+    """Keep so many requests in flight until all have ended; return their tokens, in the order of
+    the inputs, which are the requests' ids. None leaves all at the engines' desk at once.
+    """
     found: dict[str, list[int]] = {request.request_id: [] for request in requests}
-    waiting = iter(requests)
-    _submit(engine, islice(waiting, batch))
-    while engine.has_work:
+    readers = [Reader(engine, found, first_token) for engine in engines]
+    if num_in_flight is None:
+        readers[0].submit(requests)
+        drive_side_by_side(readers, (), 0)
+    else:
+        drive_side_by_side(readers, requests, num_in_flight)
+    return [found[str(number)] for number in range(len(requests))]
+
+
+class Reader:
+    """Drives an engine and keeps the tokens."""
+
+    def __init__(
+        self, engine: Engine, found: dict[str, list[int]], first_token: FirstToken
+    ) -> None:
+        self._engine, self._found, self._first_token = engine, found, first_token
+
+    @property
+    def has_work(self) -> bool:
+        return self._engine.has_work
+
+    def submit(self, requests: Sequence[GenerationRequest]) -> None:
+        self._engine.submit(*requests)
+
+    def step(self) -> int:
         num_ended = 0
-        for event in engine.step():
+        for event in self._engine.step():
             if isinstance(event, FailedEvent):
                 raise event.error
             if isinstance(event, TokenEvent):
-                if not any(found.values()):
-                    first_token()
-                found[event.request_id].append(event.token_id)
+                if not any(self._found.values()):
+                    self._first_token()
+                self._found[event.request_id].append(event.token_id)
             num_ended += is_final(event)
-        _submit(engine, islice(waiting, num_ended))
-    return list(found.values())
-
-
-def _submit(engine: Engine, requests: Iterator[GenerationRequest]) -> None:
-    for request in requests:
-        engine.submit(request)
+        return num_ended
 
 
 class TextsWorker:
@@ -111,25 +156,33 @@ class TextsWorker:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.version = version("attendant")
         self._texts: list[str] = settings["inputs"]["texts"]
-        config = EngineConfig(SLOTS, settings["cores"], max_waiting=None, encoder_cache_bytes=0)
+        self._bundle, self._cores = Path(settings["bundle"]), settings["cores"]
         self._runner = asyncio.Runner()
-        self._opened = opened(Path(settings["bundle"]), config)
-        self._catalog = self._runner.run(self._opened.__aenter__())
+        self._catalogs: dict[Setting, Catalog] = {}
 
     def prepare(self, order: dict[str, Any]) -> Run:
-        [card] = self._catalog.own_cards
+        catalog = self._catalog((order["engines"], order["threads"]))
+        [card] = catalog.own_cards
         source = card.source_languages[0]
         texts = tuple(self._texts[slice(*order["inputs"])])
         job = TranslationJob("", texts, source, card.targets_of(source)[0])
-        return lambda _: self._runner.run(self._translate(card.name, job))
+        return lambda _: self._runner.run(_translated(catalog, card.name, job))
 
     def outputs(self, raw: tuple[str, ...]) -> list[str]:
         return list(raw)
 
-    async def _translate(self, name: str, job: TranslationJob) -> tuple[str, ...]:
-        translator = await self._catalog.translator(name, job.source, job.target)
-        translation = await translator.translate(job)
-        return tuple(translation.texts)
+    def _catalog(self, setting: Setting) -> Catalog:
+        if setting not in self._catalogs:
+            config = EngineConfig(FILE_SLOTS, max_waiting=None, encoder_cache_bytes=0)
+            loaded = load_model(self._bundle, config, Allowance(self._cores, *setting))
+            self._catalogs[setting] = Catalog([loaded.pipeline])
+        return self._catalogs[setting]
+
+
+async def _translated(catalog: Catalog, name: str, job: TranslationJob) -> tuple[str, ...]:
+    translator = await catalog.translator(name, job.source, job.target)
+    translation = await translator.translate(job)
+    return tuple(translation.texts)
 
 
 class RooflineWorker(IdsWorker):
@@ -144,19 +197,17 @@ class RooflineWorker(IdsWorker):
         encode = costs.get("encode")
         return {
             "precision": str(bundle.manifest.precision),
-            "peaks": asdict(measure_peaks(self._threads)),
+            "peaks": asdict(measure_peaks(self._cores)),
             "step": asdict(costs["step"]),
             "encode": asdict(encode) if encode else None,
             "breakdowns": [asdict(self._break_down(each)) for each in order["batches"]],
         }
 
     def _break_down(self, order: dict[str, Any]) -> Breakdown:
-        ids = self._inputs[slice(*order["inputs"])]
-        requests = [self._request(number, each, order) for number, each in enumerate(ids)]
-        return break_down(self._parts, self._graphs, self._config(order["batch"]), requests)
+        config, graphs = self._config(order["batch"], self._cores), self._graphs_of(self._cores)
+        return break_down(self._parts, graphs, config, self._requests(order))
 
 
-SLOTS = 128  # rows of a batch of short sentences
 WORKERS: dict[str, Callable[[dict[str, Any]], Worker]] = {
     "ids": IdsWorker,
     "texts": TextsWorker,

@@ -37,13 +37,15 @@ class Turn:
 
 
 class Player:
-    """Runs one engine with one setting."""
+    """Runs one engine in a process that ends with this one, and at once where something fails."""
 
     def __init__(self, name: str, setting: str, command: Sequence[str], cores: set[int]) -> None:
         self.name, self.setting = name, setting
         pipe = subprocess.PIPE
         with pinned(cores):
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, text=True, process_group=0
+            )
 
     def version(self) -> str:
         """Wait until it is ready. Raises SkippedPeer where its package is not installed."""
@@ -67,7 +69,9 @@ class Player:
     def __enter__(self) -> "Player":
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is not None:
+            self._process.kill()
         self.stop()
 
     def _answer(self) -> dict[str, Any]:

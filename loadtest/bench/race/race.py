@@ -12,7 +12,7 @@ from loadtest.bench.race.inputs import Given
 from loadtest.bench.race.over_http import Measure, compete_over_http, streamed, sustained
 from loadtest.bench.race.players import Player, SkippedPeer
 from loadtest.bench.race.results import Row
-from loadtest.bench.race.roster import PEERS, Setup, own_player
+from loadtest.bench.race.roster import PEERS, Setup, own_orders, own_player
 from loadtest.bench.race.senders import Body
 from loadtest.bench.race.servers import SERVERS, attendant_server
 from loadtest.bench.race.workloads import ROOFLINE, Kind, Workload
@@ -98,7 +98,9 @@ class Race:
     ) -> list[Row]:
         given = self.plan.given
         order = given.inputs(self.plan.max_new_tokens).order(workload)
-        candidates = [
+        num_cores = len(self.setup.cores)
+        own = [Candidate(ours, each) for each in own_orders(workload, order, num_cores)]
+        theirs = [
             [
                 Candidate(player, each)
                 for player in players
@@ -107,11 +109,9 @@ class Race:
             for name, players in takers.items()
         ]
         references = self.plan.references if workload.batch is None else None
-        scale = Scale.of(workload, given.file, len(self.setup.cores))
+        scale = Scale.of(workload, given.file, num_cores)
         checker = Checker(given.read, references)
-        return compete(
-            workload, scale, Candidate(ours, order), candidates, self.plan.num_rounds, checker
-        )
+        return compete(workload, scale, [own, *theirs], self.plan.num_rounds, checker, _say_below)
 
     def _race_servers(self, workload: Workload) -> None:
         takers = [name for name in self.plan.peers if PEERS[name].takes(workload)]
@@ -156,3 +156,7 @@ class Race:
             player.version()
             [found] = player.play({"batches": batches}).outputs
         return Roofline.from_json(found)
+
+
+def _say_below(line: str) -> None:
+    click.echo(f"  {line}", err=True)

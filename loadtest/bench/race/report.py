@@ -11,9 +11,9 @@ from loadtest.bench.race.results import Row, number
 from loadtest.bench.roofline.limits import Roofline
 
 HEAD = """\
-| workload | unit | ours | peer, its best setting | peer | ratio | per CPU second | aim | reached \
-| first token, ms | same outputs |
-|---|---|---:|---|---:|---:|---:|---:|---|---|---|
+| workload | unit | ours, best setting | ours | peer, its best setting | peer | ratio \
+| per CPU second | aim | reached | first token, ms | same outputs |
+|---|---|---|---:|---|---:|---:|---:|---:|---|---|---|
 """
 
 
@@ -63,6 +63,7 @@ def _line(row: Row) -> str:
     cells = [
         row.workload.says,
         row.unit,
+        row.ours.setting,
         number(row.ours.rate.median),
         f"{row.theirs.name}: {row.theirs.setting or 'as it comes'}",
         number(row.theirs.rate.median),

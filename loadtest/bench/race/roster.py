@@ -1,6 +1,6 @@
 """Lists who can be raced against: each peer is a worker, and the settings that are searched.
 
-A peer is measured at its best: every setting gets a turn at every workload, and the fastest runs.
+All are measured at their best: every setting gets a turn at every workload, and the fastest runs.
 """
 
 import json
@@ -12,6 +12,7 @@ from typing import Any
 
 from loadtest.bench.race.players import PEERS_FOLDER, Player
 from loadtest.bench.race.workloads import Kind, Workload
+from serving.engine.planning.plan import candidates
 
 FILE_BATCHES = (16, 32, 64, 128)
 Order = dict[str, Any]
@@ -112,4 +113,14 @@ def own_player(kind: str, setup: Setup) -> Player:
         "cores": len(setup.cores),
     }
     command = [sys.executable, "-m", "loadtest.bench.race.own", kind, json.dumps(settings)]
-    return Player("attendant", "as it comes", command, set(setup.cores))
+    return Player("attendant", "", command, set(setup.cores))
+
+
+def own_orders(workload: Workload, order: Order, num_cores: int) -> list[Order]:
+    """Return the plans that a server measures, those that have a request for each engine."""
+    plans = candidates(num_cores)
+    return [
+        {**order, "engines": plan.engines, "threads": plan.threads}
+        for plan in plans
+        if workload.batch is None or plan.engines <= workload.batch or len(plans) == 1
+    ]

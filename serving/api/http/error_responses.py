@@ -17,9 +17,12 @@ from serving.errors import (
     AttendantError,
     DeadlineExceeded,
     EngineStopped,
+    KeyForbidden,
+    KeyRefused,
     ModelNotFound,
     OutOfMemory,
     Overloaded,
+    RateExceeded,
     RequestError,
     TooLarge,
 )
@@ -31,12 +34,18 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (ModelNotFound, 404),
     (TooLarge, 413),
     (RequestError, 400),
+    (KeyForbidden, 403),
+    (KeyRefused, 401),
+    (RateExceeded, 429),
     (Overloaded, 429),
     (DeadlineExceeded, 504),
     (EngineStopped, 503),
     (OutOfMemory, 503),
 )
 _RETRY_AFTER_503_SECONDS = 5.0
+# Says with a 429 that a smaller request would get one too. HAProxy, which may be in front, then
+# gives it by itself for a moment to whoever asks alike: see deployments/haproxy.frontend.
+REFUSES_ALL = "Attendant-Refuses-All"
 # Makes the body that reports an error, as the protocol of the request has it.
 ErrorBody = Callable[[Scope, int, BaseException], dict[str, Any]]
 
@@ -95,10 +104,15 @@ def install_error_handlers(app: FastAPI, error_body: ErrorBody) -> None:
 def _headers_of(error: Exception) -> dict[str, str]:
     if isinstance(error, HTTPException):
         return {name: _with_head(value) for name, value in (error.headers or {}).items()}
+    if isinstance(error, KeyRefused) and not isinstance(error, KeyForbidden):
+        return {"WWW-Authenticate": "Bearer"}
+    if isinstance(error, RateExceeded):
+        return _retry_after(error.retry_after_seconds)
     if isinstance(error, Overloaded):
-        return {"Retry-After": _whole_seconds(error.retry_after_seconds)}
+        for_all = {REFUSES_ALL: "1"} if error.is_for_all else {}
+        return _retry_after(error.retry_after_seconds) | for_all
     if isinstance(error, EngineStopped | OutOfMemory):
-        return {"Retry-After": _whole_seconds(_RETRY_AFTER_503_SECONDS)}
+        return _retry_after(_RETRY_AFTER_503_SECONDS)
     return {}
 
 
@@ -107,5 +121,7 @@ def _with_head(value: str) -> str:
     return "GET, HEAD" if value == "GET" else value
 
 
-def _whole_seconds(seconds: float) -> str:
-    return str(max(1, math.ceil(seconds)))
+def _retry_after(seconds: float) -> dict[str, str]:
+    """Say it in whole seconds, and as OpenAI's clients also read it, in milliseconds."""
+    milliseconds = max(100, math.ceil(seconds * 1000))
+    return {"Retry-After": str(math.ceil(milliseconds / 1000)), "Retry-After-Ms": str(milliseconds)}

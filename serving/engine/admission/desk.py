@@ -1,48 +1,70 @@
 """Takes requests in for all engines of one bundle: one queue, and whoever has room takes the next.
 
-The lowest `priority` comes first, and among equals who came first. Nobody overtakes the first one,
-even if that one waits for more rows than the next would need; nor does waiting raise a priority:
-while urgent requests fill every slot, the others wait.
+The lowest `priority` comes first, and among equals jobs come by turns (`fair.py`). Nobody overtakes
+the first one, even if that one waits for more rows than the next would need; nor does waiting raise
+a priority: while urgent requests fill every slot, the others wait.
+
+What waits is bounded by the time that it will take: whoever others would hold up for too long is
+refused at once.
 
 Engines run side by side on threads of their own. What waits is the desk's; what an engine has taken
 is that engine's alone, until it ends. All methods may be called from any thread.
 """
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from serving.bundle.manifest import Manifest
-from serving.engine.admission.queues import Deadlines, KeyedQueue
+from serving.engine.admission.lanes import Lane, Lanes
+from serving.engine.admission.queues import Deadlines
 from serving.engine.admission.rules import RequestRules
 from serving.engine.admission.spans import encode_span
+from serving.engine.admission.throughput import Throughput
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
 from serving.errors import Overloaded, RequestError
 from serving.request import GenerationRequest
 
+_SMALL_PART = 8  # jobs of up to this part of the slots are small
+# Of a large job, sources are encoded so many tokens at a time: 200 take no longer for each token
+# than 1,000 do (40 us), and hold others up for a fifth of the time.
+_ENCODE_TOKENS_OF_LARGE_JOBS = 128
+
 
 class Desk:
     """Holds accepted generations that no engine has taken yet, up to a bound."""
 
-    def __init__(self, manifest: Manifest, config: EngineConfig, slots: int) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        config: EngineConfig,
+        slots: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         """slots: rows of each engine, as many as there is memory for."""
         self.config, self.slots = config, slots
-        self._rules = RequestRules(manifest, slots)
-        self._queue = KeyedQueue()
+        self._rules = RequestRules(manifest, slots, config.timeout_seconds)
+        self._lanes = Lanes(max(1, slots // _SMALL_PART))
+        self._throughput, self._clock = Throughput(), clock
         self._deadlines = Deadlines()
         self._waiting: dict[str, Generation] = {}
         self._open_ids: set[str] = set()
         self._num_waiting_rows = 0
+        self.waiting_work = 0
         self._seats: list[Seat] = []
         self.lock = threading.RLock()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def seat(self) -> "Seat":
+    def seat(self, lane: Lane = Lane.COMMON) -> "Seat":
         """Return the seat of one more engine."""
-        seat = Seat(self)
-        self._seats.append(seat)
+        seat = Seat(self, lane)
+        if lane is Lane.COMMON:
+            self._seats.append(seat)
+        else:
+            self._lanes.has_small_lane = True
         return seat
 
     def accept(self, requests: Sequence[GenerationRequest], now: float) -> list[Generation]:
@@ -53,19 +75,48 @@ class Desk:
         """Let generations wait, all or none. Raises RequestError or Overloaded."""
         with self.lock:
             self._check_ids(generations)
-            self._check_room(len(generations))
+            work = sum(generation.work for generation in generations)
+            num_new = len({generation.request.job for generation in generations})
+            request = generations[0].request
+            who = request.share, request.priority
+            self._check_room(work, who, len(generations), num_new)
+            self._lanes.add(generations)
             for generation in generations:
                 self._open_ids.add(generation.request_id)
                 self._waiting[generation.request_id] = generation
-                self._queue.add(generation.request.priority, generation)
                 self._deadlines.add(generation)
                 self._num_waiting_rows += generation.request.num_rows
+                self.waiting_work += generation.work
+
+    def check_room(self, work: int, share: str, priority: int) -> None:
+        """Raise Overloaded if a job of so much work would be refused now."""
+        with self.lock:
+            self._check_room(work, (share, priority), 1, 1)
+
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether a large job is here, which is to leave room for small ones."""
+        return self._lanes.has_large
+
+    def weight(self, lane: Lane) -> float:
+        """Return the part of the engines' time that is a lane's."""
+        with self.lock:
+            return self._lanes.weight(lane)
+
+    def done(self, generation: Generation) -> None:
+        """Count what has been done, for the rate at which it is."""
+        with self.lock:
+            self._throughput.done(generation.work, self._clock(), bool(self._waiting))
 
     def waiting(self, request_id: str) -> Generation | None:
         return self._waiting.get(request_id)
 
     def all_waiting(self) -> list[Generation]:
         return list(self._waiting.values())
+
+    def has_for(self, seat: "Seat") -> bool:
+        with self.lock:
+            return self._lanes.first(seat.lane) is not None
 
     def first_for(self, seat: "Seat") -> Generation | None:
         """Return who comes next, unless another engine has less to do.
@@ -74,17 +125,27 @@ class Desk:
         stand idle beside it.
         """
         with self.lock:
+            first = self._lanes.first(seat.lane)
+            if first is None or seat.lane is Lane.SMALL:
+                return first
             num_rows = self._num_waiting_rows + sum(each.num_rows for each in self._seats)
-            return self._queue.first() if seat.num_rows * len(self._seats) < num_rows else None
+            return first if seat.num_rows * len(self._seats) < num_rows else None
 
-    def hand_over(self, generation: Generation) -> bool:
-        """Let a generation go; return whether it was still here."""
+    def hand_over(self, generation: Generation, has_come_up: bool = False) -> bool:
+        """Let a generation go; return whether it was still here.
+
+        has_come_up: it was its turn.
+        """
         with self.lock:
-            if not self._queue.remove(generation):
+            if self._waiting.pop(generation.request_id, None) is None:
                 return False
+            if has_come_up:
+                self._lanes.take(generation)
+            else:
+                self._lanes.remove(generation)
             self._deadlines.remove(generation)
-            del self._waiting[generation.request_id]
             self._num_waiting_rows -= generation.request.num_rows
+            self.waiting_work -= generation.work
             return True
 
     def take_expired(self, now: float) -> list[Generation]:
@@ -97,6 +158,7 @@ class Desk:
         """Forget a generation that has ended: its name may be used again."""
         with self.lock:
             self._open_ids.discard(generation.request_id)
+            self._lanes.end(generation)
 
     def _check_ids(self, generations: Sequence[Generation]) -> None:
         seen: set[str] = set()
@@ -105,12 +167,37 @@ class Desk:
                 raise RequestError("request_id", request_id, "is in use")
             seen.add(request_id)
 
-    def _check_room(self, num_new: int) -> None:
-        """Requests that free rows can take do not count as waiting."""
-        limit = self.config.max_waiting
+    def _check_room(
+        self, work: int, who: tuple[str, int], num_sequences: int, num_jobs: int
+    ) -> None:
+        """Refuse what would wait for too long; what free rows can take does not wait.
+
+        who: the share and the priority.
+        """
         num_free = sum(self.slots - seat.num_rows for seat in self._seats)
-        if limit is not None and len(self._waiting) + num_new > limit + num_free:
-            raise Overloaded(len(self._waiting))
+        if len(self._waiting) + num_sequences <= num_free:
+            return
+        num_waiting, most = self._lanes.num_jobs_waiting, self.config.max_waiting
+        seconds = self._seconds_before(work, who)
+        if most is not None and num_waiting + num_jobs > most + num_free:
+            raise Overloaded(num_waiting, seconds or 1.0, is_for_all=True)
+        if self._is_long(work, who):
+            ordinary = self.waiting_work // max(1, len(self._waiting))
+            raise Overloaded(num_waiting, seconds, self._is_long(min(work, ordinary), who))
+
+    def _is_long(self, work: int, who: tuple[str, int]) -> bool:
+        """Tell whether others hold up so much work for longer than they may: for the longest wait
+        that is allowed, and as long as it takes itself.
+        """
+        rate, most = self._throughput.work_per_second, self.config.max_wait_seconds
+        if rate is None or most is None:
+            return False
+        return self._seconds_before(work, who) > most + work / rate
+
+    def _seconds_before(self, work: int, who: tuple[str, int]) -> float:
+        """Estimate how long others hold up so much work; 0 while there is no rate."""
+        rate = self._throughput.work_per_second
+        return self._lanes.before(work, *who) / rate if rate else 0.0
 
 
 class Seat:
@@ -119,8 +206,8 @@ class Seat:
     num_rows: what all of that has or may claim.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, desk: Desk, lane: Lane) -> None:
+        self._desk, self.lane = desk, lane
         self._taken: dict[str, Generation] = {}
         self._deadlines = Deadlines()
         self.num_rows = 0
@@ -132,7 +219,7 @@ class Seat:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._taken or self._desk)
+        return bool(self._taken) or self._desk.has_for(self)
 
     @property
     def first(self) -> Generation | None:
@@ -140,9 +227,9 @@ class Seat:
         return self._desk.first_for(self)
 
     def take(self, generation: Generation) -> bool:
-        """Take a generation; return whether no other engine was faster."""
+        """Take who came next; return whether no other engine was faster."""
         with self._desk.lock:
-            if not self._desk.hand_over(generation):
+            if not self._desk.hand_over(generation, has_come_up=True):
                 return False
             self._hold(generation)
             return True
@@ -152,12 +239,14 @@ class Seat:
         budget allow, and at least one while there are rows.
         """
         taken: list[Generation] = []
-        num_tokens = 0
+        num_tokens, most = 0, self._desk.config.max_encode_tokens
         with self._desk.lock:
+            if self._desk.is_shared:
+                most = min(most, _ENCODE_TOKENS_OF_LARGE_JOBS)
             while (candidate := self.first) is not None:
                 num_free -= candidate.request.num_rows
                 num_tokens += encode_span(candidate)
-                if num_free < 0 or (taken and num_tokens > self._desk.config.max_encode_tokens):
+                if num_free < 0 or (taken and num_tokens > most):
                     break
                 self.take(candidate)
                 taken.append(candidate)
@@ -170,13 +259,13 @@ class Seat:
         with self._desk.lock:
             waiting = self._desk.waiting(request_id)
             if waiting is not None:
-                self.take(waiting)
+                self._withdraw(waiting)
             return self._taken.get(request_id)
 
     def withdraw_all(self) -> list[Generation]:
         with self._desk.lock:
             for generation in self._desk.all_waiting():
-                self.take(generation)
+                self._withdraw(generation)
             return list(self._taken.values())
 
     def withdraw_expired(self, now: float) -> list[Generation]:
@@ -186,13 +275,19 @@ class Seat:
                 self._hold(generation)
             return self._deadlines.take_expired(now)
 
-    def end(self, generation: Generation) -> None:
-        """Let go of a generation that has ended."""
+    def end(self, generation: Generation, is_done: bool) -> None:
+        """Let go of a generation that has ended. is_done: as it should."""
         with self._desk.lock:
+            if is_done:
+                self._desk.done(generation)
             del self._taken[generation.request_id]
             self._deadlines.remove(generation)
             self.num_rows -= generation.request.num_rows
             self._desk.close(generation)
+
+    def _withdraw(self, generation: Generation) -> None:
+        self._desk.hand_over(generation)
+        self._hold(generation)
 
     def _hold(self, generation: Generation) -> None:
         self._taken[generation.request_id] = generation

@@ -6,6 +6,7 @@ from itertools import count
 from serving.engine.generation import Generation
 
 _SPARE_ENTRIES = 64
+Key = tuple[float, ...]
 
 
 class KeyedQueue:
@@ -16,16 +17,16 @@ class KeyedQueue:
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Generation]] = []
+        self._heap: list[tuple[Key, int, Generation]] = []
         self._numbers = count()
-        self._living: dict[Generation, int] = {}
+        self._living: dict[Generation, tuple[Key, int]] = {}
 
     def __len__(self) -> int:
         return len(self._living)
 
-    def add(self, key: float, generation: Generation) -> None:
+    def add(self, key: Key, generation: Generation) -> None:
         number = next(self._numbers)
-        self._living[generation] = number
+        self._living[generation] = key, number
         heappush(self._heap, (key, number, generation))
 
     def remove(self, generation: Generation) -> bool:
@@ -37,6 +38,10 @@ class KeyedQueue:
             heapify(self._heap)
         return True
 
+    def key_of(self, generation: Generation) -> Key:
+        key, _ = self._living[generation]
+        return key
+
     def first(self) -> Generation | None:
         while self._heap:
             if self._is_living(self._heap[0]):
@@ -44,8 +49,9 @@ class KeyedQueue:
             heappop(self._heap)
         return None
 
-    def _is_living(self, entry: tuple[float, int, Generation]) -> bool:
-        return self._living.get(entry[2]) == entry[1]
+    def _is_living(self, entry: tuple[Key, int, Generation]) -> bool:
+        key, number, generation = entry
+        return self._living.get(generation) == (key, number)
 
 
 class Deadlines:
@@ -56,7 +62,7 @@ class Deadlines:
 
     def add(self, generation: Generation) -> None:
         if generation.deadline is not None:
-            self._queue.add(generation.deadline, generation)
+            self._queue.add((generation.deadline,), generation)
 
     def remove(self, generation: Generation) -> None:
         self._queue.remove(generation)

@@ -26,8 +26,11 @@ def named_ids(request: GenerationRequest) -> set[int]:
 class RequestRules:
     """Turns a request into a generation, or raises RequestError."""
 
-    def __init__(self, manifest: Manifest, slots: int) -> None:
-        self._slots = slots
+    def __init__(
+        self, manifest: Manifest, slots: int, timeout_seconds: float | None = None
+    ) -> None:
+        """timeout_seconds: of requests that say none themselves."""
+        self._slots, self._timeout_seconds = slots, timeout_seconds
         self._has_encoder = "encode" in manifest.graphs
         self._num_heads = manifest.num_attention_heads
         self._max_source_tokens = max_source_tokens(manifest)
@@ -53,11 +56,8 @@ class RequestRules:
         if not request.is_whole:
             prompt_ids = self._prompt_prefix + prompt_ids
         room = self._room(prompt_ids, request)
-        wanted, seed, timeout = (
-            request.max_new_tokens,
-            request.sampling.seed,
-            request.timeout_seconds,
-        )
+        wanted, seed = request.max_new_tokens, request.sampling.seed
+        timeout = request.timeout_seconds or self._timeout_seconds
         own_stop_ids = frozenset(request.stop_token_ids)
         stop_ids = own_stop_ids if request.ignore_eos else own_stop_ids | self._stop_ids
         return Generation(

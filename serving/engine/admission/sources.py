@@ -1,11 +1,11 @@
-"""Brings sources in: encoded in groups of one padded length, straight into new rows.
+"""Brings sources in: encoded in groups of like lengths, straight into new rows.
 
 Equal sources of one group are encoded once, and the states of those seen lately are kept.
 """
 
 import time
 
-from serving.engine.admission.intake import Intake
+from serving.engine.admission.intake import Intake, Surroundings
 from serving.engine.admission.spans import encode_groups, encode_span
 from serving.engine.generation import Generation
 from serving.engine.measures import StepStats
@@ -18,6 +18,10 @@ class SourceIntake(Intake):
     queue has a row within the same step.
     """
 
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        self._max_encode_tokens = around.config.max_encode_tokens
+
     @property
     def is_due(self) -> bool:
         first = self._seat.first
@@ -27,7 +31,8 @@ class SourceIntake(Intake):
     def admit(self, step_stats: StepStats) -> None:
         if not self.is_due:
             return
-        for group in encode_groups(self._seat.take_sources(self._batch.num_free)):
+        taken = self._seat.take_sources(self._batch.num_free)
+        for group in encode_groups(taken, self._max_encode_tokens):
             self._admit(group, step_stats)
 
     def _awaits_rows(self) -> bool:
@@ -45,7 +50,7 @@ class SourceIntake(Intake):
         started = time.perf_counter()
         step_stats.joined(group, started)
         first = self._batch.num_rows
-        span = encode_span(group[0])
+        span = encode_span(group[-1])
         in_use = int(self._batch.source_lengths[:first].max(initial=0))
         try:
             self._states.fit_span(max(in_use, span), first)

@@ -6,13 +6,14 @@ is one call. The runner knows rows and tensors; it does not know requests, and n
 
 import logging
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
 import numpy as np
 
 from serving.arrays import Array
-from serving.bundle.manifest import Manifest
+from serving.bundle.manifest import WANTS_LOGP, Manifest
 from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
 from serving.engine.exchange.exchange import Exchange
@@ -27,6 +28,17 @@ logger = logging.getLogger(__name__)
 Arrays = dict[str, Array]  # by the names of a graph's tensors
 
 NUM_STAGING_ROWS = 2  # for a prompt in progress, and for a more urgent one that comes meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """Says what some row wants of a run beside its likeliest tokens."""
+
+    attention: bool = False
+    logp: bool = True
+
+
+LOGP = Wants()
 
 
 class Runner:
@@ -59,6 +71,7 @@ class Runner:
         attention = graphs.attention
         self._attention = AttentionStep(manifest, attention, batch.slots) if attention else None
         self.exchange = make_exchange(num_rows)
+        self._switch = {is_on: np.array(is_on) for is_on in (False, True)}
         self._capacity = manifest.limits.max_target_tokens
         self._prompt_ids = np.zeros((1, config.prefill_chunk), np.int64)
         self._prompt_lengths = np.zeros(2, np.int32)
@@ -88,22 +101,26 @@ class Runner:
         self._step.bind(*self._arrays(row, row + 1, inputs, outputs))()
         self.states.settle(row)
 
-    def launch(self, num_rows: int, wants_attention: bool = False) -> None:
+    def launch(self, num_rows: int, wants: Wants = LOGP) -> None:
         """Let the rows [0, num_rows) be scored for their next token.
 
-        Attention changes no other score; it costs a graph of its own.
+        Attention changes no other score; it costs a graph of its own. Without log-probabilities
+        nothing of the scores means anything but which tokens are the likeliest.
         """
+        if WANTS_LOGP not in self._input_names:
+            wants = replace(wants, logp=True)
         rows = self._grid.rows(num_rows, self._batch.slots)
         if rows > num_rows:
             self._batch.pad(rows)
         self._fit(rows)
         self.exchange.send(rows)
-        attention = self._attention_output(rows) if wants_attention else None
-        key = (rows, self.states.place, wants_attention)
+        attention = self._attention_output(rows) if wants.attention else None
+        key = (rows, self.states.place, wants)
         run = self._bound.get(key)
         if run is None:
-            graph = self._attention.graph if self._attention and wants_attention else self._step
-            run = self._bound[key] = graph.bind(*self._decode_arrays(rows, attention))
+            graph = self._attention.graph if self._attention and wants.attention else self._step
+            arrays = self._decode_arrays(rows, attention, wants.logp)
+            run = self._bound[key] = graph.bind(*arrays)
         run()
         self.states.flip()
         self.exchange.launched(rows, attention)
@@ -145,7 +162,7 @@ class Runner:
             for rows in reversed(all_rows(self._grid, self._batch.slots)):
                 self._batch.pad(rows)
                 arrays = self._decode_arrays(rows)
-                self._bound[rows, self.states.place, False] = self._recording.record(*arrays)
+                self._bound[rows, self.states.place, LOGP] = self._recording.record(*arrays)
 
     def _fit(self, num_rows: int) -> None:
         fitted = self.exchange.fit(num_rows)
@@ -157,11 +174,17 @@ class Runner:
         assert self._attention is not None
         return self._attention.output(rows, self.states.span)
 
-    def _decode_arrays(self, rows: int, attention: Array | None = None) -> tuple[Arrays, Arrays]:
+    def _decode_arrays(
+        self, rows: int, attention: Array | None = None, wants_logp: bool = True
+    ) -> tuple[Arrays, Arrays]:
         outputs = self.exchange.outputs(slice(rows))
         if attention is not None:
             outputs["attention"] = attention
-        return self._arrays(0, rows, self.exchange.inputs(rows), outputs)
+        inputs = self.exchange.inputs(rows)
+        inputs[WANTS_LOGP] = self._switch[wants_logp]
+        if not wants_logp:
+            del outputs["logp"]
+        return self._arrays(0, rows, inputs, outputs)
 
     def _arrays(
         self, first: int, last: int, inputs: Arrays, outputs: Arrays

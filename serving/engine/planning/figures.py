@@ -2,7 +2,9 @@
 
 The rule: throughput first, but the plan that a lone request waits for at most twice as long as for
 the quickest one. Another plan than the default must beat it in nearly every round: on a machine
-that is busy with other things rounds differ by chance, and chance must not choose.
+that is busy with other things rounds differ by chance, and chance must not choose. Engines of more
+threads must beat it by more where HTTP runs beside them, which is not there when plans are measured
+and takes a CPU from them now and then, while all their threads wait.
 """
 
 import statistics
@@ -13,11 +15,9 @@ from serving.engine.planning.plan import Plan
 
 MIN_ROUNDS = 4
 _MIN_GAIN = 1.03
+_MIN_GAIN_OF_MORE_THREADS_BESIDE_HTTP = 1.25
 _CLEAR_SHARE = 0.8  # of the rounds
 _MAX_LATENCY_LOSS = 2.0
-_TOKENS_PER_REQUEST = 32
-_HTTP_SECONDS_PER_REQUEST = 0.0022  # of one CPU: 2.0 on the event loop and 0.2 ms in HAProxy
-_WORTH_A_CPU = 0.5
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,12 @@ class Rounds:
     def lone_step(self) -> float:
         return statistics.median(self.step_seconds)
 
-    def share_won(self, other: "Rounds") -> float:
-        """Return in which share of the rounds this plan clearly did more, each beside its turn."""
+    def share_won(self, other: "Rounds", min_gain: float) -> float:
+        """Return in which share of the rounds this plan did more by that much, each beside its
+        turn.
+        """
         pairs = list(zip(self.tokens_per_second, other.tokens_per_second, strict=False))
-        return sum(own > _MIN_GAIN * others for own, others in pairs) / len(pairs)
+        return sum(own > min_gain * others for own, others in pairs) / len(pairs)
 
 
 Figures = Mapping[Plan, Rounds]  # all plans' rounds were run in turns
@@ -56,7 +58,7 @@ class Choice:
     is_clear: bool
 
 
-def choose(default: Plan, figures: Figures) -> Choice:
+def choose(default: Plan, figures: Figures, serves_http: bool = False) -> Choice:
     """Return the best plan of those that were measured often enough, the default if none was."""
     known = {plan: rounds for plan, rounds in figures.items() if rounds.are_enough}
     if default not in known:
@@ -65,17 +67,17 @@ def choose(default: Plan, figures: Figures) -> Choice:
     quick = [plan for plan, rounds in known.items() if rounds.lone_step <= bound]
     if default not in quick:
         return Choice(max(quick, key=lambda plan: known[plan].throughput), is_clear=True)
-    won = {plan: known[plan].share_won(known[default]) for plan in quick if plan != default}
+    won = {
+        plan: known[plan].share_won(known[default], _min_gain(plan, default, serves_http))
+        for plan in quick
+        if plan != default
+    }
     better = [plan for plan, share in won.items() if share >= _CLEAR_SHARE]
     best = max(better, key=lambda plan: known[plan].throughput, default=default)
     return Choice(best, bool(better) or all(each <= 1 - _CLEAR_SHARE for each in won.values()))
 
 
-def http_keeps_a_cpu(cpus: int, plan: Plan, figures: Figures) -> bool:
-    """Tell whether requests come so fast from this plan that HTTP is busy with them most of the
-    time: then engines on all CPUs only keep it waiting.
-    """
-    if cpus == 1 or plan not in figures:
-        return False
-    requests_per_second = figures[plan].throughput / _TOKENS_PER_REQUEST
-    return requests_per_second * _HTTP_SECONDS_PER_REQUEST >= _WORTH_A_CPU
+def _min_gain(plan: Plan, default: Plan, serves_http: bool) -> float:
+    if serves_http and plan.threads > default.threads:
+        return _MIN_GAIN_OF_MORE_THREADS_BESIDE_HTTP
+    return _MIN_GAIN

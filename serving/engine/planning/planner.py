@@ -9,7 +9,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.graphs.graph import Graphs
 from serving.engine.graphs.session import open_graphs, settled
-from serving.engine.planning.figures import Figures, choose, http_keeps_a_cpu
+from serving.engine.planning.figures import Figures, choose
 from serving.engine.planning.keeping import FiguresFile
 from serving.engine.planning.measuring import measure
 from serving.engine.planning.plan import (
@@ -18,7 +18,6 @@ from serving.engine.planning.plan import (
     Plan,
     candidates,
     default_plan,
-    spread,
     unmeasured_plan,
 )
 from serving.engine.planning.trial import Trial
@@ -69,17 +68,17 @@ class Planner:
             return given, Origin.GIVEN
         if len(candidates(allowance.cpus)) == 1:
             return default_plan(allowance.cpus), Origin.ONLY
-        file = FiguresFile(self._bundle, allowance.cpus)
+        file, default = FiguresFile(self._bundle, allowance.cpus), default_plan(allowance.cpus)
         if figures := file.read():
-            return _fitting(allowance, figures), Origin.KEPT
+            return choose(default, figures, allowance.serves_http).plan, Origin.KEPT
         if not allowance.measures or self._num_bytes() > MAX_MEASURED_BYTES:
             return unmeasured_plan(allowance), Origin.DEFAULT
         figures = self._measure(allowance.cpus)
-        choice = choose(default_plan(allowance.cpus), figures)
+        choice = choose(default, figures, allowance.serves_http)
         if not choice.is_clear:
-            return default_plan(allowance.cpus), Origin.UNCLEAR
+            return default, Origin.UNCLEAR
         file.write(figures)
-        return _fitting(allowance, figures), Origin.MEASURED
+        return choice.plan, Origin.MEASURED
 
     def _measure(self, cpus: int) -> Figures:
         def open_trial(plan: Plan) -> Trial:
@@ -108,12 +107,3 @@ class Planner:
     def _num_bytes(self) -> int:
         files = (self._bundle.folder / name for name in self._bundle.manifest.files)
         return sum(file.stat().st_size for file in files)
-
-
-def _fitting(allowance: Allowance, figures: Figures) -> Plan:
-    """Return the best plan by these figures, on one CPU less where HTTP keeps one."""
-    cpus = allowance.cpus
-    plan = choose(default_plan(cpus), figures).plan
-    if allowance.serves_http and http_keeps_a_cpu(cpus, plan, figures):
-        return spread(cpus - 1, min(plan.threads, cpus - 1))
-    return plan

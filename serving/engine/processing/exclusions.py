@@ -26,6 +26,10 @@ class Exclusions:
         self.is_excluded[list(manifest.tokens.stop)] = False
         self._ids = np.flatnonzero(self.is_excluded)
 
+    @property
+    def are_any(self) -> bool:
+        return len(self._ids) > 0
+
     def apply(self, scores: Scores) -> None:
         """Take them out of what searches see."""
         if not len(self._ids):

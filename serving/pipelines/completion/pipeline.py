@@ -36,8 +36,9 @@ class CompletionPipeline:
     async def stream(self, job: CompletionJob) -> Deltas:
         """Yield deltas of all completions as they come; closing the stream cancels what still runs.
 
-        Raises RequestError as it begins for what cannot be served.
+        Raises, as it begins, RequestError for what cannot be served, and Overloaded.
         """
+        self._engine.check_room(1, job.decoding.share, job.decoding.priority)
         prompts = [await self._read(prompt) for prompt in job.prompts]
         for prompt in prompts:
             self._prompts.check_length(prompt, job.decoding.max_new_tokens or 0)

@@ -95,7 +95,9 @@ class CompletionRequests:
             sampling=sampling_with_own_seed(decoding.sampling, index % job.num_choices),
             max_new_tokens=self._max_new_tokens if limit is None else limit,
             constraint=constraint,
+            tells_logprobs=False,
             streams=job.streams,
+            job_id=job.request_id,
             **arguments,
         )
 

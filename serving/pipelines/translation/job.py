@@ -33,6 +33,7 @@ class TranslationJob:
         without any, all that look like placeholders; None leaves them to the model.
     replaces_unknown: the model's unknown token gives way to the source word it attends to.
     tells_attention: the attention of each sentence is wanted.
+    tells_scores: the scores of translations that were not searched are wanted; else they are 0.
     attention_heads: those whose attention counts; without any, those the bundle recommends.
     """
 
@@ -49,6 +50,7 @@ class TranslationJob:
     replaces_unknown: bool = False
     wants_alignments: bool = False
     tells_attention: bool = False
+    tells_scores: bool = False
     attention_heads: tuple[int, ...] = ()
 
     @property

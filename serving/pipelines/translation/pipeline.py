@@ -4,7 +4,7 @@ It knows text and token ids; neither HTTP nor how tokens are chosen.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -25,9 +25,11 @@ from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import Event, GenerationRequest
 from serving.text.shortlist import Shortlist
 
-# Longer texts are split on another thread, so that streams of other requests go on.
+# Longer texts are cut up and put together on another thread, so that other requests go on.
 _LONG_TEXT_CHARACTERS = 5_000
+_WORK_PER_CHARACTER = 0.75  # four are about a token, which is read once and written twice
 Job = TypeVar("Job", TranslationJob, ScoreJob)
+Result = TypeVar("Result")
 
 
 class TranslationPipeline:
@@ -54,14 +56,17 @@ class TranslationPipeline:
     async def translate(self, job: TranslationJob) -> Translation:
         """Translate the texts of a job.
 
-        Raises RequestError for a language or a number of segments that is not served.
+        Raises RequestError for a language or a number of segments that is not served, and
+        Overloaded before any work is done.
         """
         job = self._checked(job)
+        work = round(_WORK_PER_CHARACTER * sum(map(len, job.texts)))
+        self._engine.check_room(work, job.decoding.share, job.decoding.priority)
         plan = await self._planned(job)
         if job.alternatives_at_prefix:
             plan = await self._with_alternatives(job, plan)
-        outcomes = await self._outcomes(self._requests.translations(job, plan))
-        return self._translation(job, plan, outcomes)
+        outcomes = await self._outcomes(await _run(self._requests.translations, job, plan))
+        return await _run(self._translation, job, plan, outcomes)
 
     async def score(self, job: ScoreJob) -> tuple[PairScore, ...]:
         """Score pairs, each as one segment, whatever its length. Raises RequestError as
@@ -83,10 +88,9 @@ class TranslationPipeline:
         return replace(job, source=source, target=target)
 
     async def _planned(self, job: TranslationJob) -> TranslationPlan:
-        is_long = len(job.texts) + sum(map(len, job.texts)) > _LONG_TEXT_CHARACTERS
-        if is_long or job.glossary:  # the first glossary takes a look at the whole vocabulary
+        if job.glossary:  # the first glossary takes a look at the whole vocabulary
             return await asyncio.to_thread(self._planner.plan, job)
-        return self._planner.plan(job)
+        return await _run(self._planner.plan, job)
 
     async def _with_alternatives(
         self, job: TranslationJob, plan: TranslationPlan
@@ -110,3 +114,10 @@ class TranslationPipeline:
             sum(end.num_source_tokens for end in ends),
             sum(end.num_generated_tokens for end in ends),
         )
+
+
+async def _run(work: Callable[..., Result], job: TranslationJob, *more: object) -> Result:
+    """Do work for a job; for a long one on another thread."""
+    if len(job.texts) + sum(map(len, job.texts)) > _LONG_TEXT_CHARACTERS:
+        return await asyncio.to_thread(work, job, *more)
+    return work(job, *more)

@@ -59,6 +59,7 @@ class TranslationRequests:
                 required=segment.required,
                 constraint=segment.beginning,
                 max_new_tokens=self._max_new_tokens(job, segment.source_ids),
+                tells_logprobs=job.tells_scores,
                 wants_attention=job.wants_attention,
             )
             for number, (segment, prefix) in enumerate(plan.prefixed_segments())
@@ -77,6 +78,8 @@ class TranslationRequests:
                 processors=_BEFORE_ANY_STOP,
                 priority=job.decoding.priority,
                 timeout_seconds=job.decoding.timeout_seconds,
+                job_id=job.request_id,
+                share=job.decoding.share,
             )
             for number in plan.first_segments
         ]
@@ -111,7 +114,8 @@ class TranslationRequests:
         arguments = request_arguments(job.decoding, self._tokenizers.target)
         if beam := job.decoding.beam:
             arguments["beam"] = replace(beam, num_counted=frame.num_counted)
-        return {**arguments, "attention_heads": job.attention_heads}
+        heads = job.attention_heads
+        return {**arguments, "attention_heads": heads, "job_id": job.request_id}
 
     def _request(
         self, frame: LanguageFrame, request_id: str, source_ids: TokenIds, **fields: Any

@@ -37,9 +37,9 @@ def allow_files(count: int) -> None:
 def folder_of_run(port: str) -> Path:
     """That of the server that listens on this port: others may run beside it."""
     [path] = [
-        path for path in Path("/tmp").glob("attendant-*/*/haproxy.cfg") if port in listeners(path)
+        path for path in Path("/tmp").glob("attendant-*/haproxy.cfg") if port in listeners(path)
     ]
-    return path.parent.parent
+    return path.parent
 
 
 def listeners(haproxy_configuration: Path) -> str:
@@ -74,12 +74,9 @@ def test_a_start_in_odd_surroundings(bundle: Path, tmp_path: Path) -> None:
         answers.append(httpx.get(f"http://127.0.0.1:{port}/ready", trust_env=False))
         assert stat.S_IMODE(own.stat().st_mode) == 0o700
         assert stat.S_IMODE((own / "token").stat().st_mode) == 0o600
-        [configuration] = own.glob("*/haproxy.cfg")
-        [public] = [
-            at for at in listeners(configuration).split() if not at.startswith("127.0.0.1:")
-        ]
+        open_to_others = listeners(own / "haproxy.cfg").split()
 
-    assert public == (f"[::]:{port}" if has_ipv6() else f"0.0.0.0:{port}")
+    assert f"[::]:{port}" in open_to_others or f"0.0.0.0:{port}" in open_to_others
     assert {answer.status_code for answer in answers} == {200}
     assert not own.exists()
     assert list(long.iterdir()) == []

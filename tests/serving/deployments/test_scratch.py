@@ -9,8 +9,8 @@ import pytest
 from serving.deployments.scratch import ray_folder, scratch_folder, write_token
 from serving.errors import AttendantError
 
-# What Ray and HAProxy put beneath it, with the longest process ids there are
-_LONGEST = f"{'0' * 56}/a.4194304.tmp"
+# What Ray puts beneath it, with the longest process id there is
+_LONGEST = "ray/session_2026-11-22_19-18-58_340000_4194304/sockets/plasma_store"
 
 
 def test_only_its_owner_reads_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_the_lowest_key_is_first_and_anybody_may_leave(moves: list[tuple[bool, i
     for number, (comes, value) in enumerate(moves):
         if comes or not expected:
             generation = new_generation()
-            queue.add(value, generation)
+            queue.add((value,), generation)
             expected.append((value, number, generation))
             expected.sort(key=lambda entry: entry[:2])
         else:
@@ -40,7 +40,7 @@ def test_those_who_left_take_no_memory() -> None:
     queue = KeyedQueue()
     for _ in range(1000):
         generation = new_generation()
-        queue.add(0, generation)
+        queue.add((0,), generation)
         queue.remove(generation)
     assert len(queue._heap) < 200
 

@@ -100,6 +100,33 @@ def test_a_rare_request_waits_for_the_step_that_runs_and_an_idle_time_earns_noth
     assert rare.account.time == pytest.approx(flooded.turns.account.time, abs=0.03)
 
 
+def test_a_turn_lasts_while_nobody_who_waits_is_further_behind() -> None:
+    share = FairShare(1)
+    [ahead], [behind] = share.join(), share.join()
+    ahead.account.time = 5.0
+    with behind:
+        assert behind.goes_on()
+        waiting = threading.Thread(target=ahead.__enter__)
+        waiting.start()
+        while not share._waiting:
+            time.sleep(0.001)
+        assert behind.goes_on()
+        behind.account.time = 6.0
+        assert not behind.goes_on()
+    waiting.join(10)
+    assert not waiting.is_alive()
+
+
+def test_a_lane_gets_the_part_of_the_time_that_its_weight_says() -> None:
+    share = FairShare(1)
+    [light], [heavy] = (share.join(weight=part.__float__) for part in (0.25, 0.75))
+    lanes = [Flooded(turns, 0.003) for turns in (light, heavy)]
+    until = time.perf_counter() + 0.6
+    in_threads(*(lambda e=e: e.run_until(lambda: time.perf_counter() > until) for e in lanes))
+    few, many = (lane.seconds(until) for lane in lanes)
+    assert 2 < many / few < 4.5
+
+
 def test_a_turn_that_fails_is_given_back() -> None:
     share = FairShare(1)
     [failing], [other] = share.join(), share.join()

@@ -50,6 +50,7 @@ class FakeEngine:
     answer with 0, 1, 2 ... times the token `ending`, by default an exclamation mark.
 
     cancelled: ids of requests whose stream was closed before its end.
+    refusal: what every job is told before it is looked at.
     gate: requests wait here before each token, when there is one.
     fails_after: after so many tokens every request fails, with `failure`.
     end: the reason why requests end that are not cut.
@@ -59,6 +60,7 @@ class FakeEngine:
     def __init__(self, script: Script, max_waiting: int = 10_000) -> None:
         self.script = script
         self.max_waiting = max_waiting
+        self.refusal: Exception | None = None
         self.requests: list[GenerationRequest] = []
         self.num_runs = 0
         self.cancelled: list[str] = []
@@ -68,6 +70,10 @@ class FakeEngine:
         self.end = FinishReason.STOP
         self.most_hypotheses = MAX_BEAMS
         self.ending = EXCLAMATION_MARK
+
+    def check_room(self, work: int, share: str, priority: int) -> None:
+        if self.refusal is not None:
+            raise self.refusal
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         self.requests.append(request)

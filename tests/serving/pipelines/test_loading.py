@@ -76,6 +76,9 @@ class Turns(AbstractContextManager[None]):
 
     def __exit__(self, *error: object) -> None: ...
 
+    def goes_on(self) -> bool:
+        return False
+
 
 async def test_a_meter_hears_of_the_engine_before_its_first_step_and_of_every_step(
     bundle: Path,

@@ -16,6 +16,7 @@ from serving.bundle.manifest import Precision
 from serving.commands.translate import translate
 from tests.tiny import tiny_bundle
 
+ALONE = {"engines": 1, "threads": 1}
 TEXT = "a dog\na cat sleeps\nthe dog barks at the cat\n"
 
 
@@ -27,7 +28,7 @@ def settings(bundle: Path, prompt_tokens: int = 5) -> dict[str, Any]:
 
 def play(worker: IdsWorker, **order: Any) -> tuple[list[Any], int]:
     times: list[None] = []
-    plain = {"batch": 2, "beam": 1, "max_new_tokens": 6, "inputs": [0, 3]}
+    plain = {"batch": 2, "beam": 1, "max_new_tokens": 6, "inputs": [0, 3]} | ALONE
     raw = worker.prepare({**plain, **order})(lambda: times.append(None))
     return worker.outputs(raw), len(times)
 
@@ -41,6 +42,8 @@ def test_outputs_do_not_depend_on_the_batch(beam: int, tmp_path: Path) -> None:
     assert all(0 < len(ids) <= 6 for ids in at_once)
     assert play(worker, batch=1, beam=beam)[0] == at_once
     assert play(worker, inputs=[1, 3], beam=beam)[0] == at_once[1:]
+    assert play(worker, beam=beam, engines=2)[0] == at_once
+    assert play(worker, batch=None, beam=beam, engines=2)[0] == at_once
 
 
 def test_prompts_are_as_long_as_asked_and_go_on_past_the_end(tmp_path: Path) -> None:
@@ -63,7 +66,8 @@ def test_a_turn_translates_as_the_command_does(tmp_path: Path) -> None:
         "texts", Setup(bundle, "int8", "", inputs, frozenset(os.sched_getaffinity(0)), 0)
     ) as player:
         assert player.version() == version("attendant")
-        turns = [player.play({"inputs": [3, 6]}) for _ in range(2)]
+        orders = [{"inputs": [3, 6], "threads": 1, "engines": number} for number in (1, 2)]
+        turns = [player.play(order) for order in orders]
     assert turns[0].outputs == turns[1].outputs
     assert min(turn.cpu_seconds for turn in turns) > 0
     command = CliRunner().invoke(translate, ["--model", str(bundle), str(sentences)])

@@ -1,7 +1,12 @@
 """`attendant bench-compare`, with scripts in the places of other engines."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +19,8 @@ from loadtest.bench.race.command import bench_compare
 from loadtest.bench.race.inputs import read_inputs
 from loadtest.bench.race.own import WORKERS
 from loadtest.bench.race.players import PEERS_FOLDER, Turn
-from loadtest.bench.race.roster import Setup
+from loadtest.bench.race.roster import Setup, own_orders
+from loadtest.bench.race.workloads import WORKLOADS
 from loadtest.bench.roofline import peaks
 from serving.bundle.manifest import Precision
 from tests.tiny import tiny_bundle
@@ -81,12 +87,93 @@ def test_engines_take_turns_each_at_its_best(bundle: Path, peers: Path, tmp_path
         assert len(row["ours"]["rates"]) == len(row["theirs"]["rates"]) == 2
         assert row["ratio"]["low"] <= row["ratio"]["median"] <= row["ratio"]["high"]
         assert "max_batch_size 0" not in row["theirs"]["setting"]
+        assert row["ours"]["setting"].startswith("engines ")
         assert row["agreement"] == {"same": 0, "total": num_sentences, "bleu_difference": None}
     assert found["file-beam-4", "ctranslate2"]["aim"] == 1.3
     assert "transformers is skipped: No module named 'no_such_engine'" in result.output
     table = (tmp_path / "out" / "race.md").read_text()
     assert "| batch 8 | tokens/s |" in table
     assert "Skipped: transformers" in table
+
+
+@pytest.mark.parametrize(
+    ("workload", "num_cores", "plans"),
+    [
+        ("batch-1", 2, [(1, 2)]),
+        ("batch-8", 2, [(2, 1), (1, 2)]),
+        ("file", 1, [(1, 1)]),
+        ("batch-1", 1, [(1, 1)]),
+        ("batch-8", 64, [(8, 8)]),
+    ],
+)
+def test_ours_is_searched_among_the_plans_of_a_server(
+    workload: str, num_cores: int, plans: list[tuple[int, int]]
+) -> None:
+    orders = own_orders(WORKLOADS[workload], {}, num_cores)
+    assert [(order["engines"], order["threads"]) for order in orders] == plans
+
+
+def test_a_quick_race_takes_less_of_everything(bundle: Path, peers: Path, tmp_path: Path) -> None:
+    (peers / "ctranslate2_worker.py").write_text(ECHO)
+    sentences = tmp_path / "in.txt"
+    sentences.write_text("a dog runs\n" * 220)
+    options = ["--quick", "--rounds", "9", "--input", str(sentences), "--workloads", "file"]
+    result = race(bundle, tmp_path, f"--peer=ctranslate2={peers}", *options)
+    assert result.exit_code == 0, result.output
+    row = rows(tmp_path)["file", "ctranslate2"]
+    assert len(row["ours"]["rates"]) == 2
+    assert row["agreement"]["total"] == 200
+    assert "round 2 of 2" in result.output
+
+
+SLOW = """
+import time, sys, os
+
+class Worker:
+    version = "1.2"
+
+    def __init__(self, settings):
+        open(os.environ["TOLD"], "w").write(str(os.getpid()))
+
+    def prepare(self, order):
+        return lambda first_token: time.sleep(600)
+"""
+RACE = "from loadtest.bench.race import command, roster; import pathlib, sys\n"
+RACE += "roster.PEERS_FOLDER = pathlib.Path(sys.argv.pop(1)); command.bench_compare()"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_everyone_at_once(
+    number: signal.Signals, bundle: Path, peers: Path, tmp_path: Path
+) -> None:
+    (peers / "transformers_worker.py").write_text(SLOW)
+    told = tmp_path / "told"
+    options = ["-o", str(tmp_path / "out"), f"--peer=transformers={peers}", "--workloads=batch-1"]
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            RACE,
+            str(peers),
+            str(bundle),
+            "-o",
+            str(tmp_path / "out"),
+            *options,
+        ],
+        env=os.environ | {"TOLD": str(told), "PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    while not (told.exists() and told.read_text()):
+        assert process.poll() is None
+        time.sleep(0.05)
+    worker = int(told.read_text())
+    process.send_signal(number)
+    process.communicate(timeout=20)
+    assert process.returncode == 128 + number
+    assert not Path(f"/proc/{worker}").exists()
+    assert (tmp_path / "out" / "race.md").exists()
 
 
 def test_an_engine_that_fails_ends_the_race(bundle: Path, peers: Path, tmp_path: Path) -> None:

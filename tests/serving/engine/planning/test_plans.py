@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from serving.engine.planning.figures import Choice, Rounds, choose, http_keeps_a_cpu
+from serving.engine.planning.figures import Choice, Rounds, choose
 from serving.engine.planning.plan import (
     Allowance,
     Plan,
@@ -37,7 +37,8 @@ def test_a_machine_with_one_cpu_has_one_plan() -> None:
 
 
 def test_the_plans_of_two_and_of_many_cpus() -> None:
-    assert candidates(2) == [ONE, TWO]
+    assert candidates(2) == [TWO, ONE]
+    assert candidates(4) == [Plan(2, 2), Plan(4, 1), Plan(1, 4)]
     assert candidates(64) == [Plan(16, 4), Plan(64, 1), Plan(32, 2), Plan(8, 8)]
 
 
@@ -56,9 +57,15 @@ def test_what_is_given_leaves_one_plan_or_the_choice(allowance: Allowance, plan:
     assert allowance.given == plan
 
 
+@pytest.mark.parametrize("cpus", MACHINES[1:])
+def test_by_default_two_engines_at_least_are_side_by_side(cpus: int) -> None:
+    assert default_plan(cpus).engines >= 2
+    assert default_plan(cpus).threads <= 4
+
+
 def test_without_http_few_cpus_get_an_engine_each() -> None:
-    assert unmeasured_plan(Allowance(2)) == TWO
-    assert unmeasured_plan(Allowance(2, serves_http=True)) == ONE
+    assert unmeasured_plan(Allowance(4)) == Plan(4, 1)
+    assert unmeasured_plan(Allowance(4, serves_http=True)) == Plan(2, 2)
     assert unmeasured_plan(Allowance(64)) == Plan(16, 4)
 
 
@@ -123,8 +130,10 @@ def test_a_large_gain_is_seen_through_noise() -> None:
     assert all(choice.plan == TWO for choice in found)
 
 
-def test_http_keeps_a_cpu_from_models_that_answer_hundreds_a_second() -> None:
-    small, large = {ONE: rounds(12_000, 0.001)}, {ONE: rounds(1_700, 0.004)}
-    assert http_keeps_a_cpu(2, ONE, small)
-    assert not http_keeps_a_cpu(2, ONE, large)
-    assert not http_keeps_a_cpu(1, Plan(1, 1), {Plan(1, 1): rounds(12_000, 0.001)})
+def test_beside_http_more_threads_must_gain_more() -> None:
+    figures = {TWO: rounds(1000, 0.006), ONE: rounds(1150, 0.004)}
+    assert choose(TWO, figures) == Choice(ONE, is_clear=True)
+    assert choose(TWO, figures, serves_http=True) == Choice(TWO, is_clear=True)
+    many = {**figures, ONE: rounds(1300, 0.004)}
+    assert choose(TWO, many, serves_http=True) == Choice(ONE, is_clear=True)
+    assert choose(ONE, {ONE: rounds(1000, 0.004), TWO: rounds(1150, 0.006)}, True).plan == TWO

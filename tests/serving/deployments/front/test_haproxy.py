@@ -1,0 +1,202 @@
+"""HAProxy as it is configured, before replicas that are none: it finds them, speaks for them when
+they fail, and lets nobody in once the server stops.
+"""
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+
+from serving.deployments.front.configuration import Front, Served
+from serving.deployments.front.haproxy import HAProxy, haproxy
+from serving.deployments.listening import Listening
+from serving.deployments.surroundings import free_ports
+from serving.errors import AttendantError
+from tests.served import eventually, free_port
+
+NEAR, FAR = Served("near", "near-1", ""), Served("far", "far-1", "/groups/far")
+
+
+class Replica(BaseHTTPRequestHandler):
+    """Answers with its application's name, and dies or waits if it is asked to."""
+
+    application: str
+    is_ready = True
+    may_die = True
+    may_go_on: threading.Event
+
+    def do_GET(self) -> None:
+        if self.path == "/-/routes":
+            self._answer(200, f'{{"/": "{self.application}"}}')
+        elif self.path.endswith("/ready"):
+            self._answer(200 if self.is_ready else 503, "{}")
+        else:
+            self._answer(200, self.application)
+
+    def do_POST(self) -> None:
+        if self.path.endswith("/die") and self.may_die:
+            self.server.shutdown()
+            self.server.server_close()
+            return
+        self.may_go_on.wait(20)
+        self._answer(200, self.application)
+
+    def _answer(self, status: int, text: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def replica(port: int, application: str) -> Iterator[type[Replica]]:
+    class Own(Replica):
+        may_go_on = threading.Event()
+
+    own = Own
+    own.application = application
+    with ThreadingHTTPServer(("127.0.0.1", port), own) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield own
+        own.may_go_on.set()
+        server.shutdown()
+
+
+@pytest.fixture
+def front() -> Front:
+    public, operations = (Listening("127.0.0.1", free_port()) for _ in range(2))
+    *ports, metrics_port = free_ports(4)
+    return Front(
+        public, operations, 100, 1, range(ports[0], metrics_port), metrics_port, (NEAR, FAR)
+    )
+
+
+@pytest.fixture
+def proxy(front: Front, tmp_path: Path) -> Iterator[HAProxy]:
+    with haproxy(front, tmp_path) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def client(front: Front, proxy: HAProxy) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=front.public.url, timeout=20) as client:
+        yield client
+
+
+def is_served(client: httpx.Client, path: str = "/x") -> bool:
+    return client.get(path).status_code == 200
+
+
+def test_replicas_are_found_at_whatever_port(front: Front, client: httpx.Client) -> None:
+    with replica(front.ports[2], "near-1"), replica(front.ports[0], "far-1"):
+        assert eventually(lambda: is_served(client) and is_served(client, "/groups/far/x"))
+        assert {client.get("/x").text for _ in range(10)} == {"near-1"}
+        assert {client.get("/groups/far/x").text for _ in range(10)} == {"far-1"}
+
+
+def test_what_is_not_of_this_run_or_not_ready_gets_nothing(
+    front: Front, client: httpx.Client
+) -> None:
+    with (
+        replica(front.ports[0], "near-2"),
+        replica(front.ports[1], "near-1") as loading,
+        replica(front.ports[2], "near-1") as ready,
+    ):
+        loading.is_ready = False
+        assert eventually(lambda: is_served(client))
+        ready.is_ready = False
+        assert eventually(lambda: not is_served(client))
+        assert eventually(lambda: client.get("/x").status_code == 503, 2)
+
+
+@pytest.mark.parametrize("path", ["/die", "/v1/die", "/groups/far/v1/die"])
+def test_it_speaks_for_a_replica_that_dies(front: Front, client: httpx.Client, path: str) -> None:
+    """Also on a connection that has served a request before."""
+    with replica(front.ports[0], "near-1"), replica(front.ports[1], "far-1"):
+        assert eventually(lambda: is_served(client) and is_served(client, "/groups/far/x"))
+        answers = [client.post(path), client.post(path)]
+
+    for answer in answers:
+        assert answer.status_code in (502, 503)
+        assert answer.headers["content-type"] == "application/json"
+        assert int(answer.headers["retry-after"]) > 0
+        error = answer.json()["error"]
+        assert isinstance(error, dict) == ("/v1/" in path)
+        assert "try again" in (error["message"] if isinstance(error, dict) else error)
+
+
+def test_another_replica_answers_what_one_has_not(front: Front, client: httpx.Client) -> None:
+    with replica(front.ports[0], "near-1"), replica(front.ports[1], "near-1") as last:
+        last.may_go_on.set()
+        assert eventually(lambda: is_served(client))
+        assert eventually(lambda: all(is_served(client) for _ in range(10)))
+        last.may_die = False
+        assert client.post("/die").text == "near-1"
+
+
+def test_once_it_stops_what_is_in_progress_ends_and_nothing_begins(
+    front: Front, proxy: HAProxy, client: httpx.Client
+) -> None:
+    with replica(front.ports[0], "near-1") as own:
+        assert eventually(lambda: is_served(client))
+        answers: list[httpx.Response] = []
+        asking = threading.Thread(
+            target=lambda: answers.append(httpx.post(f"{front.public.url}/wait", timeout=20))
+        )
+        asking.start()
+        assert eventually(lambda: proxy.num_in_progress() == 1)
+
+        proxy.refuse()
+
+        refused = client.get("/ready")
+        assert (refused.status_code, refused.json()["error"]) == (
+            503,
+            "the server is stopping; try again",
+        )
+        assert refused.headers["retry-after"] and refused.headers["connection"] == "close"
+        assert client.get("/health").status_code == 200
+        assert httpx.get(f"{front.operations.url}/ready").status_code == 503
+        assert httpx.get(f"{front.operations.url}/health").status_code == 200
+        own.may_go_on.set()
+        asking.join()
+        assert answers[0].status_code == 200
+        assert proxy.num_in_progress() == 0
+
+
+def test_it_is_started_again_as_it_was(front: Front, proxy: HAProxy, client: httpx.Client) -> None:
+    with replica(front.ports[0], "near-1"):
+        assert eventually(lambda: is_served(client))
+        proxy.refuse()
+        os.kill(proxy.pid, signal.SIGKILL)
+        proxy.stop()
+        proxy.start()
+        with httpx.Client(base_url=front.public.url) as another:
+            assert eventually(lambda: another.get("/health").status_code == 200)
+            assert another.get("/x").status_code == 503
+
+
+def test_where_it_cannot_listen_the_server_does_not_start(front: Front, tmp_path: Path) -> None:
+    with (
+        socket.create_server((front.public.address, front.public.port)),
+        pytest.raises(AttendantError, match="HAProxy does not start"),
+        haproxy(front, tmp_path),
+    ):
+        pass
+
+
+def test_one_that_always_dies_is_given_up(proxy: HAProxy) -> None:
+    with pytest.raises(AttendantError, match="again and again"):
+        for _ in range(10):
+            proxy.stop()
+            proxy.start()

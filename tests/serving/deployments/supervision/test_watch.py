@@ -1,0 +1,83 @@
+"""Each part that ends gets its answer, once; processes that nobody waits for are reaped."""
+
+import subprocess
+import sys
+import time
+from functools import partial
+
+import pytest
+
+from serving.deployments.supervision.watch import Watch
+
+ORPHAN = """
+import os, time
+if not os.fork():
+    os.setsid()
+    time.sleep(0.3)
+    os._exit(0)
+"""
+WATCHING = f"""
+import subprocess, sys, time, threading
+from pathlib import Path
+from serving.deployments.supervision.family import descendants, family
+from serving.deployments.supervision.watch import Watch
+
+def end():
+    raise SystemExit(len(descendants(os.getpid())))
+
+import os
+with family():
+    leaves_an_orphan = subprocess.Popen([sys.executable, "-c", {ORPHAN!r}])
+    leaves_an_orphan.wait()
+    assert len(descendants(os.getpid())) == 1
+    last = subprocess.Popen(["sleep", "2"])
+    watch = Watch()
+    watch.add(last.pid, lambda: (last.wait(), end()))
+    watch.run(lambda: None, None)
+"""
+
+
+class Ended(Exception):
+    pass
+
+
+def test_every_end_has_its_answer() -> None:
+    watch = Watch()
+    answered = []
+
+    def answer(seconds: float) -> None:
+        answered.append(seconds)
+        if len(answered) == 3:
+            raise Ended
+
+    processes = []
+    for seconds in (0.3, 0.0, 0.6):
+        processes.append(subprocess.Popen(["sleep", str(seconds)]))
+        watch.add(processes[-1].pid, partial(answer, seconds))
+
+    with pytest.raises(Ended):
+        watch.run(lambda: None, None)
+
+    assert answered == [0.0, 0.3, 0.6]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+
+
+def test_the_heart_beats() -> None:
+    watch = Watch()
+    beats: list[float] = []
+
+    def beat() -> None:
+        beats.append(time.monotonic())
+        if len(beats) == 4:
+            raise Ended
+
+    with pytest.raises(Ended):
+        watch.run(beat, 0.05)
+
+    assert beats[-1] - beats[0] >= 0.14
+
+
+def test_what_descendants_leave_behind_is_adopted_and_reaped() -> None:
+    """In a process of its own, which adopts for good."""
+    watching = subprocess.run([sys.executable, "-c", WATCHING], timeout=60, check=False)
+    assert watching.returncode == 0
