@@ -15,7 +15,13 @@ from serving.api.application import create_app
 from serving.api.http.services import Services
 from serving.deployments.console import log_to_console
 from serving.deployments.exposition import merged
-from serving.deployments.forwarding import WideCatalog, all_expositions, failing_from_afar
+from serving.deployments.forwarding import (
+    Applications,
+    WideCatalog,
+    all_expositions,
+    failing_from_afar,
+    running_applications,
+)
 from serving.deployments.http_1_0 import unframe_streams
 from serving.deployments.loopback import stay_on_loopback
 from serving.engine.bridge import AsyncEngine
@@ -51,7 +57,8 @@ class Replica:
         self._share = FairShare(cpus)
         config, allowance = engine_config(group, cpus), allowance_of(group, cpus)
         models = [self._load(path, config, allowance) for path in group.bundles]
-        self._catalog = WideCatalog(models, context.app_name)
+        self._applications = Applications(running_applications)
+        self._catalog = WideCatalog(models, context.app_name, self._applications)
 
     def __serve_build_asgi_app__(self) -> Any:
         """Ray Serve asks for the application once the constructor has run."""
@@ -109,7 +116,7 @@ class Replica:
 
     async def _exposition(self) -> bytes:
         """Return the metrics of every replica there is; of this one alone if none answers."""
-        expositions = await all_expositions(_METRICS_TIMEOUT_SECONDS)
+        expositions = await all_expositions(self._applications, _METRICS_TIMEOUT_SECONDS)
         return merged(expositions or [self._metrics.exposition()])
 
 
