@@ -37,7 +37,7 @@ manifest_of = build/bundles/transformer-en-fr-$(1)/bundle.json
 manifests := $(addsuffix /bundle.json,$(bundles))
 exporters := $(wildcard export/*.py export/*/*.py serving/bundle/*.py models/*.py)
 
-.PHONY: help serve bundles test bench bench-smoke clean
+.PHONY: help serve bundles test bench bench-smoke fuzz audit clean
 .SECONDEXPANSION:
 
 help: ## list the targets
@@ -67,6 +67,12 @@ bench-smoke: $(serve_stamp) ## fail where a ratio of speeds has lost more than a
 	$(MAKE) PRECISION=int8 $(call manifest_of,int8)
 	$(MAKE) PRECISION=fp32 $(call manifest_of,fp32)
 	$(venv)/bin/python -m loadtest.bench.smoke $(dir $(call manifest_of,int8)) $(dir $(call manifest_of,fp32))
+
+fuzz: $(test_stamp) ## made-up input for every parser of outside bytes, FUZZ_SECONDS each (60)
+	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(venv)/bin/pytest tests/fuzz --timeout 3600
+
+audit: $(test_stamp) ## known weaknesses of the installed packages
+	$(venv)/bin/pip-audit --skip-editable
 
 clean: ## remove the bundles and the virtual environment
 	rm -rf build dist $(venv)

@@ -25,10 +25,10 @@ from export import (
     transformer,
     transformer_ssru,
 )
-from export.graph import Store, in_memory
+from export.blocks import NO_OUTLIERS
+from export.graph import Array, Store, in_memory
 from export.model import ExportedModel
 from export.parity import Parity
-from export.quantise import NO_OUTLIERS, Outliers
 from export.select import with_select
 from export.weights import Weights
 from export.write import BundleWriter, WeightFile, atomic_folder
@@ -62,7 +62,7 @@ def build_model(
     checkpoint: Checkpoint,
     precision: Precision,
     store: Store = in_memory,
-    outliers: Mapping[str, Outliers] | None = NO_OUTLIERS,
+    outliers: Mapping[str, Array] | None = NO_OUTLIERS,
 ) -> ExportedModel:
     """The graphs and states of a checkpoint, one weight after the other put into ``store``. Raises
     CheckpointError with all its problems.
@@ -110,7 +110,7 @@ def _write(
 
 
 def _write_with(
-    outliers: Mapping[str, Outliers] | None,
+    outliers: Mapping[str, Array] | None,
     checkpoint: Checkpoint,
     folder: Path,
     precision: Precision,

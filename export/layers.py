@@ -30,27 +30,24 @@ ALIGNED = 4  # numbers from one aligned address to the next
 class Layers:
     """Adds layers to ``graph``; weights come from ``weights`` by state-dict name.
 
-    packs_words: in int8, the table that words are looked up in is kept in 8 bits as well, for
-        models whose vocabulary is a large part of them.
+    in_blocks: int8 is by blocks of weights, for models that few rows share; int4 always is.
     """
 
     def __init__(
-        self,
-        graph: GraphWriter,
-        weights: Weights,
-        precision: Precision,
-        *,
-        packs_words: bool = False,
+        self, graph: GraphWriter, weights: Weights, precision: Precision, *, in_blocks: bool = False
     ) -> None:
         self.graph = graph
         graph.store = weights.store
         self.op = graph.op
         self.weights = weights
         self.dtype = DTYPES[precision]
-        is_int8, is_int4 = precision is Precision.INT8, precision is Precision.INT4
-        self._blocks = BlockQuantiser(graph) if is_int4 else None
-        self._quantiser = RowQuantiser(graph, weights.outliers) if is_int8 else None
-        self._words = BlockQuantiser(graph) if is_int8 and packs_words else self._blocks
+        self._blocks, self._quantiser = None, None
+        if precision is Precision.INT4 or (precision is Precision.INT8 and in_blocks):
+            self._blocks = BlockQuantiser(
+                graph, 4 if precision is Precision.INT4 else 8, weights.outliers
+            )
+        elif precision is Precision.INT8:
+            self._quantiser = RowQuantiser(graph)
 
     @property
     def quantiser(self) -> RowQuantiser | None:
@@ -117,7 +114,7 @@ class Layers:
         channels: Channels | None = None,
     ) -> Value:
         """What ``project`` does, for the words of a vocabulary: never in less than 8 bits, so that
-        with int4 a table that ``embed`` looks words up in can be stored once for both.
+        a table that ``embed`` looks words up in can be stored once for both.
         """
         if self._blocks is not None:
             return self._blocks.score(x, name, weight, bias)
@@ -129,9 +126,9 @@ class Layers:
         channels = self.weights.channels([f"{name}.weight"], [num_rows])
         if self._quantiser is not None and channels is not None:
             return self._quantiser.lookup(ids, name, table, channels, scale)
-        if self._words is None:
+        if self._blocks is None:
             return self.lookup(ids, f"{name}.table", table * np.float32(scale))
-        rows = self._words.lookup(ids, f"{name}.table", table)
+        rows = self._blocks.lookup(ids, name, table)
         return rows if scale == 1.0 else self.op.Mul(rows, self.graph.constant(scale, self.dtype))
 
     def lookup(self, ids: Value, name: str, table: Array) -> Value:

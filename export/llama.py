@@ -14,7 +14,7 @@ from serving.bundle.manifest import Precision
 
 
 def build(config: LlamaConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    layers = Layers(GraphWriter("step"), weights, precision, packs_words=True)
+    layers = Layers(GraphWriter("step"), weights, precision, in_blocks=True)
     return _Step(config, layers).build()
 
 

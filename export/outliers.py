@@ -10,25 +10,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from export.blocks import OBSERVED
 from export.graph import Array
-from export.quantise import OBSERVED, Outliers
 from export.rows import Rows
 from serving.bundle.opening import Bundle
 
 NUM_ROWS = 8
 NUM_STEPS = 24
-LOUD = 2.0  # of the median
-MANY = 64  # of a matrix's inputs: too many to be multiplied in fp32
-VERY_LOUD = 16.0  # of the median: even for levels of levels
-MOST = 16  # columns of a matrix that are multiplied in fp32
-SMALLEST = 1e-12
+FACTOR = 2.0  # of the median
+MOST = 64  # columns of a matrix
 EVEN = "attention.output"  # whose inputs are even enough: they gained nothing
 
 
-def outliers_of(bundle: Bundle) -> Mapping[str, Outliers]:
-    """By the names of matrices, their outlying inputs.
+def outliers_of(bundle: Bundle) -> Mapping[str, Array]:
+    """By the names of matrices, the numbers of their outlying inputs.
 
-    The bundle's step graph tells how large inputs are, as `export.quantise` writes it if asked to.
+    The bundle's step graph tells how large inputs are, as `export.blocks` writes it if asked to.
     """
     manifest = bundle.manifest
     num_steps = min(NUM_STEPS, manifest.limits.max_target_tokens)
@@ -44,11 +41,7 @@ def outliers_of(bundle: Bundle) -> Mapping[str, Outliers]:
     return {name: _outlying(found) for name, found in by_name.items() if not name.endswith(EVEN)}
 
 
-def _outlying(largest: Array) -> Outliers:
-    """largest: what each input came to at most. Where many are loud, those few count that spoil
-    their weights' rounding as well.
-    """
-    loudness = largest / np.maximum(np.median(largest), SMALLEST)
-    is_even = bool((loudness > LOUD).sum() <= MANY)
-    order = np.argsort(-loudness, kind="stable")[:MOST]
-    return Outliers(np.sort(order[loudness[order] > (LOUD if is_even else VERY_LOUD)]), is_even)
+def _outlying(largest: Array) -> Array:
+    """largest: what each input came to at most."""
+    order = np.argsort(-largest, kind="stable")[:MOST]
+    return np.sort(order[largest[order] > FACTOR * np.median(largest)])

@@ -5,20 +5,13 @@ Weights that a model's source holds in int8 keep its levels and scales.
 One scale for the whole batch, as ONNX Runtime's dynamic quantisation has it, couples the rows: a
 row's error went from 1 % to 14 % when louder rows shared its batch. Here the integer sums are
 exact and every other operation is elementwise, so a row does not change with its neighbours.
-
-Language models have inputs that dwarf the others (`export.outliers`): those are multiplied in fp32,
-beside the product, which sees zeros in their place. Where there are too many of them, the inputs
-are rounded twice: to a row's levels, and what is left to 254ths of a level.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from export.graph import Array, GraphWriter, Value
-
-OBSERVED = "largest."  # outputs of a graph that tell of inputs, before the name of a matrix
 
 LEVELS = 127  # symmetric: -127..127
 ZERO_POINT = 128  # of the unsigned activations, which the fast kernels want
@@ -34,18 +27,6 @@ class Channels:
 
     scale: Array
     input_range: float | None = None
-
-
-@dataclass(frozen=True)
-class Outliers:
-    """The numbers of a matrix's inputs that dwarf the others, and whether the rest is even."""
-
-    columns: Array
-    rest_is_even: bool
-
-
-NONE = Outliers(np.zeros(0, np.int64), rest_is_even=True)
-NO_OUTLIERS: Mapping[str, Outliers] = {}
 
 
 def quantise_channels(weight: Array, channels: Channels | None = None) -> tuple[Array, Array]:
@@ -73,14 +54,10 @@ class RowQuantiser:
 
     Where a model was tuned for a fixed range of an input, that is taken: fewer operations, and the
     numbers it was tuned with.
-
-    outliers: of matrices, by name; None: the graph shall tell how large inputs are.
     """
 
-    def __init__(
-        self, graph: GraphWriter, outliers: Mapping[str, Outliers] | None = NO_OUTLIERS
-    ) -> None:
-        self._graph, self._outliers = graph, outliers
+    def __init__(self, graph: GraphWriter) -> None:
+        self._graph = graph
         self._clipped: dict[tuple[Value, float | None], Value] = {}
         self._quantised: dict[Value, tuple[Value, Value]] = {}
         self._zero_point = graph.constant(ZERO_POINT, "uint8")
@@ -101,13 +78,7 @@ class RowQuantiser:
         """x [..., in] times weight [out, in] transposed, plus bias [out] -> [..., out]."""
         if channels is not None and channels.input_range is not None:
             return self._clipped_linear(x, name, weight, bias, channels)
-        outliers = self._outliers_of(x, name, weight.shape[1])
-        multiply = self._row_wise_linear if outliers.rest_is_even else self._fine_linear
-        if len(outliers.columns):
-            rest, weight, large = self._without(outliers.columns, x, name, weight)
-            product = self._graph.op.Add(multiply(rest, name, weight, channels), large)
-        else:
-            product = multiply(x, name, weight, channels)
+        product = self._row_wise_linear(x, name, weight, channels)
         if bias is None:
             return product
         return self._graph.op.Add(product, self._graph.weight(f"{name}.bias", bias))
@@ -146,47 +117,6 @@ class RowQuantiser:
         levels, row_range = self._quantise(x)
         product = self._multiply(levels, self._step, name, weight, channels)
         return self._graph.op.Mul(product, row_range)
-
-    def _without(
-        self, columns: Array, x: Value, name: str, weight: Array
-    ) -> tuple[Value, Array, Value]:
-        """x and weight with zeros in the columns, and these columns' product in fp32."""
-        graph, op = self._graph, self._graph.op
-        is_small = np.ones(weight.shape[1], np.float32)
-        is_small[columns] = 0
-        large = op.Gather(x, graph.ints(*columns.tolist()), axis=-1)
-        floats = graph.weight(f"{name}.large", weight[:, columns].T.astype(np.float32))
-        rest = op.Mul(x, graph.weight(f"{name}.small", is_small))
-        return rest, weight * is_small, op.MatMul(large, floats)
-
-    def _fine_linear(self, x: Value, name: str, weight: Array, channels: Channels | None) -> Value:
-        """Two rows of levels for each of x [batch, ..., in]: the second is of what the first
-        leaves, half a level at most. Together they read the weights once.
-        """
-        op = self._graph.op
-        levels, row_range = self._quantise(x)
-        left = op.Sub(
-            op.Div(x, row_range), op.DequantizeLinear(levels, self._step, self._zero_point)
-        )
-        part = self._graph.constant(1 / (2 * LEVELS), "float32")
-        finer = op.QuantizeLinear(op.Div(left, part), self._step, self._zero_point)
-        both = op.Concat(levels, finer, axis=0)
-        products = self._multiply(both, self._step, name, weight, channels)
-        coarse, fine = op.Split(products, axis=0, num_outputs=2, _outputs=2)
-        return op.Mul(op.Add(coarse, op.Mul(fine, part)), row_range)
-
-    def _outliers_of(self, x: Value, name: str, in_dim: int) -> Outliers:
-        if self._outliers is None:
-            self._tell_of(x, name, in_dim)
-            return NONE
-        return self._outliers.get(name, NONE)
-
-    def _tell_of(self, x: Value, name: str, in_dim: int) -> None:
-        """Put out how large each input is, of x [batch, ..., in_dim]."""
-        graph, op = self._graph, self._graph.op
-        tokens = op.Reshape(op.Abs(x), graph.ints(0, -1, in_dim))
-        largest = op.ReduceMax(tokens, graph.ints(1), keepdims=0)
-        graph.output(f"{OBSERVED}{name}", largest, "float32", (in_dim,))
 
     def _multiply(
         self,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from export.blocks import NO_OUTLIERS
 from export.graph import Array, Store, in_memory
-from export.quantise import NO_OUTLIERS, Channels, Outliers
+from export.quantise import Channels
 from models.checkpoint import CheckpointError
 from models.quantised import Quantised
 
@@ -31,7 +32,7 @@ class Weights:
         quantised: Mapping[str, Quantised] | None = None,
         store: Store = in_memory,
         report: Callable[[], object] = bool,
-        outliers: Mapping[str, Outliers] | None = NO_OUTLIERS,
+        outliers: Mapping[str, Array] | None = NO_OUTLIERS,
     ) -> None:
         self._arrays, self._quantised, self.store = arrays, quantised or {}, store
         self._report, self.outliers = report, outliers

@@ -59,7 +59,7 @@ def run(config: ServerConfig, announce: Callable[[Front], None]) -> None:
     with _stopped_by_signals(), suppress(Stopped), scratch_folder() as folder, family():
         _stand_somewhere(folder)
         os.environ.pop("RAY_ADDRESS", None)  # of another Ray, which has no part in this
-        os.environ.update(environment(folder, front.ports))
+        os.environ.update(environment(folder, front.ports, front.metrics_port))
         with haproxy(front, folder) as proxy, console(folder):
             _serve(config, front, proxy, manager, folder, partial(announce, front))
 
@@ -74,9 +74,11 @@ def _serve(
 ) -> None:
     from serving.deployments.ray_here import deploy, end_requests, ray_here
 
+    access = config.access.beneath(Path.cwd())
     with ray_here(config, folder):
         for group, served in zip(config.groups, front.groups, strict=True):
-            deploy(group, served.application, served.prefix)
+            with_access = group.model_copy(update={"access": access})
+            deploy(with_access, served.application, served.prefix)
         _wait_until_ready(front.public.url)
         announce()
         manager.tell("READY=1")
@@ -113,14 +115,16 @@ def _front(config: ServerConfig) -> Front:
     """Say where the first group answers, at `/`, and the others, beneath their names."""
     public = listening_at(config.host, config.port)
     run_id = secrets.token_hex(4)
+    # While one is replaced, a replica has two.
+    ports = free_ports(2 * sum(group.max_replicas for group in config.groups) + _SPARE_PORTS)
     prefixes = ["", *(f"/groups/{group.name}" for group in config.groups[1:])]
     return Front(
         public=public,
         operations=operations_at(config.host, config.operations_port, public),
         connections=allowed_connections(),
         threads=min(_MAX_HAPROXY_THREADS, available_cpus()),
-        # While one is replaced, a replica has two.
-        ports=free_ports(2 * sum(group.replicas for group in config.groups) + _SPARE_PORTS),
+        ports=ports[:-1],
+        metrics_port=ports[-1],
         groups=tuple(
             Served(group.name, f"{group.name}-{run_id}", prefix)
             for group, prefix in zip(config.groups, prefixes, strict=True)

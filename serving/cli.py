@@ -12,6 +12,7 @@ import click
 from serving.commands.align import align
 from serving.commands.common import fail
 from serving.commands.generate import generate
+from serving.commands.keys import keys
 from serving.commands.score import score
 from serving.commands.serve import serve
 from serving.commands.translate import translate
@@ -67,7 +68,7 @@ def main() -> None:
     """
 
 
-for command in (serve, translate, generate, score, align):
+for command in (serve, keys, translate, generate, score, align):
     main.add_command(command)
 
 

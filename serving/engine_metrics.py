@@ -10,6 +10,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from serving.access.account import current_account
 from serving.engine.measures import EngineStats, StepStats
 from serving.metrics import REQUEST_BUCKETS, Metrics
 from serving.pipelines.engine_port import EnginePort
@@ -57,6 +58,10 @@ class _OurMetrics:
         self.rows = new.gauge("attendant_rows", "Rows in use.")
         self.slots = new.gauge("attendant_slots", "Rows there are.")
         self.waiting = new.gauge("attendant_waiting", "Requests without a row yet.")
+        self.waiting_tokens = new.gauge(
+            "attendant_waiting_tokens",
+            "Work of requests that wait, in tokens: each counts once to read and twice to write.",
+        )
         self.kv_bytes = new.gauge("attendant_kv_bytes", "What the states of the rows in use fill.")
         self.padding = new.gauge("attendant_padding_ratio", "Padding in the last batch encoded.")
         self.batch_rows = new.counts("attendant_batch_rows", "Rows of each decoding step.")
@@ -141,6 +146,7 @@ class ModelMeter:
         self._success = {reason: bound(vllm.success, reason) for reason in FinishReason}
         self._rows = (bound(ours.rows), bound(vllm.running))
         self._waiting = (bound(ours.waiting), bound(vllm.waiting))
+        self._waiting_tokens = bound(ours.waiting_tokens)
         self._slots, self._cache_usage = bound(ours.slots), bound(vllm.cache_usage)
         self._kv_bytes, self._padding = bound(ours.kv_bytes), bound(ours.padding)
         self._batch_rows, self._iteration = bound(ours.batch_rows), bound(vllm.iteration)
@@ -192,6 +198,7 @@ class ModelMeter:
             gauge.set(stats.num_rows)
         for gauge in self._waiting:
             gauge.set(stats.num_waiting)
+        self._waiting_tokens.set(stats.num_waiting_tokens)
         self._slots.set(stats.num_slots)
         self._cache_usage.set(stats.num_rows / stats.num_slots)
         self._kv_bytes.set(stats.kv_bytes)
@@ -206,6 +213,7 @@ class ModelMeter:
 
     def on_finished(self, event: FinishedEvent, seconds: float) -> None:
         num_given = event.num_source_tokens + event.num_prompt_tokens
+        current_account().add(num_given, event.num_generated_tokens, event.queue_seconds)
         self._tokens["source"].inc(event.num_source_tokens)
         self._tokens["prompt"].inc(event.num_prompt_tokens)
         self._tokens["generated"].inc(event.num_generated_tokens)

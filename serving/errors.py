@@ -10,6 +10,9 @@ AttendantError
 │   ├── TooLarge        more than any request may carry
 │   ├── Untokenizable   a text that the model's own tokenizer fails at
 │   └── ModelNotFound   no such model here
+├── KeyRefused          no key that this server knows
+│   └── KeyForbidden    the same, to clients that expect another status of it
+├── RateExceeded        more than the key may ask for: try again later
 ├── Overloaded          what waits would take too long: try again later
 ├── DeadlineExceeded    the request's own timeout passed before it was done
 └── EngineError         our side failed while serving a request
@@ -102,6 +105,25 @@ class Overloaded(AttendantError):
         self.waiting = waiting
         self.retry_after_seconds = retry_after_seconds
         self.is_for_all = is_for_all
+
+
+class KeyRefused(AttendantError):
+    """Says that a request came without a key that this server knows."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(f"this server wants a key that it knows: {place}")
+
+
+class KeyForbidden(KeyRefused):
+    """Says the same to clients of protocols in which no key is answered with 403, not 401."""
+
+
+class RateExceeded(AttendantError):
+    """Says that a key has asked for all that it may, for now."""
+
+    def __init__(self, key: str, rate: str, retry_after_seconds: float) -> None:
+        super().__init__(f"key {key} may ask for no more than {rate}; try again")
+        self.retry_after_seconds = retry_after_seconds
 
 
 class DeadlineExceeded(AttendantError):

@@ -10,20 +10,30 @@ from types import TracebackType
 from typing import Self
 
 import prometheus_client
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from serving.errors import DeadlineExceeded, EngineStopped, OutOfMemory, Overloaded, RequestError
+from serving.access.account import current_account
+from serving.errors import (
+    DeadlineExceeded,
+    EngineStopped,
+    KeyRefused,
+    OutOfMemory,
+    Overloaded,
+    RateExceeded,
+    RequestError,
+)
 
 REQUEST_BUCKETS = (
     *(0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5),
-    *(0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 60.0),
+    *(0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0),
 )
 
 
 class Outcome(StrEnum):
     SUCCESS = "success"
     REFUSED = "refused"  # the client's mistake
+    LIMITED = "limited"  # more than the client's key may ask for
     OVERLOADED = "overloaded"
     EXPIRED = "expired"  # the deadline that the client set has passed
     CANCELLED = "cancelled"  # the client went away
@@ -34,8 +44,10 @@ def outcome_of(error: BaseException | None) -> Outcome:
     match error:
         case None:
             return Outcome.SUCCESS
-        case RequestError():
+        case RequestError() | KeyRefused():
             return Outcome.REFUSED
+        case RateExceeded():
+            return Outcome.LIMITED
         case Overloaded() | EngineStopped() | OutOfMemory():
             return Outcome.OVERLOADED
         case DeadlineExceeded():
@@ -47,7 +59,11 @@ def outcome_of(error: BaseException | None) -> Outcome:
 
 
 class Metrics:
-    """Holds the registry of one replica."""
+    """Holds the registry of one replica.
+
+    Of each protocol and model, what was started has ended or is running. What is not known to be
+    for a model yet is being read, and counts nowhere else.
+    """
 
     content_type = CONTENT_TYPE_LATEST
 
@@ -61,10 +77,28 @@ class Metrics:
             ("model", "replica", "protocol", "outcome"),
             registry=self.registry,
         )
+        self._started = Counter(
+            "attendant_requests_started",
+            "Requests whose model was found, and those that ended before.",
+            ("model", "replica", "protocol"),
+            registry=self.registry,
+        )
+        self._running = Gauge(
+            "attendant_requests_running",
+            "Requests that were started and have not ended.",
+            ("model", "replica", "protocol"),
+            registry=self.registry,
+        )
+        self._reading = Gauge(
+            "attendant_requests_reading",
+            "Requests that are being read.",
+            ("replica", "protocol"),
+            registry=self.registry,
+        )
         self._request_seconds = Histogram(
             "attendant_request_seconds",
             "Time from a request to the last byte of its answer.",
-            ("model", "replica", "protocol"),
+            ("model", "replica", "protocol", "outcome"),
             buckets=REQUEST_BUCKETS,
             registry=self.registry,
         )
@@ -75,28 +109,44 @@ class Metrics:
     def track(self, protocol: str) -> "Tracked":
         return Tracked(self, protocol)
 
+    def reading(self, protocol: str) -> Gauge:
+        return self._reading.labels(self.replica, protocol)
+
+    def started(self, model: str, protocol: str) -> None:
+        self._started.labels(model, self.replica, protocol).inc()
+        self._running.labels(model, self.replica, protocol).inc()
+
     def ended(self, model: str, protocol: str, outcome: Outcome, seconds: float) -> None:
+        self._running.labels(model, self.replica, protocol).dec()
         self._requests.labels(model, self.replica, protocol, outcome).inc()
-        if outcome is Outcome.SUCCESS:
-            self._request_seconds.labels(model, self.replica, protocol).observe(seconds)
+        self._request_seconds.labels(model, self.replica, protocol, outcome).observe(seconds)
 
 
 class Tracked:
     """Follows a request from its arrival to the end of its answer: `with metrics.track(protocol)`.
 
-    model: empty until it is known that such a model exists; names that clients make up are no
-    labels. outcome: taken from the exception that ends the block, unless it was set inside.
+    outcome: taken from the exception that ends the block, unless it was set inside.
     """
 
     def __init__(self, metrics: Metrics, protocol: str) -> None:
         self._metrics = metrics
         self._protocol = protocol
-        self._started = time.perf_counter()
-        self.model = ""
+        self._arrived = time.perf_counter()
+        self._model: str | None = None
         self.outcome: Outcome | None = None
 
     def __enter__(self) -> Self:
+        current_account().protocol = self._protocol
+        self._metrics.reading(self._protocol).inc()
         return self
+
+    def started(self, model: str) -> None:
+        """Say which model the request is for; empty if it has none. Names that clients make up are
+        no labels: there must be such a model.
+        """
+        self._model = current_account().model = model
+        self._metrics.reading(self._protocol).dec()
+        self._metrics.started(model, self._protocol)
 
     def __exit__(
         self,
@@ -104,6 +154,9 @@ class Tracked:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        seconds = time.perf_counter() - self._started
+        if self._model is None:
+            self.started("")
         outcome = self.outcome or outcome_of(error)
-        self._metrics.ended(self.model, self._protocol, outcome, seconds)
+        current_account().outcome = outcome
+        seconds = time.perf_counter() - self._arrived
+        self._metrics.ended(self._model or "", self._protocol, outcome, seconds)

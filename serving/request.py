@@ -175,6 +175,7 @@ class FinishedEvent:
     num_generated_tokens: the rest of what was reported, and the stop token if it was generated.
     stop_logprob: log-probability of the stop token that ended it; None if none did.
     hypotheses: of a beam search, best first; the best one is what the token events told.
+    queue_seconds: from its submission to its row; it says nothing of the output.
     """
 
     request_id: str
@@ -184,6 +185,7 @@ class FinishedEvent:
     num_generated_tokens: int
     stop_logprob: float | None = None
     hypotheses: tuple[Hypothesis, ...] = ()
+    queue_seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from serving.errors import ConfigError
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+CONSOLE = Path("-")
 
 
 class _Config(BaseModel):
@@ -26,9 +27,49 @@ class TextLimits(_Config):
     max_segments: Count = 4_000
 
 
+class Access(_Config):
+    """Says who may ask, and where it is written down.
+
+    log: the file that takes a line for each request; `-` is the console; None is off.
+    keys: the file of keys, as `attendant keys` writes it; None lets everyone in, unless the
+        environment names a key.
+    metrics_need_key: `/metrics` is open without it.
+    """
+
+    log: Path | None = None
+    keys: Path | None = None
+    metrics_need_key: bool = False
+
+    def beneath(self, folder: Path) -> Self:
+        """Return the same with paths relative to a folder."""
+        log = self.log if self.log in (None, CONSOLE) else folder / self.log
+        return self.model_copy(update={"log": log, "keys": self.keys and folder / self.keys})
+
+
+class Autoscaling(_Config):
+    """Says how many replicas a group may have, and how much waiting work calls for one more.
+
+    queued_tokens: work that waits for a row, for each replica, as `attendant_waiting_tokens`
+        counts it.
+    """
+
+    min_replicas: Count = 1
+    max_replicas: Count
+    queued_tokens: Count = 2_000
+
+    @model_validator(mode="after")
+    def _bounds_are_in_order(self) -> Self:
+        if self.min_replicas > self.max_replicas:
+            raise ValueError(
+                f"min_replicas {self.min_replicas} is more than max_replicas {self.max_replicas}"
+            )
+        return self
+
+
 class WorkerGroup(_Config):
     """Describes one Ray Serve application: every replica loads all its bundles.
 
+    autoscaling: instead of a fixed number of replicas.
     slots: most rows in one batch of one model.
     max_step_tokens: computed in one step of an engine, prompts included: more of them bring prompts
         in sooner, fewer keep the tokens of others coming.
@@ -44,11 +85,13 @@ class WorkerGroup(_Config):
     device: auto is cuda where there is a GPU and all bundles are made for one, else cpu.
     gpus_per_replica: None is one on device cuda, none on cpu. Part of one is that part of its
         memory too; what the replica's models share of it are equal parts.
+    access: of the whole server where `ServerConfig` says it; on a cluster a group has its own.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")] = "default"
     bundles: Annotated[tuple[Path, ...], Field(min_length=1)]
     replicas: Count = 1
+    autoscaling: Autoscaling | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
     cpus_per_replica: Count | None = None
     engines: Count | None = None
@@ -62,6 +105,44 @@ class WorkerGroup(_Config):
     max_wait_seconds: Seconds = 2.0
     timeout_seconds: Seconds = 300.0
     limits: TextLimits = TextLimits()
+    access: Access = Access()
+
+    @property
+    def max_replicas(self) -> int:
+        return self.autoscaling.max_replicas if self.autoscaling else self.replicas
+
+    @model_validator(mode="after")
+    def _number_of_replicas_is_told_once(self) -> Self:
+        if self.autoscaling and "replicas" in self.model_fields_set:
+            raise ValueError("give replicas or autoscaling, not both")
+        return self
+
+
+class Canary(_Config):
+    """Describes a second version that gets a part of the requests, through a Gateway.
+
+    weight: percent of the requests. gateway: the Gateway that routes, by name.
+    """
+
+    image: str
+    weight: Annotated[int, Field(ge=0, le=100)]
+    gateway: str
+
+
+class Deployment(_Config):
+    """Says what `attendant deploy render` needs beside the server itself.
+
+    name: of everything that is rendered. image: runs everywhere.
+    bundles_volume: a volume, or a claim for one, with the bundles, mounted read-only at the folder
+        that holds all of them; without it the image has them.
+    memory_mib: of one replica, with all its models, caches and its share of Ray.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,30}[a-z0-9])?$")] = "attendant"
+    image: str = "attendant:cpu"
+    bundles_volume: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")] | None = None
+    memory_mib: Annotated[int, Field(ge=512)] = 4096
+    canary: Canary | None = None
 
 
 class ServerConfig(_Config):
@@ -77,7 +158,15 @@ class ServerConfig(_Config):
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     operations_port: Annotated[int, Field(ge=0, le=65535)] | None = None
     drain_seconds: Annotated[float, Field(ge=0)] = 30.0
+    access: Access = Access()
     groups: tuple[WorkerGroup, ...]
+    deploy: Deployment = Deployment()
+
+    @model_validator(mode="after")
+    def _access_is_said_once(self) -> Self:
+        if any(group.access != Access() for group in self.groups):
+            raise ValueError("access is the whole server's: say it beside groups, not in one")
+        return self
 
     @model_validator(mode="after")
     def _groups_can_be_told_apart(self) -> Self:
@@ -91,15 +180,21 @@ class ServerConfig(_Config):
 
 def read_config(path: Path) -> ServerConfig:
     """Read a YAML file; bundle paths in it are relative to it. Raises ConfigError."""
+    config = parse_file(path)
+    groups = tuple(_with_paths_from(group, path.parent) for group in config.groups)
+    access = config.access.beneath(path.parent)
+    return config.model_copy(update={"groups": groups, "access": access})
+
+
+def parse_file(path: Path) -> ServerConfig:
+    """Read a YAML file as it stands. Raises ConfigError."""
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(path, [error.strerror or str(error)]) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(path, ["not YAML: " + " ".join(str(error).split())]) from None
-    config = parse_config(path, value)
-    groups = tuple(_with_paths_from(group, path.parent) for group in config.groups)
-    return config.model_copy(update={"groups": groups})
+    return parse_config(path, value)
 
 
 def parse_config(origin: object, value: Any) -> ServerConfig:

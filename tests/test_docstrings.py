@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("serving", "loadtest")
+PACKAGES = ("serving", "loadtest", "deploy")
 FRAGMENTS = {
     *("A", "All", "An", "By", "For", "How", "In", "It", "None", "Of", "So", "Some", "That", "The"),
     *("They", "This", "Those", "What", "Whether", "Which", "Who", "Whose"),

@@ -38,7 +38,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "serving.pipelines",
         "serving.request",
     ),
-    "deploy": (),
+    "deploy": ("serving.errors", "serving.server_config"),
 }
 
 # library -> the only places that may import it
@@ -64,6 +64,7 @@ RANK = {
     "parameters": 2,
     "request": 3,
     "server_config": 2,
+    "access": 3,
     "bundle": 3,
     "text": 4,
     "engine": 4,

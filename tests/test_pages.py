@@ -116,6 +116,9 @@ def unknown_words(line: str) -> set[str]:
     """Return the options that a command does not have, or its name if there is no such command."""
     _, name, *words = line.split()
     command = main.get_command(click.Context(main), name)
+    if isinstance(command, click.Group) and words:
+        name, *words = words
+        command = command.get_command(click.Context(command), name)
     if command is None:
         return {name}
     known = {"--help", *(opt for param in command.params for opt in param.opts)}

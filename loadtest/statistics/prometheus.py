@@ -24,11 +24,13 @@ def increase(before: Counts, after: Counts, name: str, **labels: str) -> float |
     return sum(found) if found else None
 
 
-def histogram_increase(before: Counts, after: Counts, name: str) -> dict[float, float]:
+def histogram_increase(
+    before: Counts, after: Counts, name: str, **labels: str
+) -> dict[float, float]:
     """Return the observations between two scrapes, cumulated, by the upper bounds of buckets."""
     found: dict[float, float] = defaultdict(float)
     for key in after:
-        if _is(key, f"{name}_bucket", {}):
+        if _is(key, f"{name}_bucket", labels):
             bound = float(dict(name_and_labels(key)[1])["le"])
             found[bound] += after[key] - before.get(key, 0.0)
     return dict(sorted(found.items()))

@@ -22,6 +22,8 @@ HISTOGRAMS = {
     "attendant_request_seconds": "e2e",
     "attendant_queue_seconds": None,
 }
+# which of what it measured: the client's measures are those of good answers
+ONLY = {"attendant_request_seconds": {"outcome": "success"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def _times(recording: Recording, before: Counts, after: Counts) -> list[Comparis
     requests = counted(recording)
     found = []
     for metric, measure in HISTOGRAMS.items():
-        buckets = histogram_increase(before, after, metric)
+        buckets = histogram_increase(before, after, metric, **ONLY.get(metric, {}))
         seen = samples_of(requests, MEASURES[measure]).values if measure else np.empty(0)
         for percent in QUANTILES:
             server = histogram_quantile(buckets, percent / 100)

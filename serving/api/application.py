@@ -9,6 +9,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Scope
 
 from serving.api import operations
+from serving.api.http.access_log import AccessLog
 from serving.api.http.error_responses import install_error_handlers
 from serving.api.http.guard import Guard, Heads
 from serving.api.http.openapi import describe_bodies
@@ -30,7 +31,7 @@ def create_app(services: Services) -> FastAPI:
         version=version("attendant"),
         description="Trained attention models over HTTP.",
     )
-    app.add_middleware(Guard, error_body=_error_body)
+    app.add_middleware(Guard, error_body=_error_body, access=AccessLog(services.write_access))
     app.add_middleware(Heads)
     app.add_middleware(
         CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]

@@ -1,10 +1,11 @@
 """Answers those who run the server: is it alive, is it ready, how is it doing."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi.responses import JSONResponse, Response
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.http.openapi import OF_ANY_ROUTE, described_text
+from serving.api.http.gate import Gate
+from serving.api.http.openapi import OF_A_LIST, OF_ANY_ROUTE, described_text
 from serving.api.http.plain_errors import PlainError, plain_error
 from serving.api.http.protocol import Protocol
 from serving.api.http.services import Services
@@ -19,7 +20,7 @@ class Status(TypedDict):
 
 _NOT_READY = {"model": Status | PlainError, "description": "Loading, draining, or failed."}
 _READINESS = PROTOCOL.responses(Status, (500,)) | {503: _NOT_READY}
-_METRICS = PROTOCOL.responses(None, OF_ANY_ROUTE) | {
+_METRICS = PROTOCOL.responses(None, OF_A_LIST) | {
     200: described_text(Metrics.content_type, "Prometheus' text format.")
 }
 
@@ -39,7 +40,9 @@ def router(services: Services) -> APIRouter:
             return JSONResponse({"status": "ready"})
         return JSONResponse({"status": "not ready"}, 503)
 
-    @routes.get("/metrics", response_class=Response, responses=_METRICS)
+    doors = [Depends(Gate(services.keys).door(PROTOCOL))] if services.metrics_need_key else []
+
+    @routes.get("/metrics", response_class=Response, responses=_METRICS, dependencies=doors)
     async def metrics() -> Response:
         """Return Prometheus metrics of all replicas."""
         return Response(await services.exposition(), media_type=services.metrics.content_type)

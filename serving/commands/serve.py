@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 A_PART_ENDED = 3  # exit code: nothing is wrong with what was asked for; start it again
 OF_THE_SERVER = ("host", "port", "operations_port")
 OF_A_GROUP = ("replicas", "device", "engines", "threads")
+OF_ACCESS = {"keys": "keys", "access_log": "log"}  # flags and what the configuration calls them
 
 
 @click.command()
@@ -52,6 +53,17 @@ OF_A_GROUP = ("replicas", "device", "engines", "threads")
     help="Of each model, side by side in each replica.  [default: measured]",
 )
 @click.option("--threads", type=click.IntRange(1), help="Of each engine.  [default: measured]")
+@click.option(
+    "--keys",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Serve only who shows a key of this file, which `attendant keys` writes.",
+)
+@click.option(
+    "--access-log",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    help="Write a line of JSON for each request, without its text; - is the console.",
+)
 def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     """Serve BUNDLES over HTTP until interrupted.
 
@@ -117,11 +129,16 @@ def _server_config(
 
     given = {name: value for name, value in flags.items() if value is not None}
     server: dict[str, Any] = {name: given[name] for name in OF_THE_SERVER if name in given}
+    access = {name: given.pop(flag) for flag, name in OF_ACCESS.items() if flag in given}
     if path is not None:
         if bundles or given.keys() - server.keys():
             raise click.UsageError("--config says which bundles run where; give it alone")
-        return read_config(path).model_copy(update=server)
+        config = read_config(path)
+        return config.model_copy(
+            update={**server, "access": config.access.model_copy(update=access)}
+        )
     if not bundles:
         raise click.UsageError("give at least one BUNDLE, or --config FILE")
     group = {name: given[name] for name in OF_A_GROUP if name in given}
-    return parse_config("attendant serve", {**server, "groups": [{**group, "bundles": bundles}]})
+    groups = [{**group, "bundles": bundles}]
+    return parse_config("attendant serve", {**server, "access": access, "groups": groups})

@@ -11,14 +11,18 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any
+
+from serving.server_config import CONSOLE
 
 _SOCKET_VARIABLE = "ATTENDANT_CONSOLE_SOCKET"
 _MAX_RECORD_BYTES = 2**16
 _TIMEOUT_SECONDS = 0.1  # a console that stands still holds a replica up for no longer
+_LINES = "attendant.access"
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
@@ -50,6 +54,28 @@ def log_to_console() -> None:
         logger.addHandler(handler)
 
 
+def writer_to(place: Path | None) -> Callable[[str], None] | None:
+    """Make what writes lines, in a replica, to a file or to the console; None where `place` is.
+
+    All replicas append to one file, each line in one piece. It may be moved away while they do.
+    """
+    if place is None:
+        return None
+    logger = logging.getLogger(_LINES)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    for handler in _handlers_of(place):
+        logger.addHandler(handler)
+    return logger.info
+
+
+def _handlers_of(place: Path) -> list[logging.Handler]:
+    if place != CONSOLE:
+        return [WatchedFileHandler(place, encoding="utf-8")]
+    address = os.environ.get(_SOCKET_VARIABLE)
+    return [_Sender(address, "%(message)s")] if address else logging.getLogger("ray.serve").handlers
+
+
 def _show(door: socket.socket) -> None:
     """Until an empty record comes."""
     while record := door.recv(_MAX_RECORD_BYTES):
@@ -66,9 +92,9 @@ class _Formatter(logging.Formatter):
 
 
 class _Sender(logging.Handler):
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, layout: str = _FORMAT) -> None:
         super().__init__()
-        self.setFormatter(_Formatter(_FORMAT))
+        self.setFormatter(_Formatter(layout))
         self._address = address
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.settimeout(_TIMEOUT_SECONDS)

@@ -17,8 +17,10 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus
 
+from serving.access.account import current_account
 from serving.api.http.error_responses import ENDS
 from serving.bundle.manifest import Task
+from serving.deployments.outliving import Exposed
 from serving.errors import AttendantError, EngineError, EngineStopped
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Model
@@ -95,11 +97,13 @@ class RemoteTranslator:
     async def translate(self, job: TranslationJob) -> Translation:
         response = self._handle.translate.remote(self.card.name, job)
         translation: Translation = await _answer_to(response)
+        current_account().add(translation.num_source_tokens, translation.num_generated_tokens)
         return translation
 
     async def score(self, job: ScoreJob) -> tuple[PairScore, ...]:
         response = self._handle.score.remote(self.card.name, job)
         scores: tuple[PairScore, ...] = await _answer_to(response)
+        current_account().add(0, sum(len(score.tokens) for score in scores))
         return scores
 
 
@@ -109,11 +113,14 @@ class RemoteGenerator:
         self._handle = handle.options(stream=True)
 
     async def stream(self, job: CompletionJob) -> Deltas:
+        account = current_account()
         response: Any = self._handle.stream.remote(self.card.name, job)
         has_ended = False
         try:
             async for batch in response:
                 for delta in batch:
+                    if delta.finish_reason:
+                        account.add(delta.num_prompt_tokens, delta.num_generated_tokens)
                     yield delta
             has_ended = True
         except (RayError, RayServeException) as error:
@@ -155,20 +162,20 @@ async def _cards(handle: DeploymentHandle) -> list[ModelCard]:
     return cards
 
 
-async def all_expositions(applications: Applications, timeout_seconds: float) -> list[bytes]:
+async def all_expositions(applications: Applications, timeout_seconds: float) -> list[Exposed]:
     """Collect the metrics of every replica of every group that answers in time."""
     running = await applications.running()
     handles = [serve.get_deployment_handle(DEPLOYMENT, name) for name in running]
     answers = await asyncio.gather(
         *(_broadcast(handle, timeout_seconds) for handle in handles), return_exceptions=True
     )
-    return [text for group in answers if isinstance(group, list) for text in group]
+    return [each for group in answers if isinstance(group, list) for each in group]
 
 
-async def _broadcast(handle: DeploymentHandle, timeout_seconds: float) -> list[bytes]:
+async def _broadcast(handle: DeploymentHandle, timeout_seconds: float) -> list[Exposed]:
     responses = handle.broadcast("own_exposition")
     answers = await responses.results_async(timeout_s=timeout_seconds, return_exceptions=True)
-    return [answer for answer in answers if isinstance(answer, bytes)]
+    return [answer for answer in answers if isinstance(answer, Exposed)]
 
 
 async def _answer(handle: DeploymentHandle) -> Any:

@@ -7,6 +7,7 @@ from ray.serve import Application
 
 from serving.deployments.forwarding import DEPLOYMENT
 from serving.deployments.replica import Replica
+from serving.deployments.scaling import replicas_of
 from serving.engine.planning.machine import available_cpus
 from serving.server_config import WorkerGroup
 
@@ -21,7 +22,7 @@ def application_of(group: WorkerGroup) -> Application:
     deployment: Any = serve.deployment(
         Replica,
         name=DEPLOYMENT,
-        num_replicas=group.replicas,
+        **replicas_of(group),
         ray_actor_options={"num_cpus": cpus, "num_gpus": gpus_per_replica(group)},
         max_ongoing_requests=num_requests,
         graceful_shutdown_timeout_s=_GRACE_SECONDS,
@@ -33,7 +34,7 @@ def application_of(group: WorkerGroup) -> Application:
 
 def cpus_per_replica(group: WorkerGroup) -> int:
     """Unless told, replicas share the CPUs that this process may use, HTTP included."""
-    return group.cpus_per_replica or max(1, available_cpus() // group.replicas)
+    return group.cpus_per_replica or max(1, available_cpus() // group.max_replicas)
 
 
 def gpus_per_replica(group: WorkerGroup) -> float:

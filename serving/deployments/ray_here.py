@@ -105,7 +105,7 @@ def _init(config: ServerConfig, folder: Path) -> None:
     handlers = {number: signal.getsignal(number) for number in _STOPPING}
     ray.init(
         address="local",
-        num_cpus=sum(group.replicas * cpus_per_replica(group) for group in config.groups),
+        num_cpus=sum(group.max_replicas * cpus_per_replica(group) for group in config.groups),
         include_dashboard=False,
         log_to_driver=False,
         logging_level=logging.ERROR,

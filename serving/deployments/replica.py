@@ -5,15 +5,17 @@ The replica is the ingress itself, so a request reaches its engine without anoth
 """
 
 import asyncio
+import os
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 from ray import serve
 
+from serving.access.key_ring import key_ring
 from serving.api.application import create_app
 from serving.api.http.services import Services
-from serving.deployments.console import log_to_console
+from serving.deployments.console import log_to_console, writer_to
 from serving.deployments.exposition import merged
 from serving.deployments.forwarding import (
     Applications,
@@ -24,6 +26,9 @@ from serving.deployments.forwarding import (
 )
 from serving.deployments.http_1_0 import unframe_streams
 from serving.deployments.loopback import stay_on_loopback
+from serving.deployments.outliving import Exposed, outliving
+from serving.deployments.proxy_metrics import proxy_exposition
+from serving.deployments.scaling import load_of
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.planning.plan import Allowance
@@ -51,8 +56,10 @@ class Replica:
         stay_on_loopback()
         context = serve.get_replica_context()
         self._metrics = Metrics(context.replica_tag)
+        self._outliving = outliving(context.replica_tag, self._metrics.exposition)
         self._engine_metrics = EngineMetrics(self._metrics)
-        self._limits = group.limits
+        self._limits, self._access = group.limits, group.access
+        self._keys = key_ring(group.access.keys, os.environ)
         self._engines: list[AsyncEngine] = []
         self._share = FairShare(cpus)
         config, allowance = engine_config(group, cpus), allowance_of(group, cpus)
@@ -63,7 +70,16 @@ class Replica:
     def __serve_build_asgi_app__(self) -> Any:
         """Ray Serve asks for the application once the constructor has run."""
         return create_app(
-            Services(self._catalog, self._limits, self._metrics, self._exposition, self._is_healthy)
+            Services(
+                self._catalog,
+                self._limits,
+                self._metrics,
+                self._exposition,
+                self._is_healthy,
+                self._keys,
+                self._access.metrics_need_key,
+                writer_to(self._access.log),
+            )
         )
 
     async def check_health(self) -> None:
@@ -74,6 +90,11 @@ class Replica:
     async def __del__(self) -> None:
         """Ray Serve waits for this when the replica has drained."""
         await self.end_requests()
+        self._outliving.end()
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Ray Serve asks this of groups that scale."""
+        return load_of([engine.stats() for engine in self._engines])
 
     # Called over handles, by other replicas and by who runs the server.
 
@@ -101,8 +122,8 @@ class Replica:
                 async for batch in batches:
                     yield batch
 
-    async def own_exposition(self) -> bytes:
-        return self._metrics.exposition()
+    async def own_exposition(self) -> Exposed:
+        return await asyncio.to_thread(self._outliving.told)
 
     def _load(self, bundle: Path, config: EngineConfig, allowance: Allowance) -> Model:
         meter_of = self._engine_metrics.meter_of
@@ -115,9 +136,17 @@ class Replica:
         return all(engine.is_alive for engine in self._engines)
 
     async def _exposition(self) -> bytes:
-        """Return the metrics of every replica there is; of this one alone if none answers."""
-        expositions = await all_expositions(self._applications, _METRICS_TIMEOUT_SECONDS)
-        return merged(expositions or [self._metrics.exposition()])
+        """Return the metrics of all replicas, of those that have ended, and of HAProxy; of this one
+        alone if none answers.
+        """
+        answers = await all_expositions(self._applications, _METRICS_TIMEOUT_SECONDS)
+        answers = answers or [await self.own_exposition()]
+        return await asyncio.to_thread(self._merged, answers)
+
+    def _merged(self, answers: list[Exposed]) -> bytes:
+        living = [answer.text for answer in answers]
+        ended = self._outliving.of_the_ended({answer.replica for answer in answers})
+        return merged([*living, *ended, proxy_exposition()])
 
 
 def allowance_of(group: WorkerGroup, cpus: int) -> Allowance:

@@ -3,17 +3,18 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from serving.access.key_file import read_keys
 from serving.bundle.opening import Bundle
 from serving.deployments.devices import device_of
 from serving.engine.graphs.session import check_device
-from serving.errors import BundleError, DeviceError
+from serving.errors import BundleError, ConfigError, DeviceError
 from serving.pipelines.loading import ModelParts
-from serving.server_config import ServerConfig, WorkerGroup
+from serving.server_config import CONSOLE, Access, ServerConfig, WorkerGroup
 
 
 def problems_of(config: ServerConfig) -> list[str]:
     """Return a line for each problem, bundle by bundle."""
-    problems: list[str] = []
+    problems = list(_access_problems(config.access))
     names: Counter[str] = Counter()
     for group in config.groups:
         bundles: list[Bundle] = []
@@ -28,6 +29,16 @@ def problems_of(config: ServerConfig) -> list[str]:
         f"model {name}: served {count} times" for name, count in names.items() if count > 1
     ]
     return problems
+
+
+def _access_problems(access: Access) -> Iterator[str]:
+    if access.keys is not None:
+        try:
+            read_keys(access.keys)
+        except ConfigError as error:
+            yield from (f"{error.path}: {problem}" for problem in error.problems)
+    if access.log not in (None, CONSOLE) and not access.log.parent.is_dir():
+        yield f"{access.log}: there is no such folder"
 
 
 def _device_problems(group: WorkerGroup, bundles: list[Bundle]) -> Iterator[str]:

@@ -6,6 +6,8 @@ import resource
 import socket
 from pathlib import Path
 
+from serving.deployments.outliving import METRICS_FOLDER
+from serving.deployments.proxy_metrics import PROXY_METRICS_PORT
 from serving.deployments.scratch import write_token
 from serving.errors import AttendantError
 
@@ -16,12 +18,13 @@ _FILES_PER_CONNECTION = 2  # in HAProxy: one to the client, one to the replica
 _OTHER_FILES = 384  # its operators, listeners and checks; in a replica models and Ray
 
 
-def environment(folder: Path, ports: range) -> dict[str, str]:
+def environment(folder: Path, ports: range, metrics_port: int) -> dict[str, str]:
     """To be set before Ray is imported. What the user has set counts more, where that can work.
 
-    ports: those set aside for replicas.
+    ports: those set aside for replicas. metrics_port: where HAProxy tells its own metrics.
     """
-    return {**_defaults(folder), **os.environ, **_necessities(ports)}
+    own = {METRICS_FOLDER: str(folder / "metrics"), PROXY_METRICS_PORT: str(metrics_port)}
+    return {**_defaults(folder), **os.environ, **_necessities(ports), **own}
 
 
 def free_ports(count: int) -> range:

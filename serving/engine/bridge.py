@@ -60,6 +60,7 @@ class AsyncEngine:
             sum(stats.num_slots for stats in each),
             sum(stats.kv_bytes for stats in each),
             sum(stats.num_underway for stats in each),
+            self._desk.waiting_work,
         )
 
     def start(self) -> None:

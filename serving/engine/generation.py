@@ -20,6 +20,7 @@ class Generation:
     """prompt_ids: the bundle's prefix and the request's prompt. max_new_tokens: within the bundle's
     limits. deadline: None or a time of `time.perf_counter`. shortlist: i64, ascending; None for the
     whole vocabulary. last_id: what the last of `max_new_tokens` must be; None if it may be any.
+    queue_seconds: until it got its row.
     """
 
     request: GenerationRequest
@@ -32,6 +33,7 @@ class Generation:
     deadline: float | None
     shortlist: Ids | None = None
     last_id: int | None = None
+    queue_seconds: float = 0.0
 
     @property
     def request_id(self) -> str:
@@ -96,6 +98,7 @@ class Generation:
             num_generated,
             stop_logprob,
             hypotheses,
+            self.queue_seconds,
         )
 
     def failed(self, error: Exception) -> FailedEvent:

@@ -12,6 +12,7 @@ class EngineStats:
     """Says what the engine holds now.
 
     num_waiting: requests without a row. num_underway: those of them that an engine has taken.
+    num_waiting_tokens: the work of those that no engine has taken, as `Generation.work` counts it.
     kv_bytes: what the states of the rows in use fill.
     """
 
@@ -20,6 +21,7 @@ class EngineStats:
     num_slots: int
     kv_bytes: int
     num_underway: int = 0
+    num_waiting_tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -51,7 +53,9 @@ class StepStats:
     num_reorders: int = 0
 
     def joined(self, generations: list[Generation], now: float) -> None:
-        self.queue_seconds += [now - generation.submitted_at for generation in generations]
+        for generation in generations:
+            generation.queue_seconds = now - generation.submitted_at
+            self.queue_seconds.append(generation.queue_seconds)
 
     def encoded(self, new: list[Generation], known: list[Generation], span: int) -> None:
         """Count sources that were encoded, padded to `span`, and those that need not be."""

@@ -7,7 +7,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 
 from serving.server_config import ServerConfig, read_config
 from tests.commands import parsed
@@ -77,13 +76,3 @@ def test_its_commands_are_ours() -> None:
     for precision in ("int8", "fp16"):
         words = shlex.split(export.rstrip(" ;").replace("${PRECISION}", precision))
         assert parsed(words).params["precision"] == precision
-
-
-def test_compose_builds_this_file_and_scrapes_the_server() -> None:
-    services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
-    build = services["attendant"]["build"]
-    assert (DOCKER / build["context"] / build["dockerfile"]).resolve() == DOCKER / "Dockerfile"
-    mounted = services["prometheus"]["volumes"][0].split(":")[0]
-    scrape = yaml.safe_load((DOCKER / mounted).read_text())["scrape_configs"][0]
-    assert scrape["static_configs"][0]["targets"] == ["attendant:8000"]
-    assert scrape["metrics_path"] == "/metrics"

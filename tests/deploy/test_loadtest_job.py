@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from loadtest.cli import loadtest
+from serving.server_config import parse_file
 
 FOLDER = Path(__file__).parents[2] / "deploy/kubernetes"
 
@@ -32,12 +33,9 @@ def test_the_command_takes_its_arguments(claim_and_job: tuple[Any, Any]) -> None
 def test_it_asks_the_service_of_the_rayservice(claim_and_job: tuple[Any, Any]) -> None:
     """KubeRay names the service after the RayService."""
     (container,) = pod_of(claim_and_job[1])["containers"]
-    service = yaml.safe_load((FOLDER / "rayservice.yaml").read_text())["metadata"]["name"]
-    assert container["args"][0] == f"http://{service}-serve-svc:8000"
-    (worker, *_) = yaml.safe_load((FOLDER / "rayservice.yaml").read_text())["spec"][
-        "rayClusterConfig"
-    ]["workerGroupSpecs"]
-    assert container["image"] == worker["template"]["spec"]["containers"][0]["image"]
+    server = parse_file(FOLDER / "server.yaml")
+    assert container["args"][0] == f"http://{server.deploy.name}-serve-svc:{server.port}"
+    assert container["image"] == server.deploy.image
 
 
 def test_what_it_writes_lies_on_its_volume(claim_and_job: tuple[Any, Any]) -> None:

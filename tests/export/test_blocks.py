@@ -11,6 +11,7 @@ from tests.export.sessions import session_of
 from tests.models.pretrained.gguf.test_gguf_tensors import random_blocks
 
 RANDOM = np.random.default_rng(0)
+NONE = np.zeros(0, np.int64)
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -25,12 +26,11 @@ class Product:
         weight: np.ndarray,
         bits: int,
         bias: np.ndarray | None = None,
+        outliers: np.ndarray = NONE,
     ) -> None:
         graph = GraphWriter("product")
         rows = graph.input("x", "float32", (weight.shape[1],))
-        quantiser = BlockQuantiser(graph)
-        multiply = quantiser.score if bits == 8 else quantiser.linear
-        y = multiply(rows, "weight", weight, bias)
+        y = BlockQuantiser(graph, bits, {"weight": outliers}).linear(rows, "weight", weight, bias)
         graph.output("y", y, "float32", (len(weight),))
         self.session = session_of(graph)
 
@@ -69,6 +69,17 @@ def test_every_row_is_close_however_loud_the_others_are(
     bound = x_off @ np.abs(in_blocks(weight, BLOCK)).sum(axis=2).T
     bound += (blocks.sum(axis=2) + BLOCK * x_off) @ weight_off.T
     assert (np.abs(found - x @ weight.T) <= 1.001 * bound + 1e-6).all()
+
+
+def test_outliers_are_multiplied_as_they_are_and_spoil_no_block() -> None:
+    weight, x = normal(40, 80), normal(6, 80)
+    columns = np.array([3, 17, 79])
+    without = np.delete(np.arange(80), columns)
+    expected = x[:, without] @ weight[:, without].T
+    x[:, columns] *= 1000
+    large = x[:, columns] @ weight[:, columns].T
+    found = Product(weight, 8, outliers=columns)(x) - large
+    assert np.abs(found - expected).max() < 0.2 < np.abs(Product(weight, 8)(x) - large).max()
 
 
 @pytest.mark.parametrize("kind", [Kind.Q4_0, Kind.Q4_1])
@@ -125,7 +136,7 @@ def test_two_levels_lie_in_a_byte() -> None:
 def test_rows_of_a_table_are_those_that_are_scored_by() -> None:
     table = normal(30, 64)
     graph = GraphWriter("lookup")
-    quantiser = BlockQuantiser(graph)
+    quantiser = BlockQuantiser(graph, 4)
     ids = graph.input("ids", "int64", ("tokens",))
     graph.output("rows", quantiser.lookup(ids, "table", table), "float32", ("tokens", 64))
     (rows,) = session_of(graph).run(None, {"ids": np.array([[3, 29, 0]])})
@@ -134,11 +145,13 @@ def test_rows_of_a_table_are_those_that_are_scored_by() -> None:
     assert np.array_equal(np.asarray(rows)[0], expected[[3, 29, 0]])
 
 
+@pytest.mark.parametrize("num_outliers", [0, 1, 21, 64])
 @pytest.mark.parametrize("bits", [8, 4])
-def test_a_row_is_the_same_alone_and_among_any_number(bits: int) -> None:
+def test_a_row_is_the_same_alone_and_among_any_number(bits: int, num_outliers: int) -> None:
     """This rests on ONNX Runtime's kernels for the processor at hand, which is why it is here."""
     for out_dim, in_dim in ((96, 576), (37, 80), (300, 256)):
-        product = Product(normal(out_dim, in_dim), bits)
+        outliers = RANDOM.permutation(in_dim)[:num_outliers]
+        product = Product(normal(out_dim, in_dim), bits, outliers=outliers)
         x = normal(65, in_dim)
         alone = np.concatenate([product(row[None]) for row in x])
         for count in (2, 3, 4, 5, 7, 8, 16, 17, 33, 64, 65):

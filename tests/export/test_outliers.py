@@ -8,8 +8,8 @@ import onnx
 import pytest
 
 from export import outliers
+from export.blocks import NO_OUTLIERS
 from export.exporting import export_checkpoint
-from export.quantise import NO_OUTLIERS
 from export.rows import Rows
 from models.checkpoint import Checkpoint
 from serving.bundle.manifest import Precision

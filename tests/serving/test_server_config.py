@@ -38,6 +38,10 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
         ("[]", "the file"),
         ("groups: []", "at least one group"),
         ("groups: [{bundles: [a]}, {bundles: [b]}]", "names must differ"),
+        ("groups: [{bundles: [a], replicas: 2, autoscaling: {max_replicas: 3}}]", "not both"),
+        ("groups: [{bundles: [a], autoscaling: {min_replicas: 4, max_replicas: 3}}]", "more than"),
+        ("groups: [{bundles: [a], autoscaling: {}}]", "max_replicas"),
+        ("groups: [{bundles: [a]}]\ndeploy: {imagee: b, memory_mib: 1}", "memory_mib.*imagee"),
         (None, "No such file"),
     ],
 )

@@ -4,17 +4,20 @@ A protocol adds what is its own: a body, how the fields of one are read, which m
 and an answer.
 """
 
-import uuid
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from serving.access.account import current_account
 from serving.api.http.bodies import Body, parse
+from serving.api.http.error_responses import asked
 from serving.api.http.fields import FieldReader, limited
+from serving.api.http.gate import Gate
 from serving.api.http.openapi import OF_A_BODY, described_body
 from serving.api.http.protocol import Protocol
 from serving.api.http.services import Services
@@ -70,8 +73,10 @@ class Endpoint(Generic[Body, Model]):
     other_answers: Mapping[str, Any] | None = None
 
     def add_to(self, routes: APIRouter, services: Services) -> None:
+        gate = Gate(services.keys)
+
         async def handle(request: Request) -> Response:
-            return await self.serve(request, services)
+            return await self.serve(request, services, gate)
 
         responses = self.protocol.responses(self.answer_type, OF_A_BODY)
         responses[200] |= self.other_answers or {}
@@ -86,13 +91,29 @@ class Endpoint(Generic[Body, Model]):
             route_class_override=self.protocol.route_class,
         )
 
-    async def serve(self, request: Request, services: Services) -> Response:
+    async def serve(self, request: Request, services: Services, gate: Gate) -> Response:
         async with AsyncExitStack() as resources:
             tracked = resources.enter_context(services.metrics.track(self.protocol.name))
+            gate.needs_no_body(self.protocol, request.headers)
             fields = await self.reader.read(limited(request, services.limits))
+            resources.enter_context(gate.admitted(self.protocol, request.headers, fields))
             body = parse(self.body, fields)
             body.check(services.limits.max_characters)
             model = await self.find_model(services.catalog, body)
-            tracked.model = model.card.name
-            job = body.with_defaults(model.card.generation).job(self.id_prefix + uuid.uuid4().hex)
+            tracked.started(model.card.name)
+            job = _shared(body.with_defaults(model.card.generation).job(self.id_prefix + job_id()))
             return await self.answer(Call(body, model, job, self.protocol, tracked, resources))
+
+
+def _shared(job: Any) -> Any:
+    """Put a job on the account of the key that was shown: keys get equal shares."""
+    share = current_account().key
+    return replace(job, decoding=replace(job.decoding, share=share)) if share else job
+
+
+def job_id() -> str:
+    """Make the id of a job: that of its request, by which logs name both, and what tells it from
+    others to whose requests a client gave the same id.
+    """
+    it = asked.get(None)
+    return f"{it.request_id}-{secrets.token_hex(4)}" if it else secrets.token_hex(16)

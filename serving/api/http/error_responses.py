@@ -17,9 +17,12 @@ from serving.errors import (
     AttendantError,
     DeadlineExceeded,
     EngineStopped,
+    KeyForbidden,
+    KeyRefused,
     ModelNotFound,
     OutOfMemory,
     Overloaded,
+    RateExceeded,
     RequestError,
     TooLarge,
 )
@@ -31,6 +34,9 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (ModelNotFound, 404),
     (TooLarge, 413),
     (RequestError, 400),
+    (KeyForbidden, 403),
+    (KeyRefused, 401),
+    (RateExceeded, 429),
     (Overloaded, 429),
     (DeadlineExceeded, 504),
     (EngineStopped, 503),
@@ -98,6 +104,10 @@ def install_error_handlers(app: FastAPI, error_body: ErrorBody) -> None:
 def _headers_of(error: Exception) -> dict[str, str]:
     if isinstance(error, HTTPException):
         return {name: _with_head(value) for name, value in (error.headers or {}).items()}
+    if isinstance(error, KeyRefused) and not isinstance(error, KeyForbidden):
+        return {"WWW-Authenticate": "Bearer"}
+    if isinstance(error, RateExceeded):
+        return _retry_after(error.retry_after_seconds)
     if isinstance(error, Overloaded):
         for_all = {REFUSES_ALL: "1"} if error.is_for_all else {}
         return _retry_after(error.retry_after_seconds) | for_all

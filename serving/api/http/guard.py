@@ -1,5 +1,6 @@
 """Stands around all routes: gives requests their ids, and answers for what no handler caught."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4
@@ -8,6 +9,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serving.api.http.access_log import AccessLog
 from serving.api.http.error_responses import (
     ENDS,
     Asked,
@@ -19,6 +21,7 @@ from serving.api.http.error_responses import (
 from serving.api.http.protocol import path_of
 
 _ID_HEADER = "x-request-id"
+_IS_ID = re.compile("[!-~]{1,128}")
 
 
 class Guard:
@@ -27,23 +30,25 @@ class Guard:
     broken off.
     """
 
-    def __init__(self, app: ASGIApp, error_body: ErrorBody) -> None:
+    def __init__(self, app: ASGIApp, error_body: ErrorBody, access: AccessLog) -> None:
         self._app = app
         self._error_body = error_body
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         answer = _Answer(scope, send)
-        with _in_context(Asked(answer.request_id, scope["method"], path_of(scope))):
+        it = Asked(answer.request_id, scope["method"], path_of(scope))
+        with _in_context(it), self._access.line(it, scope, answer):
             try:
                 await self._app(scope, receive, answer.send)
             except ENDS:
                 raise
             except BaseException as error:
                 log_failure(error)
-                if answer.has_begun:
+                if answer.status is not None:
                     raise
                 status = status_of(error)
                 response = JSONResponse(self._error_body(scope, status, error), status)
@@ -51,18 +56,21 @@ class Guard:
 
 
 class _Answer:
-    """Sends the answer of one request with its id, unless the server beneath sends that."""
+    """Sends the answer of one request with its id, unless the server beneath sends that.
+
+    status: None until it has begun.
+    """
 
     def __init__(self, scope: Scope, send: Send) -> None:
         given = Headers(scope=scope).get(_ID_HEADER)
-        self.request_id = given or uuid4().hex
-        self.has_begun = False
+        self.request_id = given if given and _IS_ID.fullmatch(given) else uuid4().hex
+        self.status: int | None = None
         self._sends_id = given is None
         self._send = send
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.has_begun = True
+            self.status = message["status"]
             if self._sends_id:
                 MutableHeaders(scope=message)[_ID_HEADER] = self.request_id
         await self._send(message)

@@ -16,15 +16,18 @@ MULTIPART = "multipart/form-data"
 _REF = "#/components/schemas/{model}"
 _ERRORS = {
     400: "The request is wrong; the error names the field.",
+    401: "The request shows no key that the server knows.",
+    403: "The request shows no key that the server knows.",
     404: "There is no such model.",
     413: "The request is too large.",
-    429: "Too many requests are waiting; try again after `Retry-After` seconds.",
+    429: "Too many requests wait, or came with this key; try again after `Retry-After` seconds.",
     500: "The server failed; its log names the request by its `X-Request-ID`.",
     503: "No engine runs, or none any more; try again after `Retry-After` seconds.",
     504: "The deadline that the request gave itself has passed.",
 }
 OF_ANY_ROUTE = (500, 503)
-OF_A_MODEL = (404, *OF_ANY_ROUTE)
+OF_A_LIST = (401, *OF_ANY_ROUTE)
+OF_A_MODEL = (404, *OF_A_LIST)
 OF_A_BODY = tuple(_ERRORS)
 
 Responses = dict[int | str, dict[str, Any]]

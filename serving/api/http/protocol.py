@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from starlette.types import Scope
 
 from serving.api.http.openapi import Responses, responses
-from serving.errors import RequestError
+from serving.errors import KeyRefused, RequestError
 
 ErrorShape = Callable[[int, BaseException], dict[str, Any]]
 
@@ -29,6 +29,9 @@ class Protocol:
     field_names: from what pipelines and engine call a field to what its clients do. It is the only
         place where a field of an error changes its name: bodies name their own fields as clients
         write them, and what is beneath the API has its own words.
+    key_scheme: what stands before a key in the `Authorization` header.
+    key_field: the field that may hold the key instead, if there is one.
+    key_refused: the error for who shows no key that is known; its status is what clients expect.
     """
 
     name: str
@@ -36,6 +39,15 @@ class Protocol:
     error_shape: ErrorShape
     error_type: Any
     field_names: Mapping[str, str] = field(default_factory=dict)
+    key_scheme: str = "Bearer"
+    key_field: str | None = None
+    key_refused: type[KeyRefused] = KeyRefused
+
+    @property
+    def key_place(self) -> str:
+        """Tell clients where to show their key."""
+        field_too = f", or the field {self.key_field}" if self.key_field else ""
+        return f"Authorization: {self.key_scheme} KEY{field_too}"
 
     def error_body(self, status: int, error: BaseException) -> dict[str, Any]:
         """Make the body that reports an error, its field called as clients call it."""

@@ -21,12 +21,21 @@ from serving.api.http.services import Services
 from serving.api.libretranslate.answers import Language, Translated
 from serving.api.libretranslate.translate_body import FIELD_NAMES, TranslateBody
 from serving.bundle.manifest import Task
+from serving.errors import KeyForbidden
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Translator
 from serving.pipelines.translation.job import AlignedWords, Translation
 from serving.text.languages import language_name
 
-PROTOCOL = Protocol("libretranslate", "", plain_error, PlainError, FIELD_NAMES)
+PROTOCOL = Protocol(
+    "libretranslate",
+    "",
+    plain_error,
+    PlainError,
+    FIELD_NAMES,
+    key_field="api_key",
+    key_refused=KeyForbidden,
+)
 
 
 async def _translator(catalog: Catalog, body: TranslateBody) -> Translator:

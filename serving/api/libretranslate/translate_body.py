@@ -58,8 +58,9 @@ def _from_json(value: Any) -> Any:
 
 class TranslateBody(DecodingFields, RequestBody):
     """LibreTranslate's own fields are q, source, target, format, alternatives, api_key and secret;
-    the last two are accepted and not used. Of ours none has to be given. Without any of them
-    decoding is as the model's makers recommend, else greedy.
+    secret is accepted and not used, and so is api_key where the server asks for no keys. Of ours
+    none has to be given. Without any of them decoding is as the model's makers recommend, else
+    greedy.
 
     source, target: languages by any of their codes: en finds a model's eng_Latn or en_XX.
 

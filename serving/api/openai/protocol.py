@@ -5,7 +5,7 @@ from typing import Any
 from serving.api.http.error_responses import message_of
 from serving.api.http.protocol import Protocol
 from serving.api.openai.answers import OpenAIError
-from serving.errors import ModelNotFound, RequestError
+from serving.errors import KeyRefused, ModelNotFound, RequestError
 
 _TYPES = {
     404: "not_found_error",
@@ -13,12 +13,13 @@ _TYPES = {
     503: "service_unavailable_error",
     504: "timeout_error",
 }
+_CODES_OF = ((ModelNotFound, "model_not_found"), (KeyRefused, "invalid_api_key"))
 _CODES = {429: "rate_limit_exceeded", 503: "service_unavailable"}
 
 
 def _error_shape(status: int, error: BaseException) -> dict[str, Any]:
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    code = "model_not_found" if isinstance(error, ModelNotFound) else _CODES.get(status)
+    code = next((code for cls, code in _CODES_OF if isinstance(error, cls)), _CODES.get(status))
     param = error.field if isinstance(error, RequestError) else None
     return {
         "error": {"message": message_of(error), "type": kind, "param": param, "code": code},

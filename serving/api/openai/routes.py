@@ -5,12 +5,13 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi.responses import JSONResponse
 
 from serving.api.http.endpoint import Endpoint
 from serving.api.http.fields import READS_JSON
-from serving.api.http.openapi import OF_A_MODEL, OF_ANY_ROUTE, described_text
+from serving.api.http.gate import Gate
+from serving.api.http.openapi import OF_A_LIST, OF_A_MODEL, described_text
 from serving.api.http.services import Services
 from serving.api.http.streams import EventStream
 from serving.api.openai import chat_body, completion_body
@@ -67,16 +68,23 @@ ENDPOINTS = (_COMPLETIONS, _CHATS)
 def router(services: Services) -> APIRouter:
     routes = PROTOCOL.router("OpenAI")
     started = int(time.time())
+    with_key = [Depends(Gate(services.keys).door(PROTOCOL))]
     _COMPLETIONS.add_to(routes, services)
     _CHATS.add_to(routes, services)
 
-    @routes.get("/models", responses=PROTOCOL.responses(ModelList, OF_ANY_ROUTE))
+    @routes.get(
+        "/models", responses=PROTOCOL.responses(ModelList, OF_A_LIST), dependencies=with_key
+    )
     async def models() -> JSONResponse:
         """List the models that are served here."""
         found = [_described(model.card, started) for model in await services.catalog.models()]
         return JSONResponse({"object": "list", "data": found})
 
-    @routes.get("/models/{name:path}", responses=PROTOCOL.responses(ModelBody, OF_A_MODEL))
+    @routes.get(
+        "/models/{name:path}",
+        responses=PROTOCOL.responses(ModelBody, OF_A_MODEL),
+        dependencies=with_key,
+    )
     async def model(name: str) -> JSONResponse:
         """Describe one model."""
         return JSONResponse(_described((await services.catalog.named(name)).card, started))

@@ -51,7 +51,7 @@ class Desk:
         self._waiting: dict[str, Generation] = {}
         self._open_ids: set[str] = set()
         self._num_waiting_rows = 0
-        self._waiting_work = 0
+        self.waiting_work = 0
         self._seats: list[Seat] = []
         self.lock = threading.RLock()
 
@@ -86,7 +86,7 @@ class Desk:
                 self._waiting[generation.request_id] = generation
                 self._deadlines.add(generation)
                 self._num_waiting_rows += generation.request.num_rows
-                self._waiting_work += generation.work
+                self.waiting_work += generation.work
 
     def check_room(self, work: int, share: str, priority: int) -> None:
         """Raise Overloaded if a job of so much work would be refused now."""
@@ -145,7 +145,7 @@ class Desk:
                 self._lanes.remove(generation)
             self._deadlines.remove(generation)
             self._num_waiting_rows -= generation.request.num_rows
-            self._waiting_work -= generation.work
+            self.waiting_work -= generation.work
             return True
 
     def take_expired(self, now: float) -> list[Generation]:
@@ -182,7 +182,7 @@ class Desk:
         if most is not None and num_waiting + num_jobs > most + num_free:
             raise Overloaded(num_waiting, seconds or 1.0, is_for_all=True)
         if self._is_long(work, who):
-            ordinary = self._waiting_work // max(1, len(self._waiting))
+            ordinary = self.waiting_work // max(1, len(self._waiting))
             raise Overloaded(num_waiting, seconds, self._is_long(min(work, ordinary), who))
 
     def _is_long(self, work: int, who: tuple[str, int]) -> bool:

@@ -10,7 +10,7 @@ from serving.engine_metrics import EngineMetrics
 from serving.metrics import Metrics, Outcome
 from tests.loadtest.recordings import recording_of, request_of
 
-TTFT = "attendant_request_seconds_bucket"
+SECONDS = "attendant_request_seconds_bucket"
 
 
 def test_names_are_taken_apart() -> None:
@@ -44,9 +44,11 @@ def scrape(time: float, answers: int) -> ServerSample:
         metrics={
             f'attendant_tokens_total{{kind="generated",{labels}}}': answers * 11.0,
             f'attendant_requests_total{{outcome="success",{labels}}}': float(answers),
-            f'{TTFT}{{le="0.1",{labels}}}': 0.0,
-            f'{TTFT}{{le="0.2",{labels}}}': float(answers),
-            f'{TTFT}{{le="+Inf",{labels}}}': float(answers),
+            f'{SECONDS}{{le="0.1",outcome="success",{labels}}}': 0.0,
+            f'{SECONDS}{{le="0.2",outcome="success",{labels}}}': float(answers),
+            f'{SECONDS}{{le="+Inf",outcome="success",{labels}}}': float(answers),
+            f'{SECONDS}{{le="0.1",outcome="refused",{labels}}}': answers * 5.0,
+            f'{SECONDS}{{le="+Inf",outcome="refused",{labels}}}': answers * 5.0,
         },
     )
 

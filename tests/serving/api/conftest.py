@@ -50,9 +50,12 @@ async def chat_world(tokenizer: Tokenizer) -> AsyncIterator[World]:
 
 @asynccontextmanager
 async def made_world(
-    tokenizer: Tokenizer, generator: dict[str, Any] | None = None, **options: Any
+    tokenizer: Tokenizer,
+    generator: dict[str, Any] | None = None,
+    access: dict[str, Any] | None = None,
+    **options: Any,
 ) -> AsyncIterator[World]:
-    """generator, options: of the generator's and the translator's manifest."""
+    """generator, options: of the generator's and the translator's manifest. access: of Services."""
     limits = TextLimits(max_characters=1000, max_segments=20)
     translator, translator_engine = shouting_translator(
         tokenizer, max_segments=limits.max_segments, **options
@@ -65,7 +68,12 @@ async def made_world(
 
     readiness = [True]
     services = Services(
-        Catalog([translator, teller]), limits, metrics, exposition, lambda: readiness[0]
+        Catalog([translator, teller]),
+        limits,
+        metrics,
+        exposition,
+        lambda: readiness[0],
+        **access or {},
     )
     app = create_app(services)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

@@ -183,8 +183,8 @@ def test_a_server_without_its_ray_ends(bundle: Path, tmp_path: Path, part: str) 
 
 
 def test_of_a_server_that_is_killed_nothing_is_left(bundle: Path, tmp_path: Path) -> None:
-    """Its folder goes when a server starts the next time. Ray's agents, which no request ever meets,
-    look for their GCS for a minute.
+    """Its folder goes when a server starts the next time. Ray's agents, which no request ever
+    meets, look for their GCS for a minute.
     """
     server = start(bundle, tmp_path)
     folder = server.folder

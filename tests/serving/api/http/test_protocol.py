@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from starlette.types import Scope
 
 from serving.api.application import ENDPOINTS
+from serving.api.http.access_log import AccessLog
 from serving.api.http.error_responses import install_error_handlers
 from serving.api.http.guard import Guard
 from serving.api.http.protocol import Protocol, protocol_at
@@ -44,7 +45,7 @@ def error_body(scope: Scope, status: int, error: BaseException) -> dict[str, Any
 async def client() -> AsyncIterator[httpx.AsyncClient]:
     """Both protocols have routes, and each of them one where the other's paths are."""
     app = FastAPI(openapi_url=None)
-    app.add_middleware(Guard, error_body=error_body)
+    app.add_middleware(Guard, error_body=error_body, access=AccessLog(None))
     install_error_handlers(app, error_body)
     rooted, deep = ROOT.router("root"), DEEP.router("deep")
 

@@ -99,7 +99,10 @@ def replica(port: int, application: str) -> Iterator[type[Replica]]:
 @pytest.fixture
 def front() -> Front:
     public, operations = (Listening("127.0.0.1", free_port()) for _ in range(2))
-    return Front(public, operations, 100, 1, free_ports(3), (NEAR, FAR))
+    *ports, metrics_port = free_ports(4)
+    return Front(
+        public, operations, 100, 1, range(ports[0], metrics_port), metrics_port, (NEAR, FAR)
+    )
 
 
 @pytest.fixture

@@ -1,0 +1,111 @@
+"""`attendant deploy`: from the server's configuration to where it runs, and whether it does."""
+
+import sys
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from deploy import applying
+from deploy.rendering import compose, files, helm, kubernetes, ray, rayservice
+from deploy.smoke import checks_of
+from serving.server_config import parse_file
+
+_TARGETS = {
+    "compose": compose.render,
+    "kubernetes": kubernetes.render,
+    "helm": helm.render,
+    "rayservice": rayservice.render,
+    "ray": ray.render,
+}
+
+config_option = click.option(
+    "-c",
+    "--config",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The server's YAML file.",
+)
+
+
+@click.group()
+def deploy() -> None:
+    """Run a server elsewhere: in containers, on Kubernetes, on a Ray cluster."""
+
+
+@deploy.command()
+@click.argument("target", type=click.Choice([*_TARGETS]))
+@config_option
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder to write to.",
+)
+def render(target: str, config: Path, output: Path) -> None:
+    """Write the files that TARGET takes, all from the server's own configuration.
+
+    \b
+    Examples:
+      attendant deploy render compose -c server.yaml -o build/compose
+      docker compose -f build/compose/compose.yaml up
+    \b
+      attendant deploy render rayservice -c server.yaml -o build/ray
+      kubectl apply -f build/ray/rayservice.yaml
+    """
+    rendered = _TARGETS[target](parse_file(config))
+    files.write(output, rendered)
+    for name in rendered:
+        click.echo(output / name)
+
+
+token_option = click.option(
+    "--token-file",
+    type=click.File(),
+    help="A file with the token that the requests carry; - is standard input.",
+)
+
+
+@deploy.command()
+@click.argument("dashboard", metavar="URL")
+@config_option
+@token_option
+@click.option("--timeout", default=600.0, show_default=True, help="Seconds until all must run.")
+def apply(dashboard: str, config: Path, token_file: TextIO | None, timeout: float) -> None:
+    """Deploy to the Ray cluster whose dashboard is at URL, as its Ray Serve applications.
+
+    Groups that changed are replaced replica by replica, the others stay. It ends when all run.
+
+    \b
+    Examples:
+      attendant deploy apply http://127.0.0.1:8265 -c server.yaml --token-file ~/.ray/auth_token
+    """
+    applying.apply(
+        dashboard, ray.serve_config(parse_file(config)), _token(token_file), timeout, click.echo
+    )
+
+
+@deploy.command()
+@click.argument("url")
+@token_option
+def smoke(url: str, token_file: TextIO | None) -> None:
+    """Try the server at URL: health, models, a translation, a completion, metrics.
+
+    It exits with 1 where anything fails.
+
+    \b
+    Examples:
+      attendant deploy smoke http://127.0.0.1:8000
+    """
+    results = []
+    for check in checks_of(url, _token(token_file)):
+        result = "ok" if check.passed else "FAILED"
+        click.echo(f"{check.name:12} {result:7} {check.seconds * 1000:7.0f} ms  {check.found}")
+        results.append(check.passed)
+    if not all(results):
+        sys.exit(1)
+
+
+def _token(file: TextIO | None) -> str | None:
+    return file.read().strip() if file else None

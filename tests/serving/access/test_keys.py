@@ -1,0 +1,146 @@
+"""The file of keys, and the ring that reads it while it serves."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from serving.access.account import Account
+from serving.access.key_file import hash_of, new_entry, new_key, read_keys, write_keys
+from serving.access.key_ring import KeyRing, key_ring
+from serving.cli import main
+from serving.errors import ConfigError, RateExceeded
+from tests.serving.access.clock import Clock
+
+
+def attendant(*arguments: object) -> str:
+    result = CliRunner().invoke(main, ["keys", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return result.output.strip()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "keys.json"
+
+
+def test_a_key_is_printed_once_and_never_written(path: Path) -> None:
+    key = attendant("create", "alice", "--rate", 5, "--tokens", 600, "--file", path)
+    attendant("create", "bob", "--file", path)
+
+    assert len(key) > 40 and key not in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert attendant("list", "--file", path).splitlines() == [
+        "alice\t5 requests a second\t600 tokens a minute",
+        "bob\tany number of requests a second\tany number of tokens a minute",
+    ]
+    attendant("revoke", "alice", "--file", path)
+    assert [entry.name for entry in read_keys(path)] == ["bob"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("create", "alice"), "there is a key of alice already"),
+        (("create", "a/b"), "name: "),
+        (("create", "carol", "--rate", "0"), "requests_per_second: "),
+        (("create", "carol", "--tokens", "nan"), "tokens_per_minute: "),
+        (("revoke", "bob"), "there is no key of bob"),
+    ],
+)
+def test_what_cannot_be_done_is_said(path: Path, arguments: tuple[str, ...], problem: str) -> None:
+    attendant("create", "alice", "--file", path)
+    before = path.read_bytes()
+
+    result = CliRunner().invoke(main, ["keys", *arguments, "--file", str(path)])
+
+    assert result.exit_code != 0 and problem in result.output
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"keys": [{"name": "a", "sha256": "secret"}]}',
+        '{"version": 2}',
+        '{"keys": [], "more": 1}',
+        json.dumps({"keys": [{"name": "a", "sha256": "0" * 64}] * 2}),
+    ],
+)
+def test_a_file_that_is_none_is_refused_without_its_content(path: Path, text: str) -> None:
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_keys(path)
+    assert "secret" not in str(caught.value)
+
+
+def test_only_known_keys_are_found(path: Path) -> None:
+    key = attendant("create", "alice", "--file", path)
+    ring = KeyRing(path, {"ATTENDANT_KEY": "a key of one's own"})
+
+    found = [ring.find(each) for each in (key, "a key of one's own", new_key(), "", "é\ud800")]
+
+    assert [each and each.name for each in found] == ["alice", "environment", None, None, None]
+    assert key_ring(None, {}) is None
+
+
+def test_a_changed_file_is_read_and_a_broken_one_changes_nothing(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    alice, clock = attendant("create", "alice", "--file", path), Clock()
+    ring = KeyRing(path, {}, clock)
+    bob = attendant("create", "bob", "--file", path)
+    assert ring.find(bob) is None
+
+    clock.now += 1
+    assert ring.find(bob) and ring.find(alice)
+    path.write_text("{")
+    clock.now += 1
+    assert ring.find(bob)
+    assert [each.levelno for each in caplog.records] == [logging.ERROR]
+
+    path.unlink()
+    attendant("create", "carol", "--file", path)
+    clock.now += 1
+    assert ring.find(alice) is None
+
+
+def test_a_key_may_ask_for_no_more_than_its_rates(path: Path) -> None:
+    clock = Clock()
+    limits = {"requests_per_second": 2, "tokens_per_minute": 60}
+    write_keys(path, (new_entry(name="alice", sha256=hash_of("k"), **limits),))
+    key = KeyRing(path, {}, clock).find("k")
+    assert key is not None
+
+    key.admit()
+    key.admit()
+    with pytest.raises(RateExceeded, match="2 requests a second") as caught:
+        key.admit()
+    assert caught.value.retry_after_seconds == 0.5
+
+    clock.now += 10
+    key.charge(Account(num_given_tokens=50, num_generated_tokens=20))
+    with pytest.raises(RateExceeded, match="60 tokens a minute") as caught:
+        key.admit()
+    assert caught.value.retry_after_seconds == 11
+
+
+def test_rates_are_kept_while_an_entry_stays(path: Path) -> None:
+    clock = Clock()
+    alice = attendant("create", "alice", "--rate", 0.01, "--file", path)
+    ring = KeyRing(path, {}, clock)
+    key = ring.find(alice)
+    assert key is not None
+    key.admit()
+
+    attendant("create", "bob", "--file", path)
+    clock.now += 1
+    again = ring.find(alice)
+
+    assert again is key
+    with pytest.raises(RateExceeded):
+        again.admit()

@@ -1,0 +1,32 @@
+"""Token buckets, by a clock that stands still."""
+
+from serving.access.rates import Bucket, requests_bucket, tokens_bucket
+from tests.serving.access.clock import Clock
+
+
+def test_a_bucket_fills_steadily_and_no_further_than_it_holds() -> None:
+    clock = Clock()
+    bucket = Bucket(per_second=2, capacity=4, clock=clock)
+    bucket.take(4)
+    assert bucket.seconds_until(1) == 0.5
+
+    clock.now += 0.5
+    assert bucket.seconds_until(1) == 0
+    clock.now += 1000
+    bucket.take(4)
+    assert bucket.seconds_until(1) == 0.5
+
+
+def test_what_was_taken_afterwards_has_to_be_waited_for() -> None:
+    clock = Clock()
+    bucket = tokens_bucket(per_minute=60, clock=clock)
+    bucket.take(90)
+    assert bucket.seconds_until(1) == 31
+
+
+def test_rates_below_one_a_second_let_one_request_in() -> None:
+    clock = Clock()
+    bucket = requests_bucket(0.1, clock)
+    assert bucket.seconds_until(1) == 0
+    bucket.take(1)
+    assert bucket.seconds_until(1) == 10
