@@ -7,7 +7,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -72,13 +72,13 @@ def apply(cluster: Cluster, *groups: dict[str, Any]) -> str:
     path = cluster.head.folder / "server.yaml"
     path.write_text(yaml.safe_dump({"port": 8000, "groups": [*groups]}))
     token = ["--token-file", str(cluster.token_file)]
+    done = cluster.head.attendant("--version")
 
     def reaches_the_dashboard() -> bool:
         nonlocal done
         done = cluster.head.attendant("deploy", "apply", DASHBOARD, "-c", str(path), *token)
         return "Connection refused" not in done.stderr
 
-    done = cluster.head.attendant("--version")
     assert eventually(reaches_the_dashboard, 60)
     return (done.stdout + done.stderr).strip()
 
