@@ -16,7 +16,7 @@ class Throughput:
 
     @property
     def work_per_second(self) -> float | None:
-        """None while there is too little to tell from."""
+        """Return the rate, None while there is too little to tell from."""
         if self._seconds < _MIN_SECONDS or not self._work:
             return None
         return self._work / self._seconds
