@@ -15,7 +15,7 @@ MAX_CONNECTIONS = 4096
 _MIN_CONNECTIONS = 100
 _LEAST_PORT, _MOST_PORT, _MAX_TRIES = 20_000, 32_000, 100
 _FILES_PER_CONNECTION = 2  # in HAProxy: one to the client, one to the replica
-_OTHER_FILES = 384  # its operators, listeners and checks; in a replica models and Ray
+_OTHER_FILES = 448  # its operators, listeners and checks; in a replica models and Ray
 
 
 def environment(folder: Path, ports: range, metrics_port: int) -> dict[str, str]:
