@@ -16,12 +16,12 @@ from serving.access.key_ring import key_ring
 from serving.api.application import create_app
 from serving.api.http.services import Services
 from serving.deployments.console import log_to_console, writer_to
-from serving.deployments.exposition import merged
 from serving.deployments.forwarding import WideCatalog, all_expositions, failing_from_afar
 from serving.deployments.http_1_0 import unframe_streams
 from serving.deployments.loopback import stay_on_loopback
-from serving.deployments.outliving import Exposed, outliving
-from serving.deployments.proxy_metrics import proxy_exposition
+from serving.deployments.metrics.exposition import merged
+from serving.deployments.metrics.outliving import Exposed, outliving
+from serving.deployments.metrics.proxy import proxy_exposition
 from serving.deployments.scaling import load_of
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
