@@ -1,6 +1,8 @@
 """Brings a configuration to a running Ray cluster, through Ray Serve's REST API.
 
-Serve compares it to what runs: only groups that changed are replaced, replica by replica.
+Serve compares it to what runs: only groups that changed are replaced, replica by replica. A
+replica that was told to end drains for half a minute and keeps its CPUs for that time, and the one
+that takes its place has models to load: so the new one comes first.
 """
 
 import json
@@ -37,6 +39,7 @@ def _follow(
 ) -> None:
     deadline = time.monotonic() + timeout_seconds
     told: dict[str, str] = {}
+    applications: dict[str, Any] = {}
     while time.monotonic() < deadline:
         applications = json.loads(ask(url, token=token))["applications"]
         for name, application in applications.items():
@@ -45,8 +48,18 @@ def _follow(
                 tell(f"{name}: {status.lower().replace('_', ' ')}")
                 told[name] = status
             if status in _FAILED:
-                raise AttendantError(f"group {name}: {application['message'].strip()}")
+                raise AttendantError(f"group {name}: {_cause(application)}")
         if applications and {*told.values()} == {"RUNNING"}:
             return
         time.sleep(_POLL_SECONDS)
-    raise AttendantError(f"not all groups run after {timeout_seconds:.0f} s")
+    waiting = [name for name, status in told.items() if status != "RUNNING"]
+    causes = [f"group {name}: {_cause(applications[name])}" for name in waiting]
+    raise AttendantError("; ".join([f"not all groups run after {timeout_seconds:.0f} s", *causes]))
+
+
+def _cause(application: dict[str, Any]) -> str:
+    """Return the last line of what a replica raised, else of what Serve says of the group."""
+    deployments = application.get("deployments", {}).values()
+    messages = [application["message"], *(each["message"] for each in deployments)]
+    lines = "\n".join(messages).strip().splitlines()
+    return lines[-1].strip() if lines else "no reason is known"

@@ -72,18 +72,27 @@ token_option = click.option(
 @config_option
 @token_option
 @click.option("--timeout", default=600.0, show_default=True, help="Seconds until all must run.")
-def apply(dashboard: str, config: Path, token_file: TextIO | None, timeout: float) -> None:
+@click.option(
+    "--in-place",
+    is_flag=True,
+    help="End a replica before the new one starts: for a cluster without room for both.",
+)
+def apply(
+    dashboard: str, config: Path, token_file: TextIO | None, timeout: float, in_place: bool
+) -> None:
     """Deploy to the Ray cluster whose dashboard is at URL, as its Ray Serve applications.
 
     Groups that changed are replaced replica by replica, the others stay. It ends when all run.
+    An old replica serves until a new one does, which takes room for one more of each group.
 
     \b
     Examples:
       attendant deploy apply http://127.0.0.1:8265 -c server.yaml --token-file ~/.ray/auth_token
     """
-    applying.apply(
-        dashboard, ray.serve_config(parse_file(config)), _token(token_file), timeout, click.echo
-    )
+    serve_config = ray.serve_config(parse_file(config))
+    if not in_place:
+        serve_config = ray.surging(serve_config)
+    applying.apply(dashboard, serve_config, _token(token_file), timeout, click.echo)
 
 
 @deploy.command()

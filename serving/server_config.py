@@ -49,7 +49,8 @@ class Access(_Config):
 class Autoscaling(_Config):
     """Says how many replicas a group may have, and how much waiting work calls for one more.
 
-    queued_tokens: work that waits for a row, for each replica, as `attendant_waiting_tokens` counts it.
+    queued_tokens: work that waits for a row, for each replica, as `attendant_waiting_tokens`
+        counts it.
     """
 
     min_replicas: Count = 1

@@ -7,6 +7,7 @@ from deploy.rendering.files import Files, as_yaml
 from serving.server_config import ServerConfig, WorkerGroup
 
 FILE = "serve.yaml"
+DEPLOYMENT = "attendant"  # of each application
 
 
 def render(config: ServerConfig) -> Files:
@@ -23,6 +24,15 @@ def serve_config(config: ServerConfig) -> dict[str, Any]:
         "logging_config": {"enable_access_log": False},
         "applications": [_application(number, group) for number, group in enumerate(config.groups)],
     }
+
+
+def surging(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the same for a cluster with room for one more replica of each group that changes: an
+    old replica serves until a new one does.
+    """
+    override = {"name": DEPLOYMENT, "max_surge_percent": 1}  # rounded up to one replica
+    applications = [{**each, "deployments": [override]} for each in config["applications"]]
+    return {**config, "applications": applications}
 
 
 def _application(number: int, group: WorkerGroup) -> dict[str, Any]:

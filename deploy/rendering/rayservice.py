@@ -26,7 +26,7 @@ _API_PORTS = (443, 6443)  # of Kubernetes, which Ray's autoscaler asks for pods
 _HEAD_PORTS = {"gcs-server": 6379, "dashboard": _DASHBOARD_PORT}
 _HEAD_MEMORY_MIB = 4096
 _OBJECT_STORE_BYTES = 128 * 2**20
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "RAY_SERVE_ENABLE_HA_PROXY": "1",
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -112,7 +112,7 @@ def _container(config: ServerConfig, name: str, ports: dict[str, int]) -> Spec:
     return {
         "name": name,
         "image": config.deploy.image,
-        "env": [{"name": key, "value": value} for key, value in _ENVIRONMENT.items()],
+        "env": [{"name": key, "value": value} for key, value in ENVIRONMENT.items()],
         "ports": [{"name": port, "containerPort": number} for port, number in ports.items()],
         "securityContext": hardened(),
         "volumeMounts": mounts(config),

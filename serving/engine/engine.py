@@ -107,7 +107,8 @@ class Engine:
         kv_bytes += int(batch.source_lengths[:rows].sum()) * size.per_source_token
         num_underway = self._admission.num_underway
         num_waiting = self._seat.num_waiting + num_underway
-        return EngineStats(num_waiting, rows, batch.slots, kv_bytes, num_underway)
+        slots = batch.slots if self.lane is Lane.COMMON else rows
+        return EngineStats(num_waiting, rows, slots, kv_bytes, num_underway)
 
     def submit(self, *requests: GenerationRequest) -> None:
         """Accept requests, all or none. Raises RequestError or Overloaded; then none has events."""

@@ -8,7 +8,8 @@ import yaml
 
 from deploy import applying
 from deploy.command import deploy
-from deploy.rendering.ray import serve_config
+from deploy.rendering.ray import DEPLOYMENT, serve_config, surging
+from serving.deployments import forwarding
 from serving.errors import AttendantError
 from serving.server_config import parse_file
 from tests.deploy.rendered import GROUP
@@ -17,8 +18,10 @@ from tests.deploy.scripted import scripted
 PATH = "/api/serve/applications/"
 
 
-def status(name: str, message: str = "") -> tuple[int, Any]:
-    return 200, {"applications": {"translators": {"status": name, "message": message}}}
+def status(name: str, message: str = "", cause: str = "") -> tuple[int, Any]:
+    deployments = {"attendant": {"message": cause}}
+    application = {"status": name, "message": message, "deployments": deployments}
+    return 200, {"applications": {"translators": application}}
 
 
 @pytest.fixture(autouse=True)
@@ -53,8 +56,21 @@ def test_it_returns_when_all_groups_run(server_file: Path, tmp_path: Path) -> No
         told = call(server_file, ray.url, "--token-file", str(tmp_path / "token"))
     assert told == "translators: deploying\ntranslators: running"
     method, _, body, token = ray.asked[0]
-    assert (method, body) == ("PUT", serve_config(parse_file(server_file)))
+    assert (method, body) == ("PUT", surging(serve_config(parse_file(server_file))))
     assert {each[3] for each in ray.asked} == {token} == {"Bearer secret"}
+
+
+def test_new_replicas_come_first_unless_there_is_no_room(server_file: Path) -> None:
+    running = {f"PUT {PATH}": [(200, "")], f"GET {PATH}": [status("RUNNING")]}
+    bodies = []
+    for options in ((), ("--in-place",)):
+        with scripted(running) as ray:
+            call(server_file, ray.url, *options)
+        bodies.append(ray.asked[0][2])
+    first, in_place = (body["applications"][0] for body in bodies)
+    assert first["deployments"] == [{"name": forwarding.DEPLOYMENT, "max_surge_percent": 1}]
+    assert DEPLOYMENT == forwarding.DEPLOYMENT
+    assert "deployments" not in in_place
 
 
 @pytest.mark.parametrize(
@@ -68,8 +84,15 @@ def test_it_returns_when_all_groups_run(server_file: Path, tmp_path: Path) -> No
             "group translators: no bundle",
         ),
         (
-            {f"PUT {PATH}": [(200, "")], f"GET {PATH}": [status("DEPLOYING")]},
-            "not all groups run after 0 s",
+            {
+                f"PUT {PATH}": [(200, "")],
+                f"GET {PATH}": [status("DEPLOY_FAILED", "it failed", "Traceback\n  no bundle\n")],
+            },
+            "group translators: no bundle",
+        ),
+        (
+            {f"PUT {PATH}": [(200, "")], f"GET {PATH}": [status("DEPLOYING", "", "no CPU")]},
+            "not all groups run after 0 s; group translators: no CPU",
         ),
     ],
 )

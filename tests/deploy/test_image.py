@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -35,7 +36,7 @@ def image() -> None:
 
 
 def run(*words: str) -> subprocess.Popen[str]:
-    command = [FOLDER / "run-without-docker", IMAGE, *words]
+    command: list[str | Path] = [FOLDER / "run-without-docker", IMAGE, *words]
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 

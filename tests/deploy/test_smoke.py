@@ -1,12 +1,16 @@
 """`attendant deploy smoke`: a server that does all passes; what does not work is told."""
 
+from typing import Any
+
 from click.testing import CliRunner
 
 from deploy.command import deploy
 from tests.deploy.scripted import scripted
 
+Answers = dict[str, list[tuple[int, Any]]]
+
 MODELS = [{"id": "en-fr", "task": "translate"}, {"id": "llama", "task": "generate"}]
-WORKS = {
+WORKS: Answers = {
     "GET /health": [(200, {"status": "ok"})],
     "GET /ready": [(200, {"status": "ready"})],
     "GET /v1/models": [(200, {"data": MODELS})],
@@ -33,7 +37,7 @@ def test_our_server_passes(server_url: str) -> None:
 
 
 def test_each_thing_that_fails_is_told() -> None:
-    broken = {
+    broken: Answers = {
         **WORKS,
         "GET /ready": [(503, {"status": "not ready"})],
         "POST /translate": [(200, {"translatedText": " "})],
@@ -49,7 +53,7 @@ def test_each_thing_that_fails_is_told() -> None:
 
 
 def test_what_no_model_does_is_not_tried() -> None:
-    only = {**WORKS, "GET /v1/models": [(200, {"data": MODELS[:1]})]}
+    only: Answers = {**WORKS, "GET /v1/models": [(200, {"data": MODELS[:1]})]}
     with scripted(only) as server:
         code, found = smoke(server.url)
     assert (code, "completion" in found) == (0, False)

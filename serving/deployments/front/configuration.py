@@ -9,6 +9,7 @@ from serving.deployments.listening import Listening, joined
 
 _OPERATORS = 64  # connections at a time of those who ask for /health, /ready and /metrics
 _OTHER_CONNECTIONS = 64  # of our own to HAProxy
+_MOST_AT_ONCE = 512  # requests in one replica: it looks at each within a quarter of a second
 _RETRY_SECONDS = 5  # about as long as a replica takes to start
 _HERE = Path(__file__).parent
 
@@ -62,9 +63,8 @@ def configuration(front: Front, socket: Path, is_stopping: bool) -> str:
         operations=_bind(front.operations),
         metrics_port=front.metrics_port,
         routes="\n".join(map(_route, groups)),
-        first=_backend_name(front.groups[0]),
     )
-    return text + "".join(_backend(group, front.ports) for group in groups)
+    return text + "".join(_backend(group, front.ports) for group in groups) + _watched(front)
 
 
 def _route(group: Served) -> str:
@@ -76,10 +76,23 @@ def _route(group: Served) -> str:
 
 def _backend(group: Served, ports: range) -> str:
     text = _template("backend.cfg").substitute(
-        name=_backend_name(group), application=group.application, prefix=group.prefix
+        name=_backend_name(group),
+        application=group.application,
+        prefix=group.prefix,
+        most_at_once=_MOST_AT_ONCE,
     )
     servers = [f"    server port-{port} 127.0.0.1:{port}\n" for port in ports]
     return text + "".join(servers)
+
+
+def _watched(front: Front) -> str:
+    """The replicas at `/` once more, for questions that wait for no other."""
+    name = _backend_name(front.groups[0])
+    servers = [
+        f"    server port-{port} 127.0.0.1:{port} track {name}/port-{port}\n"
+        for port in front.ports
+    ]
+    return "\nbackend watched\n" + "".join(servers)
 
 
 def _backend_name(group: Served) -> str:

@@ -108,6 +108,8 @@ class Recorder:
     def __init__(self) -> None:
         self.requests: list[GenerationRequest] = []
 
+    def check_room(self, work: int, share: str, priority: int) -> None: ...
+
     async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
         self.requests += requests
         raise Overloaded(0)

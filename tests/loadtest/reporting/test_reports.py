@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-import jsonschema  # type: ignore[import-untyped]
+import jsonschema
 import pytest
 
 from loadtest.records import ServerSample

@@ -1,5 +1,6 @@
 """How many replicas a group asks for, as Ray Serve's autoscaler takes it."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ from serving.deployments.scaling import WaitingTokens, load_of, replicas_of
 from serving.engine.measures import EngineStats
 from serving.server_config import WorkerGroup
 
-BUNDLES = ("a",)
+BUNDLES = (Path("a"),)
 
 
 def stats(rows: int, tokens: int) -> EngineStats:

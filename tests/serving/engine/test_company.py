@@ -9,11 +9,14 @@ import pytest
 
 from serving.bundle.manifest import Task
 from serving.bundle.opening import Bundle, open_bundle
+from serving.engine.admission.lanes import Lane
 from serving.engine.engine import Engine
+from serving.engine.graphs.session import open_graphs
+from serving.engine.shared import Shared
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams, Term
 from serving.request import GenerationRequest
-from tests.serving.engine.devices import PRECISIONS, assert_alike, config_of
-from tests.serving.engine.driving import run_all, run_alone
+from tests.serving.engine.devices import DEVICE, PRECISIONS, assert_alike, config_of
+from tests.serving.engine.driving import Story, run_all, run_alone, tell
 from tests.tiny import tiny_bundle
 
 EOS = 2
@@ -78,3 +81,39 @@ def test_a_request_says_the_same_alone_and_among_all_others(bundle: Bundle) -> N
     alone = {each.request_id: run_alone(engine, each) for each in requests}
     assert_alike(requests, together, alone)
     assert_alike(requests, cramped, alone)
+
+
+def lanes_of(bundle: Bundle, slots: int) -> tuple[Engine, Engine]:
+    """Make the engine of large jobs and the one of small jobs beside them."""
+    config = config_of(slots=slots)
+    graphs = open_graphs(bundle, config)
+    shared = Shared.of(bundle.manifest, config, graphs)
+    common, small = (Engine(bundle, config, graphs, (), shared, lane) for lane in Lane)
+    return common, small
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="a GPU has one lane")
+def test_a_small_job_says_the_same_alone_and_beside_a_large_one(bundle: Bundle) -> None:
+    slots = 32
+    requests = [each for each in requests_for(bundle) if each.num_rows <= slots // 8]
+    common, small = lanes_of(bundle, slots)
+    of_large: dict[str, Any] = {"job_id": "large", "ignore_eos": True, "max_new_tokens": 40}
+    many = [
+        replace(each, request_id=f"{number} of many", forced_ids=(), **of_large)
+        for number, each in enumerate(requests * 2)
+    ]
+    common.submit(*many)
+    beside: dict[str, Story] = {}
+    for request in requests:
+        common.step()
+        small.submit(request)
+        tell(beside, small.step())
+        assert common.stats().num_rows and small.stats().num_rows
+    while small.has_work:
+        common.step()
+        tell(beside, small.step())
+
+    engine = Engine(bundle, config_of(slots=slots))
+    alone = {each.request_id: run_alone(engine, each) for each in requests}
+    assert {*beside} == {*alone}
+    assert_alike(requests, beside, alone)

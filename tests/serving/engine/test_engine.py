@@ -37,7 +37,7 @@ from tests.serving.engine.toy import (
 
 
 def toy_engine(
-    script: Script | None = None, has_encoder: bool = True, **sizes: int | None
+    script: Script | None = None, has_encoder: bool = True, **sizes: float | None
 ) -> Engine:
     config = replace(EngineConfig(slots=8, threads=1), **sizes)  # type: ignore[arg-type]
     return Engine(toy_bundle(has_encoder), config, toy_graphs(script, has_encoder))

@@ -1,5 +1,7 @@
 """What waits is bounded by the time it will take; refusals say how long that is."""
 
+from typing import Any
+
 import pytest
 
 from serving.engine.admission.desk import Desk
@@ -28,9 +30,9 @@ class Counter:
         self.desk = Desk(toy_bundle().manifest, config, SLOTS, self.clock)
         self.seat = self.desk.seat()
 
-    def ask(self, name: str, number: int = 1, **fields: object) -> None:
+    def ask(self, name: str, number: int = 1, **fields: Any) -> None:
         requests = [
-            GenerationRequest(f"{name}-{i}", (3, 4, 5), job_id=name, ignore_eos=True, **fields)  # type: ignore[arg-type]
+            GenerationRequest(f"{name}-{i}", (3, 4, 5), job_id=name, ignore_eos=True, **fields)
             for i in range(number)
         ]
         self.desk.add(self.desk.accept(requests, self.clock.now))
@@ -60,7 +62,7 @@ def busy() -> Counter:
     return counter
 
 
-def until_refused(counter: Counter, **fields: object) -> Overloaded:
+def until_refused(counter: Counter, **fields: Any) -> Overloaded:
     for number in range(1000):
         try:
             counter.ask(f"more-{number}", **fields)

@@ -35,7 +35,7 @@ class Watched:
 
 
 def asking(name: str, **fields: Any) -> GenerationRequest:
-    plain = {"source_ids": (5, 6, 7), "max_new_tokens": 5, "ignore_eos": True}
+    plain: dict[str, Any] = {"source_ids": (5, 6, 7), "max_new_tokens": 5, "ignore_eos": True}
     return GenerationRequest(name, **plain | {"tells_logprobs": False} | fields)
 
 

@@ -119,7 +119,7 @@ def test_a_turn_lasts_while_nobody_who_waits_is_further_behind() -> None:
 
 def test_a_lane_gets_the_part_of_the_time_that_its_weight_says() -> None:
     share = FairShare(1)
-    [[light], [heavy]] = [share.join(weight=lambda w=w: w) for w in (0.25, 0.75)]
+    [light], [heavy] = (share.join(weight=part.__float__) for part in (0.25, 0.75))
     lanes = [Flooded(turns, 0.003) for turns in (light, heavy)]
     until = time.perf_counter() + 0.6
     in_threads(*(lambda e=e: e.run_until(lambda: time.perf_counter() > until) for e in lanes))

