@@ -20,7 +20,7 @@ from ray.serve.schema import ApplicationStatus
 from serving.access.account import current_account
 from serving.api.http.error_responses import ENDS
 from serving.bundle.manifest import Task
-from serving.deployments.outliving import Exposed
+from serving.deployments.metrics.outliving import Exposed
 from serving.errors import AttendantError, EngineError, EngineStopped
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Model

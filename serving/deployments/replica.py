@@ -16,7 +16,6 @@ from serving.access.key_ring import key_ring
 from serving.api.application import create_app
 from serving.api.http.services import Services
 from serving.deployments.console import log_to_console, writer_to
-from serving.deployments.exposition import merged
 from serving.deployments.forwarding import (
     Applications,
     WideCatalog,
@@ -26,8 +25,9 @@ from serving.deployments.forwarding import (
 )
 from serving.deployments.http_1_0 import unframe_streams
 from serving.deployments.loopback import stay_on_loopback
-from serving.deployments.outliving import Exposed, outliving
-from serving.deployments.proxy_metrics import proxy_exposition
+from serving.deployments.metrics.exposition import merged
+from serving.deployments.metrics.outliving import Exposed, outliving
+from serving.deployments.metrics.proxy import proxy_exposition
 from serving.deployments.scaling import load_of
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig

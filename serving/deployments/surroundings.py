@@ -6,8 +6,8 @@ import resource
 import socket
 from pathlib import Path
 
-from serving.deployments.outliving import METRICS_FOLDER
-from serving.deployments.proxy_metrics import PROXY_METRICS_PORT
+from serving.deployments.metrics.outliving import METRICS_FOLDER
+from serving.deployments.metrics.proxy import PROXY_METRICS_PORT
 from serving.deployments.scratch import write_token
 from serving.errors import AttendantError
 
