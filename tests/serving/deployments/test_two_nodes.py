@@ -159,7 +159,10 @@ def keep_writing(url: str, number: int, is_over: list[bool]) -> list[str]:
 
 def write(url: str, seed: int) -> str:
     """How a request ended: its status, and whether an error has our shape."""
-    answer = httpx.post(f"{url}/v1/completions", json={**WRITE, "seed": seed}, timeout=60)
+    try:
+        answer = httpx.post(f"{url}/v1/completions", json={**WRITE, "seed": seed}, timeout=60)
+    except httpx.TransportError as error:
+        return repr(error)
     if answer.status_code == 200:
         return "200"
     try:
