@@ -38,7 +38,7 @@ def surging(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _application(number: int, group: WorkerGroup, access: Access) -> dict[str, Any]:
-    """A group is an application of its own, so that each has to be told who may ask."""
+    """Return an application, which has to be told itself who may ask."""
     told = group.model_copy(update={"access": access}) if access.model_fields_set else group
     return {
         "name": group.name,
