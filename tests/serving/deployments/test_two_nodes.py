@@ -71,7 +71,6 @@ def apply(cluster: Cluster, *groups: dict[str, Any]) -> str:
     path = cluster.head.folder / "server.yaml"
     path.write_text(yaml.safe_dump({"port": 8000, "groups": [*groups]}))
     token = ["--token-file", str(cluster.token_file)]
-    done = cluster.head.attendant("--version")
 
     def applied() -> str:
         done = cluster.head.attendant("deploy", "apply", DASHBOARD, "-c", str(path), *token)
