@@ -4,7 +4,7 @@ from typing import Any
 
 from deploy.rendering import settings
 from deploy.rendering.files import Files, as_yaml
-from serving.server_config import ServerConfig, WorkerGroup
+from serving.server_config import Access, ServerConfig, WorkerGroup
 
 FILE = "serve.yaml"
 DEPLOYMENT = "attendant"  # of each application
@@ -22,7 +22,9 @@ def serve_config(config: ServerConfig) -> dict[str, Any]:
         "proxy_location": "EveryNode",
         "http_options": {"host": "0.0.0.0", "port": config.port},
         "logging_config": {"enable_access_log": False},
-        "applications": [_application(number, group) for number, group in enumerate(config.groups)],
+        "applications": [
+            _application(number, group, config.access) for number, group in enumerate(config.groups)
+        ],
     }
 
 
@@ -35,10 +37,12 @@ def surging(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, "applications": applications}
 
 
-def _application(number: int, group: WorkerGroup) -> dict[str, Any]:
+def _application(number: int, group: WorkerGroup, access: Access) -> dict[str, Any]:
+    """Return an application, which has to be told itself who may ask."""
+    told = group.model_copy(update={"access": access}) if access.model_fields_set else group
     return {
         "name": group.name,
         "route_prefix": "/" if number == 0 else f"/groups/{group.name}",
         "import_path": "serving.app:build",
-        "args": {"name": group.name, **group.model_dump(mode="json", exclude_unset=True)},
+        "args": {"name": group.name, **told.model_dump(mode="json", exclude_unset=True)},
     }

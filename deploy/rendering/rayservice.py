@@ -28,6 +28,10 @@ _HEAD_MEMORY_MIB = 4096
 _OBJECT_STORE_BYTES = 128 * 2**20
 ENVIRONMENT = {
     "RAY_SERVE_ENABLE_HA_PROXY": "1",
+    # A request that a replica's end left without answer is asked of another one, as the server's
+    # own HAProxy does.
+    "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",
+    "RAY_SERVE_HAPROXY_RETRIES": "2",
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
 }

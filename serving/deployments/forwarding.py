@@ -7,8 +7,8 @@ asked of it, and remembered for a while.
 import asyncio
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 from ray import serve
@@ -20,7 +20,7 @@ from ray.serve.schema import ApplicationStatus
 from serving.access.account import current_account
 from serving.api.http.error_responses import ENDS
 from serving.bundle.manifest import Task
-from serving.deployments.outliving import Exposed
+from serving.deployments.metrics.outliving import Exposed
 from serving.errors import AttendantError, EngineError, EngineStopped
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Model
@@ -30,14 +30,45 @@ from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, 
 
 DEPLOYMENT = "attendant"
 _REMEMBERED_SECONDS = 5.0
+_PATIENCE_SECONDS = 0.5
+
+
+class Applications:
+    """Remembers the names of all groups. Serve's controller is asked now and then, and not waited
+    for where it is busy or gone.
+    """
+
+    def __init__(self, ask: Callable[[], list[str]]) -> None:
+        self._ask = ask
+        self._known: list[str] = []
+        self._asked_at = float("-inf")
+        self._asking: asyncio.Task[None] | None = None
+
+    async def running(self) -> list[str]:
+        if self._asking is None and time.monotonic() - self._asked_at > _REMEMBERED_SECONDS:
+            self._asking = asyncio.create_task(self._refresh())
+        if self._asking is not None:
+            await asyncio.wait([self._asking], timeout=_PATIENCE_SECONDS)
+        return self._known
+
+    async def _refresh(self) -> None:
+        try:
+            with suppress(RayError, RayServeException):
+                self._known = await asyncio.to_thread(self._ask)
+        finally:
+            self._asked_at = time.monotonic()
+            self._asking = None
 
 
 class WideCatalog(Catalog):
     """Knows the models of this process and those of the other groups."""
 
-    def __init__(self, models: Sequence[Model], own_application: str) -> None:
+    def __init__(
+        self, models: Sequence[Model], own_application: str, applications: Applications
+    ) -> None:
         super().__init__(models)
         self._own_application = own_application
+        self._applications = applications
         self._others: list[Model] = []
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
@@ -50,8 +81,8 @@ class WideCatalog(Catalog):
         return self._others
 
     async def _ask(self) -> list[Model]:
-        applications = await asyncio.to_thread(_running_applications)
-        others = [name for name in applications if name != self._own_application]
+        running = await self._applications.running()
+        others = [name for name in running if name != self._own_application]
         handles = [serve.get_deployment_handle(DEPLOYMENT, name) for name in others]
         answers = await asyncio.gather(*map(_cards, handles))
         pairs = zip(handles, answers, strict=True)
@@ -131,10 +162,10 @@ async def _cards(handle: DeploymentHandle) -> list[ModelCard]:
     return cards
 
 
-async def all_expositions(timeout_seconds: float) -> list[Exposed]:
+async def all_expositions(applications: Applications, timeout_seconds: float) -> list[Exposed]:
     """Collect the metrics of every replica of every group that answers in time."""
-    applications = await asyncio.to_thread(_running_applications)
-    handles = [serve.get_deployment_handle(DEPLOYMENT, name) for name in applications]
+    running = await applications.running()
+    handles = [serve.get_deployment_handle(DEPLOYMENT, name) for name in running]
     answers = await asyncio.gather(
         *(_broadcast(handle, timeout_seconds) for handle in handles), return_exceptions=True
     )
@@ -151,7 +182,8 @@ async def _answer(handle: DeploymentHandle) -> Any:
     return await handle.cards.remote()
 
 
-def _running_applications() -> list[str]:
+def running_applications() -> list[str]:
+    """Ask Serve's controller for the names of all groups, and wait for it."""
     return [
         name
         for name, application in serve.status().applications.items()

@@ -1,11 +1,11 @@
 """Starts a Ray of our own for one run, and ends it whatever state it is in."""
 
+import asyncio
 import logging
 import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,14 +56,16 @@ def deploy(group: WorkerGroup, application: str, prefix: str) -> None:
 def end_requests(applications: Sequence[str], timeout_seconds: float) -> None:
     """Have every replica answer, in the shapes of our protocols, what it has not finished."""
 
-    def end() -> None:
-        for name in applications:
-            handle = serve.get_deployment_handle(DEPLOYMENT, name)
-            # A new handle does not know the replicas yet, and asks those that it knows.
-            while not handle.broadcast("end_requests").results(timeout_s=timeout_seconds):
-                time.sleep(0.05)
+    async def end(name: str) -> None:
+        handle = serve.get_deployment_handle(DEPLOYMENT, name)
+        # A new handle does not know the replicas yet, and asks those that it knows.
+        while not await handle.broadcast("end_requests").results_async(timeout_s=timeout_seconds):
+            await asyncio.sleep(0.02)
 
-    within(timeout_seconds, end)
+    async def end_all() -> None:
+        await asyncio.gather(*map(end, applications))
+
+    within(timeout_seconds, lambda: asyncio.run(end_all()))  # handles need a loop to run on
 
 
 def essential_processes() -> dict[str, "Popen[bytes]"]:

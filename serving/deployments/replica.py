@@ -16,12 +16,18 @@ from serving.access.key_ring import key_ring
 from serving.api.application import create_app
 from serving.api.http.services import Services
 from serving.deployments.console import log_to_console, writer_to
-from serving.deployments.exposition import merged
-from serving.deployments.forwarding import WideCatalog, all_expositions, failing_from_afar
+from serving.deployments.forwarding import (
+    Applications,
+    WideCatalog,
+    all_expositions,
+    failing_from_afar,
+    running_applications,
+)
 from serving.deployments.http_1_0 import unframe_streams
 from serving.deployments.loopback import stay_on_loopback
-from serving.deployments.outliving import Exposed, outliving
-from serving.deployments.proxy_metrics import proxy_exposition
+from serving.deployments.metrics.exposition import merged
+from serving.deployments.metrics.outliving import Exposed, outliving
+from serving.deployments.metrics.proxy import proxy_exposition
 from serving.deployments.scaling import load_of
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
@@ -58,7 +64,8 @@ class Replica:
         self._share = FairShare(cpus)
         config, allowance = engine_config(group, cpus), allowance_of(group, cpus)
         models = [self._load(path, config, allowance) for path in group.bundles]
-        self._catalog = WideCatalog(models, context.app_name)
+        self._applications = Applications(running_applications)
+        self._catalog = WideCatalog(models, context.app_name, self._applications)
 
     def __serve_build_asgi_app__(self) -> Any:
         """Ray Serve asks for the application once the constructor has run."""
@@ -132,7 +139,8 @@ class Replica:
         """Return the metrics of all replicas, of those that have ended, and of HAProxy; of this one
         alone if none answers.
         """
-        answers = await all_expositions(_METRICS_TIMEOUT_SECONDS) or [await self.own_exposition()]
+        answers = await all_expositions(self._applications, _METRICS_TIMEOUT_SECONDS)
+        answers = answers or [await self.own_exposition()]
         return await asyncio.to_thread(self._merged, answers)
 
     def _merged(self, answers: list[Exposed]) -> bytes:

@@ -2,6 +2,7 @@
 it.
 """
 
+import fcntl
 import os
 import secrets
 import shutil
@@ -15,12 +16,18 @@ from serving.errors import AttendantError, PartEnded
 # The path of a Unix socket has at most 107 bytes. Ray's longest is
 # /ray/session_<date>_<time>_<microseconds>_<pid>/sockets/plasma_store
 _MAX_PATH_BYTES = 107 - 68
+_PREFIX = "attendant-"
+_CLAIM = "claim"
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Removed at the end; after a start that failed it stays, for what the logs in it tell."""
+    """Removed at the end, by the next run if this one is killed; after a start that failed it
+    stays, for what the logs in it tell.
+    """
+    _remove_abandoned()
     folder = _new_folder()
+    claim = _claim(folder)
     try:
         yield folder
     except PartEnded:
@@ -31,11 +38,15 @@ def scratch_folder() -> Iterator[Path]:
         if not logs.is_dir():
             shutil.rmtree(folder, ignore_errors=True)
             raise
+        (folder / _CLAIM).unlink()
         raise AttendantError(f"{error} (Ray's logs: {logs})") from error
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    shutil.rmtree(folder, ignore_errors=True)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(claim)
 
 
 def ray_folder(folder: Path) -> Path:
@@ -58,7 +69,7 @@ def _new_folder() -> Path:
     """
     for place in _places():
         with suppress(OSError):
-            folder = Path(tempfile.mkdtemp(prefix="attendant-", dir=place))
+            folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
             if len(os.fsencode(folder)) <= _MAX_PATH_BYTES:
                 return folder
             folder.rmdir()
@@ -66,6 +77,37 @@ def _new_folder() -> Path:
         f"no folder for temporary files: set TMPDIR to one that can be written and whose path "
         f"has at most {_MAX_PATH_BYTES - len('/attendant-12345678')} bytes"
     )
+
+
+def _claim(folder: Path) -> int:
+    """Lock a file in the folder for as long as this process lives. It has its name only once it is
+    locked.
+    """
+    path = folder / f"{_CLAIM}.new"
+    claim = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o600)
+    fcntl.flock(claim, fcntl.LOCK_EX)
+    path.rename(folder / _CLAIM)
+    return claim
+
+
+def _remove_abandoned() -> None:
+    """Remove folders of our own whose processes were killed."""
+    for place in _places():
+        for folder in Path(place).glob(f"{_PREFIX}*"):
+            with suppress(OSError):
+                if folder.lstat().st_uid == os.geteuid() and _is_abandoned(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_abandoned(folder: Path) -> bool:
+    claim = os.open(folder / _CLAIM, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(claim)
+    return True
 
 
 def _places() -> list[str]:

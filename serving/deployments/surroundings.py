@@ -6,8 +6,8 @@ import resource
 import socket
 from pathlib import Path
 
-from serving.deployments.outliving import METRICS_FOLDER
-from serving.deployments.proxy_metrics import PROXY_METRICS_PORT
+from serving.deployments.metrics.outliving import METRICS_FOLDER
+from serving.deployments.metrics.proxy import PROXY_METRICS_PORT
 from serving.deployments.scratch import write_token
 from serving.errors import AttendantError
 
@@ -15,7 +15,7 @@ MAX_CONNECTIONS = 4096
 _MIN_CONNECTIONS = 100
 _LEAST_PORT, _MOST_PORT, _MAX_TRIES = 20_000, 32_000, 100
 _FILES_PER_CONNECTION = 2  # in HAProxy: one to the client, one to the replica
-_OTHER_FILES = 384  # its operators, listeners and checks; in a replica models and Ray
+_OTHER_FILES = 448  # its operators, listeners and checks; in a replica models and Ray
 
 
 def environment(folder: Path, ports: range, metrics_port: int) -> dict[str, str]:

@@ -156,6 +156,8 @@ class AsyncEngine:
 
     def on_step(self, worker: Worker, events: Sequence[Event], step_seconds: float) -> None:
         self._tickets.deliver(events)
+        # The end of a large job, here, lets others take small ones that wait.
+        self._wake(len(self._desk))
         if self._observer is not None:
             self._observe(self._observer, worker, step_seconds)
 

@@ -1,6 +1,7 @@
 """The RayService, as far as it can be checked without a cluster: it runs what the image runs."""
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from ray.serve.schema import ServeDeploySchema
 
 from deploy.rendering import rayservice
 from deploy.rendering.ray import serve_config
-from serving.server_config import WorkerGroup, parse_file, read_config
+from serving.server_config import WorkerGroup, parse_config, parse_file, read_config
 from tests.deploy.rendered import GROUP, ON_GPUS, ROOT, SCALED, config, documents
 
 FOLDER = ROOT / "deploy/kubernetes"
@@ -55,6 +56,15 @@ def test_every_application_is_its_worker_group() -> None:
     groups = [WorkerGroup.model_validate(each["args"]) for each in applications]
     assert tuple(groups) == server.groups
     assert [each["name"] for each in applications] == [group.name for group in groups]
+
+
+def test_every_application_asks_for_keys_where_the_server_does() -> None:
+    access = {"keys": "/etc/attendant/keys"}
+    server = parse_config("the test", {"access": access, "groups": [GROUP, ON_GPUS]})
+    applications = serve_config(server)["applications"]
+    assert [WorkerGroup(**each["args"]).access.keys for each in applications] == [
+        Path("/etc/attendant/keys")
+    ] * 2
 
 
 def test_workers_have_what_replicas_ask_for(spec: Any) -> None:

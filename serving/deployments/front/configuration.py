@@ -86,7 +86,7 @@ def _backend(group: Served, ports: range) -> str:
 
 
 def _watched(front: Front) -> str:
-    """The replicas at `/` once more, for questions that wait for no other."""
+    """Write the replicas at `/` down once more, for questions that wait for no other."""
     name = _backend_name(front.groups[0])
     servers = [
         f"    server port-{port} 127.0.0.1:{port} track {name}/port-{port}\n"

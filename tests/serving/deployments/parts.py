@@ -26,6 +26,7 @@ NAMES = {
     "controller": "ray::ServeController",
     "proxy": "ray::ProxyActor",
     "agent": "ray::DashboardAgent",
+    "environments": "ray::RuntimeEnvAgent",
     "gcs": "gcs_server",
     "raylet": "raylet",
 }

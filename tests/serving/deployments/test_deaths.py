@@ -18,14 +18,23 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from serving.deployments.scratch import scratch_folder
 from serving.deployments.supervision.family import descendants
 from tests.served import attendant, eventually, int8_bundle
-from tests.serving.deployments.parts import kill, open_to_others, pids_of, seconds_until_answered
+from tests.serving.deployments.parts import (
+    NAMES,
+    kill,
+    name_of,
+    open_to_others,
+    pids_of,
+    seconds_until_answered,
+)
 from tests.serving.deployments.test_odd_surroundings import allow_files, folder_of_run
 
 WHOLE = {"model": "writer", "prompt": "a", "temperature": 0, "ignore_eos": True, "n": 8}
 LONG = {**WHOLE, "max_tokens": 8000}
 SHORT = {**WHOLE, "max_tokens": 200}
+AGENTS = ("agent", "environments")
 MANY = 400  # more than the connections there may be where 1024 files may be open
 
 
@@ -68,7 +77,7 @@ def server(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
     yield running
     if running.process.poll() is None:
         running.process.terminate()
-        running.process.wait(60)
+    running.process.communicate(timeout=60)
 
 
 def test_nothing_but_haproxy_is_open_to_others(server: Running) -> None:
@@ -158,18 +167,38 @@ def test_sigterm_under_load(server: Running) -> None:
     assert nothing_is_left(folder, family)
 
 
-def test_a_server_without_its_raylet_ends(bundle: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["raylet", "gcs"])
+def test_a_server_without_its_ray_ends(bundle: Path, tmp_path: Path, part: str) -> None:
     server = start(bundle, tmp_path)
     folder, family = server.folder, descendants(server.process.pid)
 
-    kill(server.process.pid, "raylet")
+    kill(server.process.pid, part)
     started = time.monotonic()
 
     _, console = server.process.communicate(timeout=60)
     assert server.process.returncode == 3
     assert time.monotonic() - started < 10
-    assert "attendant: Ray's raylet has ended (SIGKILL)" in console
+    assert f"attendant: Ray's {NAMES[part]} has ended (SIGKILL)" in console
     assert nothing_is_left(folder, family)
+
+
+def test_of_a_server_that_is_killed_nothing_is_left(bundle: Path, tmp_path: Path) -> None:
+    """Its folder goes when a server starts the next time. Ray's agents, which no request ever
+    meets, look for their GCS for a minute.
+    """
+    server = start(bundle, tmp_path)
+    folder = server.folder
+    agents = {pid for name in AGENTS for pid in pids_of(server.process.pid, name)}
+    family = descendants(server.process.pid) - agents
+
+    server.process.kill()
+    server.process.communicate(timeout=60)
+
+    assert eventually(lambda: not alive(family)), [name_of(pid) for pid in family]
+    with scratch_folder():
+        assert not folder.exists()
+    for pid in agents:
+        os.kill(pid, signal.SIGKILL)
 
 
 def rows(server: Running) -> float:
@@ -196,4 +225,8 @@ def httpx_status(answer: "Future[httpx.Response]") -> int:
 
 
 def nothing_is_left(folder: Path, family: set[int]) -> bool:
-    return not folder.exists() and not [pid for pid in family if os.path.exists(f"/proc/{pid}")]
+    return not folder.exists() and not alive(family)
+
+
+def alive(family: set[int]) -> list[int]:
+    return [pid for pid in family if os.path.exists(f"/proc/{pid}")]

@@ -2,7 +2,10 @@
 
 import shutil
 import stat
+import subprocess
+import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -55,7 +58,8 @@ def test_logs_of_a_failure_stay() -> None:
         logs.mkdir(parents=True)
         raise AttendantError("no")
     assert str(caught.value) == f"no (Ray's logs: {logs})"
-    assert logs.is_dir()
+    with scratch_folder():  # not of the next run either
+        assert logs.is_dir()
     shutil.rmtree(folder)
 
 
@@ -64,3 +68,24 @@ def test_a_failure_without_logs_leaves_nothing() -> None:
         raise AttendantError("no")
     assert str(caught.value) == "no"
     assert not folder.exists()
+
+
+WAITING = """
+from serving.deployments.scratch import scratch_folder
+with scratch_folder() as folder:
+    print(folder, flush=True)
+    input()
+"""
+
+
+def test_a_run_removes_what_one_that_was_killed_has_left() -> None:
+    """And nothing of one that still runs."""
+    command = [sys.executable, "-c", WAITING]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as other:
+        assert other.stdin is not None and other.stdout is not None
+        folder = Path(other.stdout.readline().strip())
+        with scratch_folder():
+            assert folder.exists()
+        other.kill()
+    with scratch_folder():
+        assert not folder.exists()

@@ -2,12 +2,11 @@
 comes back under load, and a cable that is cut and healed: `pytest -m cluster`, as root.
 """
 
-import json
 import re
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -73,14 +72,19 @@ def apply(cluster: Cluster, *groups: dict[str, Any]) -> str:
     path.write_text(yaml.safe_dump({"port": 8000, "groups": [*groups]}))
     token = ["--token-file", str(cluster.token_file)]
 
-    def reaches_the_dashboard() -> bool:
-        nonlocal done
+    def applied() -> str:
         done = cluster.head.attendant("deploy", "apply", DASHBOARD, "-c", str(path), *token)
-        return "Connection refused" not in done.stderr
+        return (done.stdout + done.stderr).strip()
 
-    done = cluster.head.attendant("--version")
+    told = [applied()]
+
+    def reaches_the_dashboard() -> bool:
+        if "Connection refused" in told[-1]:
+            told.append(applied())
+        return "Connection refused" not in told[-1]
+
     assert eventually(reaches_the_dashboard, 60)
-    return (done.stdout + done.stderr).strip()
+    return told[-1]
 
 
 def bytes_of(url: str) -> list[bytes]:
@@ -112,7 +116,7 @@ def test_a_node_dies_under_load_and_comes_back(cluster: Cluster) -> None:
         cluster.worker.kill_raylet()
         assert eventually(cluster.worker.has_ended, 30)
         time.sleep(10)
-    assert all_have_ended_well(answers)
+    assert all_have_ended(answers)
     with cluster.head.clients(1) as pool:
         assert pool.submit(write, cluster.head.url, 0).result() == "200"
 
@@ -128,7 +132,7 @@ def test_a_cable_is_cut_and_healed_under_load(cluster: Cluster) -> None:
         time.sleep(8)
         cluster.cable("up")
         time.sleep(5)
-    assert all_have_ended_well(answers)
+    assert all_have_ended(answers)
     assert each_has_a_replica(cluster, 120)
     test_each_replica_answers_with_the_same_bytes(cluster)
 
@@ -158,17 +162,20 @@ def keep_writing(url: str, number: int, is_over: list[bool]) -> list[str]:
 
 
 def write(url: str, seed: int) -> str:
-    """How a request ended: its status, and whether an error has our shape."""
-    answer = httpx.post(f"{url}/v1/completions", json={**WRITE, "seed": seed}, timeout=60)
-    if answer.status_code == 200:
-        return "200"
+    """How a request ended; one that does not end raises.
+
+    Errors are those of Ray's own HAProxy: a plain 500, or a connection that it closes.
+    """
+    body = {**WRITE, "seed": seed}
     try:
-        return f"{answer.status_code} {answer.json()['error']['type']}"
-    except (json.JSONDecodeError, KeyError, TypeError):
-        return f"{answer.status_code} {answer.text}"
+        return str(httpx.post(f"{url}/v1/completions", json=body, timeout=60).status_code)
+    except (httpx.RemoteProtocolError, httpx.ReadError):
+        return "closed"
 
 
-def all_have_ended_well(answers: "list[Future[list[str]]]") -> bool:
+def all_have_ended(answers: "list[Future[list[str]]]") -> bool:
+    """At most one of each client, which waits for one answer at a time, came to nothing."""
     counts = Counter(kind for answer in answers for kind in answer.result())
     print(counts)
-    return counts["200"] > NUM_CLIENTS and {kind[:3] for kind in counts} <= {"200", "502", "503"}
+    num_failed = counts.total() - counts["200"]
+    return num_failed <= NUM_CLIENTS and {*counts} <= {"200", "500", "closed"}

@@ -77,7 +77,9 @@ class Node:
         """Where replicas on this node answer by themselves."""
         urls = [f"http://{self.address}:{port}" for port in REPLICA_PORTS]
         with self.clients(1) as pool:
-            return [url for url, ready in zip(urls, pool.map(_is_ready, urls), strict=True) if ready]
+            return [
+                url for url, ready in zip(urls, pool.map(_is_ready, urls), strict=True) if ready
+            ]
 
     def kill_raylet(self) -> None:
         (raylet,) = [pid for pid in self._pids() if _program(pid) == "raylet"]

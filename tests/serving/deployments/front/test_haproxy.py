@@ -7,9 +7,10 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -27,6 +28,7 @@ NEAR, FAR = Served("near", "near-1", ""), Served("far", "far-1", "/groups/far")
 class Replica(BaseHTTPRequestHandler):
     """Answers with its application's name, and dies or waits if it is asked to."""
 
+    protocol_version = "HTTP/1.1"  # HAProxy uses its connections again
     application: str
     is_ready = True
     may_die = True
@@ -42,8 +44,7 @@ class Replica(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         if self.path.endswith("/die") and self.may_die:
-            self.server.shutdown()
-            self.server.server_close()
+            self.server.die()  # type: ignore[attr-defined]
             return
         self.may_go_on.wait(20)
         self._answer(200, self.application)
@@ -59,6 +60,28 @@ class Replica(BaseHTTPRequestHandler):
         pass
 
 
+class Process(ThreadingHTTPServer):
+    """Ends as one that is killed, with all of its connections."""
+
+    def __init__(self, port: int, handler: type[Replica]) -> None:
+        self.connections: list[socket.socket] = []
+        super().__init__(("127.0.0.1", port), handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.connections.append(request)
+        super().process_request(request, client_address)
+
+    def die(self) -> None:
+        self.shutdown()
+        self.socket.close()
+        for connection in self.connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who asked has gone."""
+
+
 @contextmanager
 def replica(port: int, application: str) -> Iterator[type[Replica]]:
     class Own(Replica):
@@ -66,7 +89,7 @@ def replica(port: int, application: str) -> Iterator[type[Replica]]:
 
     own = Own
     own.application = application
-    with ThreadingHTTPServer(("127.0.0.1", port), own) as server:
+    with Process(port, own) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield own
         own.may_go_on.set()
@@ -120,12 +143,15 @@ def test_what_is_not_of_this_run_or_not_ready_gets_nothing(
         assert eventually(lambda: client.get("/x").status_code == 503, 2)
 
 
+@pytest.mark.parametrize("body", [b"", bytes(50_000)])
 @pytest.mark.parametrize("path", ["/die", "/v1/die", "/groups/far/v1/die"])
-def test_it_speaks_for_a_replica_that_dies(front: Front, client: httpx.Client, path: str) -> None:
-    """Also on a connection that has served a request before."""
+def test_it_speaks_for_a_replica_that_dies(
+    front: Front, client: httpx.Client, path: str, body: bytes
+) -> None:
+    """Also on a connection that has served a request before, and if it could not keep the body."""
     with replica(front.ports[0], "near-1"), replica(front.ports[1], "far-1"):
         assert eventually(lambda: is_served(client) and is_served(client, "/groups/far/x"))
-        answers = [client.post(path), client.post(path)]
+        answers = [client.post(path, content=body), client.post(path)]
 
     for answer in answers:
         assert answer.status_code in (502, 503)
@@ -134,6 +160,16 @@ def test_it_speaks_for_a_replica_that_dies(front: Front, client: httpx.Client, p
         error = answer.json()["error"]
         assert isinstance(error, dict) == ("/v1/" in path)
         assert "try again" in (error["message"] if isinstance(error, dict) else error)
+
+
+def test_a_request_that_kills_replicas_is_answered_too(front: Front, client: httpx.Client) -> None:
+    with ExitStack() as replicas:
+        for port in front.ports:
+            replicas.enter_context(replica(port, "near-1"))
+        assert eventually(lambda: is_served(client))
+        assert eventually(lambda: all(is_served(client) for _ in range(10)))
+        assert client.post("/die").status_code in (502, 503)
+        assert client.get("/x").status_code in (200, 503)
 
 
 def test_another_replica_answers_what_one_has_not(front: Front, client: httpx.Client) -> None:
