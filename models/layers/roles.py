@@ -1,5 +1,6 @@
 """What part each parameter of a module plays: how it begins and is learned follows from it."""
 
+from abc import ABC, abstractmethod
 from enum import Enum
 from typing import NamedTuple
 
@@ -20,12 +21,12 @@ class Part(NamedTuple):
     num_blocks: int = 1
 
 
-class Blocks(nn.Module):
-    """A module that says which of its parameters hold several matrices."""
+class Blocks(nn.Module, ABC):
+    """Is a module that says which of its parameters hold several matrices."""
 
+    @abstractmethod
     def blocks(self) -> dict[str, int]:
-        """How many, by the parameter's name in this module."""
-        raise NotImplementedError
+        """Return how many, by the parameter's name in this module."""
 
 
 def parts_of(module: nn.Module) -> dict[str, Part]:

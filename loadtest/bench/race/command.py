@@ -161,16 +161,12 @@ def bench_compare(bundle: Path, **options: Any) -> None:
     from loadtest.bench.race.roster import Setup
     from serving.bundle.opening import open_bundle
 
-    cores = _cores(options["cores"])
-    manifest = open_bundle(bundle).manifest
+    cores, precision = _cores(options["cores"]), str(open_bundle(bundle).manifest.precision)
     plan = _plan(bundle, options)
     context = options["prompt_tokens"] + plan.max_new_tokens + CONTEXT_SPARE
     with tempfile.TemporaryDirectory() as folder:
         inputs = Path(folder) / "inputs.json"
-        setup = Setup(
-            bundle, str(manifest.precision), options["interpreter"], inputs, cores, context
-        )
-        race = Race(plan, setup)
+        race = Race(plan, Setup(bundle, precision, options["interpreter"], inputs, cores, context))
         try:
             with _ended_by_signals():
                 race.hold()
