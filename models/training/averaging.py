@@ -40,4 +40,5 @@ class Average:
 
     def load_state_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Put back what `state_tensors` gave."""
-        torch._foreach_copy_(self._means, [tensors[name] for name in self._names])
+        for name, mean in zip(self._names, self._means, strict=True):
+            mean.copy_(tensors[name])  # from whatever device

@@ -73,6 +73,8 @@ class Desk:
 
     def add(self, generations: Sequence[Generation]) -> None:
         """Let generations wait, all or none. Raises RequestError or Overloaded."""
+        if not generations:
+            return
         with self.lock:
             self._check_ids(generations)
             work = sum(generation.work for generation in generations)
