@@ -1,0 +1,149 @@
+"""`attendant ship`: a small folder that says how good it is, by what is served of it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from export.exporting import export_checkpoint
+from export.shipping.card import completed
+from export.shipping.command import ship
+from models.checkpoint import load_checkpoint
+from models.storage import Storage
+from serving.bundle.manifest import Precision
+from serving.bundle.opening import open_bundle
+from tests.tiny import tiny_checkpoint
+
+CARD = """# Mine
+
+0.1 M parameters, stored in fp16: d_model 32.
+
+## Data
+
+Books.
+
+## Quality
+
+| source | BLEU |
+
+## Licence
+
+Free.
+"""
+RECIPE = '[model]\narchitecture = "{}"\nvocab_size = 300\n[data]\ntrain = ["train.txt"]\n{}\n'
+PROSE = "It was a dark and stormy night; the rain fell in torrents. " * 12
+
+
+def write_world(folder: Path, architecture: str) -> Path:
+    """A trained checkpoint, its recipe, data and sets."""
+    tiny_checkpoint(architecture, folder / "trained", seed=4)
+    (folder / "trained" / "README.md").write_text(CARD)
+    (folder / "trained" / "curve.png").write_bytes(b"a curve")
+    more = "held_out = 0.3" if architecture == "llama" else 'test = "test.tsv"'
+    text = f'name = "mine"\n{RECIPE.format(architecture, more)}'
+    (folder / "mine.toml").write_text(text)
+    (folder / "train.txt").write_text("\n".join(f"{i} {PROSE}" for i in range(9)))
+    (folder / "test.tsv").write_text("web\ta cat\tun chat\nweb\ta dog\tun chien\n")
+    (folder / "sets" / "made").mkdir(parents=True)
+    (folder / "sets/made/numbers.tsv").write_text("numbers\tTake 5.\tPrenez 5.\n")
+    (folder / "sets/everyday.tsv").write_text("greeting\tHello\tBonjour\n")
+    (folder / "sets/everyday-facts.txt").write_text("bonjour,salut\n")
+    return folder
+
+
+def run(folder: Path, weights: str = "int8", output: str = "shipped") -> Result:
+    places = {"-o": output, "--recipe": "mine.toml", "--data": "", "--sets": "sets"}
+    options = [word for key, value in places.items() for word in (key, str(folder / value))]
+    return CliRunner().invoke(ship, [str(folder / "trained"), *options, "--weights", weights])
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_world(tmp_path_factory.mktemp("ship"), "transformer")
+    result = run(folder)
+    assert result.exit_code == 0, result.output
+    assert "| web | 2 |" in result.stdout
+    return folder / "shipped"
+
+
+def test_translations_of_all_sets_are_in_the_card(shipped: Path) -> None:
+    card, quality = (
+        (shipped / "README.md").read_text(),
+        json.loads((shipped / "quality.json").read_text()),
+    )
+    assert {score["origin"] for score in quality["scores"]} == {"web", "numbers"}
+    assert len(quality["fp32"]) == len(quality["as trained"]) == 2
+    assert quality["everyday"] == {"sentences": 1, "said": 0}
+    assert "| kept | BLEU fp32 | difference | BLEU as trained | difference |" in card
+    assert "| greeting | Hello |" in card
+    assert quality["bleu_signature"] in card
+    assert "--weights int8" in card
+
+
+def test_the_rest_of_the_card_and_the_curve_are_kept(shipped: Path) -> None:
+    card = (shipped / "README.md").read_text()
+    assert "stored in int8: d_model 32." in card
+    assert "| source | BLEU |" not in card
+    for section in ("## Data\n\nBooks.\n", "## Licence\n\nFree.\n"):
+        assert section in card
+    assert (shipped / "curve.png").read_bytes() == b"a curve"
+
+
+def test_int8_weights_are_served_as_those_that_were_trained(shipped: Path, tmp_path: Path) -> None:
+    """Levels of the int8 bundle's matrices are the same to the bit."""
+    before, after = (load_checkpoint(shipped.parent / name) for name in ("trained", "shipped"))
+    size = sum(weight.nbytes for weight in before.weights.values())
+    assert (shipped / "model.safetensors").stat().st_size < 0.4 * size
+    for name, checkpoint in (("before", before), ("after", after)):
+        export_checkpoint(checkpoint, tmp_path / name, Precision.INT8, name="same")
+    levels = [int8_levels(tmp_path / name) for name in ("before", "after")]
+    assert levels[0].keys() == levels[1].keys() and len(levels[0]) > 10
+    for name, each in levels[0].items():
+        assert np.array_equal(each, levels[1][name]), name
+
+
+def int8_levels(folder: Path) -> dict[str, np.ndarray]:
+    import onnx_ir as ir
+
+    found = {}
+    for name in open_bundle(folder).manifest.graphs:
+        model = ir.load(folder / f"{name}.onnx")
+        for key, value in model.graph.initializers.items():
+            tensor = value.const_value
+            if tensor is not None and tensor.dtype == ir.DataType.INT8 and tensor.size > 1:
+                found[f"{name}.{key}"] = tensor.numpy()
+    return found
+
+
+def test_a_language_model_is_scored_on_what_its_recipe_holds_out(tmp_path: Path) -> None:
+    write_world(tmp_path, "llama")
+    result = run(tmp_path, "bf16")
+    assert result.exit_code == 0, result.output
+    quality = json.loads((tmp_path / "shipped/quality.json").read_text())
+    assert quality["documents"] == 3
+    assert quality["bits_per_byte"] == pytest.approx(quality["fp32"]["bits_per_byte"], rel=0.1)
+    card = (tmp_path / "shipped/README.md").read_text()
+    assert f"| int8 | {quality['bits_per_byte']:.3f} |" in card
+    assert "stored in bf16" in card
+
+
+def test_what_is_shipped_is_not_written_over_what_was_trained(tmp_path: Path) -> None:
+    write_world(tmp_path, "transformer")
+    result = run(tmp_path, output="trained")
+    assert result.exit_code == 2
+    assert "name another folder" in result.output
+
+
+def test_missing_sets_are_one_line(tmp_path: Path) -> None:
+    write_world(tmp_path, "transformer")
+    (tmp_path / "sets/everyday.tsv").unlink()
+    result = run(tmp_path)
+    assert result.exit_code == 2
+    assert "everyday.tsv" in result.output and "Traceback" not in result.output
+
+
+def test_a_card_without_a_quality_section_gets_one() -> None:
+    card = completed("# Mine\n", "| 50.0 |", Storage.INT8, "attendant ship x")
+    assert card == "# Mine\n\n## Quality\n\n| 50.0 |\n\nBy `attendant ship x`.\n"
