@@ -1,8 +1,10 @@
 """The weights of a checkpoint in its file: fp32, fp16, bf16, or matrices in int8. Numpy only.
 
 In int8 each row of a matrix, what makes one number of its output, has a scale of its own, as
-`attendant export --precision int8` gives it: levels that were stored so come out of that export as
-they are. Rows too short to pay for a scale, vectors and convolutions are in fp16.
+`attendant export --precision int8` gives it to encoder-decoders and recurrent models: the levels
+that were stored come out of that export, which loses nothing more but in recurrent encoders, which
+it leaves in floats. Everything else is in fp16: the tables of words and positions, which are looked
+up in floats, rows too short to pay for a scale, vectors and convolutions.
 """
 
 from collections.abc import Mapping
@@ -20,6 +22,7 @@ MOST_LEVEL = 127
 SMALLEST_RANGE = 1e-12  # keeps a row of zeros from dividing by zero
 SHORTEST_ROW = 16
 SCALE = ".scale"  # ends the name of what levels are multiplied by
+TABLES = ("embedding", "positions")  # what their names have
 
 
 class Storage(StrEnum):
@@ -43,7 +46,7 @@ def write_weights(path: Path, weights: Mapping[str, Array], storage: Storage) ->
     """Write a safetensors file that everyone may read."""
     arrays: dict[str, Array] = {}
     for name, weight in weights.items():
-        if storage is Storage.INT8 and is_matrix(weight):
+        if storage is Storage.INT8 and is_matrix(name, weight):
             arrays[name], arrays[name + SCALE] = quantised(weight)
         else:
             arrays[name] = np.ascontiguousarray(weight, dtype=TYPES[storage])
@@ -58,8 +61,10 @@ def read_weights(path: Path, problems: list[str]) -> dict[str, Array]:
     return {name: weight for name, weight in found.items() if weight is not None}
 
 
-def is_matrix(weight: Array) -> bool:
-    return weight.ndim == 2 and weight.shape[1] >= SHORTEST_ROW
+def is_matrix(name: str, weight: Array) -> bool:
+    if weight.ndim != 2 or any(table in name for table in TABLES):
+        return False
+    return len(weight) > 1 and weight.shape[1] >= SHORTEST_ROW
 
 
 def quantised(weight: Array) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ def some_weights() -> dict[str, Array]:
     draw = np.random.default_rng(0).standard_normal
     arrays = {"matrix": draw((96, 64)), "vector": draw(64), "thin": draw((9, 4))}
     arrays |= {"filters": draw((8, 5, 3)), "zeros": np.zeros((2, 64)), "scale": draw(7)}
+    arrays |= {"embedding.weight": draw((30, 64)), "score": draw((1, 64))}
     return {name: array.astype(np.float32) for name, array in arrays.items()}
 
 
@@ -44,6 +45,15 @@ def test_a_file_is_as_small_as_its_storage(storage: Storage, tmp_path: Path) -> 
     write_weights(tmp_path / "x", {"matrix": np.ones((1000, 64), np.float32)}, storage)
     size = (tmp_path / "x").stat().st_size
     assert size == pytest.approx(BYTES[storage] * 64_000, rel=0.02)
+
+
+def test_in_int8_words_stay_in_fp16(tmp_path: Path) -> None:
+    weights = some_weights()
+    write_weights(tmp_path / "x", weights, Storage.INT8)
+    found = stored(tmp_path / "x")
+    for name in ("embedding.weight", "score", "vector", "thin"):
+        assert np.array_equal(found[name], weights[name].astype(np.float16))
+    assert not np.array_equal(found["matrix"], weights["matrix"].astype(np.float16))
 
 
 def test_bf16_is_rounded_to_nearest(tmp_path: Path) -> None:

@@ -6,9 +6,16 @@ import pytest
 from click.testing import CliRunner
 
 from export.zoo.command import zoo
-from export.zoo.picture import description, draw, drawn
+from export.zoo.picture import (
+    BY_LENGTH,
+    LEARNING,
+    description,
+    draw,
+    drawn,
+    learned,
+)
 from export.zoo.results import read_all, read_results
-from export.zoo.table import PICTURE, block, readme_problems, render, rewrite
+from export.zoo.table import block, readme_problems, render, rewrite
 from tests.export.zoo.figures import results
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -25,12 +32,16 @@ def rows(text: str, name: str) -> list[list[str]]:
 def test_the_page_says_what_the_files_say() -> None:
     assert PROBLEMS == []
     page = (ROOT / "docs" / "architectures.md").read_text(encoding="utf-8")
-    picture = f"../models/zoo/{PICTURE}" if drawn(SHIPPED) else None
-    assert block(page) == render(SHIPPED, picture), "run: attendant zoo --table"
+    pictures = {}
+    if drawn(SHIPPED):
+        pictures["BLEU by the number of source words"] = f"../models/zoo/{BY_LENGTH}"
+    if learned(SHIPPED):
+        pictures["held-out text by minutes of training"] = f"../models/zoo/{LEARNING}"
+    assert block(page) == render(SHIPPED, pictures), "run: attendant zoo --table"
 
 
 def test_the_picture_shows_what_the_files_say() -> None:
-    picture = ZOO / PICTURE
+    picture = ZOO / BY_LENGTH
     if not drawn(SHIPPED):
         pytest.skip("nothing to draw yet")
     assert description(SHIPPED) in picture.read_text(encoding="utf-8"), "run: attendant zoo --table"
@@ -42,7 +53,7 @@ def test_every_file_is_of_a_recipe() -> None:
 
 
 def test_a_row_has_every_figure() -> None:
-    text = render([results("luong", 55.25)], None)
+    text = render([results("luong", 55.25)], {})
     quality, speed = rows(text, "luong")
     assert quality == ["`luong`", "Someone et al. 2015", "2.6 M", "10", "9"] + ["55.2"] * 4 + [
         "1.0",
@@ -56,7 +67,7 @@ def test_a_row_has_every_figure() -> None:
 @pytest.mark.parametrize("missing", ["training", "bundle", "translation", "speed"])
 def test_what_is_not_measured_is_blank(missing: str) -> None:
     partly = results("luong").model_copy(update={missing: None})
-    full, part = (render([each], None) for each in (results("luong"), partly))
+    full, part = (render([each], {}) for each in (results("luong"), partly))
     differences = [
         (before, after)
         for known, left in zip(rows(full, "luong"), rows(part, "luong"), strict=True)
@@ -75,7 +86,7 @@ def test_extremes_are_said_in_words() -> None:
     searches = worse.translation.int8.model_copy(update={"greedy": greedy})
     translation = worse.translation.model_copy(update={"int8": searches})
     worse = worse.model_copy(update={"translation": translation})
-    text = render([slow, worse], None)
+    text = render([slow, worse], {})
     assert "32 rows: at least 0.41 (`slow`, fp32)." in text
     assert "int8 changes BLEU by -0.8 to +0.0." in text
 
@@ -86,7 +97,7 @@ def test_rows_are_in_the_order_of_history() -> None:
         results("b", languages="en-de", year=2013),
         results("a", year=2014),
     ]
-    lines = render(found, None).splitlines()
+    lines = render(found, {}).splitlines()
     names = [line.split("`")[1] for line in lines if line.startswith("| `")]
     assert names == ["a", "c", "b"] * 2
 
