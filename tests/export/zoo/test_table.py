@@ -11,12 +11,13 @@ from export.zoo.picture import (
     LEARNING,
     description,
     draw,
+    draw_all,
     drawn,
     learned,
 )
 from export.zoo.results import read_all, read_results
 from export.zoo.table import block, readme_problems, render, rewrite
-from tests.export.zoo.figures import results
+from tests.export.zoo.figures import prose_results, results, with_curve
 
 ROOT = Path(__file__).parent.parent.parent.parent
 ZOO = ROOT / "models" / "zoo"
@@ -148,3 +149,37 @@ def test_the_table_alone_needs_no_data(tmp_path: Path) -> None:
     result = CliRunner().invoke(zoo, [*options, "--table"])
     assert result.exit_code == 0, result.output
     assert "`luong`" in (tmp_path / "README.md").read_text()
+
+
+def test_language_models_have_a_table_of_their_own() -> None:
+    text = render([results("luong"), prose_results("gru-lm", 1.456)], {})
+    assert rows(text, "gru-lm")[0][-3:] == ["1.456", "1.466", "40.0"]
+    assert "windows of 64 tokens that advance by 32" in text
+    only = render([prose_results("gru-lm")], {})
+    assert "BLEU" not in only and "bits per byte" in only
+
+
+def test_further_seeds_are_told_as_a_spread() -> None:
+    found = [results("luong", 44.0), results("luong-seed-2", 43.0), results("luong-seed-3", 45.5)]
+    text = render(found, {})
+    assert "`luong-seed-2` |" not in text
+    assert "`luong` has 44.0, 43.0, 45.5 BLEU with 3 seeds, a range of 2.5" in text
+    assert drawn(found) == [found[0]]
+
+
+def test_luongs_scores_and_places_are_one_table() -> None:
+    found = [results("luong", 44.0), results("luong-dot-local-p", 43.0)]
+    lines = render(found, {}).splitlines()
+    assert "| dot |  |  | 43.0 |" in lines
+    assert "| general | 44.0 |  |  |" in lines
+    assert "Luong's score" not in render(found[:1], {})
+
+
+def test_what_was_learned_when_is_drawn(tmp_path: Path) -> None:
+    found = [with_curve(results("luong"), 10.0, 30.0), with_curve(prose_results("gru-lm"), None)]
+    pictures = draw_all([*found, with_curve(results("luong-seed-2"), 9.0)], tmp_path)
+    picture = pictures["held-out text by minutes of training"].read_text()
+    assert ">luong</text>" in picture and ">gru-lm</text>" in picture
+    assert ">luong-seed-2</text>" not in picture
+    assert "BLEU of held-out captions" in picture and "nats a token" in picture
+    assert draw_all([results("luong")], tmp_path).keys() == {"BLEU by the number of source words"}
