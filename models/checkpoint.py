@@ -22,7 +22,8 @@ TARGET_TOKENIZER_FILE = "target_tokenizer.json"
 CARD_FILE = "README.md"
 QUALITY_FILE = "quality.json"
 UNKNOWN_LANGUAGE = "und"  # of BCP 47: undetermined
-OTHER_FILES = (TOKENIZER_FILE, CARD_FILE, QUALITY_FILE, "curve.png")
+CURVE_FILE = "curve.png"
+OTHER_FILES = (TOKENIZER_FILE, CARD_FILE, QUALITY_FILE, CURVE_FILE)
 
 
 class CheckpointError(Exception):

@@ -41,7 +41,8 @@ def ship(
     Scored are the int8 bundle, the fp32 bundle, and the fp32 bundle of CHECKPOINT as it is, so that
     it can be read off what int8 and what the stored weights cost: BLEU, chrF and what is carried
     over for every source of the test set and for the made sets, and a table of everyday sentences;
-    bits per byte of a language model. All of it is in the card and in quality.json.
+    bits per byte of a language model. All of it is in the card and in quality.json, with pictures
+    of quality by length and of an alignment.
 
     \b
     Example:
@@ -49,6 +50,7 @@ def ship(
         --weights int8 --recipe models/recipes/transformer-en-fr.toml --data data
     """
     from export.shipping.shipping import Sources, ship_checkpoint
+    from export.zoo.errors import ZooError
     from models.checkpoint import CheckpointError
     from models.training.config import ConfigError
     from serving.errors import AttendantError
@@ -57,7 +59,14 @@ def ship(
         said = ship_checkpoint(checkpoint, output, Storage(weights), Sources(recipe, data, sets))
     except ModuleNotFoundError as error:
         _stop([f"shipping needs {error.name}: pip install 'attendant[cpu,train]'"])
-    except (CheckpointError, ConfigError, AttendantError, OSError, ValueError) as error:
+    except (
+        CheckpointError,
+        ConfigError,
+        AttendantError,
+        ZooError,
+        OSError,
+        ValueError,
+    ) as error:
         _stop(getattr(error, "problems", None) or [str(error)])
     click.echo(said)
 

@@ -2,13 +2,20 @@
 sentences, or bits per byte of prose; by the int8 bundle, beside fp32 and what was trained.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from export.scoring.asking import held_out
 from export.scoring.prose import prose_scorer
+from export.shipping.pictures import (
+    ALIGNMENT,
+    BY_LENGTH,
+    draw_alignment,
+    draw_by_length,
+    has_alignment,
+)
 from export.translators import translator
 from models import prose
 from models.data.corpus import Pair, read_pairs
@@ -31,10 +38,13 @@ class Bundles:
 
 @dataclass(frozen=True)
 class Found:
-    """quality: for quality.json. markdown: for the card, without its heading."""
+    """quality: for quality.json. markdown: for the card, without its heading. pictures: how those
+    are drawn that it shows, by the names of their files.
+    """
 
     quality: dict[str, Any]
     markdown: str
+    pictures: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
 
 
 def of_translations(bundles: Bundles, recipe: Path, data: Path, sets: Path) -> Found:
@@ -49,8 +59,14 @@ def of_translations(bundles: Bundles, recipe: Path, data: Path, sets: Path) -> F
     translations = said["int8"][len(pairs) :]
     quality = int8.as_json() | {name: each.as_json()["scores"] for name, each in results.items()}
     quality["everyday"] = {"sentences": len(everyday), "said": num_said(everyday, translations)}
-    table = f"The int8 bundle, greedy:\n\n{int8.as_table(results)}\n\n{int8.signatures}"
-    return Found(quality, f"{table}\n\n{_on_everyday(everyday, translations)}")
+    pictures = {BY_LENGTH: lambda path: draw_by_length(pairs, said["int8"][: len(pairs)], path)}
+    parts = [f"The int8 bundle, greedy:\n\n{int8.as_table(results)}\n\n{int8.signatures}"]
+    parts += [f"![BLEU by the number of source words]({BY_LENGTH})"]
+    if has_alignment(bundles.int8):
+        pictures[ALIGNMENT] = lambda path: draw_alignment(bundles.int8, path)
+        parts += [f"![what each word of a translation attends to]({ALIGNMENT})"]
+    parts += [_on_everyday(everyday, translations)]
+    return Found(quality, "\n\n".join(parts), pictures)
 
 
 def test_pairs(recipe: Path, data: Path, sets: Path) -> list[Pair]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from export.exporting import export_checkpoint
 from export.shipping.card import completed
 from export.shipping.scores import Bundles, Found, of_prose, of_translations
-from models.checkpoint import CARD_FILE, QUALITY_FILE, load_checkpoint, save_checkpoint
+from models.checkpoint import CARD_FILE, CURVE_FILE, QUALITY_FILE, load_checkpoint, save_checkpoint
 from models.storage import Storage
 from serving.bundle.manifest import Precision
 
@@ -42,8 +42,10 @@ def ship_checkpoint(source: Path, output: Path, storage: Storage, sources: Sourc
     save_checkpoint(output, trained.config, trained.weights, trained.tokenizer, storage)
     with _exported(source, output) as bundles:
         found = SCORERS[trained.config.task](bundles, sources)
-    for path in source.glob("*.png"):
-        shutil.copyfile(path, output / path.name)
+        for name, draw in found.pictures.items():
+            draw(output / name)
+    if (source / CURVE_FILE).is_file():
+        shutil.copyfile(source / CURVE_FILE, output / CURVE_FILE)
     card = trained.files.get(CARD_FILE, b"").decode() or f"# {output.name}\n"
     command = f"attendant ship CHECKPOINT -o {output} --weights {storage} --recipe {sources.recipe}"
     text = completed(card, found.markdown, storage, command)

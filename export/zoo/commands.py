@@ -12,7 +12,10 @@ STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
 def attendant(
-    *words: object, held: IO[Any], shows: bool = False, seconds: float | None = None
+    *words: object,
+    held: IO[Any] | None = None,
+    shows: bool = False,
+    seconds: float | None = None,
 ) -> str:
     """What `attendant WORDS...` writes to standard output. `shows` lets its progress through.
 
@@ -24,7 +27,7 @@ def attendant(
         stdout=subprocess.PIPE,
         stderr=None if shows else subprocess.PIPE,
         text=True,
-        pass_fds=[held.fileno()],
+        pass_fds=[held.fileno()] if held else [],
     ) as process:
         try:
             out, errors = process.communicate(timeout=seconds)

@@ -39,14 +39,15 @@ PROSE = "It was a dark and stormy night; the rain fell in torrents. " * 12
 
 def write_world(folder: Path, architecture: str) -> Path:
     """A trained checkpoint, its recipe, data and sets."""
-    tiny_checkpoint(architecture, folder / "trained", seed=4)
+    longer = {"max_target_tokens": 128} if architecture == "transformer" else {}
+    tiny_checkpoint(architecture, folder / "trained", seed=4, **longer)
     (folder / "trained" / "README.md").write_text(CARD)
     (folder / "trained" / "curve.png").write_bytes(b"a curve")
     more = "held_out = 0.3" if architecture == "llama" else 'test = "test.tsv"'
     text = f'name = "mine"\n{RECIPE.format(architecture, more)}'
     (folder / "mine.toml").write_text(text)
     (folder / "train.txt").write_text("\n".join(f"{i} {PROSE}" for i in range(9)))
-    (folder / "test.tsv").write_text("web\ta cat\tun chat\nweb\ta dog\tun chien\n")
+    (folder / "test.tsv").write_text("web\ta cat\tun chat\nweb\ta dog\tun chien\n" * 100)
     (folder / "sets" / "made").mkdir(parents=True)
     (folder / "sets/made/numbers.tsv").write_text("numbers\tTake 5.\tPrenez 5.\n")
     (folder / "sets/everyday.tsv").write_text("greeting\tHello\tBonjour\n")
@@ -65,7 +66,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_world(tmp_path_factory.mktemp("ship"), "transformer")
     result = run(folder)
     assert result.exit_code == 0, result.output
-    assert "| web | 2 |" in result.stdout
+    assert "| web | 200 |" in result.stdout
     return folder / "shipped"
 
 
@@ -90,6 +91,13 @@ def test_the_rest_of_the_card_and_the_curve_are_kept(shipped: Path) -> None:
     for section in ("## Data\n\nBooks.\n", "## Licence\n\nFree.\n"):
         assert section in card
     assert (shipped / "curve.png").read_bytes() == b"a curve"
+
+
+def test_quality_by_length_and_an_alignment_are_drawn(shipped: Path) -> None:
+    card = (shipped / "README.md").read_text()
+    assert "](by-length.svg)" in card and "](alignment.png)" in card
+    assert ">web (200)</text>" in (shipped / "by-length.svg").read_text()
+    assert (shipped / "alignment.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("architecture", ["transformer", "transformer-ssru", "ngram-lm"])
