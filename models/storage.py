@@ -1,12 +1,14 @@
 """The weights of a checkpoint in its file: fp32, fp16, bf16, or matrices in int8. Numpy only.
 
 In int8 each row of a matrix, what makes one number of its output, has a scale of its own, as
-`attendant export --precision int8` gives it to encoder-decoders and recurrent models: the levels
-that were stored come out of that export, which loses nothing more but in recurrent encoders, which
-it leaves in floats. Everything else is in fp16: the tables of words and positions, which are looked
-up in floats, rows too short to pay for a scale, vectors and convolutions.
+`attendant export --precision int8` gives it to encoder-decoders and recurrent models: unless the
+export first multiplies matrices with each other, as Luong's score, the levels that were stored come
+out of it, and nothing more is lost. In fp16 is what it leaves in floats, the tables of words and
+positions and recurrent encoders, and what would not pay for scales: short rows, vectors,
+convolutions.
 """
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -22,7 +24,8 @@ MOST_LEVEL = 127
 SMALLEST_RANGE = 1e-12  # keeps a row of zeros from dividing by zero
 SHORTEST_ROW = 16
 SCALE = ".scale"  # ends the name of what levels are multiplied by
-TABLES = ("embedding", "positions")  # what their names have
+# names of tables, and what torch calls the weights of its recurrent layers
+LEFT_IN_FLOATS = re.compile(r"(^|_)embedding\.weight$|positions|weight_[ih]h_l\d")
 
 
 class Storage(StrEnum):
@@ -62,7 +65,7 @@ def read_weights(path: Path, problems: list[str]) -> dict[str, Array]:
 
 
 def is_matrix(name: str, weight: Array) -> bool:
-    if weight.ndim != 2 or any(table in name for table in TABLES):
+    if weight.ndim != 2 or LEFT_IN_FLOATS.search(name):
         return False
     return len(weight) > 1 and weight.shape[1] >= SHORTEST_ROW
 

@@ -17,8 +17,8 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
     "--weights",
     type=click.Choice([each.value for each in Storage]),
     default=Storage.FP16.value,
-    help="How they are stored. int8 is matrices in int8, row by row, and tables of words in fp16:"
-    " the int8 bundle of a Transformer that translates is the same.",
+    help="How they are stored. int8 is matrices in int8, row by row, and the rest in fp16: the int8"
+    " bundle of a Transformer that translates, and of bahdanau, stays the same.",
 )
 @click.option(
     "--recipe",

@@ -100,7 +100,9 @@ def test_quality_by_length_and_an_alignment_are_drawn(shipped: Path) -> None:
     assert (shipped / "alignment.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("architecture", ["transformer", "transformer-ssru", "ngram-lm"])
+@pytest.mark.parametrize(
+    "architecture", ["transformer", "transformer-ssru", "bahdanau", "ngram-lm"]
+)
 def test_int8_weights_are_served_as_those_that_were_trained(
     architecture: str, tmp_path: Path
 ) -> None:
