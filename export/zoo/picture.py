@@ -60,8 +60,8 @@ def learned(found: Sequence[Results]) -> list[Results]:
 def draw_learning(found: Sequence[Results], path: Path) -> None:
     """Write an SVG of validations over minutes: BLEU of translations, loss of language models."""
     shown = learned(found)
-    prose = [r for r in shown if _is_of_prose(r)]
-    translations = [r for r in shown if not _is_of_prose(r)]
+    prose = [r for r in shown if r.is_of_prose]
+    translations = [r for r in shown if not r.is_of_prose]
     groups = [(BLEU_LABEL, translations), (LOSS_LABEL, prose)]
     groups = [(label, group) for label, group in groups if group]
     with saved(path, len(groups)) as axes:
@@ -72,10 +72,6 @@ def draw_learning(found: Sequence[Results], path: Path) -> None:
             axis.set(xlabel="minutes of training", ylabel=label)
             axis.grid(alpha=0.3)
             axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=7)
-
-
-def _is_of_prose(results: Results) -> bool:
-    return results.training is not None and results.training.curve[-1].dev_bleu is None
 
 
 def _plot_learning(axis: plt.Axes, results: Results, **style: Any) -> None:

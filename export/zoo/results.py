@@ -141,6 +141,11 @@ class Results(Section):
     speed: Speed | None = None
 
     @property
+    def is_of_prose(self) -> bool:
+        """Whether it is of a language model: these have one language."""
+        return "-" not in self.languages
+
+    @property
     def year(self) -> int:
         """Of the paper, from the title; 0 where it names none."""
         found = re.search(r"\b(19|20)\d\d\b", self.title)

@@ -22,8 +22,8 @@ def render(found: Sequence[Results], pictures: Mapping[str, str]) -> str:
     if not found:
         return "Nothing is measured yet."
     firsts = without_replicas(found)
-    translations = _ordered([r for r in firsts if not _is_of_prose(r)])
-    prose = _ordered([r for r in firsts if _is_of_prose(r)])
+    translations = _ordered([r for r in firsts if not r.is_of_prose])
+    prose = _ordered([r for r in firsts if r.is_of_prose])
     parts = []
     if translations:
         parts += [_table(QUALITY_COLUMNS, translations), _on_quality(translations), grid(firsts)]
@@ -152,10 +152,6 @@ def _on_prose(found: Sequence[Results]) -> str:
         f"Prose that the recipes hold out of training: {texts}; read in windows of {windows}."
         " Minutes are of one processor's work, validations included."
     )
-
-
-def _is_of_prose(results: Results) -> bool:
-    return "-" not in results.languages
 
 
 def _on_int8(parts: Sequence[Translation]) -> str:
