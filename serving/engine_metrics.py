@@ -132,6 +132,12 @@ class EngineMetrics:
     def meter_of(self, model: str) -> "ModelMeter":
         return ModelMeter(self._ours, self._vllm, (model, self._replica))
 
+    def forget(self, model: str) -> None:
+        """Tell no more of a model what holds now; what was counted of it stays."""
+        for metric in (*vars(self._ours).values(), *vars(self._vllm).values()):
+            if isinstance(metric, Gauge):
+                metric.remove(model, self._replica)
+
 
 class ModelMeter:
     """Keeps the metrics of one model: of its engine's steps, and of its requests."""

@@ -33,17 +33,37 @@ class Access(_Config):
     log: the file that takes a line for each request; `-` is the console; None is off.
     keys: the file of keys, as `attendant keys` writes it; None lets everyone in, unless the
         environment names a key.
+    operators: the file of keys, of the same kind, of those who may load and unload models; None
+        lets nobody.
     metrics_need_key: `/metrics` is open without it.
     """
 
     log: Path | None = None
     keys: Path | None = None
+    operators: Path | None = None
     metrics_need_key: bool = False
 
     def beneath(self, folder: Path) -> Self:
         """Return the same with paths relative to a folder."""
         log = self.log if self.log in (None, CONSOLE) else folder / self.log
-        return self.model_copy(update={"log": log, "keys": self.keys and folder / self.keys})
+        operators = self.operators and folder / self.operators
+        keys = self.keys and folder / self.keys
+        return self.model_copy(update={"log": log, "keys": keys, "operators": operators})
+
+
+class Tls(_Config):
+    """Names the files, in PEM, with which clients are spoken to in TLS.
+
+    certificate: the server's own, and after it those that vouch for it.
+    """
+
+    certificate: Path
+    key: Path
+
+    def beneath(self, folder: Path) -> Self:
+        """Return the same with paths relative to a folder."""
+        files = {"certificate": folder / self.certificate, "key": folder / self.key}
+        return self.model_copy(update=files)
 
 
 class Autoscaling(_Config):
@@ -152,6 +172,7 @@ class ServerConfig(_Config):
     operations_port: where /health, /ready and /metrics answer however many clients there are; None
         is the one after `port`, or any free one if that is taken.
     drain_seconds: how long requests in progress may go on after SIGTERM.
+    tls: None speaks plain HTTP, as the operations port always does.
     """
 
     host: str = "127.0.0.1"
@@ -159,6 +180,7 @@ class ServerConfig(_Config):
     operations_port: Annotated[int, Field(ge=0, le=65535)] | None = None
     drain_seconds: Annotated[float, Field(ge=0)] = 30.0
     access: Access = Access()
+    tls: Tls | None = None
     groups: tuple[WorkerGroup, ...]
     deploy: Deployment = Deployment()
 
@@ -183,7 +205,8 @@ def read_config(path: Path) -> ServerConfig:
     config = parse_file(path)
     groups = tuple(_with_paths_from(group, path.parent) for group in config.groups)
     access = config.access.beneath(path.parent)
-    return config.model_copy(update={"groups": groups, "access": access})
+    tls = config.tls and config.tls.beneath(path.parent)
+    return config.model_copy(update={"groups": groups, "access": access, "tls": tls})
 
 
 def parse_file(path: Path) -> ServerConfig:
