@@ -15,7 +15,7 @@ from ray import serve
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
-from ray.serve.schema import ApplicationStatus
+from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from serving.access.account import current_account
 from serving.api.http.error_responses import ENDS
@@ -31,6 +31,7 @@ from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, 
 DEPLOYMENT = "attendant"
 _REMEMBERED_SECONDS = 5.0
 _PATIENCE_SECONDS = 0.5
+_ANSWERING = ("RUNNING", "UPDATING")
 _UNKNOWN_SECONDS = 0.02  # a new handle does not know the replicas yet, and asks those that it knows
 
 
@@ -210,11 +211,17 @@ async def _answer(handle: DeploymentHandle) -> Any:
 
 def running_applications() -> list[str]:
     """Ask Serve's controller for the names of all groups, and wait for it."""
-    return [
-        name
-        for name, application in serve.status().applications.items()
-        if application.status is ApplicationStatus.RUNNING and DEPLOYMENT in application.deployments
-    ]
+    applications = serve.status().applications
+    return [name for name, application in applications.items() if _answers(application)]
+
+
+def _answers(application: ApplicationStatusOverview) -> bool:
+    """Tell whether a group has replicas that answer: while models come and go it is not RUNNING."""
+    deployment = application.deployments.get(DEPLOYMENT)
+    if deployment is None:
+        return False
+    is_running = application.status is ApplicationStatus.RUNNING
+    return is_running or any(deployment.replica_states.get(state) for state in _ANSWERING)
 
 
 async def answer_to(response: Any) -> Any:
