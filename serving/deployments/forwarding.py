@@ -220,8 +220,9 @@ def _answers(application: ApplicationStatusOverview) -> bool:
     deployment = application.deployments.get(DEPLOYMENT)
     if deployment is None:
         return False
+    states = deployment.replica_states.items()
     is_running = application.status is ApplicationStatus.RUNNING
-    return is_running or any(deployment.replica_states.get(state) for state in _ANSWERING)
+    return is_running or any(count and state.value in _ANSWERING for state, count in states)
 
 
 async def answer_to(response: Any) -> Any:

@@ -161,7 +161,9 @@ class Replica:
 
     def _own_changes(self) -> GroupChanges | None:
         lock = changes_lock()
-        return lock and GroupChanges(self._application, lambda: self._group, self._redeploy, lock)
+        if lock is None:
+            return None
+        return GroupChanges(self._application, lambda: self._group, self._redeploy, lock)
 
     def _operators(self) -> Operators | None:
         path = self._group.access.operators

@@ -1,7 +1,7 @@
 """Loads and unloads models of a running server, in every replica of a group.
 
 All replicas load a bundle first, each beside what it serves. Only if all of them can is it written
-into the application of the group, whose replicas then take it over (`Replica.reconfigure`): a bundle
+into the group's application, whose replicas then take it over (`Replica.reconfigure`). So a bundle
 that fails anywhere changes nothing, and replicas that start later have what the others have.
 """
 
