@@ -6,7 +6,7 @@ The replica is the ingress itself, so a request reaches its engine without anoth
 
 import asyncio
 import os
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from serving.pipelines.loading import LoadedModel, load_model
 from serving.pipelines.merging import in_batches
 from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
 from serving.server_config import WorkerGroup
+from serving.tracing.exporting import tracing_to_collector
 
 _METRICS_TIMEOUT_SECONDS = 2.0
 
@@ -59,6 +60,7 @@ class Replica:
         self._metrics = Metrics(context.replica_tag)
         self._outliving = outliving(context.replica_tag, self._metrics.exposition)
         self._engine_metrics = EngineMetrics(self._metrics)
+        self._tracing = tracing_to_collector(os.environ, context.replica_tag)
         self._group, self._cpus, self._prefix = group, cpus, prefix
         self._application = context.app_name
         self._keys = key_ring(group.access.keys, os.environ)
@@ -82,6 +84,7 @@ class Replica:
                 self._group.access.metrics_need_key,
                 writer_to(self._group.access.log),
                 self._operators(),
+                self._tracing,
             )
         )
 
@@ -103,6 +106,8 @@ class Replica:
         """Ray Serve waits for this when the replica has drained."""
         await self.end_requests()
         self._outliving.end()
+        if self._tracing:
+            await asyncio.to_thread(self._tracing.close)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Ray Serve asks this of groups that scale."""
@@ -120,19 +125,22 @@ class Replica:
     async def translate(self, model: str, job: TranslationJob) -> Translation:
         with failing_from_afar():
             translator = await self._catalog.translator(model, job.source, job.target)
-            return await translator.translate(job)
+            with self._continued(job):
+                return await translator.translate(job)
 
     async def score(self, model: str, job: ScoreJob) -> tuple[PairScore, ...]:
         with failing_from_afar():
             translator = await self._catalog.translator(model, job.source, job.target)
-            return await translator.score(job)
+            with self._continued(job):
+                return await translator.score(job)
 
     async def stream(self, model: str, job: CompletionJob) -> Any:
         with failing_from_afar():
             generator = await self._catalog.generator(model)
-            async with aclosing(in_batches(generator.stream(job))) as batches:
-                async for batch in batches:
-                    yield batch
+            with self._continued(job):
+                async with aclosing(in_batches(generator.stream(job))) as batches:
+                    async for batch in batches:
+                        yield batch
 
     async def own_exposition(self) -> Exposed:
         return await asyncio.to_thread(self._outliving.told)
@@ -158,6 +166,11 @@ class Replica:
         with failing_from_afar():
             assert self._changes is not None
             await self._changes.unload(model, self._models.bundle_of(model))
+
+    def _continued(self, job: TranslationJob | ScoreJob | CompletionJob) -> Any:
+        """Tell what the engine does for a job that came from elsewhere."""
+        traceparent = job.decoding.traceparent
+        return self._tracing.continued(traceparent) if self._tracing else nullcontext()
 
     def _own_changes(self) -> GroupChanges | None:
         lock = changes_lock()

@@ -1,5 +1,6 @@
 """Finds what would keep a configuration from being served, before Ray starts."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 
@@ -11,11 +12,13 @@ from serving.engine.graphs.session import check_device
 from serving.errors import BundleError, ConfigError, DeviceError
 from serving.pipelines.loading import ModelParts
 from serving.server_config import CONSOLE, Access, ServerConfig, Tls, WorkerGroup
+from serving.tracing.exporting import problems_of_tracing
 
 
 def problems_of(config: ServerConfig) -> list[str]:
     """Return a line for each problem, bundle by bundle."""
     problems = [*_access_problems(config.access), *_tls_problems(config.tls)]
+    problems += problems_of_tracing(os.environ)
     names: Counter[str] = Counter()
     for group in config.groups:
         bundles: list[Bundle] = []

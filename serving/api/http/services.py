@@ -10,6 +10,7 @@ from serving.metrics import Metrics
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog
 from serving.server_config import TextLimits
+from serving.tracing.spans import Tracing
 
 
 class Loader(Protocol):
@@ -42,6 +43,7 @@ class Services:
     metrics_need_key: so does `/metrics`, which else is open.
     write_access: takes the lines of the access log; None where it is off.
     operators: None where nobody may load or unload models.
+    tracing: None where no spans are wanted.
     """
 
     catalog: Catalog
@@ -53,3 +55,4 @@ class Services:
     metrics_need_key: bool = False
     write_access: Callable[[str], None] | None = None
     operators: Operators | None = None
+    tracing: Tracing | None = None
