@@ -133,7 +133,7 @@ def _front(config: ServerConfig) -> Front:
         ports=ports[:-1],
         metrics_port=ports[-1],
         groups=tuple(
-            Served(group.name, f"{group.name}-{run_id}", prefix)
+            Served(group.name, f"{group.name}-{run_id}", prefix, group.canary_percent or 0)
             for group, prefix in zip(config.groups, prefixes, strict=True)
         ),
         tls=config.tls and config.tls.beneath(Path.cwd()),

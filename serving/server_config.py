@@ -105,6 +105,8 @@ class WorkerGroup(_Config):
     device: auto is cuda where there is a GPU and all bundles are made for one, else cpu.
     gpus_per_replica: None is one on device cuda, none on cpu. Part of one is that part of its
         memory too; what the replica's models share of it are equal parts.
+    canary_percent: of the requests that the first group would get this one does, to try another
+        version of its models under the same names.
     access: of the whole server where `ServerConfig` says it; on a cluster a group has its own.
     """
 
@@ -125,6 +127,7 @@ class WorkerGroup(_Config):
     max_wait_seconds: Seconds = 2.0
     timeout_seconds: Seconds = 300.0
     limits: TextLimits = TextLimits()
+    canary_percent: Annotated[int, Field(ge=0, le=100)] | None = None
     access: Access = Access()
 
     @property
@@ -188,6 +191,16 @@ class ServerConfig(_Config):
     def _access_is_said_once(self) -> Self:
         if any(group.access != Access() for group in self.groups):
             raise ValueError("access is the whole server's: say it beside groups, not in one")
+        return self
+
+    @model_validator(mode="after")
+    def _canaries_stand_beside_the_first_group(self) -> Self:
+        if self.groups and self.groups[0].canary_percent is not None:
+            raise ValueError(
+                "canary_percent: the first group is the one that a canary stands beside"
+            )
+        if sum(group.canary_percent or 0 for group in self.groups) > 100:
+            raise ValueError("canary_percent: all canaries together get more than 100 percent")
         return self
 
     @model_validator(mode="after")

@@ -50,6 +50,12 @@ def refuse_operators(config: ServerConfig, reason: str) -> None:
         _raise([f"access.operators: {reason}; change the configuration and apply it"])
 
 
+def refuse_canary_groups(config: ServerConfig) -> None:
+    """Refuse what the server's own HAProxy does where there is none."""
+    if any(group.canary_percent is not None for group in config.groups):
+        _raise(["groups: canary_percent: Ray Serve cannot route by weight"])
+
+
 def refuse_canary(config: ServerConfig, target: str) -> None:
     if config.deploy.canary:
         _raise([f"deploy.canary: {target} cannot route by weight; kubernetes and helm can"])

@@ -1,6 +1,7 @@
 """`attendant serve`: bundles over HTTP."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -109,6 +110,8 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     from serving.deployments.start_checks import problems_of
     from serving.deployments.surroundings import MAX_CONNECTIONS, allowed_connections
 
+    # The first process of a container is sent no signal that it has not asked for.
+    signal.signal(signal.SIGTERM, lambda *_: _leave(128 + signal.SIGTERM))
     server_config = _server_config(bundles, config, flags)
     problems = problems_of(server_config)
     if problems:

@@ -27,7 +27,8 @@ def problems_of(config: ServerConfig) -> list[str]:
                 bundles.append(ModelParts.open(path).bundle)
             except BundleError as error:
                 problems += [f"{error.path}: {problem}" for problem in error.problems]
-        names.update(bundle.manifest.name for bundle in bundles)
+        if group.canary_percent is None:  # else its models are to have the names of others
+            names.update(bundle.manifest.name for bundle in bundles)
         problems += _device_problems(group, bundles)
     problems += [
         f"model {name}: served {count} times" for name, count in names.items() if count > 1

@@ -1,6 +1,6 @@
 """Writes HAProxy's configuration, once for a run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -23,11 +23,13 @@ class Served:
 
     application: its name in Ray Serve, which no other run on this machine uses.
     prefix: of its paths, without a slash at its end; empty at the root.
+    canary_percent: of the requests to the root it gets so many.
     """
 
     name: str
     application: str
     prefix: str
+    canary_percent: int = 0
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ def configuration(front: Front, folder: Path, is_stopping: bool) -> str:
         tells_scheme=_TELLS_HTTPS if front.tls else "",
         operations=_bind(front.operations),
         metrics_port=front.metrics_port,
+        canaries="\n".join(_canaries(front.groups)),
         routes="\n".join(map(_route, groups)),
     )
     return text + "".join(_backend(group, front.ports) for group in groups) + _watched(front)
@@ -76,6 +79,18 @@ def configuration(front: Front, folder: Path, is_stopping: bool) -> str:
 def socket_in(folder: Path) -> Path:
     """Return where HAProxy takes commands."""
     return folder / "haproxy.sock"
+
+
+def _canaries(groups: Sequence[Served]) -> Iterator[str]:
+    """Yield rules that send parts of what comes to the root on to other groups."""
+    below = 0
+    for group in groups:
+        if group.canary_percent:
+            drawn = f"{{ var(txn.drawn) -m int {below}:{below + group.canary_percent - 1} }}"
+            is_there = f"{{ nbsrv({_backend_name(group)}) gt 0 }}"
+            rule = f"set-path {group.prefix}%[path] if !is_elsewhere {drawn} {is_there}"
+            yield f"    http-request {rule}"
+            below += group.canary_percent
 
 
 def _route(group: Served) -> str:
