@@ -31,7 +31,8 @@ def create_app(services: Services) -> FastAPI:
         version=version("attendant"),
         description="Trained attention models over HTTP.",
     )
-    app.add_middleware(Guard, error_body=_error_body, access=AccessLog(services.write_access))
+    access = AccessLog(services.write_access)
+    app.add_middleware(Guard, error_body=_error_body, access=access, tracing=services.tracing)
     app.add_middleware(Heads)
     app.add_middleware(
         CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]

@@ -37,6 +37,7 @@ class RequestBody(BaseModel):
 
 
 Body = TypeVar("Body", bound=RequestBody)
+Checked = TypeVar("Checked", bound=BaseModel)
 
 
 def parse(cls: type[Body], fields: Mapping[str, Any]) -> Body:
@@ -49,8 +50,13 @@ def parse(cls: type[Body], fields: Mapping[str, Any]) -> Body:
         for name, value in fields.items()
         if value is not None and value not in cls.no_op_values.get(name, ())
     }
+    return validated(cls, asking)
+
+
+def validated(cls: type[Checked], fields: Mapping[str, Any]) -> Checked:
+    """Make what is no job's body out of its fields. Raises RequestError likewise."""
     try:
-        return cls.model_validate(asking)
+        return cls.model_validate(fields)
     except ValidationError as error:
         raise _request_error(error) from None
 

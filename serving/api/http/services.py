@@ -2,11 +2,36 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 from serving.access.key_ring import KeyRing
 from serving.metrics import Metrics
+from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog
 from serving.server_config import TextLimits
+from serving.tracing.spans import Tracing
+
+
+class Loader(Protocol):
+    """Changes which models a running server has."""
+
+    async def load(self, bundle: Path, group: str | None) -> ModelCard:
+        """Return once every replica of the group, by default the first, has the bundle's model.
+
+        Raises RequestError for a bundle or a group that cannot be.
+        """
+
+    async def unload(self, model: str) -> None:
+        """Return once no replica takes requests for the model. Raises RequestError."""
+
+
+@dataclass(frozen=True)
+class Operators:
+    """Holds what those have who run the server: keys of their own, and what they may change."""
+
+    keys: KeyRing
+    loader: Loader
 
 
 @dataclass(frozen=True)
@@ -17,6 +42,8 @@ class Services:
     keys: None lets everyone in.
     metrics_need_key: so does `/metrics`, which else is open.
     write_access: takes the lines of the access log; None where it is off.
+    operators: None where nobody may load or unload models.
+    tracing: None where no spans are wanted.
     """
 
     catalog: Catalog
@@ -27,3 +54,5 @@ class Services:
     keys: KeyRing | None = None
     metrics_need_key: bool = False
     write_access: Callable[[str], None] | None = None
+    operators: Operators | None = None
+    tracing: Tracing | None = None
