@@ -4,7 +4,7 @@ What is not in a segment is a gap, as it is written: spaces, tags around whole s
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from serving.text.alignment import Span
@@ -27,18 +27,28 @@ Cut = Callable[[str], Sequence[Span]]
 
 @dataclass(frozen=True, slots=True)
 class MarkedSegment:
-    """Holds the tokens of one segment; read, they are its text."""
+    """Holds the tokens of one segment; read, they are its text.
+
+    references: how the text writes characters that stand for others in markup, and which it leaves
+        out.
+    """
 
     tokens: tuple[Token, ...]
+    references: Mapping[int, str | None]
 
     @property
     def text(self) -> str:
         return read(self.tokens)
 
     @property
-    def has_marks(self) -> bool:
-        """Say if anything in it has to find its place, or is around only a part of it."""
-        return any(token.role is not Role.TEXT for token in self.tokens)
+    def needs_origins(self) -> bool:
+        """Say if it matters which words of a translation came of which of its own: if there is
+        more than tags around all of it.
+        """
+        inner = self.tokens
+        while inner and inner[0].role is Role.OPEN and inner[-1].role is Role.CLOSE:
+            inner = inner[1:-1]
+        return any(token.role is not Role.TEXT for token in inner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +63,13 @@ class MarkedLayout:
         return TextLayout(tuple(segment.text for segment in self.segments), self.gaps)
 
 
-def cut_text(tokens: Iterable[Token], cut: Cut) -> MarkedLayout:
+def cut_text(
+    tokens: Iterable[Token], cut: Cut, references: Mapping[int, str | None]
+) -> MarkedLayout:
     """Return the segments of a text, and what is between them.
 
     cut: gives the segments of a passage, without spaces at their ends.
+    references: as in a `MarkedSegment`.
     """
     segments: list[MarkedSegment] = []
     gaps = [""]
@@ -69,7 +82,7 @@ def cut_text(tokens: Iterable[Token], cut: Cut) -> MarkedLayout:
             if number % 2:
                 gaps.append(written(slot))
             else:
-                segments.append(MarkedSegment(tuple(slot)))
+                segments.append(MarkedSegment(tuple(slot), references))
     return MarkedLayout(tuple(segments), tuple(gaps))
 
 

@@ -11,16 +11,18 @@ from itertools import count, groupby
 
 from serving.text.alignment import Span
 from serving.text.markup.tokens import Role, Token, divided, placed, read, written
-from serving.text.protection.patterns import EMOJI, KEPT, kept_end
+from serving.text.protection.patterns import EMOJI, kept_end
 
 _STAND_IN = re.compile(r"X\d+")
 
 
-def protected(tokens: Iterable[Token]) -> Iterator[Token]:
-    """Yield the tokens, with those apart that are kept, and with emoji as marks."""
+def protected(
+    tokens: Iterable[Token], pattern: re.Pattern[str], keeps_emoji: bool = False
+) -> Iterator[Token]:
+    """Yield the tokens, with what matches apart, to be kept; on demand with emoji as marks."""
     for is_text, group in groupby(tokens, key=lambda token: token.role is Role.TEXT):
         if is_text:
-            yield from _protected_text([*group])
+            yield from _protected_text([*group], pattern, keeps_emoji)
         else:
             yield from group
 
@@ -38,30 +40,33 @@ def with_stand_ins(passage: Sequence[Token]) -> Iterator[Token]:
             yield from group
 
 
-def _protected_text(tokens: list[Token]) -> Iterator[Token]:
+def _protected_text(
+    tokens: list[Token], pattern: re.Pattern[str], keeps_emoji: bool
+) -> Iterator[Token]:
     text = read(tokens)
-    found = sorted([*_kept(text), *_emoji(text)])
+    kept = [*_kept(text, pattern)]
+    found = sorted([*kept, *_emoji(text, kept)]) if keeps_emoji else kept
     borders = [border for span in found for border in span]
     pieces = placed(divided(tokens, borders))
     for slot, group in groupby(pieces, key=lambda piece: bisect_right(borders, piece[1].start)):
         part = [token for token, _ in group]
         if slot % 2 == 0:
             yield from part
-        elif EMOJI.fullmatch(read(part)):
+        elif keeps_emoji and EMOJI.fullmatch(read(part)):
             yield Token(Role.POINT, written(part))
         else:
             yield Token(Role.KEPT, written(part), read(part))
 
 
-def _kept(text: str) -> Iterator[Span]:
+def _kept(text: str, pattern: re.Pattern[str]) -> Iterator[Span]:
     start = 0
-    while match := KEPT.search(text, start):
+    while match := pattern.search(text, start):
         start = max(kept_end(match), match.start() + 1)
         yield Span(match.start(), start)
 
 
-def _emoji(text: str) -> Iterator[Span]:
-    kept = [*_kept(text)]
+def _emoji(text: str, kept: Sequence[Span]) -> Iterator[Span]:
+    """Yield where emoji stand that are in nothing that is kept."""
     starts = [span.start for span in kept]
     for match in EMOJI.finditer(text):
         before = bisect_right(starts, match.end() - 1) - 1
