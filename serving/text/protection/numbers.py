@@ -38,7 +38,9 @@ def localised(text: str, source: str, target: str) -> str:
     if own is None or other is None:
         return text
     point, group = map(re.escape, own)
-    number = re.compile(rf"(?<!\d)(?:\d{{1,3}}(?:{group}\d{{3}})+|\d+)(?:{point}\d+)?(?![\d.,])")
+    number = re.compile(
+        rf"(?<![\d.,])(?:\d{{1,3}}(?:{group}\d{{3}})+|\d+)(?:{point}\d+)?(?![\d.,])"
+    )
     changes = str.maketrans({own[0]: other[0], own[1]: other[1]})
     return number.sub(lambda match: match.group().translate(changes), text)
 
