@@ -6,6 +6,7 @@ AttendantError
 │   └── ConfigError     a server configuration that makes no sense
 ├── PartEnded           a part without which the server cannot go on: start it again
 ├── DeviceError         the device asked for is not there
+├── StorageError        the folder of the server's state cannot be used
 ├── RequestError        the caller's mistake: names the field and the value
 │   ├── TooLarge        more than any request may carry
 │   ├── Untokenizable   a text that the model's own tokenizer fails at
@@ -56,6 +57,13 @@ class PartEnded(AttendantError):
 
 class DeviceError(AttendantError):
     """Says that the device asked for is not there, or cannot run this bundle."""
+
+
+class StorageError(AttendantError):
+    """Says that the folder in which the server keeps its state cannot be used."""
+
+    def __init__(self, folder: object, reason: object) -> None:
+        super().__init__(f"{folder}: {reason}; name another folder with --state-dir")
 
 
 class RequestError(AttendantError):
