@@ -65,7 +65,7 @@ class Endpoint(Generic[Body, Model]):
     description: str
     body: type[Body]
     reader: FieldReader
-    find_model: Callable[[catalog.Catalog, Body], Awaitable[Model]]
+    find_model: Callable[[Services, Body], Awaitable[Model]]
     answer: Callable[[Call[Body, Model]], Awaitable[Response]]
     answer_type: Any
     example: Mapping[str, Any]
@@ -99,7 +99,7 @@ class Endpoint(Generic[Body, Model]):
             resources.enter_context(gate.admitted(self.protocol, request.headers, fields))
             body = parse(self.body, fields)
             body.check(services.limits.max_characters)
-            model = await self.find_model(services.catalog, body)
+            model = await self.find_model(services, body)
             tracked.started(model.card.name)
             job = _shared(body.with_defaults(model.card.generation).job(self.id_prefix + job_id()))
             return await self.answer(Call(body, model, job, self.protocol, tracked, resources))

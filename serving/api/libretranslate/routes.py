@@ -23,7 +23,7 @@ from serving.api.libretranslate.translate_body import FIELD_NAMES, TranslateBody
 from serving.bundle.manifest import Task
 from serving.errors import KeyForbidden
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.catalog import Catalog, Translator
+from serving.pipelines.catalog import Translator
 from serving.pipelines.translation.job import AlignedWords, Translation
 from serving.text.languages import language_name
 
@@ -38,8 +38,8 @@ PROTOCOL = Protocol(
 )
 
 
-async def _translator(catalog: Catalog, body: TranslateBody) -> Translator:
-    return await catalog.translator(body.model, body.source, body.target)
+async def _translator(services: Services, body: TranslateBody) -> Translator:
+    return await services.catalog.translator(body.model, body.source, body.target)
 
 
 async def _answer(call: Call[TranslateBody, Translator]) -> JSONResponse:

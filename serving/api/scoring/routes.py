@@ -13,13 +13,13 @@ from serving.api.http.protocol import Protocol
 from serving.api.http.services import Services
 from serving.api.scoring.answers import Scores, described_score
 from serving.api.scoring.score_body import FIELD_NAMES, ScoreBody
-from serving.pipelines.catalog import Catalog, Translator
+from serving.pipelines.catalog import Translator
 
 PROTOCOL = Protocol("score", "/score", plain_error, PlainError, FIELD_NAMES)
 
 
-async def _translator(catalog: Catalog, body: ScoreBody) -> Translator:
-    return await catalog.translator(body.model, body.source, body.target)
+async def _translator(services: Services, body: ScoreBody) -> Translator:
+    return await services.catalog.translator(body.model, body.source, body.target)
 
 
 async def _answer(call: Call[ScoreBody, Translator]) -> JSONResponse:

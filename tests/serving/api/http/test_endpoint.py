@@ -43,8 +43,9 @@ class Body(RequestBody):
         return TranslationJob(request_id, tuple(self.text), source, target)
 
 
-async def translator(catalog: Catalog, body: Body) -> Translator:
-    return await catalog.translator(None, body.source_lang.lower(), body.target_lang.lower())
+async def translator(services: Services, body: Body) -> Translator:
+    source, target = body.source_lang.lower(), body.target_lang.lower()
+    return await services.catalog.translator(None, source, target)
 
 
 async def answer(call: Call[Body, Translator]) -> JSONResponse:
