@@ -21,7 +21,7 @@ from serving.api.http.services import Services
 from serving.api.libretranslate.answers import Language, Translated
 from serving.api.libretranslate.translate_body import FIELD_NAMES, TranslateBody
 from serving.bundle.manifest import Task
-from serving.errors import KeyForbidden
+from serving.errors import KeyRefused
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Translator
 from serving.pipelines.translation.job import AlignedWords, Translation
@@ -34,7 +34,7 @@ PROTOCOL = Protocol(
     PlainError,
     FIELD_NAMES,
     key_field="api_key",
-    key_refused=KeyForbidden,
+    statuses={KeyRefused: 403},
 )
 
 
