@@ -1,9 +1,10 @@
 """Holds what the routes of every protocol work with."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from serving.access.key_ring import KeyRing
+from serving.detection.identify import Identifier
 from serving.metrics import Metrics
 from serving.pipelines.catalog import Catalog
 from serving.server_config import TextLimits
@@ -27,3 +28,4 @@ class Services:
     keys: KeyRing | None = None
     metrics_need_key: bool = False
     write_access: Callable[[str], None] | None = None
+    identifier: Identifier = field(default_factory=Identifier)
