@@ -7,6 +7,7 @@ from pathlib import Path
 
 from serving.access.key_ring import KeyRing
 from serving.access.quota import Quota
+from serving.detection.identify import Identifier
 from serving.glossaries.store import GlossaryStore
 from serving.metrics import Metrics
 from serving.pipelines.catalog import Catalog
@@ -34,6 +35,7 @@ class Services:
     metrics_need_key: bool = False
     write_access: Callable[[str], None] | None = None
     state_dir: Path = field(default_factory=default_state_dir)
+    identifier: Identifier = field(default_factory=Identifier)
 
     @cached_property
     def quota(self) -> Quota:
