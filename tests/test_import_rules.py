@@ -69,6 +69,7 @@ RANK = {
     "text": 4,
     "engine": 4,
     "pipelines": 5,
+    "detection": 6,
     "metrics": 6,
     "engine_metrics": 7,
     "api": 7,
