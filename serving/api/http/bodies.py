@@ -27,6 +27,11 @@ class FieldsBody(BaseModel):
 class RequestBody(FieldsBody):
     """Makes a job out of the fields of a request."""
 
+    @property
+    @abstractmethod
+    def num_characters(self) -> int:
+        """Return how many characters are to be worked on: what quotas count."""
+
     @abstractmethod
     def check(self, max_characters: int) -> None:
         """Raise RequestError for what is wrong whatever the model. max_characters: of all texts."""

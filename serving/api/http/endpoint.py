@@ -5,7 +5,7 @@ and an answer.
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -57,6 +57,7 @@ class Endpoint(Generic[Body, Model]):
     example: a body that `/docs` offers to try out.
     id_prefix: the beginning of the ids of its jobs.
     other_answers: what an answer may be instead, as OpenAPI describes it.
+    statuses: of its errors, for OpenAPI.
     """
 
     protocol: Protocol
@@ -71,6 +72,7 @@ class Endpoint(Generic[Body, Model]):
     example: Mapping[str, Any]
     id_prefix: str = ""
     other_answers: Mapping[str, Any] | None = None
+    statuses: Sequence[int] = OF_A_BODY
 
     def add_to(self, routes: APIRouter, services: Services) -> None:
         gate = Gate(services.keys)
@@ -78,7 +80,7 @@ class Endpoint(Generic[Body, Model]):
         async def handle(request: Request) -> Response:
             return await self.serve(request, services, gate)
 
-        responses = self.protocol.responses(self.answer_type, OF_A_BODY)
+        responses = self.protocol.responses(self.answer_type, self.statuses)
         responses[200] |= self.other_answers or {}
         routes.add_api_route(
             self.path,
@@ -102,7 +104,8 @@ class Endpoint(Generic[Body, Model]):
             model = await self.find_model(services, body)
             tracked.started(model.card.name)
             job = _shared(body.with_defaults(model.card.generation).job(self.id_prefix + job_id()))
-            return await self.answer(Call(body, model, job, self.protocol, tracked, resources))
+            async with services.quota.held(current_account().key, body.num_characters):
+                return await self.answer(Call(body, model, job, self.protocol, tracked, resources))
 
 
 def _shared(job: Any) -> Any:

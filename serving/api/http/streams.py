@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from serving.api.http.error_responses import ENDS, log_failure, status_of
+from serving.api.http.error_responses import ENDS, log_failure
 from serving.api.http.protocol import Protocol
 from serving.metrics import Outcome, Tracked, outcome_of
 
@@ -52,7 +52,7 @@ async def events_of(
     except BaseException as error:  # a library's panic is no Exception
         log_failure(error)
         tracked.outcome = outcome_of(error)
-        yield sse(protocol.error_body(status_of(error), error))
+        yield sse(protocol.report(error)[1])
         return
     tracked.outcome = Outcome.SUCCESS
     if end:

@@ -5,7 +5,7 @@ Only the shape of the protocol is LibreTranslate's.
 
 from serving.api.http.plain_errors import PlainError, plain_error
 from serving.api.http.protocol import Protocol
-from serving.errors import KeyForbidden
+from serving.errors import KeyRefused
 
 PROTOCOL = Protocol(
     "libretranslate",
@@ -13,5 +13,5 @@ PROTOCOL = Protocol(
     plain_error,
     PlainError,
     key_field="api_key",
-    key_refused=KeyForbidden,
+    statuses={KeyRefused: 403},
 )

@@ -35,6 +35,10 @@ class Body(RequestBody):
     source_lang: str
     target_lang: str
 
+    @property
+    def num_characters(self) -> int:
+        return sum(map(len, self.text))
+
     def check(self, max_characters: int) -> None:
         check_texts("text", self.text, max_characters)
 
@@ -86,9 +90,7 @@ async def client(tokenizer: Tokenizer, metrics: Metrics) -> AsyncIterator[httpx.
     routes = PROTOCOL.router("Deep")
     ENDPOINT.add_to(routes, services)
     app.include_router(routes)
-    install_error_handlers(
-        app, lambda scope, *error: protocol_at(scope, [PROTOCOL]).error_body(*error)
-    )
+    install_error_handlers(app, lambda scope, error: protocol_at(scope, [PROTOCOL]).report(error))
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://attendant") as client:
         yield client
