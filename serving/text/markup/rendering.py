@@ -20,7 +20,7 @@ def marked_text(
     source: the segment as the model's tokenizer has it.
     attention: [target tokens, source tokens]; None for models that have none.
     """
-    if not segment.needs_origins and len(segment.tokens) == 1:
+    if segment.is_one_text:
         return target.text.strip().translate(segment.references)
     words = source_words(segment.tokens)
     translated = TranslatedWords(target, _over(segment.text, source), attention, words)

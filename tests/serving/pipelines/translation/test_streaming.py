@@ -11,6 +11,7 @@ from serving.pipelines.translation.deltas import TranslationDelta
 from serving.pipelines.translation.job import Translation, TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.request import FinishReason
+from serving.text.markup.options import Markup, MarkupKind
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import shouting_translator
 
@@ -43,6 +44,8 @@ def joined(deltas: list[TranslationDelta], text: int) -> str:
         {"target_prefix": "Un", "alternatives_at_prefix": True, "num_alternatives": 2},
         {"decoding": Decoding(max_new_tokens=2)},
         {"tells_scores": True},
+        {"markup": Markup(MarkupKind.HTML)},
+        {"protection": True},
     ],
 )
 async def test_pieces_joined_are_the_translation(
@@ -68,6 +71,18 @@ async def test_tokens_come_one_by_one_and_a_character_is_whole(tokenizer: Tokeni
 
     assert [delta.piece for delta in deltas] == ["Ç", "A", " É", "  B", ""]
     assert [delta.reason for delta in deltas] == [None] * 4 + [FinishReason.STOP]
+
+
+async def test_marks_are_told_with_their_sentences(tokenizer: Tokenizer) -> None:
+    pipeline, _ = shouting_translator(tokenizer)
+    text = "<p>One &lt; b.</p>\n<p>See <b>this</b>. At http://a.example</p>"
+    asked = job(text, markup=Markup(MarkupKind.HTML), protection=True)
+
+    deltas, last = await streamed(pipeline, asked)
+
+    assert joined(deltas, 0) == last.texts[0]
+    assert deltas[0].piece == "<p>O"
+    assert len({delta.sentence for delta in deltas}) == max(d.sentence for d in deltas) + 1
 
 
 async def test_where_the_end_may_change_words_whole_sentences_come(tokenizer: Tokenizer) -> None:
