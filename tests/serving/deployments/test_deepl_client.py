@@ -70,7 +70,7 @@ def test_texts(client: deepl.DeepLClient) -> None:
     assert "chien" in one.text and str(one) == one.text
     texts = (text for text in ["A dog runs.", "A cat.", ""])
     many = client.translate_text(texts, source_lang="en", target_lang="fr")
-    assert isinstance(many, list) and [each.text for each in many][0] == one.text
+    assert isinstance(many, list) and many[0].text == one.text
     assert [each.billed_characters for each in many] == [11, 6, 0]
 
 
