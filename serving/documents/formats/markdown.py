@@ -15,6 +15,7 @@ from serving.documents.document import Document
 from serving.documents.formats.plain import PlainDocument
 from serving.documents.parts.encoding import read_text
 from serving.documents.parts.spans import Mark, Role, Span
+from serving.documents.parts.tags import tag_mark
 
 _FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?^\1[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.M)
 _TARGET = (
@@ -65,7 +66,7 @@ def _spans(text: str) -> Iterator[Span]:
 
 def _stretch(content: str) -> "re.Pattern[str]":
     """Match a block's content in the file, where lines have the marks of quotes before them."""
-    lines = [re.escape(line.lstrip()) for line in content.split("\n")]
+    lines = [re.escape(line.lstrip()).replace(r"\|", r"\\?\|") for line in content.split("\n")]
     return re.compile(r"[ \t]*\n[ \t>]*".join(lines))
 
 
@@ -106,7 +107,8 @@ class _Reader:
             case "code_inline":
                 self._take(rf"({token.markup})(?!`).*?(?<!`)\1(?!`)")
             case "html_inline":
-                self._take(re.escape(token.content))
+                self._match(re.compile(re.escape(token.content)))
+                self.pieces.append(tag_mark(token.content))
             case "image":
                 self._take(_IMAGE.pattern)
             case "link_open" if token.markup == "autolink":

@@ -25,14 +25,14 @@ def pieces_of(text: str) -> Iterator[str | Mark]:
     end = 0
     for found in _MARK.finditer(text):
         yield text[end : found.start()]
-        yield _mark(found)
+        yield Mark(found.group()) if found["other"] else tag_mark(found.group())
         end = found.end()
     yield text[end:]
 
 
-def _mark(found: "re.Match[str]") -> Mark:
-    raw = found.group()
-    if found["other"] or raw.endswith("/>"):
+def tag_mark(raw: str) -> Mark:
+    """Return the mark that a tag is, as it is written; comments and the like stand alone."""
+    if not raw.lstrip("</")[:1].isalpha() or raw.endswith("/>"):
         return Mark(raw)
     role = Role.CLOSES if raw.startswith("</") else Role.OPENS
     name = re.split(r"[\s>]", raw.lstrip("</"), maxsplit=1)[0]

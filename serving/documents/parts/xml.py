@@ -26,7 +26,7 @@ def written_xml(tree: etree._ElementTree) -> bytes:
         tree,
         encoding=tree.docinfo.encoding or "UTF-8",
         xml_declaration=True,
-        standalone=tree.docinfo.standalone,
+        standalone=tree.docinfo.standalone or None,
     )
 
 
