@@ -71,6 +71,7 @@ RANK = {
     "text": 4,
     "engine": 4,
     "pipelines": 5,
+    "glossaries": 6,
     "metrics": 6,
     "engine_metrics": 7,
     "api": 7,
@@ -84,6 +85,7 @@ RANK = {
 API_RANK = {
     "http": 0,
     "openai": 1,
+    "deepl": 1,
     "libretranslate": 1,
     "scoring": 1,
     "operations": 1,

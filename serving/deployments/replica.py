@@ -115,8 +115,15 @@ class Replica:
 
     async def score(self, model: str, job: ScoreJob) -> tuple[PairScore, ...]:
         with failing_from_afar():
+            scorer = await self._catalog.scorer(model, job.source, job.target)
+            return await scorer.score(job)
+
+    async def stream_translation(self, model: str, job: TranslationJob) -> Any:
+        with failing_from_afar():
             translator = await self._catalog.translator(model, job.source, job.target)
-            return await translator.score(job)
+            async with aclosing(in_batches(translator.stream(job))) as batches:
+                async for batch in batches:
+                    yield batch
 
     async def stream(self, model: str, job: CompletionJob) -> Any:
         with failing_from_afar():

@@ -2,9 +2,13 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from serving.access.key_ring import KeyRing
+from serving.access.quota import Quota
+from serving.detection.identify import Identifier
+from serving.glossaries.store import GlossaryStore
 from serving.metrics import Metrics
 from serving.pipelines.catalog import Catalog
 from serving.server_config import TextLimits
@@ -31,3 +35,12 @@ class Services:
     metrics_need_key: bool = False
     write_access: Callable[[str], None] | None = None
     state_dir: Path = field(default_factory=default_state_dir)
+    identifier: Identifier = field(default_factory=Identifier)
+
+    @cached_property
+    def quota(self) -> Quota:
+        return Quota(self.state_dir, self.keys)
+
+    @cached_property
+    def glossaries(self) -> GlossaryStore:
+        return GlossaryStore(self.state_dir)

@@ -21,9 +21,9 @@ from serving.api.http.services import Services
 from serving.api.libretranslate.answers import Language, Translated
 from serving.api.libretranslate.translate_body import FIELD_NAMES, TranslateBody
 from serving.bundle.manifest import Task
-from serving.errors import KeyForbidden
+from serving.errors import KeyRefused
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.catalog import Catalog, Translator
+from serving.pipelines.catalog import Translator
 from serving.pipelines.translation.job import AlignedWords, Translation
 from serving.text.languages import language_name
 
@@ -34,12 +34,12 @@ PROTOCOL = Protocol(
     PlainError,
     FIELD_NAMES,
     key_field="api_key",
-    key_refused=KeyForbidden,
+    statuses={KeyRefused: 403},
 )
 
 
-async def _translator(catalog: Catalog, body: TranslateBody) -> Translator:
-    return await catalog.translator(body.model, body.source, body.target)
+async def _translator(services: Services, body: TranslateBody) -> Translator:
+    return await services.catalog.translator(body.model, body.source, body.target)
 
 
 async def _answer(call: Call[TranslateBody, Translator]) -> JSONResponse:

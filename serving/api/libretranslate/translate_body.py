@@ -120,6 +120,10 @@ class TranslateBody(DecodingFields, RequestBody):
     def texts(self) -> tuple[str, ...]:
         return (self.q,) if isinstance(self.q, str) else tuple(self.q)
 
+    @property
+    def num_characters(self) -> int:
+        return sum(map(len, self.texts))
+
     def check(self, max_characters: int) -> None:
         check_texts("q", self.texts, max_characters)
 

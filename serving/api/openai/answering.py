@@ -7,7 +7,7 @@ from typing import Any
 from fastapi.responses import JSONResponse, Response
 
 from serving.api.http.endpoint import Call
-from serving.api.http.error_responses import ENDS, log_failure, status_of
+from serving.api.http.error_responses import ENDS, log_failure
 from serving.api.http.protocol import Protocol
 from serving.api.http.streams import EventStream, sse
 from serving.api.openai.completion_body import GenerationBody, StreamOptions
@@ -53,7 +53,7 @@ async def _events(
     except BaseException as error:  # a library's panic is no Exception
         log_failure(error)
         tracked.outcome = outcome_of(error)
-        yield sse(protocol.error_body(status_of(error), error))
+        yield sse(protocol.report(error)[1])
         return
     tracked.outcome = Outcome.SUCCESS
     yield "data: [DONE]\n\n"
