@@ -27,6 +27,19 @@ class TextLimits(_Config):
     max_segments: Count = 4_000
 
 
+class DocumentLimits(_Config):
+    """Limits documents: each one, and how long and in how much room they are kept.
+
+    max_mib: of an uploaded file. disk_mib: of all files that wait, or wait to be fetched; beyond it
+        no more are taken.
+    """
+
+    max_mib: Count = 32
+    max_characters: Count = 2_000_000
+    hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 24.0
+    disk_mib: Count = 4_096
+
+
 class Access(_Config):
     """Says who may ask, and where it is written down.
 
@@ -106,6 +119,7 @@ class WorkerGroup(_Config):
     max_wait_seconds: Seconds = 2.0
     timeout_seconds: Seconds = 300.0
     limits: TextLimits = TextLimits()
+    documents: DocumentLimits = DocumentLimits()
     access: Access = Access()
     state_dir: Path | None = None
 

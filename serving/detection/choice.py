@@ -1,5 +1,4 @@
-"""Chooses what translates the texts of a request, whether or not the client names their language.
-"""
+"""Chooses what translates the texts of a request, whether or not the client names their language."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +42,8 @@ async def chosen_translator(
     if not codes:
         codes = [source] if is_told(source) else await readable(services.catalog, target, model)
     found = {
-        code: await services.catalog.translator(model, code, target, may_pivot) for code in codes[: max(len(sources), 1)]
+        code: await services.catalog.translator(model, code, target, may_pivot)
+        for code in codes[: max(len(sources), 1)]
     }
     pivots = tuple(_pivot(found[guess.language]) for guess in sources)
     if is_told(source):

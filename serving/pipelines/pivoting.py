@@ -129,9 +129,7 @@ class PivotTranslator:
             )
         )
 
-    def _onwards(
-        self, job: TranslationJob, between: Translation, started: float
-    ) -> TranslationJob:
+    def _onwards(self, job: TranslationJob, between: Translation, started: float) -> TranslationJob:
         left = job.decoding.timeout_seconds
         if left is not None and (left := left - (time.monotonic() - started)) < _SHORTEST_SECONDS:
             raise DeadlineExceeded(job.decoding.timeout_seconds or 0.0)

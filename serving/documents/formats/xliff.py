@@ -68,7 +68,7 @@ def _is_wanted(element: Element) -> bool:
     if next((value for value in said if value), "yes") == "no" or element.get("approved") == "yes":
         return False
     target = element.find("{*}target")
-    if target is None or not "".join(target.itertext()).strip():
+    if target is None or not "".join(map(str, target.itertext())).strip():
         return True
     state = target.get("state") or element.get("state")
     return state is not None and state not in _SETTLED
@@ -86,7 +86,7 @@ def _target_of(unit: _Unit) -> Element:
         target.tail, previous.tail = previous.tail, previous.tail
     if etree.QName(unit.element).localname == "segment":
         unit.element.set("state", "translated")
-        unit.element.attrib.pop("subState", None)
+        unit.element.attrib.pop("subState", "")
     else:
         target.set("state", "needs-review-translation")
         target.set("state-qualifier", "mt-suggestion")

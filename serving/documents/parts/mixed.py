@@ -59,8 +59,11 @@ class MixedParagraph:
                 places.pop()
             else:
                 code = self._codes[item.number]
-                own = _shell(code) if isinstance(item, Open) else code
-                own = deepcopy(own) if copies else own
+                own = code
+                if isinstance(item, Open):
+                    own = _shell(code)
+                elif copies:
+                    own = deepcopy(code)
                 own.tail = None
                 places[-1].append(own)
                 if isinstance(item, Open):
@@ -68,7 +71,11 @@ class MixedParagraph:
 
 
 def _shell(element: Element) -> Element:
-    return element.makeelement(element.tag, element.attrib, element.nsmap)
+    shell = deepcopy(element)
+    shell.text = None
+    for child in [*shell]:
+        shell.remove(child)
+    return shell
 
 
 def _add_text(place: Element, text: str) -> None:

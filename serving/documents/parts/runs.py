@@ -205,7 +205,7 @@ def _look(properties: Element | None) -> bytes:
     seen = deepcopy(properties)
     seen.tail = None
     for name in _UNSEEN_ATTRIBUTES:
-        seen.attrib.pop(name, None)
+        seen.attrib.pop(name, "")
     for child in [*seen]:
         if _name(child) in _UNSEEN_ELEMENTS:
             seen.remove(child)
@@ -244,7 +244,7 @@ def _texts(pieces: Iterable[_Piece]) -> Iterator[_Text]:
 def field_marks(element: Element) -> list[str]:
     """Return the kinds of marks of fields in it, `begin` and `end` among them, in their order."""
     return [
-        value
+        str(value)
         for each in element.iter()
         if _name(each) == "fldChar"
         for name, value in each.attrib.items()
@@ -256,9 +256,9 @@ def _begins_field(child: Element) -> bool:
     return _name(child) == "r" and "begin" in field_marks(child)
 
 
-def _rest_of_field(child: Element, children: Iterator[Element]) -> Iterator[Element]:
+def _rest_of_field(begun: Element, children: Iterator[Element]) -> Iterator[Element]:
     """Take what follows up to the end of the field, or of the paragraph."""
-    depth = _depth_after(child)
+    depth = _depth_after(begun)
     while depth > 0 and (child := next(children, None)) is not None:
         depth += _depth_after(child)
         yield child

@@ -1,5 +1,7 @@
 """Reads and writes XML that strangers made: no entities, no document types, nothing else."""
 
+from typing import Any
+
 from lxml import etree
 
 from serving.errors import RequestError
@@ -14,7 +16,8 @@ def parse_xml(data: bytes, name: str) -> etree._ElementTree:
         tree = etree.ElementTree(etree.fromstring(data, parser))
     except (etree.XMLSyntaxError, ValueError) as error:
         raise RequestError("file", name, f"is not well-formed XML: {error}") from None
-    if tree.docinfo.doctype or tree.docinfo.internalDTD is not None:
+    document: Any = tree.docinfo
+    if document.doctype or document.internalDTD is not None:
         message = "must not have a document type: entities and external references are refused"
         raise RequestError("file", name, message)
     return tree
@@ -22,12 +25,11 @@ def parse_xml(data: bytes, name: str) -> etree._ElementTree:
 
 def written_xml(tree: etree._ElementTree) -> bytes:
     """Write a document with the declaration that it had."""
-    return etree.tostring(
-        tree,
-        encoding=tree.docinfo.encoding or "UTF-8",
-        xml_declaration=True,
-        standalone=tree.docinfo.standalone or None,
-    )
+    document: Any = tree.docinfo
+    write: Any = etree.tostring
+    encoding, standalone = document.encoding or "UTF-8", document.standalone or None
+    written: bytes = write(tree, encoding=encoding, xml_declaration=True, standalone=standalone)
+    return written
 
 
 def space_kept(element: etree._Element, text: str) -> None:
