@@ -71,6 +71,7 @@ RANK = {
     "text": 4,
     "engine": 4,
     "pipelines": 5,
+    "detection": 6,
     "glossaries": 6,
     "metrics": 6,
     "engine_metrics": 7,

@@ -1,4 +1,4 @@
-"""Chooses what translates the texts of a request, whether or not the client names their language."""
+"""Chooses what translates the texts of a request, whoever says what language they are in."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from serving.detection.identify import Guess
 from serving.detection.mixed import MixedTranslator, Part
 from serving.detection.source import KnowsLanguages, is_told, readable, sources_of
+from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Translator
 from serving.pipelines.pivoting import PivotTranslator
+from serving.pipelines.translation.deltas import TranslationStream
+from serving.pipelines.translation.job import Translation, TranslationJob
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Holds what translates the texts of a request.
+    """Translates the texts of a request, and says how; it is a `Translator`.
 
     translator: takes a job with these texts, whose source may be what the client has said.
     sources: the language of each text, with confidence 1 where the client has said it.
@@ -22,6 +25,16 @@ class Chosen:
     translator: Translator
     sources: tuple[Guess, ...]
     pivots: tuple[str | None, ...]
+
+    @property
+    def card(self) -> ModelCard:
+        return self.translator.card
+
+    async def translate(self, job: TranslationJob) -> Translation:
+        return await self.translator.translate(job)
+
+    def stream(self, job: TranslationJob) -> TranslationStream:
+        return self.translator.stream(job)
 
 
 async def chosen_translator(

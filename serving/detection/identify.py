@@ -23,7 +23,7 @@ _OTHER_CODES = {
     "zh": ("zh", "wuu", "yue"),
 }
 # A text that somebody wants translated here is rather in a language that is read here.
-_WEIGHT_OF_OTHERS = 0.1
+_WEIGHT_OF_OTHERS = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Identifier:
 
 
 def _load() -> Any:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 

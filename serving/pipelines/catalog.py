@@ -15,7 +15,10 @@ from serving.text.languages import matching
 
 
 class Translator(Protocol):
-    card: ModelCard
+    """Translates: one model, or several that together do."""
+
+    @property
+    def card(self) -> ModelCard: ...
 
     async def translate(self, job: TranslationJob) -> Translation: ...
 
@@ -24,6 +27,8 @@ class Translator(Protocol):
 
 class Scorer(Translator, Protocol):
     """A translator that is one model: it can tell how likely given translations are."""
+
+    card: ModelCard
 
     async def score(self, job: ScoreJob) -> tuple[PairScore, ...]: ...
 

@@ -75,6 +75,10 @@ class Protocol:
         """Describe an answer of type `answer`, and errors with `statuses`, for OpenAPI."""
         return responses(answer, self.error_type, statuses)
 
+    def refusal(self, status: int) -> Responses:
+        """Describe the only answer of a route that refuses whoever comes, for OpenAPI."""
+        return {status: responses(None, self.error_type, [status])[status]}
+
 
 class ProtocolRoute(APIRoute):
     """Carries the protocol that it is a route of."""
