@@ -133,16 +133,21 @@ class Documents:
         self._worker.wake()
         return handle
 
-    async def record(self, handle: Handle, owner: str) -> Record:
-        """Tell how far a document is. Raises DocumentNotFound, also for a wrong key."""
+    async def record(self, handle: Handle, owner: str | None) -> Record:
+        """Tell how far a document is. Raises DocumentNotFound, also for a wrong key.
+
+        owner: as it was `Wanted`; None is whoever has the handle.
+        """
         record = await self._database.run(tables.found, handle.id)
-        if record is None or record.wanted.owner != owner or record.expires_at < time.time():
+        if record is None or record.expires_at < time.time():
+            raise DocumentNotFound(handle.id)
+        if owner not in (None, record.wanted.owner):
             raise DocumentNotFound(handle.id)
         if not hmac.compare_digest(record.key_hash, hash_of(handle.key)):
             raise DocumentNotFound(handle.id)
         return record
 
-    async def result(self, handle: Handle, owner: str) -> tuple[Record, Path]:
+    async def result(self, handle: Handle, owner: str | None) -> tuple[Record, Path]:
         """Return where the translated document is. Raises DocumentNotReady, EngineError."""
         record = await self.record(handle, owner)
         if record.state is State.ERROR:

@@ -118,7 +118,8 @@ def claim(
             return None
         database.execute(
             "UPDATE documents SET state = 'translating', worker = ?, leased_until = ?,"
-            " begun_at = ?, begun_with = (SELECT count(*) FROM translations WHERE document = id) WHERE id = ?",
+            " begun_at = ?, begun_with = (SELECT count(*) FROM translations WHERE document = id)"
+            " WHERE id = ?",
             (worker, now + lease_seconds, now, document),
         )
         return found(database, document)

@@ -64,10 +64,12 @@ def reads_all(repeated: str) -> FieldReader:
 
 
 def limited(request: Request, limits: TextLimits) -> Request:
-    """Return the request with a body that ends with an error if it is cut short, or longer than any
-    that is served.
-    """
-    max_bytes = limits.max_characters * _BYTES_PER_CHARACTER + _OTHER_BYTES
+    """Bound a request's body by what any that is served can have."""
+    return bounded(request, limits.max_characters * _BYTES_PER_CHARACTER + _OTHER_BYTES)
+
+
+def bounded(request: Request, max_bytes: int) -> Request:
+    """Return the request with a body that ends with an error if it is cut short, or too long."""
     num_bytes = 0
 
     async def receive() -> Message:
