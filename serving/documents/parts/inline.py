@@ -68,7 +68,7 @@ class Fragment:
             if isinstance(item, Single):
                 if found := singles.pop(item.number, None):
                     items.append(found)
-            elif isinstance(item, str) or item.number in pairs:
+            elif item and (isinstance(item, str) or item.number in pairs):
                 items.append(item)
         return [*self.before, *items, *singles.values(), *self.after]
 
