@@ -60,11 +60,14 @@ def _cues(text: str) -> Iterator[Cue]:
 def _broken(text: str, num_lines: int, line_end: str) -> str:
     """Break a text at the spaces nearest to where lines of one length would end."""
     places = [found.start() for found in _SPACE.finditer(text)]
+    breaks: list[int] = []
     for number in range(1, num_lines):
         if not places:
             break
         wanted = len(text) * number / num_lines
         place = min(places, key=lambda each: abs(each - wanted))
         places.remove(place)
-        text = f"{text[:place]}\n{text[place + 1 :]}"
-    return text.replace("\n", line_end)
+        breaks.append(place)
+    for place in sorted(breaks, reverse=True):
+        text = text[:place] + line_end + text[place + 1 :]
+    return text

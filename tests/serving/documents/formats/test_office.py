@@ -222,7 +222,10 @@ def test_xlsx_with_shared_texts(tmp_path: Path) -> None:
     sheet.insert_image("B1", "dot.png", {"image_data": io.BytesIO(PIXEL)})
     book.close()
 
-    assert shouted_file(path, target) == ["once and", 'half <g id="1">bold</g> word']
+    assert shouted_file(path, target) == [
+        "once and",
+        'half <g id="1">bold</g><g id="2"> word</g>',
+    ]
     found = openpyxl.load_workbook(target, rich_text=True)["a sheet"]
     assert [found[cell].value for cell in ("A1", "A3")] == ["ONCE AND "] * 2
     assert [str(part) for part in found["A2"].value] == ["HALF ", "BOLD", " WORD"]

@@ -37,7 +37,7 @@ def test_html(tmp_path: Path) -> None:
     page = """<!doctype html><html><head><title>A title</title>
 <script>var a = "hello";</script></head>
 <body><p>Hello <b class=x>bold
-   words</b> &amp; more<br>next <code>x = 1</code> line <img src=a.png> end.
+   words</b> &amp; more<br>next <code>x</code> line <img src=a> end.
 <p>Unclosed <i>para <a href="x">link</i></a><span translate=no>Keep <b>this</b></span> too
 <pre>code here</pre><ul><li>One<li>Two</ul><!-- comment --></body></html>
 """
@@ -45,7 +45,8 @@ def test_html(tmp_path: Path) -> None:
 
     assert fragments == [
         "A title",
-        'Hello <g id="2">bold words</g> &amp; more<br id="8"/>next <x id="10"/> line <x id="12"/> end.',
+        'Hello <g id="2">bold words</g> &amp; more<br id="8"/>next <x id="10"/> line <x id="12"/>'
+        " end.",
         'Unclosed <g id="2">para <x id="4"/>link</g><x id="7"/><x id="8"/> too',
         "One",
         "Two",
@@ -54,7 +55,7 @@ def test_html(tmp_path: Path) -> None:
         written.decode()
         == """<!doctype html><html><head><title>A TITLE</title>
 <script>var a = "hello";</script></head>
-<body><p>HELLO <b class=x>BOLD WORDS</b> &amp; MORE<br>NEXT <code>x = 1</code> LINE <img src=a.png> END.
+<body><p>HELLO <b class=x>BOLD WORDS</b> &amp; MORE<br>NEXT <code>x</code> LINE <img src=a> END.
 <p>UNCLOSED <i>PARA <a href="x">LINK</i></a><span translate=no>Keep <b>this</b></span> TOO
 <pre>code here</pre><ul><li>ONE<li>TWO</ul><!-- comment --></body></html>
 """
