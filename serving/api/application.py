@@ -9,6 +9,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Scope
 
 from serving.api import operations
+from serving.api.deepl import protocol as deepl_protocol
+from serving.api.deepl import routes as deepl
 from serving.api.http.access_log import AccessLog
 from serving.api.http.error_responses import install_error_handlers
 from serving.api.http.guard import Guard, Heads
@@ -21,8 +23,19 @@ from serving.api.openai import protocol as openai_protocol
 from serving.api.openai import routes as openai
 from serving.api.scoring import routes as scoring
 
-_PROTOCOLS = (libretranslate.PROTOCOL, openai_protocol.PROTOCOL, scoring.PROTOCOL)
-ENDPOINTS = (*libretranslate.ENDPOINTS, *openai.ENDPOINTS, *scoring.ENDPOINTS)
+_PROTOCOLS = (
+    libretranslate.PROTOCOL,
+    openai_protocol.PROTOCOL,
+    scoring.PROTOCOL,
+    deepl_protocol.PROTOCOL,
+    deepl_protocol.V3_PROTOCOL,
+)
+ENDPOINTS = (
+    *libretranslate.ENDPOINTS,
+    *openai.ENDPOINTS,
+    *scoring.ENDPOINTS,
+    *deepl.ENDPOINTS,
+)
 
 
 def create_app(services: Services) -> FastAPI:
@@ -39,9 +52,10 @@ def create_app(services: Services) -> FastAPI:
         CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]
     )
     install_error_handlers(app, _report)
-    for protocol in (libretranslate, openai, scoring, operations):
+    for protocol in (libretranslate, openai, scoring, deepl, operations):
         app.include_router(protocol.router(services))
-    describe_bodies(app, [*(endpoint.body for endpoint in ENDPOINTS), *files.BODIES])
+    others = (*deepl.OTHER_BODIES, *files.BODIES)
+    describe_bodies(app, [*(endpoint.body for endpoint in ENDPOINTS), *others])
     return app
 
 

@@ -18,7 +18,7 @@ from starlette.responses import StreamingResponse
 
 from serving.access.account import current_account
 from serving.api.http.bodies import AnyBody, parse
-from serving.api.http.fields import Fields, bounded
+from serving.api.http.fields import Fields, limited_to
 from serving.api.http.gate import Gate
 from serving.api.http.openapi import MULTIPART
 from serving.api.http.protocol import Protocol
@@ -59,7 +59,7 @@ async def uploaded(
         resources.enter_context(services.metrics.track(protocol.name))
         gate.needs_no_body(protocol, request.headers)
         max_bytes = services.document_limits.max_mib * 2**20 + _OTHER_BYTES
-        fields = await resources.enter_async_context(_form(bounded(request, max_bytes)))
+        fields = await resources.enter_async_context(_form(limited_to(max_bytes, request)))
         resources.enter_context(gate.admitted(protocol, request.headers, fields))
         yield parse(cls, fields)
 
