@@ -57,17 +57,27 @@ def sources_for(cards: Sequence[ModelCard], target: str | None) -> list[str]:
 
 
 def targets_by_source(cards: Sequence[ModelCard]) -> dict[str, set[str]]:
-    """Return what each language can be translated into, by one model or by two."""
+    """Return what each language can be translated into, by one model or by two; what two can do is
+    left out where one can, be it by another code.
+    """
     direct: dict[str, set[str]] = {}
     for card in cards:
         for source in card.source_languages:
             direct.setdefault(source, set()).update(card.targets_of(source))
     everything = set().union(*direct.values())
     return {
-        source: targets
-        | {each for each in everything - targets if route_between(cards, source, each)}
+        source: targets | set(_further(cards, source, targets, everything - targets))
         for source, targets in direct.items()
     }
+
+
+def _further(
+    cards: Sequence[ModelCard], source: str, targets: set[str], others: set[str]
+) -> Iterator[str]:
+    known = tuple(targets)
+    for each in others:
+        if not matching(each, known) and route_between(cards, source, each):
+            yield each
 
 
 def _routes(cards: Sequence[ModelCard], source: str, target: str) -> Iterator[Route]:

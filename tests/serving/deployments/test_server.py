@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable
 from typing import Any
+from urllib.error import HTTPError
 
 import httpx
 import openai
@@ -71,10 +72,17 @@ def test_libretranslates_client(server_url: str) -> None:
 
     assert isinstance(api.translate("A dog.", "en", "fr"), str)
     assert api.languages() == [
-        {"code": "en", "name": "English (en)", "targets": ["fr"]},
+        {"code": "en", "name": "English (en)", "targets": ["fr", "por_Latn"]},
         {"code": "eng_Latn", "name": "English (eng_Latn)", "targets": ["fra_Latn", "por_Latn"]},
         {"code": "fra_Latn", "name": "French", "targets": ["eng_Latn", "por_Latn"]},
     ]
+    assert api.translate("The dog runs in the garden.", "auto", "fr") == api.translate(
+        "The dog runs in the garden.", "en", "fr"
+    )
+    [best, *_] = api.detect("Le chien court dans le jardin.")
+    assert best["language"] == "fra_Latn" and best["confidence"] > 90
+    with pytest.raises(HTTPError, match="HTTP Error 400"):
+        api.translate("A dog.", "xx", "fr")
 
 
 @pytest.mark.parametrize("model", ["llama-en", "far-llama"])
