@@ -69,9 +69,8 @@ def router(services: Services) -> APIRouter:
     routes.add("POST", GLOSSARIES, create, MonolingualGlossary, 201, MonolingualBody, _EXAMPLE)
     routes.add("GET", GLOSSARIES, listed, MonolingualGlossaries)
     routes.add("GET", GLOSSARY, get, MonolingualGlossary)
-    routes.add(
-        "GET", GLOSSARY + "/entries", entries, described_text(_TSV, "A line for each entry.")
-    )
+    text = described_text(_TSV, "A line for each entry.")
+    routes.add("GET", GLOSSARY + "/entries", entries, None, text=text)
     routes.add("DELETE", GLOSSARY, delete, None, 204)
     return routes.routes
 

@@ -74,10 +74,16 @@ class GlossaryRoutes:
         body: type[BaseModel] | None = None,
         example: Mapping[str, Any] | None = None,
         has_pair: bool = False,
+        text: Mapping[str, Any] | None = None,
     ) -> None:
-        """answer: the type of its JSON. has_pair: the query names a pair of languages."""
+        """Add a route.
+
+        answer: the type of its JSON; None if it is none. has_pair: the query names a pair of
+        languages. text: describes an answer that is no JSON.
+        """
         statuses = _OF_A_BODY if body else _OF_A_PAIR if has_pair else _OF_A_GLOSSARY
         described = self._protocol.responses(answer, statuses)
+        described[200] = dict(text) if text else described[200]
         extra: dict[str, Any] = {}
         if body is not None:
             extra = described_body(body, *_READER.media_types, example=example or {})

@@ -1,5 +1,6 @@
 """DeepL's `/v2/translate`: what each option does, and how wrong ones are refused."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -39,17 +40,15 @@ async def translated(world: World, **fields: Any) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize(
-    "sent", [{"json": ASKED}, {"data": ASKED}, {"data": {**ASKED, "preserve_formatting": "0"}}]
-)
-async def test_both_kinds_of_bodies(world: World, sent: dict[str, Any]) -> None:
-    response = await world.client.post("/v2/translate", **sent)
-    assert response.json() == {
-        "translations": [
-            {"detected_source_language": "EN", "text": text, "billed_characters": 5}
-            for text in ("A DOG", "A CAT")
-        ]
-    }
+async def test_both_kinds_of_bodies(world: World) -> None:
+    for sent in ({"json": ASKED}, {"data": ASKED}, {"data": {**ASKED, "preserve_formatting": "0"}}):
+        response = await world.client.post("/v2/translate", **sent)
+        assert response.json() == {
+            "translations": [
+                {"detected_source_language": "EN", "text": text, "billed_characters": 5}
+                for text in ("A DOG", "A CAT")
+            ]
+        }
 
 
 async def test_a_form_with_one_text(world: World) -> None:
@@ -64,23 +63,21 @@ async def test_without_a_source_there_is_one_for_each_text(world: World) -> None
     assert [each["text"] for each in found] == ["THE DOG IS HERE", ""]
 
 
-@pytest.mark.parametrize(
-    ("fields", "splitting"),
-    [
-        ({}, Splitting.SENTENCES),
-        ({"split_sentences": "0"}, Splitting.NONE),
-        ({"split_sentences": "1"}, Splitting.SENTENCES),
-        ({"split_sentences": "nonewlines"}, Splitting.NO_NEWLINES),
-        ({"tag_handling": "html"}, Splitting.NO_NEWLINES),
-        ({"tag_handling": "xml"}, Splitting.SENTENCES),
-        ({"tag_handling": "html", "split_sentences": "1"}, Splitting.SENTENCES),
-    ],
-)
-async def test_where_texts_are_cut(
-    world: World, jobs: list[TranslationJob], fields: dict[str, Any], splitting: Splitting
-) -> None:
-    await translated(world, **fields)
-    assert [job.splitting for job in jobs] == [splitting]
+CUTS: list[tuple[dict[str, Any], Splitting]] = [
+    ({}, Splitting.SENTENCES),
+    ({"split_sentences": "0"}, Splitting.NONE),
+    ({"split_sentences": "1"}, Splitting.SENTENCES),
+    ({"split_sentences": "nonewlines"}, Splitting.NO_NEWLINES),
+    ({"tag_handling": "html"}, Splitting.NO_NEWLINES),
+    ({"tag_handling": "xml"}, Splitting.SENTENCES),
+    ({"tag_handling": "html", "split_sentences": "1"}, Splitting.SENTENCES),
+]
+
+
+async def test_where_texts_are_cut(world: World, jobs: list[TranslationJob]) -> None:
+    for fields, _ in CUTS:
+        await translated(world, **fields)
+    assert [job.splitting for job in jobs] == [splitting for _, splitting in CUTS]
 
 
 async def test_tags_reach_the_job_and_commas_part_them(
@@ -101,21 +98,18 @@ async def test_tags_reach_the_job_and_commas_part_them(
     ]
 
 
-@pytest.mark.parametrize(
-    ("model_type", "beams", "used"),
-    [
-        ("latency_optimized", None, "latency_optimized"),
-        ("quality_optimized", 4, "quality_optimized"),
-        ("prefer_quality_optimized", 4, "quality_optimized"),
-    ],
-)
 async def test_a_type_of_models_is_a_way_to_decode(
-    world: World, jobs: list[TranslationJob], model_type: str, beams: int | None, used: str
+    world: World, jobs: list[TranslationJob]
 ) -> None:
-    found = await translated(world, model_type=model_type)
-
-    assert {each["model_type_used"] for each in found} == {used}
-    assert [job.decoding.beam and job.decoding.beam.num_beams for job in jobs] == [beams]
+    used = {
+        "latency_optimized": "latency_optimized",
+        "quality_optimized": "quality_optimized",
+        "prefer_quality_optimized": "quality_optimized",
+    }
+    for model_type in used:
+        found = await translated(world, model_type=model_type)
+        assert {each["model_type_used"] for each in found} == {used[model_type]}
+    assert [job.decoding.beam and job.decoding.beam.num_beams for job in jobs] == [None, 4, 4]
 
 
 async def test_the_models_own_defaults(tokenizer: Tokenizer, jobs: list[TranslationJob]) -> None:
@@ -141,77 +135,78 @@ async def test_formatting_is_preserved_if_asked_for(world: World) -> None:
     assert [each["text"] for each in found] == ["a DOG", "a CAT"]
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"context": "of animals"},
-        {"formality": "Prefer_More"},
-        {"formality": "default"},
-        {"enable_beta_languages": True},
-        {"show_billed_characters": False},
-        {"target_lang": "fr"},
-        {"source_lang": "en-GB"},
-        {"style_id": None},
-    ],
-)
-async def test_what_changes_nothing(world: World, fields: dict[str, Any]) -> None:
-    assert await translated(world, **fields) == await translated(world)
+WITHOUT_EFFECT: list[dict[str, Any]] = [
+    {"context": "of animals"},
+    {"formality": "Prefer_More"},
+    {"formality": "default"},
+    {"enable_beta_languages": True},
+    {"show_billed_characters": False},
+    {"target_lang": "fr"},
+    {"source_lang": "en-GB"},
+    {"style_id": None},
+]
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"text": None}, "text: is required"),
-        ({"text": []}, "text: list should have at least 1 item"),
-        ({"text": ["a"] * 51}, "text: list should have at most 50 items"),
-        ({"text": "a"}, "text: input should be a valid list"),
-        ({"text": [1]}, "text: input should be a valid string"),
-        ({"text": ["\0"]}, "text: must not contain NUL"),
-        ({"text": ["\ud800"]}, "text: must be valid Unicode"),
-        ({"target_lang": None}, "target_lang"),
-        ({"target_lang": "XX"}, "Value for 'target_lang' not supported."),
-        ({"source_lang": "XX"}, "Value for 'source_lang' not supported."),
-        ({"formality": "more"}, "formality: Target language 'FR' doesn't support formality"),
-        ({"formality": "rude"}, "formality: "),
-        ({"split_sentences": "2"}, "split_sentences: "),
-        ({"model_type": "best"}, "model_type: "),
-        ({"tag_handling": "sgml"}, "tag_handling: "),
-        ({"ignore_tags": ["a"]}, "ignore_tags: needs tag_handling"),
-        ({"outline_detection": False}, "outline_detection: needs tag_handling"),
-        ({"preserve_formatting": "maybe"}, "preserve_formatting: "),
-        ({"custom_instructions": ["be kind"]}, "custom_instructions: is not supported here"),
-        ({"style_id": "a"}, "style_id: is not supported here"),
-        ({"translation_memory_id": "a"}, "translation_memory_id: is not supported here"),
-        ({"nonsense": 1}, "nonsense: is not supported here"),
-        ({"glossary_id": "a", "source_lang": None}, "Value for 'source_lang' not supported."),
-        ({"glossary_ids": ["a"] * 6}, "glossary_ids: "),
-    ],
-)
-async def test_what_is_wrong_is_named(world: World, fields: dict[str, Any], message: str) -> None:
-    response = await world.client.post("/v2/translate", json={**ASKED, **fields})
+async def test_what_changes_nothing(world: World) -> None:
+    plain = await translated(world)
+    for fields in WITHOUT_EFFECT:
+        assert await translated(world, **fields) == plain, fields
 
-    assert response.status_code == 400
-    assert response.json()["message"].startswith(message), response.text
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"text": None}, "text: is required"),
+    ({"text": []}, "text: list should have at least 1 item"),
+    ({"text": ["a"] * 51}, "text: list should have at most 50 items"),
+    ({"text": "a"}, "text: input should be a valid list"),
+    ({"text": [1]}, "text: input should be a valid string"),
+    ({"text": ["\0"]}, "text: must not contain NUL"),
+    ({"text": ["\ud800"]}, "text: must be valid Unicode"),
+    ({"target_lang": None}, "Value for 'target_lang' not supported."),
+    ({"target_lang": "XX"}, "Value for 'target_lang' not supported."),
+    ({"source_lang": "XX"}, "Value for 'source_lang' not supported."),
+    ({"formality": "more"}, "formality: Target language 'FR' doesn't support formality"),
+    ({"formality": "rude"}, "formality: "),
+    ({"split_sentences": "2"}, "split_sentences: "),
+    ({"model_type": "best"}, "model_type: "),
+    ({"tag_handling": "sgml"}, "tag_handling: "),
+    ({"ignore_tags": ["a"]}, "ignore_tags: needs tag_handling"),
+    ({"outline_detection": False}, "outline_detection: needs tag_handling"),
+    ({"preserve_formatting": "maybe"}, "preserve_formatting: "),
+    ({"custom_instructions": ["be kind"]}, "custom_instructions: is not supported here"),
+    ({"style_id": "a"}, "style_id: is not supported here"),
+    ({"translation_memory_id": "a"}, "translation_memory_id: is not supported here"),
+    ({"nonsense": 1}, "nonsense: is not supported here"),
+    ({"glossary_id": "a", "source_lang": None}, "Value for 'source_lang' not supported."),
+    ({"glossary_ids": ["a"] * 6}, "glossary_ids: "),
+]
+
+
+async def test_what_is_wrong_is_named(world: World) -> None:
+    for fields, message in WRONG:
+        content = json.dumps({**ASKED, **fields})
+        response = await world.client.post("/v2/translate", content=content)
+        assert response.status_code == 400, fields
+        assert response.json()["message"].startswith(message), response.text
     assert not world.translator_engine.requests
 
 
-@pytest.mark.parametrize(
-    ("sent", "status"),
-    [
-        ({"content": b"{"}, 400),
-        ({"content": b"[]"}, 400),
-        ({"content": b""}, 400),
-        ({"content": b"\xff", "headers": {"content-type": "application/json"}}, 400),
-        ({"content": b"text=a", "headers": {"content-type": "text/plain"}}, 415),
-        ({"files": {"text": (None, "a")}}, 415),
-        ({"json": {**ASKED, "text": ["a" * 1001]}}, 413),
-        ({"content": b"a" * 100_000}, 413),
-        ({"json": {**ASKED, "glossary_id": "none"}}, 404),
-    ],
-)
-async def test_what_is_no_request(world: World, sent: dict[str, Any], status: int) -> None:
-    response = await world.client.post("/v2/translate", **sent)
-    assert (response.status_code, [*response.json()]) == (status, ["message"])
+NO_REQUESTS: list[tuple[dict[str, Any], int]] = [
+    ({"content": b"{"}, 400),
+    ({"content": b"[]"}, 400),
+    ({"content": b""}, 400),
+    ({"content": b"\xff", "headers": {"content-type": "application/json"}}, 400),
+    ({"content": b"text=a", "headers": {"content-type": "text/plain"}}, 415),
+    ({"files": {"text": (None, "a")}}, 415),
+    ({"json": {**ASKED, "text": ["a" * 1001]}}, 413),
+    ({"content": b"a" * 100_000}, 413),
+    ({"json": {**ASKED, "glossary_id": "none"}}, 404),
+]
+
+
+async def test_what_is_no_request(world: World) -> None:
+    for sent, status in NO_REQUESTS:
+        response = await world.client.post("/v2/translate", **sent)
+        assert (response.status_code, [*response.json()]) == (status, ["message"]), sent
 
 
 async def test_other_methods_and_paths(world: World) -> None:
