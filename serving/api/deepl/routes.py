@@ -23,6 +23,7 @@ from serving.api.deepl.translating import TRANSLATE
 from serving.api.http.fields import limited_to, reads_json_or_form
 from serving.api.http.gate import Gate
 from serving.api.http.services import Services
+from serving.api.http.usage import written
 from serving.errors import RequestError
 
 ENDPOINTS = (TRANSLATE,)
@@ -71,15 +72,9 @@ def _add_what_there_is(routes: APIRouter, services: Services) -> None:
     @routes.get("/usage", responses=PROTOCOL.responses(Usage, OF_ANY_KEY), dependencies=doors)
     async def deepl_usage() -> JSONResponse:
         """Tell how much of its month the key has used."""
-        usage = await services.quota.usage(current_account().key)
-        return JSONResponse(
-            {
-                "character_count": usage.characters,
-                "character_limit": _UNLIMITED if usage.limit is None else usage.limit,
-                "start_time": usage.start.isoformat().replace("+00:00", "Z"),
-                "end_time": usage.end.isoformat().replace("+00:00", "Z"),
-            }
-        )
+        usage = written(await services.quota.usage(current_account().key))
+        has_limit = usage["character_limit"] is not None
+        return JSONResponse(usage if has_limit else {**usage, "character_limit": _UNLIMITED})
 
     @routes.get(
         "/glossary-language-pairs",

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from serving.api.http.openapi import OF_ANY_ROUTE
 from serving.api.http.services import Services
+from serving.api.http.usage import add_usage
 from serving.api.libretranslate import files
 from serving.api.libretranslate.answers import FrontendSettings, Language
 from serving.api.libretranslate.languages import DETECT, listed, settings
@@ -23,6 +24,8 @@ def router(services: Services) -> APIRouter:
     routes = PROTOCOL.router("LibreTranslate")
     for endpoint in ENDPOINTS:
         endpoint.add_to(routes, services)
+
+    add_usage(routes, PROTOCOL, services)
 
     @routes.get("/languages", responses=PROTOCOL.responses(list[Language], OF_ANY_ROUTE))
     async def languages() -> JSONResponse:
