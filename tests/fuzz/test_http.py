@@ -19,6 +19,7 @@ from tests.serving.pipelines.fakes import byte_tokenizer
 EN_FR = {"source": "en", "target": "fr"}
 BODIES: dict[str, dict[str, Any]] = {
     "/translate": {"q": "A dog runs.", **EN_FR},
+    "/detect": {"q": "A dog runs."},
     "/score": {"q": "a", "translations": "A", **EN_FR},
     "/v1/completions": {"model": "story", "prompt": "p", "max_tokens": 3},
     "/v1/chat/completions": {"model": "story", "messages": [{"role": "user", "content": "p"}]},

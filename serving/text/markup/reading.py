@@ -40,7 +40,7 @@ class MarkedReader:
     def layout(self, text: str) -> MarkedLayout:
         """Return the segments of a text. Raises RequestError for XML that is not well-formed."""
         tokens = self._tokens(text)
-        table = references(tokens, self.markup and self.markup.kind)
+        table = references(tokens, self.markup.kind if self.markup else None)
         if self.placeholders is not None:
             tokens = [*protected(tokens, self.placeholders)]
         if self.is_protected:

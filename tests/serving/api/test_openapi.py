@@ -1,6 +1,7 @@
 """`/openapi.json` and what it says: schemathesis asks for all of it, and holds answers to it."""
 
 import asyncio
+import os
 import re
 from collections.abc import Iterator
 from itertools import islice
@@ -59,6 +60,10 @@ TAKING = [
 WITH_MODELS = [each for each in TAKING if "glossaries" not in each]
 FORM, IN_PARTS = "application/x-www-form-urlencoded", "multipart/form-data"
 FORMS = {"POST /translate": {FORM, IN_PARTS}, "POST /detect": {FORM, IN_PARTS}}
+MODES = [(label, GenerationMode.POSITIVE) for label in OPERATIONS] + [
+    (label, GenerationMode.NEGATIVE) for label in TAKING
+]
+EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "0"))  # 0: always the same few
 STREAMED = ("POST /translate", "POST /v1/completions", "POST /v1/chat/completions")
 CHECKS = [
     schemathesis.checks.not_a_server_error,
@@ -147,18 +152,18 @@ def test_the_least_that_is_told_of_an_operation(documented: Any, label: str) -> 
     assert is_streamed == (label in STREAMED)
 
 
-@pytest.mark.parametrize(
-    ("label", "mode"),
-    [(label, GenerationMode.POSITIVE) for label in OPERATIONS]
-    + [(label, GenerationMode.NEGATIVE) for label in TAKING],
-)
+@pytest.mark.parametrize(("label", "mode"), MODES)
 def test_answers_are_what_the_document_says(
     documented: Any, label: str, mode: GenerationMode
 ) -> None:
     asked = operation(documented, label)
 
     @given(asked.as_strategy(generation_mode=mode))
-    @settings(max_examples=25, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(
+        max_examples=-(-EXAMPLES // len(MODES)) or 25,
+        suppress_health_check=list(HealthCheck),
+        derandomize=not EXAMPLES,
+    )
     def ask(case: Case) -> None:
         within_reach(case).call_and_validate(checks=CHECKS)
 
