@@ -13,6 +13,7 @@ from torch.nn.functional import glu, linear, pad
 
 from models.batch import Batch, length_mask
 from models.configs.convs2s import ConvS2SConfig
+from models.layers.dropout import Dropout
 
 HALF_VARIANCE = math.sqrt(0.5)  # a sum of two times this varies as much as each (3.4)
 
@@ -42,7 +43,7 @@ class Encoder(nn.Module):
         super().__init__()
         dim, kernel_size = config.hidden_dim, config.encoder_kernel_size
         self.margin = kernel_size // 2
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.positions = _table(config.max_source_tokens, config.embedding_dim)
         self.input = _linear(config.embedding_dim, dim, variance=1 - config.dropout)
         self.blocks = nn.ModuleList(
@@ -85,7 +86,7 @@ class DecoderBlock(nn.Module):
 
     def __init__(self, config: ConvS2SConfig) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.convolution = GatedConvolution(
             config.hidden_dim, config.decoder_kernel_size, config.dropout
         )
@@ -122,7 +123,7 @@ class ConvS2S(nn.Module):
     def __init__(self, config: ConvS2SConfig) -> None:
         super().__init__()
         self.config = config
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         if config.tied_embeddings:
             self.embedding = _embedding(config)
         else:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from models.configs.gpt2 import GPT2Config
 from models.layers.attention import Attention
 from models.layers.decoder_only import Block, DecoderOnly, initialise
+from models.layers.dropout import Dropout
 from models.layers.feed_forward import FeedForward
 from models.layers.positions import LearnedPositions
 
@@ -22,7 +23,7 @@ class GPT2(DecoderOnly):
         blocks = (_block(config) for _ in range(config.num_layers))
         super().__init__(config, blocks, _norm(config))
         self.positions = LearnedPositions(config.context_length, config.d_model)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.apply(initialise)
         self._tame_residuals()
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from models.batch import Batch, length_mask
 from models.configs.luong import LuongConfig
 from models.layers.cells import CELLS, RecurrentCell, State
+from models.layers.dropout import Dropout
 from models.layers.recurrent import Recurrent, initialise, initialise_readout
 from models.layers.vocabulary import VocabularyModule
 
@@ -156,7 +157,7 @@ class Decoder(nn.Module):
             RecurrentCell(config.cell, dim, config.hidden_dim, 0 if depth else fed_dim)
             for depth, dim in enumerate(dims)
         )
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def project(self, embedded: Tensor, fed: Tensor | None = None) -> Tensor:
         """Input of the first cell's gates, of tokens and of the attentional vectors before them."""

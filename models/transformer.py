@@ -15,6 +15,7 @@ from torch.nn.functional import linear
 from models.batch import Batch, length_mask
 from models.configs.transformer import TransformerSizes
 from models.layers.attention import Attention, KeyValue, append, causal_mask
+from models.layers.dropout import Dropout
 from models.layers.feed_forward import FeedForward
 from models.layers.positions import (
     LearnedPositions,
@@ -30,7 +31,7 @@ class Layer(nn.Module):
     def __init__(self, config: TransformerSizes) -> None:
         super().__init__()
         self.is_pre_norm = config.norm == "pre"
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.feed_forward = FeedForward(
             config.d_model,
             config.ffn_dim,
@@ -129,7 +130,7 @@ class Transformer(nn.Module):
     def __init__(self, config: TransformerSizes) -> None:
         super().__init__()
         self.config = config
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         if config.tied_embeddings:
             self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         else:

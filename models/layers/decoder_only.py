@@ -13,6 +13,7 @@ from torch.nn.functional import linear
 from models.batch import Batch
 from models.configs.decoder_only import DecoderOnlyConfig
 from models.layers.attention import Attention, KeyValue, append, causal_mask
+from models.layers.dropout import Dropout
 
 
 class Block(nn.Module):
@@ -34,7 +35,7 @@ class Block(nn.Module):
         self.feed_forward_norm = make_norm()
         self.attention_output_norm = make_norm() if is_sandwich else nn.Identity()
         self.feed_forward_output_norm = make_norm() if is_sandwich else nn.Identity()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, x: Tensor, place: Callable[[Tensor], Tensor], mask: Tensor, cache: KeyValue | None

@@ -13,6 +13,7 @@ from torch.nn.functional import linear
 
 from models.batch import Batch
 from models.configs.recurrent_lm import RecurrentLanguageModelConfig
+from models.layers.dropout import Dropout
 from models.layers.recurrent import Recurrent, initialise
 
 
@@ -46,7 +47,7 @@ class RecurrentLanguageModel(nn.Module):
         if not config.tied_embeddings:
             self.output = nn.Linear(config.embedding_dim, config.vocab_size, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(config.vocab_size))
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.apply(initialise)
 
     def forward(self, batch: Batch) -> Tensor:

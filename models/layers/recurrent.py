@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from models.layers.cells import CELLS, RecurrentCell, State, initialise_cell
+from models.layers.dropout import Dropout
 from models.layers.roles import Blocks
 
 
@@ -39,7 +40,7 @@ class Recurrent(Blocks):
         for layer, names in enumerate(self.layers):
             for name in names:
                 self._add(name, hidden_dim * len(ends) if layer else input_dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

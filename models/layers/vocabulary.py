@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from models.configs.recurrent import RecurrentConfig
+from models.layers.dropout import Dropout
 
 
 class VocabularyModule(nn.Module):
@@ -21,7 +22,7 @@ class VocabularyModule(nn.Module):
             self.target_embedding = nn.Embedding(config.vocab_size, config.embedding_dim)
             self.output = nn.Linear(config.readout_dim, config.vocab_size, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(config.vocab_size))
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def embed_source(self, ids: Tensor) -> Tensor:
         """[...] ids -> [..., embedding_dim], scaled, with dropout, as of the target."""

@@ -46,7 +46,7 @@ def _in_small_letters(value: Any) -> Any:
 Names = Annotated[list[str], BeforeValidator(_commas_parted)]
 
 
-class TranslateBody(RequestBody):
+class TextsBody(RequestBody):
     """Holds the fields of DeepL's own.
 
     source_lang: without it each text's language is identified. context: taken, but no model here

@@ -10,7 +10,7 @@ from serving.access.account import current_account
 from serving.api.deepl.answers import Translations
 from serving.api.deepl.languages import source_name
 from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL
-from serving.api.deepl.translate_body import LISTS, TranslateBody
+from serving.api.deepl.translate_body import LISTS, TextsBody
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.fields import reads_json_or_form
 from serving.api.http.services import Services
@@ -47,7 +47,7 @@ class Prepared:
         return replace(job, glossary=self.entries, protection=protection)
 
 
-async def _prepared(services: Services, body: TranslateBody) -> Prepared:
+async def _prepared(services: Services, body: TextsBody) -> Prepared:
     chosen = await chosen_translator(services, body.text, body.source_lang, body.target_lang)
     pair = Pair.of(body.source_lang or "", body.target_lang)
     owner = current_account().key
@@ -55,13 +55,13 @@ async def _prepared(services: Services, body: TranslateBody) -> Prepared:
     return Prepared(chosen, entries)
 
 
-async def _answer(call: Call[TranslateBody, Prepared]) -> JSONResponse:
+async def _answer(call: Call[TextsBody, Prepared]) -> JSONResponse:
     translation = await call.model.translate(call.job)
     return JSONResponse({"translations": list(_described(call, translation))})
 
 
 def _described(
-    call: Call[TranslateBody, Prepared], translation: Translation
+    call: Call[TextsBody, Prepared], translation: Translation
 ) -> Iterator[dict[str, Any]]:
     """Describe each text's translation; leave out what was not asked for."""
     body, of_all = call.body, {}
@@ -84,7 +84,7 @@ TRANSLATE = Endpoint(
     path="/translate",
     name="deepl_translate",
     description="Translate texts.",
-    body=TranslateBody,
+    body=TextsBody,
     reader=reads_json_or_form(*LISTS),
     find_model=_prepared,
     answer=_answer,

@@ -80,6 +80,7 @@ def _backend(group: Served, ports: range) -> str:
         application=group.application,
         prefix=group.prefix,
         most_at_once=_MOST_AT_ONCE,
+        most_waiting=_MOST_AT_ONCE // 2,
     )
     servers = [f"    server port-{port} 127.0.0.1:{port}\n" for port in ports]
     return text + "".join(servers)

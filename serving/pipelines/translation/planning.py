@@ -19,6 +19,7 @@ from serving.text.guides.borders import WordBorders
 from serving.text.languages import primary_language
 from serving.text.markup.cutting import MarkedSegment
 from serving.text.markup.reading import MarkedReader
+from serving.text.protection.protecting import Protection
 from serving.text.splitting import TextLayout, split_text
 
 # A translation may need this many times the tokens of its source, and must still fit the target.
@@ -138,14 +139,9 @@ class Planner:
         language = primary_language(job.source)
         if not job.has_marks:
             return tuple(split_text(text, language, fits) for text in job.texts), []
-        reader = MarkedReader(
-            job.markup,
-            job.protection,
-            job.placeholder_pattern,
-            job.splitting,
-            language,
-            fits,
-        )
+        target = primary_language(job.target)
+        protection = Protection(job.placeholder_pattern, job.protection, language, target)
+        reader = MarkedReader(job.markup, protection, job.splitting, fits)
         marked = [reader.layout(text) for text in job.texts]
         segments = [segment for layout in marked for segment in layout.segments]
         return tuple(layout.plain for layout in marked), segments

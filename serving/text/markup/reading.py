@@ -12,8 +12,7 @@ from serving.text.markup.readers.plain import read_plain
 from serving.text.markup.readers.xml import read_xml
 from serving.text.markup.references import references
 from serving.text.markup.tokens import Token
-from serving.text.protection.patterns import KEPT
-from serving.text.protection.protecting import protected
+from serving.text.protection.protecting import Protection
 from serving.text.splitting import Fits, Splitting, split_text
 
 _NAME_OR_LETTER = re.compile(r"X\d+|[^\W\d_]")
@@ -24,40 +23,32 @@ class MarkedReader:
     """Reads texts, and cuts them into segments.
 
     markup: None for plain text.
-    is_protected: what must not change is kept, and Markdown's marks are marks.
-    placeholders: what is kept besides; None for nothing.
-    language: of the texts, in two letters.
+    protection: what is kept; if that is all that must not change, Markdown's marks are marks.
     fits: as in `split_text`.
     """
 
     markup: Markup | None
-    is_protected: bool
-    placeholders: re.Pattern[str] | None
+    protection: Protection
     splitting: Splitting
-    language: str
     fits: Fits
 
     def layout(self, text: str) -> MarkedLayout:
         """Return the segments of a text. Raises RequestError for XML that is not well-formed."""
         tokens = self._tokens(text)
         table = references(tokens, self.markup.kind if self.markup else None)
-        if self.placeholders is not None:
-            tokens = [*protected(tokens, self.placeholders)]
-        if self.is_protected:
-            tokens = [*protected(tokens, KEPT, keeps_emoji=True)]
-        return cut_text(tokens, self._cut, table)
+        return cut_text(self.protection.protected(tokens), self._cut, table)
 
     def _tokens(self, text: str) -> list[Token]:
         breaks_lines = self.splitting is Splitting.SENTENCES
         if self.markup is None:
-            return [*read_plain(text, self.is_protected, breaks_lines)]
+            return [*read_plain(text, self.protection.is_whole, breaks_lines)]
         if self.markup.kind is MarkupKind.HTML:
             return [*read_html(text, self.markup)]
         return [*read_xml(text, self.markup, breaks_lines)]
 
     def _cut(self, passage: str) -> Sequence[Span]:
         finds_sentences = self.splitting is not Splitting.NONE
-        layout = split_text(passage, self.language, self.fits, finds_sentences)
+        layout = split_text(passage, self.protection.source, self.fits, finds_sentences)
         spans, end = [], 0
         for gap, segment in zip(layout.gaps, layout.segments, strict=False):
             start = end + len(gap)
@@ -69,4 +60,4 @@ class MarkedReader:
     def _is_translated(self, segment: str) -> bool:
         """Say if it is more than names of what is kept, numbers and punctuation, which stay."""
         found = _NAME_OR_LETTER.finditer(segment)
-        return not self.is_protected or any(match.group()[1:] == "" for match in found)
+        return not self.protection.is_whole or any(match.group()[1:] == "" for match in found)

@@ -5,6 +5,7 @@ from itertools import accumulate
 
 from serving.text.alignment import Array, Span, TokenizedText
 from serving.text.markup.cutting import MarkedSegment
+from serving.text.markup.numbers import put_right_numbers
 from serving.text.markup.placing import place
 from serving.text.markup.translated import TargetWord, TranslatedWords
 from serving.text.markup.tree import mark_tree
@@ -25,6 +26,7 @@ def marked_text(
     words = source_words(segment.tokens)
     translated = TranslatedWords(target, _over(segment.text, source), attention, words)
     translated.put_back_kept()
+    put_right_numbers(translated, words.numbers)
     root = mark_tree(segment.tokens, words.before)
     place(root, translated.origins())
     return write(root, _written(translated.words, segment))

@@ -23,6 +23,7 @@ class Role(Enum):
     """Says what becomes of a token.
 
     TEXT: is translated.
+    NUMBER: is translated; should it come out as another one, it is written as its language has it.
     KEPT: stands in the translation as it is, where its words would stand.
     OPEN, CLOSE: a tag around words.
     POINT: a mark between words.
@@ -30,6 +31,7 @@ class Role(Enum):
     """
 
     TEXT = auto()
+    NUMBER = auto()
     KEPT = auto()
     OPEN = auto()
     CLOSE = auto()
@@ -43,7 +45,8 @@ class Token:
 
     raw: how it is written there.
     text: what a model reads in its place; empty for tags and breaks.
-    name: by which a closing tag finds the one that it closes.
+    name: by which a closing tag finds the one that it closes; of a number, how the translation's
+        language writes it.
     """
 
     role: Role

@@ -83,11 +83,11 @@ class TranslatedWords:
             best = max(named, key=lambda word: word.origins[number])
             self.words = [word for word in self.words if word is best or word not in named]
         else:
-            best = self._made_room(number)
+            best = self.made_room(number)
         best.raw = token.raw
         best.origins = np.eye(len(self._source.spans))[number]
 
-    def _made_room(self, number: int) -> TargetWord:
+    def made_room(self, number: int) -> TargetWord:
         """Return the word that came of the source's most, one for all those beside it that did;
         if there is none, a new one.
         """

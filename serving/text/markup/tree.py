@@ -134,6 +134,6 @@ def _follows_space(tokens: Sequence[Token], end: int) -> list[bool]:
     is_space, found = False, []
     for token in tokens:
         found.append(is_space)
-        if token.role in (Role.TEXT, Role.KEPT):
+        if token.role in (Role.TEXT, Role.KEPT, Role.NUMBER):
             is_space = token.raw[end].isspace()
     return found

@@ -27,12 +27,14 @@ class SourceWords:
 
     before: of each token of the segment, how many words end before it begins; and of all.
     kept: the words that stand for what is kept, with their tokens.
+    numbers: those that are numbers, likewise.
     """
 
     spans: tuple[Span, ...]
     is_word: tuple[bool, ...]
     before: tuple[int, ...]
     kept: dict[int, Token]
+    numbers: dict[int, Token]
 
 
 def source_words(tokens: Sequence[Token]) -> SourceWords:
@@ -40,6 +42,7 @@ def source_words(tokens: Sequence[Token]) -> SourceWords:
     is_word: list[bool] = []
     before: list[int] = []
     kept: dict[int, Token] = {}
+    numbers: dict[int, Token] = {}
     text, start = "", 0
 
     def end_text() -> None:
@@ -54,13 +57,13 @@ def source_words(tokens: Sequence[Token]) -> SourceWords:
             continue
         end_text()
         before.append(len(spans))
-        if token.role is Role.KEPT:
-            kept[len(spans)] = token
+        if token.role in (Role.KEPT, Role.NUMBER):
+            (kept if token.role is Role.KEPT else numbers)[len(spans)] = token
             spans.append(place)
             is_word.append(True)
         text, start = "", place.end
     end_text()
-    return SourceWords(tuple(spans), tuple(is_word), (*before, len(spans)), kept)
+    return SourceWords(tuple(spans), tuple(is_word), (*before, len(spans)), kept, numbers)
 
 
 def words_in(text: str, whole: Iterable[Span] = ()) -> list[Span]:

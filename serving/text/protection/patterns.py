@@ -36,7 +36,17 @@ _PATTERNS = {
     r"|\b[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}\b",
     "identifier": r"(?<![\w-])(?=[A-Z-]*\d)(?=[\d-]*[A-Z])[A-Z\d]+(?:-[A-Z\d]+)+\b",
 }
+# Symbols that are the same in all languages, or nearly.
+_UNIT = (
+    r"[kcmdµn]?m[²³23]?|[kmµ]?g|[mcdµ]?[lL]|ha|k?cal|[kMGT]?Hz|[kMG]?W|kWh|MWh|m?A|mAh|[mk]?V|[kMGT]i?B"
+    r"|[kMG]bit/s|[kMG]bps|km/h|m/s|°[CF]?|K|[kM]?Pa|bar|dB|[µmn]s|min|px|pt|dpi|rpm|ppm|k?J|k?N|Ω"
+    r"|mmHg|mmol|mol"
+)
 KEPT = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _PATTERNS.items()))
+# Not what is said in another way elsewhere, as times of day and ordinals.
+_NUMBER = r"(?<![\w.,:/'’])\d+(?:[.,]\d+)*"
+QUANTITY = re.compile(rf"{_NUMBER}[ \u00a0\u202f]?(?:{_UNIT})(?![\w/])")
+NUMBER = re.compile(rf"{_NUMBER}(?![\w:/'’]|[.,-]\d|\s?[ap]\.?m\b)")
 # What ends a sentence, or closes what was opened before an address, is no part of it.
 _TRAILING = re.compile(r"[.,;:!?…'\"»”)\]]+$")
 

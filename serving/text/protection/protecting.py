@@ -7,24 +7,90 @@ and spell out anew, mostly wrongly, what is longer.
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, auto
 from itertools import count, groupby
 
 from serving.text.alignment import Span
 from serving.text.markup.tokens import Role, Token, divided, placed, read, written
-from serving.text.protection.patterns import EMOJI, kept_end
+from serving.text.protection.numbers import localised
+from serving.text.protection.patterns import EMOJI, KEPT, NUMBER, QUANTITY, kept_end
 
+
+class _Kind(IntEnum):
+    KEPT = auto()
+    EMOJI = auto()
+    QUANTITY = auto()
+    NUMBER = auto()
+
+
+_WHOLE = [
+    (_Kind.KEPT, KEPT),
+    (_Kind.EMOJI, EMOJI),
+    (_Kind.QUANTITY, QUANTITY),
+    (_Kind.NUMBER, NUMBER),
+]
 _STAND_IN = re.compile(r"X\d+")
 
 
-def protected(
-    tokens: Iterable[Token], pattern: re.Pattern[str], keeps_emoji: bool = False
-) -> Iterator[Token]:
-    """Yield the tokens, with what matches apart, to be kept; on demand with emoji as marks."""
-    for is_text, group in groupby(tokens, key=lambda token: token.role is Role.TEXT):
-        if is_text:
-            yield from _protected_text([*group], pattern, keeps_emoji)
-        else:
-            yield from group
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """Finds what must not change.
+
+    placeholders: what is kept in any case; None for nothing.
+    is_whole: addresses, code and the like are kept too, quantities and numbers as the target
+        writes them, and emoji are marks.
+    source, target: languages, in two letters.
+    """
+
+    placeholders: re.Pattern[str] | None
+    is_whole: bool
+    source: str
+    target: str
+
+    def protected(self, tokens: Iterable[Token]) -> Iterator[Token]:
+        """Yield the tokens, with those apart that are protected."""
+        for is_text, group in groupby(tokens, key=lambda token: token.role is Role.TEXT):
+            if is_text:
+                yield from self._protected_text([*group])
+            else:
+                yield from group
+
+    def _protected_text(self, tokens: list[Token]) -> Iterator[Token]:
+        found = self._found(read(tokens))
+        borders = [border for span, _ in found for border in span]
+        pieces = placed(divided(tokens, borders))
+        for slot, group in groupby(pieces, key=lambda piece: bisect_right(borders, piece[1].start)):
+            part = [token for token, _ in group]
+            if slot % 2:
+                yield self._token(found[slot // 2][1], part)
+            else:
+                yield from part
+
+    def _found(self, text: str) -> list[tuple[Span, _Kind]]:
+        """Return what is protected in a text, in order; what is found first is in nothing else."""
+        taken = bytearray(len(text))
+        found = []
+        for kind, pattern in self._patterns():
+            for span in _spans(text, pattern):
+                if not any(taken[span.start : span.end]):
+                    taken[span.start : span.end] = b"x" * (span.end - span.start)
+                    found.append((span, kind))
+        return sorted(found)
+
+    def _patterns(self) -> list[tuple[_Kind, re.Pattern[str]]]:
+        own = [] if self.placeholders is None else [(_Kind.KEPT, self.placeholders)]
+        return own + (_WHOLE if self.is_whole else [])
+
+    def _token(self, kind: _Kind, part: list[Token]) -> Token:
+        raw, text = written(part), read(part)
+        if kind is _Kind.EMOJI:
+            return Token(Role.POINT, raw)
+        if kind is _Kind.NUMBER:
+            return Token(Role.NUMBER, raw, text, localised(text, self.source, self.target))
+        if kind is _Kind.QUANTITY:
+            raw = localised(raw, self.source, self.target)
+        return Token(Role.KEPT, raw, text)
 
 
 def with_stand_ins(passage: Sequence[Token]) -> Iterator[Token]:
@@ -40,35 +106,8 @@ def with_stand_ins(passage: Sequence[Token]) -> Iterator[Token]:
             yield from group
 
 
-def _protected_text(
-    tokens: list[Token], pattern: re.Pattern[str], keeps_emoji: bool
-) -> Iterator[Token]:
-    text = read(tokens)
-    kept = [*_kept(text, pattern)]
-    found = sorted([*kept, *_emoji(text, kept)]) if keeps_emoji else kept
-    borders = [border for span in found for border in span]
-    pieces = placed(divided(tokens, borders))
-    for slot, group in groupby(pieces, key=lambda piece: bisect_right(borders, piece[1].start)):
-        part = [token for token, _ in group]
-        if slot % 2 == 0:
-            yield from part
-        elif keeps_emoji and EMOJI.fullmatch(read(part)):
-            yield Token(Role.POINT, written(part))
-        else:
-            yield Token(Role.KEPT, written(part), read(part))
-
-
-def _kept(text: str, pattern: re.Pattern[str]) -> Iterator[Span]:
+def _spans(text: str, pattern: re.Pattern[str]) -> Iterator[Span]:
     start = 0
     while match := pattern.search(text, start):
         start = max(kept_end(match), match.start() + 1)
         yield Span(match.start(), start)
-
-
-def _emoji(text: str, kept: Sequence[Span]) -> Iterator[Span]:
-    """Yield where emoji stand that are in nothing that is kept."""
-    starts = [span.start for span in kept]
-    for match in EMOJI.finditer(text):
-        before = bisect_right(starts, match.end() - 1) - 1
-        if before < 0 or kept[before].end <= match.start():
-            yield Span(*match.span())

@@ -41,7 +41,9 @@ async def translated(world: World, **fields: Any) -> list[dict[str, Any]]:
 
 
 async def test_both_kinds_of_bodies(world: World) -> None:
-    for sent in ({"json": ASKED}, {"data": ASKED}, {"data": {**ASKED, "preserve_formatting": "0"}}):
+    form = {**ASKED, "preserve_formatting": "0"}
+    bodies: list[dict[str, Any]] = [{"json": ASKED}, {"data": ASKED}, {"data": form}]
+    for sent in bodies:
         response = await world.client.post("/v2/translate", **sent)
         assert response.json() == {
             "translations": [

@@ -6,7 +6,9 @@ import os
 import signal
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
+from serving.deployments.front import configuration
 from serving.deployments.front.configuration import Front, Served
 from serving.deployments.front.haproxy import HAProxy, haproxy
 from serving.deployments.listening import Listening
@@ -208,6 +211,28 @@ def test_once_it_stops_what_is_in_progress_ends_and_nothing_begins(
         asking.join()
         assert answers[0].status_code == 200
         assert proxy.num_in_progress() == 0
+
+
+def test_who_would_wait_behind_many_is_refused_at_once(
+    front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(configuration, "_MOST_AT_ONCE", 2)
+    url = f"{front.public.url}/v1/chat/completions"
+    with (
+        haproxy(front, tmp_path),
+        replica(front.ports[0], "near-1") as near,
+        httpx.Client(timeout=20) as client,
+        ThreadPoolExecutor(12) as pool,
+    ):
+        assert eventually(lambda: is_served(client, f"{front.public.url}/x"))
+        answers = [pool.submit(httpx.post, url, timeout=20) for _ in range(12)]
+        assert eventually(lambda: sum(answer.done() for answer in answers) >= 8)
+        near.may_go_on.set()
+        by_status = Counter(answer.result().status_code for answer in answers)
+        assert by_status[200] >= 2 and by_status[429] >= 8 and by_status.total() == 12
+        [refused, *_] = (each.result() for each in answers if each.result().status_code == 429)
+        assert refused.headers["Retry-After"] == "1"
+        assert refused.json()["error"]["code"] == "rate_limit_exceeded"
 
 
 def test_it_is_started_again_as_it_was(front: Front, proxy: HAProxy, client: httpx.Client) -> None:

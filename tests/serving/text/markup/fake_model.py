@@ -9,6 +9,7 @@ from serving.text.markup.cutting import MarkedLayout
 from serving.text.markup.options import Markup, MarkupKind
 from serving.text.markup.reading import MarkedReader
 from serving.text.markup.rendering import marked_text
+from serving.text.protection.protecting import Protection
 from serving.text.splitting import Splitting
 
 HTML, XML = Markup(MarkupKind.HTML), Markup(MarkupKind.XML)
@@ -22,7 +23,9 @@ def layout(
     splitting: Splitting = Splitting.SENTENCES,
 ) -> MarkedLayout:
     fits = lambda segment: len(segment) < 400  # noqa: E731
-    return MarkedReader(markup, protection, None, splitting, "en", fits).layout(text)
+    return MarkedReader(markup, Protection(None, protection, "en", "fr"), splitting, fits).layout(
+        text
+    )
 
 
 def pieces(text: str) -> list[str]:
