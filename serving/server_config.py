@@ -23,8 +23,8 @@ class _Config(BaseModel):
 class TextLimits(_Config):
     """Limits how much text one request may carry. Longer ones are refused with a clear error."""
 
-    max_characters: Count = 200_000
-    max_segments: Count = 4_000
+    max_characters: Count = 2**20
+    max_segments: Count = 20_000
 
 
 class DocumentLimits(_Config):
