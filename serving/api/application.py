@@ -17,6 +17,7 @@ from serving.api.http.guard import Guard, Heads
 from serving.api.http.openapi import describe_bodies
 from serving.api.http.protocol import protocol_at
 from serving.api.http.services import Services
+from serving.api.libretranslate import files
 from serving.api.libretranslate import routes as libretranslate
 from serving.api.openai import protocol as openai_protocol
 from serving.api.openai import routes as openai
@@ -43,6 +44,7 @@ def create_app(services: Services) -> FastAPI:
         title="Attendant",
         version=version("attendant"),
         description="Trained attention models over HTTP.",
+        lifespan=lambda app: services.documents.working(),
     )
     app.add_middleware(Guard, report=_report, access=AccessLog(services.write_access))
     app.add_middleware(Heads)
@@ -52,7 +54,8 @@ def create_app(services: Services) -> FastAPI:
     install_error_handlers(app, _report)
     for protocol in (libretranslate, openai, scoring, deepl, operations):
         app.include_router(protocol.router(services))
-    describe_bodies(app, [*(endpoint.body for endpoint in ENDPOINTS), *deepl.OTHER_BODIES])
+    others = (*deepl.OTHER_BODIES, *files.BODIES)
+    describe_bodies(app, [*(endpoint.body for endpoint in ENDPOINTS), *others])
     return app
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 
 from serving.access.account import current_account
-from serving.api.deepl import glossaries_v2, glossaries_v3
+from serving.api.deepl import documents, glossaries_v2, glossaries_v3
 from serving.api.deepl.answers import Language, LanguagePairs, Usage
 from serving.api.deepl.glossary_bodies import (
     ChangesBody,
@@ -27,7 +27,10 @@ from serving.api.http.usage import written
 from serving.errors import RequestError
 
 ENDPOINTS = (TRANSLATE,)
-OTHER_BODIES = (ChangesBody, DictionaryBody, MonolingualBody, MultilingualBody)
+OTHER_BODIES = (
+    *documents.BODIES,
+    *(ChangesBody, DictionaryBody, MonolingualBody, MultilingualBody),
+)
 _UNLIMITED = 10**12  # what DeepL tells those who have no limit
 _MAX_FORM_BYTES = 4096
 _READER = reads_json_or_form()
@@ -45,7 +48,8 @@ def router(services: Services) -> APIRouter:
         endpoint.add_to(routes, services)
     _add_what_there_is(routes, services)
     whole = APIRouter()
-    for each in (routes, glossaries_v2.router(services), glossaries_v3.router(services)):
+    others = (documents, glossaries_v2, glossaries_v3)
+    for each in (routes, *(other.router(services) for other in others)):
         whole.include_router(each)
     return whole
 

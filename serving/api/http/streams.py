@@ -9,6 +9,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from serving.api.http.error_responses import ENDS, log_failure
+from serving.api.http.openapi import EVENTS
 from serving.api.http.protocol import Protocol
 from serving.metrics import Outcome, Tracked, outcome_of
 
@@ -20,7 +21,7 @@ def sse(value: Any) -> str:
 class EventStream(StreamingResponse):
     """Sends events, and closes `resources` as it ends, also if the client goes away before."""
 
-    media_type = "text/event-stream"
+    media_type = EVENTS
 
     def __init__(self, events: AsyncGenerator[str, None], resources: AsyncExitStack) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from serving.api.http.openapi import OF_ANY_ROUTE
 from serving.api.http.services import Services
 from serving.api.http.usage import add_usage
+from serving.api.libretranslate import files
 from serving.api.libretranslate.answers import FrontendSettings, Language
 from serving.api.libretranslate.languages import DETECT, listed, settings
 from serving.api.libretranslate.protocol import PROTOCOL
@@ -41,4 +42,5 @@ def router(services: Services) -> APIRouter:
         """Refuse a better translation: suggestions are not kept here."""
         raise HTTPException(403, "suggestions are not kept on this server")
 
+    routes.include_router(files.router(services))
     return routes

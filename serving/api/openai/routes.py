@@ -11,9 +11,8 @@ from fastapi.responses import JSONResponse
 from serving.api.http.endpoint import Endpoint
 from serving.api.http.fields import READS_JSON
 from serving.api.http.gate import Gate
-from serving.api.http.openapi import OF_A_LIST, OF_A_MODEL, described_text
+from serving.api.http.openapi import OF_A_LIST, OF_A_MODEL, described_events
 from serving.api.http.services import Services
-from serving.api.http.streams import EventStream
 from serving.api.http.usage import add_usage
 from serving.api.openai import chat_body, completion_body
 from serving.api.openai.answering import answer
@@ -25,7 +24,7 @@ from serving.api.openai.shapes import ChatShape, CompletionShape
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Generator
 
-_STREAMED = described_text(EventStream.media_type, "With `stream`: chunks, then [DONE].")
+_STREAMED = described_events("With `stream`: chunks, then [DONE].")
 
 
 async def _generator(services: Services, body: GenerationBody) -> Generator:
