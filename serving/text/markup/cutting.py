@@ -43,6 +43,12 @@ class MarkedSegment:
         return read(self.tokens)
 
     @property
+    def is_one_text(self) -> bool:
+        """Say if it is words and nothing else, and its translation is written as it comes."""
+        is_text = len(self.tokens) == 1 and self.tokens[0].role is Role.TEXT
+        return is_text and not self.is_in_capitals
+
+    @property
     def needs_origins(self) -> bool:
         """Say if it matters which words of a translation came of which of its own: if there is
         more than tags around all of it.

@@ -21,8 +21,8 @@ def marked_text(
     source: the segment as the model's tokenizer has it.
     attention: [target tokens, source tokens]; None for models that have none.
     """
-    if not segment.needs_origins and len(segment.tokens) == 1:
-        return _cased(target.text.strip(), segment).translate(segment.references)
+    if segment.is_one_text:
+        return target.text.strip().translate(segment.references)
     words = source_words(segment.tokens)
     translated = TranslatedWords(target, _over(segment.text, source), attention, words)
     translated.put_back_kept()
