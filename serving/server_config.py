@@ -23,8 +23,21 @@ class _Config(BaseModel):
 class TextLimits(_Config):
     """Limits how much text one request may carry. Longer ones are refused with a clear error."""
 
-    max_characters: Count = 200_000
-    max_segments: Count = 4_000
+    max_characters: Count = 2**20
+    max_segments: Count = 20_000
+
+
+class DocumentLimits(_Config):
+    """Limits documents: each one, and how long and in how much room they are kept.
+
+    max_mib: of an uploaded file. disk_mib: of all files that wait, or wait to be fetched; beyond it
+        no more are taken.
+    """
+
+    max_mib: Count = 32
+    max_characters: Count = 2_000_000
+    hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 24.0
+    disk_mib: Count = 4_096
 
 
 class Access(_Config):
@@ -107,7 +120,8 @@ class WorkerGroup(_Config):
         memory too; what the replica's models share of it are equal parts.
     canary_percent: of the requests that the first group would get this one does, to try another
         version of its models under the same names.
-    access: of the whole server where `ServerConfig` says it; on a cluster a group has its own.
+    access, state_dir: of the whole server where `ServerConfig` says it; on a cluster a group has
+        its own.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")] = "default"
@@ -128,7 +142,9 @@ class WorkerGroup(_Config):
     timeout_seconds: Seconds = 300.0
     limits: TextLimits = TextLimits()
     canary_percent: Annotated[int, Field(ge=0, le=100)] | None = None
+    documents: DocumentLimits = DocumentLimits()
     access: Access = Access()
+    state_dir: Path | None = None
 
     @property
     def max_replicas(self) -> int:
@@ -176,6 +192,8 @@ class ServerConfig(_Config):
         is the one after `port`, or any free one if that is taken.
     drain_seconds: how long requests in progress may go on after SIGTERM.
     tls: None speaks plain HTTP, as the operations port always does.
+    state_dir: the folder of what survives the server, as documents in progress; None is
+        `$XDG_STATE_HOME/attendant`, or `~/.local/state/attendant`.
     """
 
     host: str = "127.0.0.1"
@@ -184,13 +202,16 @@ class ServerConfig(_Config):
     drain_seconds: Annotated[float, Field(ge=0)] = 30.0
     access: Access = Access()
     tls: Tls | None = None
+    state_dir: Path | None = None
     groups: tuple[WorkerGroup, ...]
     deploy: Deployment = Deployment()
 
     @model_validator(mode="after")
-    def _access_is_said_once(self) -> Self:
+    def _what_is_the_whole_servers_is_said_once(self) -> Self:
         if any(group.access != Access() for group in self.groups):
             raise ValueError("access is the whole server's: say it beside groups, not in one")
+        if any(group.state_dir for group in self.groups):
+            raise ValueError("state_dir is the whole server's: say it beside groups, not in one")
         return self
 
     @model_validator(mode="after")
@@ -219,7 +240,9 @@ def read_config(path: Path) -> ServerConfig:
     groups = tuple(_with_paths_from(group, path.parent) for group in config.groups)
     access = config.access.beneath(path.parent)
     tls = config.tls and config.tls.beneath(path.parent)
-    return config.model_copy(update={"groups": groups, "access": access, "tls": tls})
+    state_dir = config.state_dir and path.parent / config.state_dir
+    of_all = {"access": access, "tls": tls, "state_dir": state_dir}
+    return config.model_copy(update={"groups": groups, **of_all})
 
 
 def parse_file(path: Path) -> ServerConfig:

@@ -26,7 +26,11 @@ def plans_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     """Tests neither read nor write what was measured for this user."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+FRENCH_GERMAN = {"source_languages": ("fr",), "target_languages": ("de",)}
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +45,7 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         int8_bundle("far-transformer", "transformer", folder, seed=7),
         chatting_bundle(folder / "chatting"),
         many_languages_bundle(folder / "many"),
+        int8_bundle("far-german", "transformer", folder, **FRENCH_GERMAN),
     ]
     patient = {"max_wait_seconds": 600.0}  # however busy the machine is, nothing is refused
     roomy = {**patient, "max_waiting": 10_000, "limits": {"max_segments": 10_000}}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 A_PART_ENDED = 3  # exit code: nothing is wrong with what was asked for; start it again
-OF_THE_SERVER = ("host", "port", "operations_port")
+OF_THE_SERVER = ("host", "port", "operations_port", "state_dir")
 OF_TLS = {"tls_certificate": "certificate", "tls_key": "key"}
 OF_A_GROUP = ("replicas", "device", "engines", "threads")
 # Flags and what the configuration calls them.
@@ -81,6 +81,13 @@ OF_ACCESS = {"keys": "keys", "operators": "operators", "access_log": "log"}
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     help="Write a line of JSON for each request, without its text; - is the console.",
+)
+@click.option(
+    "--state-dir",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keeps what survives the server, as documents in progress."
+    "  [default: $XDG_STATE_HOME/attendant or ~/.local/state/attendant]",
 )
 def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     """Serve BUNDLES over HTTP until interrupted.

@@ -43,6 +43,7 @@ from serving.pipelines.loading import LoadedModel, load_model
 from serving.pipelines.merging import in_batches
 from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
 from serving.server_config import WorkerGroup
+from serving.storage.database import default_state_dir
 from serving.tracing.exporting import tracing_to_collector
 
 _METRICS_TIMEOUT_SECONDS = 2.0
@@ -85,6 +86,8 @@ class Replica:
                 writer_to(self._group.access.log),
                 self._operators(),
                 self._tracing,
+                self._group.state_dir or default_state_dir(),
+                document_limits=self._group.documents,
             )
         )
 
@@ -130,9 +133,17 @@ class Replica:
 
     async def score(self, model: str, job: ScoreJob) -> tuple[PairScore, ...]:
         with failing_from_afar():
+            scorer = await self._catalog.scorer(model, job.source, job.target)
+            with self._continued(job):
+                return await scorer.score(job)
+
+    async def stream_translation(self, model: str, job: TranslationJob) -> Any:
+        with failing_from_afar():
             translator = await self._catalog.translator(model, job.source, job.target)
             with self._continued(job):
-                return await translator.score(job)
+                async with aclosing(in_batches(translator.stream(job))) as batches:
+                    async for batch in batches:
+                        yield batch
 
     async def stream(self, model: str, job: CompletionJob) -> Any:
         with failing_from_afar():

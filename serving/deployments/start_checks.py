@@ -3,22 +3,24 @@
 import os
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 from serving.access.key_file import read_keys
 from serving.bundle.opening import Bundle
 from serving.deployments.devices import device_of
 from serving.deployments.front.certificate import read_certificate
 from serving.engine.graphs.session import check_device
-from serving.errors import BundleError, ConfigError, DeviceError
+from serving.errors import BundleError, ConfigError, DeviceError, StorageError
 from serving.pipelines.loading import ModelParts
 from serving.server_config import CONSOLE, Access, ServerConfig, Tls, WorkerGroup
+from serving.storage.database import make_folder
 from serving.tracing.exporting import problems_of_tracing
 
 
 def problems_of(config: ServerConfig) -> list[str]:
     """Return a line for each problem, bundle by bundle."""
     problems = [*_access_problems(config.access), *_tls_problems(config.tls)]
-    problems += problems_of_tracing(os.environ)
+    problems += [*_state_problems(config.state_dir), *problems_of_tracing(os.environ)]
     names: Counter[str] = Counter()
     for group in config.groups:
         bundles: list[Bundle] = []
@@ -52,6 +54,15 @@ def _tls_problems(tls: Tls | None) -> Iterator[str]:
             read_certificate(tls)
     except ConfigError as error:
         yield from (f"{error.path}: {problem}" for problem in error.problems)
+
+
+def _state_problems(folder: Path | None) -> Iterator[str]:
+    """Try a folder that was named: a server without state has no need of the usual one."""
+    if folder is not None:
+        try:
+            make_folder(folder)
+        except StorageError as error:
+            yield str(error)
 
 
 def _device_problems(group: WorkerGroup, bundles: list[Bundle]) -> Iterator[str]:

@@ -13,10 +13,9 @@ from serving.api.http.access_log import AccessLog
 from serving.api.http.error_responses import (
     ENDS,
     Asked,
-    ErrorBody,
+    Report,
     asked,
     log_failure,
-    status_of,
 )
 from serving.api.http.protocol import path_of
 from serving.tracing.spans import Tracing
@@ -32,14 +31,10 @@ class Guard:
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        error_body: ErrorBody,
-        access: AccessLog,
-        tracing: Tracing | None = None,
+        self, app: ASGIApp, report: Report, access: AccessLog, tracing: Tracing | None = None
     ) -> None:
         self._app = app
-        self._error_body = error_body
+        self._report = report
         self._access = access
         self._tracing = tracing
 
@@ -58,8 +53,8 @@ class Guard:
                 log_failure(error)
                 if answer.status is not None:
                     raise
-                status = status_of(error)
-                response = JSONResponse(self._error_body(scope, status, error), status)
+                status, body = self._report(scope, error)
+                response = JSONResponse(body, status)
                 await response(scope, receive, answer.send)
 
     def _traced(self, scope: Scope, answer: "_Answer") -> AbstractContextManager[None]:

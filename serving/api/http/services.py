@@ -1,15 +1,21 @@
 """Holds what the routes of every protocol work with."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 from serving.access.key_ring import KeyRing
+from serving.access.quota import Quota
+from serving.detection.identify import Identifier
+from serving.documents.documents import Documents
+from serving.glossaries.store import GlossaryStore
 from serving.metrics import Metrics
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog
-from serving.server_config import TextLimits
+from serving.server_config import DocumentLimits, TextLimits
+from serving.storage.database import default_state_dir
 from serving.tracing.spans import Tracing
 
 
@@ -44,6 +50,7 @@ class Services:
     write_access: takes the lines of the access log; None where it is off.
     operators: None where nobody may load or unload models.
     tracing: None where no spans are wanted.
+    state_dir: the folder of what survives the server.
     """
 
     catalog: Catalog
@@ -56,3 +63,18 @@ class Services:
     write_access: Callable[[str], None] | None = None
     operators: Operators | None = None
     tracing: Tracing | None = None
+    state_dir: Path = field(default_factory=default_state_dir)
+    identifier: Identifier = field(default_factory=Identifier)
+    document_limits: DocumentLimits = field(default_factory=DocumentLimits)
+
+    @cached_property
+    def documents(self) -> Documents:
+        return Documents(self.state_dir, self.catalog, self.document_limits)
+
+    @cached_property
+    def quota(self) -> Quota:
+        return Quota(self.state_dir, self.keys)
+
+    @cached_property
+    def glossaries(self) -> GlossaryStore:
+        return GlossaryStore(self.state_dir)

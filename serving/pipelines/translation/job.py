@@ -3,11 +3,15 @@
 Plain values: they cross to another process when another worker group serves the model.
 """
 
+import re
 from dataclasses import dataclass
 
 from serving.pipelines.decoding import PLAIN, Decoding
 from serving.request import FinishReason
 from serving.text.alignment import Link, pharaoh
+from serving.text.markup.options import Markup
+from serving.text.replacement import PLACEHOLDER, placeholder_pattern
+from serving.text.splitting import Splitting
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,10 @@ class TranslationJob:
     tells_attention: the attention of each sentence is wanted.
     tells_scores: the scores of translations that were not searched are wanted; else they are 0.
     attention_heads: those whose attention counts; without any, those the bundle recommends.
+    markup: what the tags in the texts are; None if there are none. XML texts are fragments.
+    protection: web and e-mail addresses, code, placeholders, numbers and the like reach the
+        translation as they are.
+    splitting: where texts are cut.
     """
 
     request_id: str
@@ -52,6 +60,22 @@ class TranslationJob:
     tells_attention: bool = False
     tells_scores: bool = False
     attention_heads: tuple[int, ...] = ()
+    markup: Markup | None = None
+    protection: bool = False
+    splitting: Splitting = Splitting.SENTENCES
+
+    @property
+    def has_marks(self) -> bool:
+        """Say if more may stand in its texts than what is translated, line by line."""
+        is_plain = self.markup is None and not self.protection
+        return not is_plain or self.splitting is not Splitting.SENTENCES
+
+    @property
+    def placeholder_pattern(self) -> re.Pattern[str] | None:
+        """Match its placeholders; None where they are left to the model."""
+        if self.placeholders is None:
+            return None
+        return placeholder_pattern(self.placeholders) if self.placeholders else PLACEHOLDER
 
     @property
     def wants_attention(self) -> bool:

@@ -1,0 +1,58 @@
+"""Finds terms in texts: as whole words, in capitals or not.
+
+In scripts that put no space between words, and in Korean, whose words take endings, every character
+may begin or end a term.
+"""
+
+import re
+from functools import lru_cache
+
+# Thai and Lao, Burmese, Hangul, Khmer, kana, Han
+_WITHOUT_SPACES = (
+    "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u30ff"
+    "\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_LETTER = rf"[^\W{_WITHOUT_SPACES}]"
+_WORD = re.compile(rf"[{_WITHOUT_SPACES}]|{_LETTER}+")
+
+
+_LONGEST_RUN = 8  # words by which longer terms are told apart
+
+
+class Words:
+    """Holds the words of a text, by which the terms that may occur in it are found at once, however
+    many terms there are.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._words = _words(text)
+        self._runs: dict[int, set[tuple[str, ...]]] = {}
+
+    def first_words(self) -> set[str]:
+        """Return what `first_word` is of all terms that may occur."""
+        return {"", *self._words}
+
+    def may_have(self, term: str) -> bool:
+        """Check that the words of a term follow each other somewhere, whatever is between them."""
+        words = tuple(_words(term)[:_LONGEST_RUN])
+        return not words or words in self._runs_of(len(words))
+
+    def _runs_of(self, length: int) -> set[tuple[str, ...]]:
+        if length not in self._runs:
+            shifted = (self._words[start:] for start in range(length))
+            self._runs[length] = set(zip(*shifted, strict=False))
+        return self._runs[length]
+
+
+def first_word(term: str) -> str:
+    """Return the word by which a term is looked up; empty for one without words."""
+    return next(iter(_words(term)), "")
+
+
+def _words(text: str) -> list[str]:
+    return [word.casefold() for word in _WORD.findall(text)]
+
+
+@lru_cache(maxsize=4096)
+def term_pattern(term: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!{_LETTER}){re.escape(term)}(?!{_LETTER})", re.IGNORECASE)
