@@ -94,7 +94,7 @@ class Status(TypedDict):
 
 BODIES = (DocumentBody, KeyBody)
 _UPLOAD = described_body(DocumentBody, MULTIPART, example={"target_lang": "FR"})
-_KEY = described_body(KeyBody, JSON, URL_ENCODED, MULTIPART, example={"document_key": "..."})
+_KEY = described_body(KeyBody, JSON, URL_ENCODED, example={"document_key": "..."})
 _KEY_IN_QUERY = {
     "parameters": [
         {"name": "document_key", "in": "query", "required": True, "schema": {"type": "string"}}
