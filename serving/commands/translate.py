@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -140,7 +140,7 @@ async def _translate(
     path: Path,
     config: "EngineConfig",
     options: dict[str, Any],
-    file: BinaryIO,
+    file: Any,
     alignments: TextIO | None,
 ) -> None:
     from dataclasses import replace
