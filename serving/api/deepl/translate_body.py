@@ -133,6 +133,7 @@ class TextsBody(RequestBody):
             target=self.target_lang,
             decoding=self._decoding(),
             markup=self._markup(),
+            protection=True,
             splitting=self._splitting(),
         )
 

@@ -36,15 +36,10 @@ class Prepared:
         return self.chosen.card
 
     async def translate(self, job: TranslationJob) -> Translation:
-        return await self.chosen.translate(self._whole(job))
+        return await self.chosen.translate(replace(job, glossary=self.entries))
 
     def stream(self, job: TranslationJob) -> TranslationStream:
-        return self.chosen.stream(self._whole(job))
-
-    def _whole(self, job: TranslationJob) -> TranslationJob:
-        """Protect what must not change where the model's attention can put it back."""
-        protection = self.card.num_attention_heads > 0
-        return replace(job, glossary=self.entries, protection=protection)
+        return self.chosen.stream(replace(job, glossary=self.entries))
 
 
 async def _prepared(services: Services, body: TextsBody) -> Prepared:

@@ -18,7 +18,8 @@ from serving.text.markup.options import Markup
 from serving.text.markup.readers.elements import Keeping, Part, with_whole_elements
 from serving.text.markup.tokens import Role, Token, text_tokens
 
-_DECLARATION = re.compile(r"\s*<\?xml\s[^>]*\?>\s*")
+# A document type that declares nothing itself is left as it is; nothing is looked up for it.
+_PROLOG = re.compile(r"\s*(?:<\?xml\s[^>]*\?>\s*)?(?:<!DOCTYPE\s[^\[>]*>\s*)?")
 _WRAPPER = "<fragment>{}</fragment>"
 
 
@@ -50,11 +51,12 @@ def read_xml(text: str, markup: Markup, breaks_lines: bool) -> Iterator[Token]:
 
     Raises RequestError if it is not well-formed.
     """
-    declaration = _DECLARATION.match(text)
-    if declaration:
-        yield Token(Role.BREAK, declaration.group())
-    fragment = text[declaration.end() :] if declaration else text
-    data = _WRAPPER.format(fragment).encode("utf-8", "surrogatepass")
+    prolog = _PROLOG.match(text)
+    assert prolog is not None  # it matches nothing at least
+    start = prolog.end() if prolog.group().strip() else 0
+    if start:
+        yield Token(Role.BREAK, text[:start])
+    data = _WRAPPER.format(text[start:]).encode("utf-8", "surrogatepass")
     events = _events(data, text)
     yield from with_whole_elements(_Reader(data, markup, breaks_lines).parts(events))
 

@@ -124,12 +124,20 @@ async def test_the_models_own_defaults(tokenizer: Tokenizer, jobs: list[Translat
     assert (quick.beam, quick.sampling) == (None, SamplingParams(temperature=0.7))
 
 
-async def test_what_must_not_change_is_protected_where_attention_can(
-    world: World, world_without_attention: World, jobs: list[TranslationJob]
-) -> None:
+async def test_what_must_not_change_is_protected(world: World, jobs: list[TranslationJob]) -> None:
     await translated(world)
-    await translated(world_without_attention)
-    assert [job.protection for job in jobs] == [True, False]
+    assert [job.protection for job in jobs] == [True]
+
+
+async def test_a_document_type_without_declarations_is_left_alone(world: World) -> None:
+    html = "<!DOCTYPE html>\n<html><body><p>A dog.</p></body></html>\n"
+    for kind in ("xml", "html"):
+        [found] = await translated(world, text=[html], tag_handling=kind)
+        assert found["text"] == html.replace("A dog.", "A DOG.")
+    declaring = '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'
+    asked = {**ASKED, "text": [declaring], "tag_handling": "xml"}
+    refused = await world.client.post("/v2/translate", json=asked)
+    assert (refused.status_code, "not well-formed" in refused.text) == (400, True)
 
 
 async def test_formatting_is_preserved_if_asked_for(world: World) -> None:
