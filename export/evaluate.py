@@ -29,18 +29,30 @@ from serving.parameters import MAX_BEAMS
     type=click.IntRange(1, MAX_BEAMS),
     help="Beam search of this width.  [default: the bundle's, else greedy]",
 )
+@click.option(
+    "--marks",
+    type=click.Choice(["markup", "protection"]),
+    help="Count tags at the right words, or spans that must not change, instead; the lines are"
+    " as in tests/data/markup_pairs.tsv and tests/data/protected.tsv, the model a bundle.",
+)
 @click.option("--json", "wants_json", is_flag=True, help="Report as JSON.")
-def evaluate(model: Path, test_file: Path, num_beams: int | None, wants_json: bool) -> None:
+def evaluate(
+    model: Path, test_file: Path, num_beams: int | None, marks: str | None, wants_json: bool
+) -> None:
     """Score translations by MODEL, a checkpoint folder or a bundle, per origin.
 
     \b
     Examples:
       attendant evaluate build/bundles/transformer-en-fr-int8 --test data/en-fr/test.tsv.gz
+      attendant evaluate BUNDLE --marks markup --test tests/data/markup_pairs.tsv
       attendant evaluate build/zoo/luong/fp32 --beam 5 --test 'data/multi30k/val.{en,fr}.gz'
     """
     from models.checkpoint import CheckpointError
     from serving.errors import BundleError
 
+    if marks is not None:
+        _count_marks(model, test_file, marks, wants_json)
+        return
     try:
         from export.translators import translator
         from models.data.corpus import read_pairs
@@ -57,6 +69,22 @@ def evaluate(model: Path, test_file: Path, num_beams: int | None, wants_json: bo
         click.echo(json.dumps(result.as_json()))
     else:
         click.echo(f"{result.as_table()}\n\n{result.bleu_signature}\n{result.chrf_signature}")
+
+
+def _count_marks(model: Path, test_file: Path, marks: str, wants_json: bool) -> None:
+    from export.marked_scores import Marks, score_marks
+    from serving.errors import BundleError
+
+    try:
+        score = score_marks(model, test_file, Marks(marks))
+    except (BundleError, OSError, ValueError) as error:
+        _fail(f"{model} cannot be scored on {test_file}: {error}")
+    if wants_json:
+        click.echo(json.dumps({"right": score.num_right, "marks": score.num_marks}))
+        return
+    for expected, text in score.wrong:
+        click.echo(f"{expected}\n  {text}")
+    click.echo(f"{score.num_right} of {score.num_marks} are right: {score.share:.1%}")
 
 
 def _fail(*lines: str) -> NoReturn:
