@@ -30,6 +30,7 @@ from serving.deployments.surroundings import allowed_connections, environment, f
 from serving.engine.planning.machine import available_cpus
 from serving.errors import AttendantError
 from serving.server_config import ServerConfig, WorkerGroup
+from serving.storage.database import default_state_dir
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -74,11 +75,12 @@ def _serve(
 ) -> None:
     from serving.deployments.ray_here import deploy, end_requests, ray_here
 
-    access = config.access.beneath(Path.cwd())
+    state_dir = Path.cwd() / (config.state_dir or default_state_dir())
+    of_all = {"access": config.access.beneath(Path.cwd()), "state_dir": state_dir}
     with ray_here(config, folder):
         for group, served in zip(config.groups, front.groups, strict=True):
-            with_access = group.model_copy(update={"access": access})
-            deploy(with_access, served.application, served.prefix)
+            told = group.model_copy(update=of_all)
+            deploy(told, served.application, served.prefix)
         _wait_until_ready(front.public.url)
         announce()
         manager.tell("READY=1")

@@ -253,6 +253,30 @@ class MeasuredEngine:
                     self._meter.on_finished(event, now - started)
                 yield event
 
+    async def stream(
+        self, requests: Sequence[GenerationRequest]
+    ) -> AsyncGenerator[list[Event], None]:
+        started = time.perf_counter()
+        latest: dict[str, float] = {}
+        async with aclosing(self._engine.stream(requests)) as batches:
+            async for events in batches:
+                now = time.perf_counter()
+                for event in events:
+                    self._time(event, now, started, latest)
+                yield events
+
+    def _time(self, event: Event, now: float, started: float, latest: dict[str, float]) -> None:
+        """Time one event of several requests. latest: when each request told its last token."""
+        if isinstance(event, TokenEvent):
+            previous = latest.get(event.request_id)
+            if previous is None:
+                self._meter.on_first_token(now - started)
+            else:
+                self._meter.on_next_token(now - previous)
+            latest[event.request_id] = now
+        elif isinstance(event, FinishedEvent):
+            self._meter.on_finished(event, now - started)
+
     async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
         started = time.perf_counter()
         outcomes = await self._engine.run(requests)

@@ -6,13 +6,16 @@ AttendantError
 │   └── ConfigError     a server configuration that makes no sense
 ├── PartEnded           a part without which the server cannot go on: start it again
 ├── DeviceError         the device asked for is not there
+├── StorageError        the folder of the server's state cannot be used
 ├── RequestError        the caller's mistake: names the field and the value
 │   ├── TooLarge        more than any request may carry
 │   ├── Untokenizable   a text that the model's own tokenizer fails at
-│   └── ModelNotFound   no such model here
+│   ├── WrongMediaType  a body, or an answer, in a format that is not spoken here
+│   ├── ModelNotFound   no such model here
+│   └── GlossaryNotFound  no such glossary of this key
 ├── KeyRefused          no key that this server knows
-│   └── KeyForbidden    the same, to clients that expect another status of it
 ├── RateExceeded        more than the key may ask for: try again later
+├── QuotaExceeded       more than the key may use in all, or in a month
 ├── Overloaded          what waits would take too long: try again later
 ├── DeadlineExceeded    the request's own timeout passed before it was done
 └── EngineError         our side failed while serving a request
@@ -58,6 +61,13 @@ class DeviceError(AttendantError):
     """Says that the device asked for is not there, or cannot run this bundle."""
 
 
+class StorageError(AttendantError):
+    """Says that the folder in which the server keeps its state cannot be used."""
+
+    def __init__(self, folder: object, reason: object) -> None:
+        super().__init__(f"{folder}: {reason}; name another folder with --state-dir")
+
+
 class RequestError(AttendantError):
     """Reports a request that cannot be served as asked."""
 
@@ -89,6 +99,17 @@ class ModelNotFound(RequestError):
         super().__init__("model", model, "no such model")
 
 
+class WrongMediaType(RequestError):
+    """Says that a body, or the answer that is asked for, is in a format that is not spoken here."""
+
+
+class GlossaryNotFound(RequestError):
+    """Says that the key that was shown has no such glossary."""
+
+    def __init__(self, glossary: object) -> None:
+        super().__init__("glossary_id", glossary, "no such glossary")
+
+
 class Overloaded(AttendantError):
     """Says that too much waits already.
 
@@ -114,15 +135,22 @@ class KeyRefused(AttendantError):
         super().__init__(f"this server wants a key that it knows: {place}")
 
 
-class KeyForbidden(KeyRefused):
-    """Says the same to clients of protocols in which no key is answered with 403, not 401."""
-
-
 class RateExceeded(AttendantError):
     """Says that a key has asked for all that it may, for now."""
 
     def __init__(self, key: str, rate: str, retry_after_seconds: float) -> None:
         super().__init__(f"key {key} may ask for no more than {rate}; try again")
+        self.retry_after_seconds = retry_after_seconds
+
+
+class QuotaExceeded(AttendantError):
+    """Says that a key has used up what it may in a month, or keeps as much as it may.
+
+    retry_after_seconds: until a new month begins; None where waiting does not help.
+    """
+
+    def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
 
 

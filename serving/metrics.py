@@ -20,6 +20,7 @@ from serving.errors import (
     KeyRefused,
     OutOfMemory,
     Overloaded,
+    QuotaExceeded,
     RateExceeded,
     RequestError,
 )
@@ -46,7 +47,7 @@ def outcome_of(error: BaseException | None) -> Outcome:
             return Outcome.SUCCESS
         case RequestError() | KeyRefused():
             return Outcome.REFUSED
-        case RateExceeded():
+        case RateExceeded() | QuotaExceeded():
             return Outcome.LIMITED
         case Overloaded() | EngineStopped() | OutOfMemory():
             return Outcome.OVERLOADED

@@ -85,7 +85,8 @@ class WorkerGroup(_Config):
     device: auto is cuda where there is a GPU and all bundles are made for one, else cpu.
     gpus_per_replica: None is one on device cuda, none on cpu. Part of one is that part of its
         memory too; what the replica's models share of it are equal parts.
-    access: of the whole server where `ServerConfig` says it; on a cluster a group has its own.
+    access, state_dir: of the whole server where `ServerConfig` says it; on a cluster a group has
+        its own.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")] = "default"
@@ -106,6 +107,7 @@ class WorkerGroup(_Config):
     timeout_seconds: Seconds = 300.0
     limits: TextLimits = TextLimits()
     access: Access = Access()
+    state_dir: Path | None = None
 
     @property
     def max_replicas(self) -> int:
@@ -152,6 +154,8 @@ class ServerConfig(_Config):
     operations_port: where /health, /ready and /metrics answer however many clients there are; None
         is the one after `port`, or any free one if that is taken.
     drain_seconds: how long requests in progress may go on after SIGTERM.
+    state_dir: the folder of what survives the server, as documents in progress; None is
+        `$XDG_STATE_HOME/attendant`, or `~/.local/state/attendant`.
     """
 
     host: str = "127.0.0.1"
@@ -159,13 +163,16 @@ class ServerConfig(_Config):
     operations_port: Annotated[int, Field(ge=0, le=65535)] | None = None
     drain_seconds: Annotated[float, Field(ge=0)] = 30.0
     access: Access = Access()
+    state_dir: Path | None = None
     groups: tuple[WorkerGroup, ...]
     deploy: Deployment = Deployment()
 
     @model_validator(mode="after")
-    def _access_is_said_once(self) -> Self:
+    def _what_is_the_whole_servers_is_said_once(self) -> Self:
         if any(group.access != Access() for group in self.groups):
             raise ValueError("access is the whole server's: say it beside groups, not in one")
+        if any(group.state_dir for group in self.groups):
+            raise ValueError("state_dir is the whole server's: say it beside groups, not in one")
         return self
 
     @model_validator(mode="after")
@@ -183,7 +190,8 @@ def read_config(path: Path) -> ServerConfig:
     config = parse_file(path)
     groups = tuple(_with_paths_from(group, path.parent) for group in config.groups)
     access = config.access.beneath(path.parent)
-    return config.model_copy(update={"groups": groups, "access": access})
+    state_dir = config.state_dir and path.parent / config.state_dir
+    return config.model_copy(update={"groups": groups, "access": access, "state_dir": state_dir})
 
 
 def parse_file(path: Path) -> ServerConfig:

@@ -26,6 +26,7 @@ def plans_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     """Tests neither read nor write what was measured for this user."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
 
 

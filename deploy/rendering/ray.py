@@ -4,7 +4,7 @@ from typing import Any
 
 from deploy.rendering import settings
 from deploy.rendering.files import Files, as_yaml
-from serving.server_config import Access, ServerConfig, WorkerGroup
+from serving.server_config import ServerConfig, WorkerGroup
 
 FILE = "serve.yaml"
 DEPLOYMENT = "attendant"  # of each application
@@ -23,7 +23,8 @@ def serve_config(config: ServerConfig) -> dict[str, Any]:
         "http_options": {"host": "0.0.0.0", "port": config.port},
         "logging_config": {"enable_access_log": False},
         "applications": [
-            _application(number, group, config.access) for number, group in enumerate(config.groups)
+            _application(number, group, _of_all(config))
+            for number, group in enumerate(config.groups)
         ],
     }
 
@@ -37,9 +38,15 @@ def surging(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, "applications": applications}
 
 
-def _application(number: int, group: WorkerGroup, access: Access) -> dict[str, Any]:
-    """Return an application, which has to be told itself who may ask."""
-    told = group.model_copy(update={"access": access}) if access.model_fields_set else group
+def _of_all(config: ServerConfig) -> dict[str, Any]:
+    """Return what is said of the whole server, and is not as it would be unsaid."""
+    access = {"access": config.access} if config.access.model_fields_set else {}
+    return {**access, **({"state_dir": config.state_dir} if config.state_dir else {})}
+
+
+def _application(number: int, group: WorkerGroup, of_all: dict[str, Any]) -> dict[str, Any]:
+    """Return an application, which has to be told itself what is said of the whole server."""
+    told = group.model_copy(update=of_all)
     return {
         "name": group.name,
         "route_prefix": "/" if number == 0 else f"/groups/{group.name}",

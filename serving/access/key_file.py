@@ -27,6 +27,7 @@ class KeyEntry(BaseModel):
     sha256: of the key, in hexadecimal digits.
     requests_per_second, tokens_per_minute: the most it may ask for of each replica; None is no
         limit.
+    requests_per_minute, characters_per_month: the same of all replicas together.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,6 +36,8 @@ class KeyEntry(BaseModel):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     requests_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     tokens_per_minute: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    requests_per_minute: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    characters_per_month: Annotated[int, Field(ge=0, lt=2**62)] | None = None
 
 
 class _Content(BaseModel):

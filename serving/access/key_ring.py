@@ -1,6 +1,7 @@
 """Knows the keys of a server and what each may still ask for; it notices that their file changes.
 
-Rates are those of one replica: replicas do not tell each other what a key has asked for.
+Rates here are those of one replica: replicas do not tell each other what a key has asked for.
+`quota` counts for all of them.
 """
 
 import hmac
@@ -90,6 +91,10 @@ class KeyRing:
             if hmac.compare_digest(known.entry.sha256, digest):
                 found = known
         return found
+
+    def entry(self, name: str) -> KeyEntry | None:
+        """Return the entry of that name; None once its key was revoked."""
+        return next((key.entry for key in self._keys if key.name == name), None)
 
     def _reload_if_changed(self) -> None:
         now = self._clock()

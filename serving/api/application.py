@@ -31,17 +31,17 @@ def create_app(services: Services) -> FastAPI:
         version=version("attendant"),
         description="Trained attention models over HTTP.",
     )
-    app.add_middleware(Guard, error_body=_error_body, access=AccessLog(services.write_access))
+    app.add_middleware(Guard, report=_report, access=AccessLog(services.write_access))
     app.add_middleware(Heads)
     app.add_middleware(
         CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]
     )
-    install_error_handlers(app, _error_body)
+    install_error_handlers(app, _report)
     for protocol in (libretranslate, openai, scoring, operations):
         app.include_router(protocol.router(services))
     describe_bodies(app, [endpoint.body for endpoint in ENDPOINTS])
     return app
 
 
-def _error_body(scope: Scope, status: int, error: BaseException) -> dict[str, Any]:
-    return protocol_at(scope, _PROTOCOLS).error_body(status, error)
+def _report(scope: Scope, error: BaseException) -> tuple[int, dict[str, Any]]:
+    return protocol_at(scope, _PROTOCOLS).report(error)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from serving.commands.heatmap import HeatMap
     from serving.engine.config import EngineConfig
     from serving.pipelines.cards import ModelCard
-    from serving.pipelines.catalog import Translator
+    from serving.pipelines.catalog import Scorer
     from serving.pipelines.translation.job import SentenceAttention
 
 _HEADS_IN_A_ROW = 4
@@ -135,11 +135,11 @@ async def _aligned(
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
-        translator = await catalog.translator(card.name, "", "")
+        model = await catalog.scorer(card.name, "", "")
         if not card.num_attention_heads:
             raise RequestError("--model", card.name, card.no_attention)
         chosen = _chosen_heads(card, options)
-        found = await asyncio.gather(*(_align(translator, options, heads) for heads in chosen))
+        found = await asyncio.gather(*(_align(model, options, heads) for heads in chosen))
     translation = found[0][0]
     by_head = [
         [Panel(attention, heads[0] if len(heads) == 1 else None) for attention in sentences]
@@ -159,23 +159,21 @@ def _chosen_heads(card: "ModelCard", options: dict[str, Any]) -> list[Heads]:
 
 
 async def _align(
-    translator: "Translator", options: dict[str, Any], heads: Heads
+    model: "Scorer", options: dict[str, Any], heads: Heads
 ) -> "tuple[str, Sequence[SentenceAttention]]":
     """Decoding does not depend on the heads, so that all ways to look tell of one translation."""
     from serving.pipelines.translation.job import ScoreJob, TranslationJob
 
     text, translation = options["sentence"], options["translation"]
-    languages = languages_of(translator.card, options["source"], options["target"])
+    languages = languages_of(model.card, options["source"], options["target"])
     name = f"heads {heads}"
     asked: dict[str, Any] = {"tells_attention": True, "attention_heads": heads}
     if translation is not None:
-        [score] = await translator.score(
-            ScoreJob(name, ((text, translation),), *languages, **asked)
-        )
+        [score] = await model.score(ScoreJob(name, ((text, translation),), *languages, **asked))
         assert score.attention is not None, "attention was asked for"
         return translation.strip(), [score.attention]
-    decoding = translation_decoding(translator.card, options)
-    found = await translator.translate(TranslationJob(name, (text,), *languages, decoding, **asked))
+    decoding = translation_decoding(model.card, options)
+    found = await model.translate(TranslationJob(name, (text,), *languages, decoding, **asked))
     return found.texts[0], found.renderings[0][0].attention
 
 

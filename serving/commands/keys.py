@@ -25,6 +25,7 @@ def keys() -> None:
     \b
     Examples:
       attendant keys create alice --rate 5 --tokens 100000
+      attendant keys create bob --characters 500000
       attendant serve build/bundles/* --keys keys.json
       attendant keys revoke alice
     """
@@ -34,8 +35,17 @@ def keys() -> None:
 @click.argument("name")
 @click.option("--rate", type=float, help="Most requests a second, of each replica.")
 @click.option("--tokens", type=float, help="Most tokens a minute, of each replica.")
+@click.option("--requests", type=float, help="Most requests a minute, of all replicas together.")
+@click.option("--characters", type=int, help="Most characters a month, of all replicas together.")
 @_FILE
-def create(name: str, rate: float | None, tokens: float | None, path: Path) -> None:
+def create(
+    name: str,
+    rate: float | None,
+    tokens: float | None,
+    requests: float | None,
+    characters: int | None,
+    path: Path,
+) -> None:
     """Make a key for NAME and print it, this once."""
     from serving.access.key_file import hash_of, new_entry, new_key, read_keys, write_keys
 
@@ -44,7 +54,12 @@ def create(name: str, rate: float | None, tokens: float | None, path: Path) -> N
         fail(f"{path}: there is a key of {name} already; revoke it first")
     key = new_key()
     entry = new_entry(
-        name=name, sha256=hash_of(key), requests_per_second=rate, tokens_per_minute=tokens
+        name=name,
+        sha256=hash_of(key),
+        requests_per_second=rate,
+        tokens_per_minute=tokens,
+        requests_per_minute=requests,
+        characters_per_month=characters,
     )
     write_keys(path, (*entries, entry))
     click.echo(key)
@@ -53,13 +68,17 @@ def create(name: str, rate: float | None, tokens: float | None, path: Path) -> N
 @keys.command("list")
 @_FILE
 def list_keys(path: Path) -> None:
-    """List names and rates."""
+    """List names, rates and quotas."""
     from serving.access.key_file import read_keys
 
     for entry in read_keys(path):
-        rate = _told(entry.requests_per_second, "requests a second")
-        tokens = _told(entry.tokens_per_minute, "tokens a minute")
-        click.echo(f"{entry.name}\t{rate}\t{tokens}")
+        limits = (
+            _told(entry.requests_per_second, "requests a second"),
+            _told(entry.tokens_per_minute, "tokens a minute"),
+            _told(entry.requests_per_minute, "requests a minute"),
+            _told(entry.characters_per_month, "characters a month"),
+        )
+        click.echo("\t".join((entry.name, *limits)))
 
 
 @keys.command()
@@ -77,4 +96,4 @@ def revoke(name: str, path: Path) -> None:
 
 
 def _told(rate: float | None, unit: str) -> str:
-    return f"any number of {unit}" if rate is None else f"{rate:g} {unit}"
+    return f"any number of {unit}" if rate is None else f"{rate:.15g} {unit}"

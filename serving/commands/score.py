@@ -66,12 +66,12 @@ async def _score(
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
-        translator = await catalog.translator(card.name, "", "")
+        scorer = await catalog.scorer(card.name, "", "")
         source, target = languages_of(card, *languages)
 
         async def work(numbered: tuple[int, tuple[str, str]]) -> "PairScore":
             number, pair = numbered
-            [found] = await translator.score(ScoreJob(str(number), (pair,), source, target))
+            [found] = await scorer.score(ScoreJob(str(number), (pair,), source, target))
             return found
 
         with progress_bar(file) as bar:

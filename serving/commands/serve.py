@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 A_PART_ENDED = 3  # exit code: nothing is wrong with what was asked for; start it again
-OF_THE_SERVER = ("host", "port", "operations_port")
+OF_THE_SERVER = ("host", "port", "operations_port", "state_dir")
 OF_A_GROUP = ("replicas", "device", "engines", "threads")
 OF_ACCESS = {"keys": "keys", "access_log": "log"}  # flags and what the configuration calls them
 
@@ -63,6 +63,13 @@ OF_ACCESS = {"keys": "keys", "access_log": "log"}  # flags and what the configur
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     help="Write a line of JSON for each request, without its text; - is the console.",
+)
+@click.option(
+    "--state-dir",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keeps what survives the server, as documents in progress."
+    "  [default: $XDG_STATE_HOME/attendant or ~/.local/state/attendant]",
 )
 def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     """Serve BUNDLES over HTTP until interrupted.

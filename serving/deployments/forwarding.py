@@ -7,8 +7,8 @@ asked of it, and remembered for a while.
 import asyncio
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any, NoReturn
 
 from ray import serve
@@ -26,6 +26,7 @@ from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Model
 from serving.pipelines.completion.deltas import Deltas
 from serving.pipelines.completion.job import CompletionJob
+from serving.pipelines.translation.deltas import TranslationStream
 from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
 
 DEPLOYMENT = "attendant"
@@ -100,6 +101,15 @@ class RemoteTranslator:
         current_account().add(translation.num_source_tokens, translation.num_generated_tokens)
         return translation
 
+    async def stream(self, job: TranslationJob) -> TranslationStream:
+        account = current_account()
+        response = self._handle.options(stream=True).stream_translation.remote(self.card.name, job)
+        async with aclosing(_streamed(response)) as items:
+            async for item in items:
+                if isinstance(item, Translation):
+                    account.add(item.num_source_tokens, item.num_generated_tokens)
+                yield item
+
     async def score(self, job: ScoreJob) -> tuple[PairScore, ...]:
         response = self._handle.score.remote(self.card.name, job)
         scores: tuple[PairScore, ...] = await _answer_to(response)
@@ -114,21 +124,12 @@ class RemoteGenerator:
 
     async def stream(self, job: CompletionJob) -> Deltas:
         account = current_account()
-        response: Any = self._handle.stream.remote(self.card.name, job)
-        has_ended = False
-        try:
-            async for batch in response:
-                for delta in batch:
-                    if delta.finish_reason:
-                        account.add(delta.num_prompt_tokens, delta.num_generated_tokens)
-                    yield delta
-            has_ended = True
-        except (RayError, RayServeException) as error:
-            has_ended = True
-            _raise_local(error)
-        finally:
-            if not has_ended:
-                response.cancel()
+        response = self._handle.stream.remote(self.card.name, job)
+        async with aclosing(_streamed(response)) as deltas:
+            async for delta in deltas:
+                if delta.finish_reason:
+                    account.add(delta.num_prompt_tokens, delta.num_generated_tokens)
+                yield delta
 
 
 @contextmanager
@@ -200,6 +201,24 @@ async def _answer_to(response: Any) -> Any:
         raise
     except (RayError, RayServeException) as error:
         _raise_local(error)
+
+
+async def _streamed(response: Any) -> AsyncGenerator[Any, None]:
+    """Yield the items of a stream over a handle, which comes in batches. Whoever closes it before
+    its end cancels.
+    """
+    has_ended = False
+    try:
+        async for batch in response:
+            for item in batch:
+                yield item
+        has_ended = True
+    except (RayError, RayServeException) as error:
+        has_ended = True
+        _raise_local(error)
+    finally:
+        if not has_ended:
+            response.cancel()
 
 
 def _raise_local(error: Exception) -> NoReturn:

@@ -42,6 +42,7 @@ from serving.pipelines.loading import load_model
 from serving.pipelines.merging import in_batches
 from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
 from serving.server_config import WorkerGroup
+from serving.storage.database import default_state_dir
 
 _METRICS_TIMEOUT_SECONDS = 2.0
 
@@ -59,6 +60,7 @@ class Replica:
         self._outliving = outliving(context.replica_tag, self._metrics.exposition)
         self._engine_metrics = EngineMetrics(self._metrics)
         self._limits, self._access = group.limits, group.access
+        self._state_dir = group.state_dir or default_state_dir()
         self._keys = key_ring(group.access.keys, os.environ)
         self._engines: list[AsyncEngine] = []
         self._share = FairShare(cpus)
@@ -79,6 +81,7 @@ class Replica:
                 self._keys,
                 self._access.metrics_need_key,
                 writer_to(self._access.log),
+                self._state_dir,
             )
         )
 
@@ -112,8 +115,15 @@ class Replica:
 
     async def score(self, model: str, job: ScoreJob) -> tuple[PairScore, ...]:
         with failing_from_afar():
+            scorer = await self._catalog.scorer(model, job.source, job.target)
+            return await scorer.score(job)
+
+    async def stream_translation(self, model: str, job: TranslationJob) -> Any:
+        with failing_from_afar():
             translator = await self._catalog.translator(model, job.source, job.target)
-            return await translator.score(job)
+            async with aclosing(in_batches(translator.stream(job))) as batches:
+                async for batch in batches:
+                    yield batch
 
     async def stream(self, model: str, job: CompletionJob) -> Any:
         with failing_from_afar():

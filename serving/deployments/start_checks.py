@@ -2,19 +2,21 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 from serving.access.key_file import read_keys
 from serving.bundle.opening import Bundle
 from serving.deployments.devices import device_of
 from serving.engine.graphs.session import check_device
-from serving.errors import BundleError, ConfigError, DeviceError
+from serving.errors import BundleError, ConfigError, DeviceError, StorageError
 from serving.pipelines.loading import ModelParts
 from serving.server_config import CONSOLE, Access, ServerConfig, WorkerGroup
+from serving.storage.database import make_folder
 
 
 def problems_of(config: ServerConfig) -> list[str]:
     """Return a line for each problem, bundle by bundle."""
-    problems = list(_access_problems(config.access))
+    problems = [*_access_problems(config.access), *_state_problems(config.state_dir)]
     names: Counter[str] = Counter()
     for group in config.groups:
         bundles: list[Bundle] = []
@@ -39,6 +41,15 @@ def _access_problems(access: Access) -> Iterator[str]:
             yield from (f"{error.path}: {problem}" for problem in error.problems)
     if access.log not in (None, CONSOLE) and not access.log.parent.is_dir():
         yield f"{access.log}: there is no such folder"
+
+
+def _state_problems(folder: Path | None) -> Iterator[str]:
+    """Try a folder that was named: a server without state has no need of the usual one."""
+    if folder is not None:
+        try:
+            make_folder(folder)
+        except StorageError as error:
+            yield str(error)
 
 
 def _device_problems(group: WorkerGroup, bundles: list[Bundle]) -> Iterator[str]:

@@ -24,7 +24,9 @@ logger = logging.getLogger(__name__)
 
 
 class AsyncEngine:
-    """Streams one request (`generate`) or waits for many (`run`). Whoever stops waiting cancels."""
+    """Streams one request (`generate`) or many (`stream`), or waits for many (`run`). Whoever stops
+    waiting cancels.
+    """
 
     def __init__(
         self,
@@ -102,6 +104,20 @@ class AsyncEngine:
                     yield event
                     if is_final(event):
                         return
+        finally:
+            self._leave(ticket)
+
+    async def stream(
+        self, requests: Sequence[GenerationRequest]
+    ) -> AsyncGenerator[list[Event], None]:
+        """Submit all or none; yield their events as they come. Raises, and cancels, as generate."""
+        ticket = self._enter(requests, is_streamed=True)
+        num_open = len(requests)
+        try:
+            while num_open:
+                events = await ticket.next_events()
+                num_open -= sum(map(is_final, events))
+                yield events
         finally:
             self._leave(ticket)
 

@@ -8,14 +8,27 @@ from serving.errors import ModelNotFound, RequestError
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion.deltas import Deltas
 from serving.pipelines.completion.job import CompletionJob
+from serving.pipelines.pivoting import PivotTranslator, route_between
+from serving.pipelines.translation.deltas import TranslationStream
 from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
 from serving.text.languages import matching
 
 
 class Translator(Protocol):
-    card: ModelCard
+    """Translates: one model, or several that together do."""
+
+    @property
+    def card(self) -> ModelCard: ...
 
     async def translate(self, job: TranslationJob) -> Translation: ...
+
+    def stream(self, job: TranslationJob) -> TranslationStream: ...
+
+
+class Scorer(Translator, Protocol):
+    """A translator that is one model: it can tell how likely given translations are."""
+
+    card: ModelCard
 
     async def score(self, job: ScoreJob) -> tuple[PairScore, ...]: ...
 
@@ -26,7 +39,7 @@ class Generator(Protocol):
     def stream(self, job: CompletionJob) -> Deltas: ...
 
 
-Model = Translator | Generator
+Model = Scorer | Generator
 
 
 class Catalog:
@@ -49,6 +62,10 @@ class Catalog:
             found.setdefault(model.card.name, model)
         return list(found.values())
 
+    async def translator_cards(self) -> list[ModelCard]:
+        """Return the cards of all models that translate."""
+        return [model.card for model in await self.models() if _is_translator(model)]
+
     async def named(self, name: str) -> Model:
         if name in self._models:
             return self._models[name]
@@ -63,13 +80,24 @@ class Catalog:
             raise RequestError("model", name, "translates; it does not complete prompts")
         return model
 
-    async def translator(self, name: str | None, source: str, target: str) -> Translator:
+    async def translator(
+        self, name: str | None, source: str, target: str, may_pivot: bool = True
+    ) -> Translator:
+        """Return the model of that name, or the first that translates between the languages; where
+        none does and it may be so, two that do together.
+        """
+        try:
+            return await self.scorer(name, source, target)
+        except RequestError:
+            found = await self._pivot(source, target) if may_pivot and name is None else None
+            if found is None:
+                raise
+            return found
+
+    async def scorer(self, name: str | None, source: str, target: str) -> Scorer:
         """Return the model of that name, or the first that translates between the languages."""
         if name is not None:
-            model = await self.named(name)
-            if not _is_translator(model):
-                raise RequestError("model", name, "does not translate")
-            return model
+            return await self._translating(name)
         if (found := _between(self._models.values(), source, target)) is not None:
             return found
         models = await self.models()
@@ -78,8 +106,19 @@ class Catalog:
         cards = [model.card for model in models if _is_translator(model)]
         raise _unsupported(cards, source, target)
 
+    async def _pivot(self, source: str, target: str) -> PivotTranslator | None:
+        translators = list(filter(_is_translator, await self.models()))
+        route = route_between([model.card for model in translators], source, target)
+        return PivotTranslator(route, translators) if route else None
 
-def _is_translator(model: Model) -> TypeGuard[Translator]:
+    async def _translating(self, name: str) -> Scorer:
+        model = await self.named(name)
+        if not _is_translator(model):
+            raise RequestError("model", name, "does not translate")
+        return model
+
+
+def _is_translator(model: Model) -> TypeGuard[Scorer]:
     return model.card.task is Task.TRANSLATE
 
 
@@ -87,7 +126,7 @@ def _is_generator(model: Model) -> TypeGuard[Generator]:
     return model.card.task is Task.GENERATE
 
 
-def _between(models: Iterable[Model], source: str, target: str) -> Translator | None:
+def _between(models: Iterable[Model], source: str, target: str) -> Scorer | None:
     translators = filter(_is_translator, models)
     return next((model for model in translators if model.card.translates(source, target)), None)
 

@@ -17,6 +17,11 @@ class EnginePort(Protocol):
     def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         """Yield the request's events as they come; closing the generator cancels the request."""
 
+    def stream(self, requests: Sequence[GenerationRequest]) -> AsyncGenerator[list[Event], None]:
+        """Yield the events of several requests as they come, those of one step together; either all
+        are accepted or none. Closing the generator cancels them all.
+        """
+
     async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
         """Return all events of all requests, once every one has ended.
 

@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import sentencex
 
@@ -18,6 +19,19 @@ _CUTS = tuple(re.compile(p) for p in (r"(?<=[;:!?.…—。；：])\s*", r"(?<=[
 _LONGEST_STRETCH = 5_000  # characters; sentencex takes time by the square of a line's
 _BLANK = re.compile(r"\s")  # sentencex panics at "A\u00a0.": it takes any blank for one byte
 _ZERO_WIDTH_JOINER = "\u200d"
+
+
+class Splitting(StrEnum):
+    """Says where a text is cut, apart from where it is too long.
+
+    SENTENCES: at line breaks and at the ends of sentences.
+    NO_NEWLINES: at the ends of sentences; a line break is a space.
+    NONE: nowhere.
+    """
+
+    SENTENCES = "sentences"
+    NO_NEWLINES = "no_newlines"
+    NONE = "none"
 
 
 @dataclass(frozen=True)

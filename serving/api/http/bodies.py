@@ -14,14 +14,23 @@ from serving.errors import RequestError
 NoOpValues = Mapping[str, tuple[Any, ...]]
 
 
-class RequestBody(BaseModel):
-    """Holds the fields of a request, and makes the job out of them.
+class FieldsBody(BaseModel):
+    """Holds the fields of a request.
 
     no_op_values: fields that other servers act on and this one does not, each with the values that
         do nothing.
     """
 
     no_op_values: ClassVar[NoOpValues] = {}
+
+
+class RequestBody(FieldsBody):
+    """Makes a job out of the fields of a request."""
+
+    @property
+    @abstractmethod
+    def num_characters(self) -> int:
+        """Return how many characters are to be worked on: what quotas count."""
 
     @abstractmethod
     def check(self, max_characters: int) -> None:
@@ -37,9 +46,10 @@ class RequestBody(BaseModel):
 
 
 Body = TypeVar("Body", bound=RequestBody)
+AnyBody = TypeVar("AnyBody", bound=FieldsBody)
 
 
-def parse(cls: type[Body], fields: Mapping[str, Any]) -> Body:
+def parse(cls: type[AnyBody], fields: Mapping[str, Any]) -> AnyBody:
     """Make a body out of the fields that ask for something; null asks for nothing.
 
     Raises RequestError naming the first field that is wrong.

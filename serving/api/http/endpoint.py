@@ -5,7 +5,7 @@ and an answer.
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -24,7 +24,7 @@ from serving.api.http.services import Services
 from serving.metrics import Tracked
 from serving.pipelines import catalog
 
-Model = TypeVar("Model", bound=catalog.Model)
+Model = TypeVar("Model", bound=catalog.Translator | catalog.Generator)
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class Endpoint(Generic[Body, Model]):
     example: a body that `/docs` offers to try out.
     id_prefix: the beginning of the ids of its jobs.
     other_answers: what an answer may be instead, as OpenAPI describes it.
+    statuses: of its errors, for OpenAPI.
     """
 
     protocol: Protocol
@@ -65,12 +66,13 @@ class Endpoint(Generic[Body, Model]):
     description: str
     body: type[Body]
     reader: FieldReader
-    find_model: Callable[[catalog.Catalog, Body], Awaitable[Model]]
+    find_model: Callable[[Services, Body], Awaitable[Model]]
     answer: Callable[[Call[Body, Model]], Awaitable[Response]]
     answer_type: Any
     example: Mapping[str, Any]
     id_prefix: str = ""
     other_answers: Mapping[str, Any] | None = None
+    statuses: Sequence[int] = OF_A_BODY
 
     def add_to(self, routes: APIRouter, services: Services) -> None:
         gate = Gate(services.keys)
@@ -78,7 +80,7 @@ class Endpoint(Generic[Body, Model]):
         async def handle(request: Request) -> Response:
             return await self.serve(request, services, gate)
 
-        responses = self.protocol.responses(self.answer_type, OF_A_BODY)
+        responses = self.protocol.responses(self.answer_type, self.statuses)
         responses[200] |= self.other_answers or {}
         routes.add_api_route(
             self.path,
@@ -99,10 +101,11 @@ class Endpoint(Generic[Body, Model]):
             resources.enter_context(gate.admitted(self.protocol, request.headers, fields))
             body = parse(self.body, fields)
             body.check(services.limits.max_characters)
-            model = await self.find_model(services.catalog, body)
+            model = await self.find_model(services, body)
             tracked.started(model.card.name)
             job = _shared(body.with_defaults(model.card.generation).job(self.id_prefix + job_id()))
-            return await self.answer(Call(body, model, job, self.protocol, tracked, resources))
+            async with services.quota.held(current_account().key, body.num_characters):
+                return await self.answer(Call(body, model, job, self.protocol, tracked, resources))
 
 
 def _shared(job: Any) -> Any:

@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 from serving.access.account import current_account
 from serving.access.key_ring import Key, KeyRing
 from serving.api.http.protocol import Protocol
+from serving.errors import KeyRefused
 
 
 class Gate:
@@ -55,7 +56,7 @@ class Gate:
         shown = _key_of(protocol, headers, fields)
         key = self._ring.find(shown) if shown else None
         if key is None:
-            raise protocol.key_refused(protocol.key_place)
+            raise KeyRefused(protocol.key_place)
         return key
 
 

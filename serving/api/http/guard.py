@@ -13,10 +13,9 @@ from serving.api.http.access_log import AccessLog
 from serving.api.http.error_responses import (
     ENDS,
     Asked,
-    ErrorBody,
+    Report,
     asked,
     log_failure,
-    status_of,
 )
 from serving.api.http.protocol import path_of
 
@@ -30,9 +29,9 @@ class Guard:
     broken off.
     """
 
-    def __init__(self, app: ASGIApp, error_body: ErrorBody, access: AccessLog) -> None:
+    def __init__(self, app: ASGIApp, report: Report, access: AccessLog) -> None:
         self._app = app
-        self._error_body = error_body
+        self._report = report
         self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,8 +49,8 @@ class Guard:
                 log_failure(error)
                 if answer.status is not None:
                     raise
-                status = status_of(error)
-                response = JSONResponse(self._error_body(scope, status, error), status)
+                status, body = self._report(scope, error)
+                response = JSONResponse(body, status)
                 await response(scope, receive, answer.send)
 
 

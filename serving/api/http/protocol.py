@@ -12,8 +12,9 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.types import Scope
 
+from serving.api.http.error_responses import status_of
 from serving.api.http.openapi import Responses, responses
-from serving.errors import KeyRefused, RequestError
+from serving.errors import RequestError
 
 ErrorShape = Callable[[int, BaseException], dict[str, Any]]
 
@@ -31,7 +32,7 @@ class Protocol:
         write them, and what is beneath the API has its own words.
     key_scheme: what stands before a key in the `Authorization` header.
     key_field: the field that may hold the key instead, if there is one.
-    key_refused: the error for who shows no key that is known; its status is what clients expect.
+    statuses: of errors for which its clients expect another one than `status_of` has.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Protocol:
     field_names: Mapping[str, str] = field(default_factory=dict)
     key_scheme: str = "Bearer"
     key_field: str | None = None
-    key_refused: type[KeyRefused] = KeyRefused
+    statuses: Mapping[type[BaseException], int] = field(default_factory=dict)
 
     @property
     def key_place(self) -> str:
@@ -49,11 +50,13 @@ class Protocol:
         field_too = f", or the field {self.key_field}" if self.key_field else ""
         return f"Authorization: {self.key_scheme} KEY{field_too}"
 
-    def error_body(self, status: int, error: BaseException) -> dict[str, Any]:
-        """Make the body that reports an error, its field called as clients call it."""
+    def report(self, error: BaseException) -> tuple[int, dict[str, Any]]:
+        """Make status and body of the answer to an error, its field called as clients call it."""
+        own = (status for cls, status in self.statuses.items() if isinstance(error, cls))
+        status = next(own, status_of(error))
         if isinstance(error, RequestError) and error.field in self.field_names:
             error = error.with_field(self.field_names[error.field])
-        return self.error_shape(status, error)
+        return status, self.error_shape(status, error)
 
     def owns(self, path: str) -> bool:
         """Check that `path` lies beneath the prefix."""
@@ -71,6 +74,10 @@ class Protocol:
     def responses(self, answer: Any, statuses: Sequence[int]) -> Responses:
         """Describe an answer of type `answer`, and errors with `statuses`, for OpenAPI."""
         return responses(answer, self.error_type, statuses)
+
+    def refusal(self, status: int) -> Responses:
+        """Describe the only answer of a route that refuses whoever comes, for OpenAPI."""
+        return {status: responses(None, self.error_type, [status])[status]}
 
 
 class ProtocolRoute(APIRoute):

@@ -1,12 +1,18 @@
 """Holds what the routes of every protocol work with."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 
 from serving.access.key_ring import KeyRing
+from serving.access.quota import Quota
+from serving.detection.identify import Identifier
+from serving.glossaries.store import GlossaryStore
 from serving.metrics import Metrics
 from serving.pipelines.catalog import Catalog
 from serving.server_config import TextLimits
+from serving.storage.database import default_state_dir
 
 
 @dataclass(frozen=True)
@@ -17,6 +23,7 @@ class Services:
     keys: None lets everyone in.
     metrics_need_key: so does `/metrics`, which else is open.
     write_access: takes the lines of the access log; None where it is off.
+    state_dir: the folder of what survives the server.
     """
 
     catalog: Catalog
@@ -27,3 +34,13 @@ class Services:
     keys: KeyRing | None = None
     metrics_need_key: bool = False
     write_access: Callable[[str], None] | None = None
+    state_dir: Path = field(default_factory=default_state_dir)
+    identifier: Identifier = field(default_factory=Identifier)
+
+    @cached_property
+    def quota(self) -> Quota:
+        return Quota(self.state_dir, self.keys)
+
+    @cached_property
+    def glossaries(self) -> GlossaryStore:
+        return GlossaryStore(self.state_dir)

@@ -8,6 +8,10 @@ from typing import Any
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from serving.api.http.error_responses import ENDS, log_failure
+from serving.api.http.protocol import Protocol
+from serving.metrics import Outcome, Tracked, outcome_of
+
 
 def sse(value: Any) -> str:
     return f"data: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}\n\n"
@@ -27,3 +31,29 @@ class EventStream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._resources, aclosing(self._events):
             await super().__call__(scope, receive, send)
+
+
+async def events_of(
+    values: AsyncGenerator[dict[str, Any], None],
+    tracked: Tracked,
+    protocol: Protocol,
+    end: str = "",
+) -> AsyncGenerator[str, None]:
+    """Write values as events; a failure is one too, the last, in the protocol's shape.
+
+    tracked: gets its outcome here. end: follows the last value.
+    """
+    try:
+        async with aclosing(values):
+            async for value in values:
+                yield sse(value)
+    except ENDS:
+        raise
+    except BaseException as error:  # a library's panic is no Exception
+        log_failure(error)
+        tracked.outcome = outcome_of(error)
+        yield sse(protocol.report(error)[1])
+        return
+    tracked.outcome = Outcome.SUCCESS
+    if end:
+        yield end

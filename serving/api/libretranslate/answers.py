@@ -16,10 +16,22 @@ class Alignment(TypedDict):
     pharaoh: str
 
 
+class DetectedLanguage(TypedDict):
+    """Names the language that a text is likeliest in. confidence: in percent."""
+
+    confidence: float
+    language: str
+
+
 class Translated(TypedDict):
-    """Leaves out what was not asked for; for one text nothing is in a list of its own."""
+    """Leaves out what was not asked for; for one text nothing is in a list of its own.
+
+    pivot: the language between, of texts that two models translate together.
+    """
 
     translatedText: str | list[str]
+    detectedLanguage: NotRequired[DetectedLanguage | list[DetectedLanguage]]
+    pivot: NotRequired[str | list[str | None]]
     alternatives: NotRequired[list[str] | list[list[str]]]
     scores: NotRequired[list[float] | list[list[float]]]
     finish_reasons: NotRequired[FinishReason | list[FinishReason]]
@@ -31,3 +43,26 @@ class Language(TypedDict):
     code: str
     name: str
     targets: list[str]
+
+
+class NamedLanguage(TypedDict):
+    code: str
+    name: str
+
+
+class FrontendLanguages(TypedDict):
+    source: NamedLanguage
+    target: NamedLanguage
+
+
+class FrontendSettings(TypedDict):
+    """Says what a page that translates may offer. charLimit: of one request."""
+
+    charLimit: int
+    frontendTimeout: int
+    apiKeys: bool
+    keyRequired: bool
+    suggestions: bool
+    filesTranslation: bool
+    supportedFilesFormat: list[str]
+    language: FrontendLanguages

@@ -23,6 +23,7 @@ from serving.errors import RequestError
 from serving.parameters import MAX_BEAMS, OPTIONS, TEMPERATURE, SamplingParams
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
+from serving.text.markup.options import Markup, MarkupKind
 from serving.text.plain_text import check_text, check_texts
 
 MAX_ALTERNATIVES = MAX_BEAMS - 1
@@ -33,10 +34,13 @@ _FLAGS = {
     "alignments",
     "alternatives_at_prefix",
     "early_stopping",
+    "pivot",
     "placeholders",
+    "protect",
     "replace_unknown",
     "return_attention",
     "return_scores",
+    "stream",
 }
 
 # From what the engine and the pipelines call fields to what clients of this protocol do.
@@ -62,7 +66,13 @@ class TranslateBody(DecodingFields, RequestBody):
     none has to be given. Without any of them decoding is as the model's makers recommend, else
     greedy.
 
-    source, target: languages by any of their codes: en finds a model's eng_Latn or en_XX.
+    source, target: languages by any of their codes: en finds a model's eng_Latn or en_XX. A source
+        "auto" is identified, for each text by itself, among those that can be translated into the
+        target.
+    format: with html, tags stay around what their words became.
+    protect: web and e-mail addresses, code, placeholders, numbers and the like stay as they are.
+    pivot: where no model has the pair of languages, two may translate it together.
+    stream: answer with server-sent events.
 
     alternatives: further translations of each text, by a beam search twice as wide.
     alternatives_at_prefix: alternatives differ in the token right after `target_prefix`.
@@ -86,7 +96,7 @@ class TranslateBody(DecodingFields, RequestBody):
     q: str | list[str]
     source: str
     target: str
-    format: Literal["text"] = "text"
+    format: Literal["text", "html"] = "text"
     alternatives: Annotated[int, Field(ge=0, le=MAX_ALTERNATIVES)] = 0
     api_key: Any = None
     secret: Any = None
@@ -107,6 +117,9 @@ class TranslateBody(DecodingFields, RequestBody):
         default_factory=list
     )
     return_scores: bool = False
+    protect: bool = True
+    pivot: bool = True
+    stream: bool = False
 
     @field_validator("*", mode="before")
     @classmethod
@@ -119,6 +132,10 @@ class TranslateBody(DecodingFields, RequestBody):
     @property
     def texts(self) -> tuple[str, ...]:
         return (self.q,) if isinstance(self.q, str) else tuple(self.q)
+
+    @property
+    def num_characters(self) -> int:
+        return sum(map(len, self.texts))
 
     def check(self, max_characters: int) -> None:
         check_texts("q", self.texts, max_characters)
@@ -141,6 +158,8 @@ class TranslateBody(DecodingFields, RequestBody):
             tells_attention=self.return_attention,
             tells_scores=self.return_scores,
             attention_heads=tuple(self.attention_heads),
+            markup=Markup(MarkupKind.HTML) if self.format == "html" else None,
+            protection=self.protect,
         )
         if job.attention_heads and not job.wants_attention:
             message = "needs return_attention, alignments, placeholders or replace_unknown"

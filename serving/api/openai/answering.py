@@ -7,15 +7,15 @@ from typing import Any
 from fastapi.responses import JSONResponse, Response
 
 from serving.api.http.endpoint import Call
-from serving.api.http.error_responses import ENDS, log_failure, status_of
-from serving.api.http.protocol import Protocol
-from serving.api.http.streams import EventStream, sse
+from serving.api.http.streams import EventStream, events_of
 from serving.api.openai.completion_body import GenerationBody, StreamOptions
 from serving.api.openai.shapes import Shape
-from serving.metrics import Outcome, Tracked, outcome_of
+from serving.metrics import Outcome
 from serving.pipelines.catalog import Generator
 from serving.pipelines.completion.deltas import Deltas, collect
 from serving.pipelines.completion.job import CompletionDelta
+
+_DONE = "data: [DONE]\n\n"
 
 
 async def answer(shape_class: type[Shape], call: Call[GenerationBody, Generator]) -> Response:
@@ -28,7 +28,8 @@ async def answer(shape_class: type[Shape], call: Call[GenerationBody, Generator]
     first = await anext(deltas)
     call.tracked.outcome = Outcome.CANCELLED  # until its last event says otherwise
     chunks = _chunks(shape, first, deltas, call.body.stream_options)
-    return EventStream(_events(chunks, call.tracked, call.protocol), call.resources.pop_all())
+    events = events_of(chunks, call.tracked, call.protocol, end=_DONE)
+    return EventStream(events, call.resources.pop_all())
 
 
 async def _chunks(
@@ -39,21 +40,3 @@ async def _chunks(
         yield shape.chunk(delta, options)
     if options.include_usage:
         yield shape.usage_chunk()
-
-
-async def _events(
-    chunks: AsyncGenerator[dict[str, Any], None], tracked: Tracked, protocol: Protocol
-) -> AsyncGenerator[str, None]:
-    try:
-        async with aclosing(chunks):
-            async for chunk in chunks:
-                yield sse(chunk)
-    except ENDS:
-        raise
-    except BaseException as error:  # a library's panic is no Exception
-        log_failure(error)
-        tracked.outcome = outcome_of(error)
-        yield sse(protocol.error_body(status_of(error), error))
-        return
-    tracked.outcome = Outcome.SUCCESS
-    yield "data: [DONE]\n\n"

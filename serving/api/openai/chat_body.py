@@ -87,6 +87,10 @@ class ChatBody(GenerationBody):
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
 
+    @property
+    def num_characters(self) -> int:
+        return sum(len(message.text) for message in self.messages)
+
     def check(self, max_characters: int) -> None:
         read = (message.as_template_reads_it() for message in self.messages)
         texts = [text for message in read for text in message.values()]

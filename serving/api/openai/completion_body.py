@@ -166,6 +166,11 @@ class CompletionBody(GenerationBody):
             return (tuple(item for item in prompt if isinstance(item, int)),)
         return tuple(tuple(item) if isinstance(item, list) else str(item) for item in prompt)
 
+    @property
+    def num_characters(self) -> int:
+        """Count the characters of prompts, and of those in token ids the tokens."""
+        return sum(map(len, self.prompts))
+
     def check(self, max_characters: int) -> None:
         texts = [prompt for prompt in self.prompts if isinstance(prompt, str)]
         check_texts("prompt", texts, max_characters)

@@ -5,7 +5,7 @@ from typing import Any
 from serving.api.http.error_responses import message_of
 from serving.api.http.protocol import Protocol
 from serving.api.openai.answers import OpenAIError
-from serving.errors import KeyRefused, ModelNotFound, RequestError
+from serving.errors import KeyRefused, ModelNotFound, QuotaExceeded, RequestError
 
 _TYPES = {
     404: "not_found_error",
@@ -13,7 +13,11 @@ _TYPES = {
     503: "service_unavailable_error",
     504: "timeout_error",
 }
-_CODES_OF = ((ModelNotFound, "model_not_found"), (KeyRefused, "invalid_api_key"))
+_CODES_OF = (
+    (ModelNotFound, "model_not_found"),
+    (KeyRefused, "invalid_api_key"),
+    (QuotaExceeded, "insufficient_quota"),
+)
 _CODES = {429: "rate_limit_exceeded", 503: "service_unavailable"}
 
 

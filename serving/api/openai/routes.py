@@ -22,13 +22,13 @@ from serving.api.openai.completion_body import CompletionBody, GenerationBody
 from serving.api.openai.protocol import PROTOCOL
 from serving.api.openai.shapes import ChatShape, CompletionShape
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.catalog import Catalog, Generator
+from serving.pipelines.catalog import Generator
 
 _STREAMED = described_text(EventStream.media_type, "With `stream`: chunks, then [DONE].")
 
 
-async def _generator(catalog: Catalog, body: GenerationBody) -> Generator:
-    return await catalog.generator(body.model)
+async def _generator(services: Services, body: GenerationBody) -> Generator:
+    return await services.catalog.generator(body.model)
 
 
 _COMPLETIONS = Endpoint(

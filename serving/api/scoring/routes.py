@@ -13,16 +13,16 @@ from serving.api.http.protocol import Protocol
 from serving.api.http.services import Services
 from serving.api.scoring.answers import Scores, described_score
 from serving.api.scoring.score_body import FIELD_NAMES, ScoreBody
-from serving.pipelines.catalog import Catalog, Translator
+from serving.pipelines.catalog import Scorer
 
 PROTOCOL = Protocol("score", "/score", plain_error, PlainError, FIELD_NAMES)
 
 
-async def _translator(catalog: Catalog, body: ScoreBody) -> Translator:
-    return await catalog.translator(body.model, body.source, body.target)
+async def _scorer(services: Services, body: ScoreBody) -> Scorer:
+    return await services.catalog.scorer(body.model, body.source, body.target)
 
 
-async def _answer(call: Call[ScoreBody, Translator]) -> JSONResponse:
+async def _answer(call: Call[ScoreBody, Scorer]) -> JSONResponse:
     return JSONResponse({"scores": list(map(described_score, await call.model.score(call.job)))})
 
 
@@ -34,7 +34,7 @@ ENDPOINTS = (
         description="Return log-probabilities of translations, and of their tokens.",
         body=ScoreBody,
         reader=READS_JSON,
-        find_model=_translator,
+        find_model=_scorer,
         answer=_answer,
         answer_type=Scores,
         example={

@@ -40,6 +40,10 @@ class ScoreBody(RequestBody):
             raise RequestError("translations", f"{len(targets)} texts", message)
         return tuple(zip(sources, targets, strict=True))
 
+    @property
+    def num_characters(self) -> int:
+        return sum(len(source) + len(target) for source, target in self.pairs)
+
     def check(self, max_characters: int) -> None:
         if self.attention_heads and not self.return_attention:
             raise RequestError("attention_heads", self.attention_heads, "needs return_attention")

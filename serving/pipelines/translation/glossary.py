@@ -1,19 +1,21 @@
 """Finds the terms that must occur in the translation of a segment, and writes them in tokens."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from serving.errors import RequestError
 from serving.parameters import Term, TokenIds
 from serving.pipelines.translation.job import GlossaryEntry
 from serving.text.guides.borders import WordBorders
+from serving.text.terms import first_word, term_pattern, words_of
 from serving.text.tokenizer import Tokenizer
 
 NOT_WRITABLE = "cannot be written with the model's vocabulary"
 
 
 class Glossary:
-    """Finds terms in a source, as whole words, in capitals or not.
+    """Finds terms in a source. Where several share a word the longest is meant, and of terms that
+    differ in capitals only the one that is written so.
 
     Raises RequestError for a translation that cannot be written.
     """
@@ -21,16 +23,40 @@ class Glossary:
     def __init__(
         self, entries: Sequence[GlossaryEntry], tokenizer: Tokenizer, borders: WordBorders
     ) -> None:
-        self._terms = [
-            (_pattern(entry.term), _term(entry, tokenizer, borders)) for entry in entries
-        ]
+        self._entries = entries
+        self._terms = [_term(entry, tokenizer, borders) for entry in entries]
+        self._numbers_of: dict[str, list[int]] = {}
+        for number, entry in enumerate(entries):
+            self._numbers_of.setdefault(first_word(entry.term), []).append(number)
 
     def required(self, segment: str) -> tuple[Term, ...]:
-        return tuple(term for pattern, term in self._terms if pattern.search(segment))
+        if not self._terms:
+            return ()
+        words = words_of(segment) | {""}
+        candidates = [number for word in words for number in self._numbers_of.get(word, ())]
+        found = (
+            _Found(number, self._entries[number].term, match)
+            for number in candidates
+            for match in term_pattern(self._entries[number].term).finditer(segment)
+        )
+        return tuple(self._terms[number] for number in sorted(_meant(found)))
 
 
-def _pattern(term: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w){re.escape(term)}(?!\w)", re.IGNORECASE)
+class _Found:
+    """Holds one place where the term of an entry occurs."""
+
+    def __init__(self, number: int, term: str, match: re.Match[str]) -> None:
+        self.number, self.start, self.end = number, match.start(), match.end()
+        self.rank = (self.start - self.end, match.group() != term, number)
+
+
+def _meant(found: Iterable[_Found]) -> set[int]:
+    """Return the numbers of the entries that are left where longer ones go first."""
+    taken: list[_Found] = []
+    for each in sorted(found, key=lambda each: each.rank):
+        if all(each.end <= other.start or other.end <= each.start for other in taken):
+            taken.append(each)
+    return {each.number for each in taken}
 
 
 def _term(entry: GlossaryEntry, tokenizer: Tokenizer, borders: WordBorders) -> Term:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from serving.pipelines.decoding import PLAIN, Decoding
 from serving.request import FinishReason
 from serving.text.alignment import Link, pharaoh
+from serving.text.markup.options import Markup
+from serving.text.splitting import Splitting
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,10 @@ class TranslationJob:
     tells_attention: the attention of each sentence is wanted.
     tells_scores: the scores of translations that were not searched are wanted; else they are 0.
     attention_heads: those whose attention counts; without any, those the bundle recommends.
+    markup: what the tags in the texts are; None if there are none. XML texts are fragments.
+    protection: web and e-mail addresses, code, placeholders, numbers and the like reach the
+        translation as they are.
+    splitting: where texts are cut.
     """
 
     request_id: str
@@ -52,6 +58,9 @@ class TranslationJob:
     tells_attention: bool = False
     tells_scores: bool = False
     attention_heads: tuple[int, ...] = ()
+    markup: Markup | None = None
+    protection: bool = False
+    splitting: Splitting = Splitting.SENTENCES
 
     @property
     def wants_attention(self) -> bool:

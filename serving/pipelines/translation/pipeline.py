@@ -5,6 +5,7 @@ It knows text and token ids; neither HTTP nor how tokens are chosen.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -13,6 +14,7 @@ from serving.bundle.manifest import Manifest
 from serving.errors import RequestError
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.engine_port import EnginePort
+from serving.pipelines.translation.deltas import TranslationStream
 from serving.pipelines.translation.hypotheses import successful_end
 from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
 from serving.pipelines.translation.pair_scoring import pair_score
@@ -20,6 +22,7 @@ from serving.pipelines.translation.planning import Planner, TranslationPlan
 from serving.pipelines.translation.prefix_alternatives import with_alternative_prefixes
 from serving.pipelines.translation.requests import TranslationRequests
 from serving.pipelines.translation.segment_rendering import SegmentRenderer
+from serving.pipelines.translation.streaming import GrowingTexts
 from serving.pipelines.translation.text_rendering import text_renderings
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import Event, GenerationRequest
@@ -60,13 +63,28 @@ class TranslationPipeline:
         Overloaded before any work is done.
         """
         job = self._checked(job)
-        work = round(_WORK_PER_CHARACTER * sum(map(len, job.texts)))
-        self._engine.check_room(work, job.decoding.share, job.decoding.priority)
         plan = await self._planned(job)
-        if job.alternatives_at_prefix:
-            plan = await self._with_alternatives(job, plan)
         outcomes = await self._outcomes(await _run(self._requests.translations, job, plan))
         return await _run(self._translation, job, plan, outcomes)
+
+    async def stream(self, job: TranslationJob) -> TranslationStream:
+        """Yield the translations piece by piece, and at the end what `translate` returns; closing
+        the stream cancels what still runs. Raises as `translate` does, as it begins.
+        """
+        job = self._checked(job)
+        plan = await self._planned(job)
+        made = await _run(self._requests.translations, job, plan)
+        requests = [replace(request, streams=True) for request in made]
+        renderer = self._renderer(job, plan)
+        growing = GrowingTexts(plan, requests, renderer, self._tokenizers.target)
+        if requests:
+            async with aclosing(self._engine.stream(requests)) as batches:
+                async for events in batches:
+                    for delta in growing.push(events):
+                        yield delta
+        for delta in growing.blanks():
+            yield delta
+        yield await _run(self._translation, job, plan, growing.outcomes)
 
     async def score(self, job: ScoreJob) -> tuple[PairScore, ...]:
         """Score pairs, each as one segment, whatever its length. Raises RequestError as
@@ -88,9 +106,14 @@ class TranslationPipeline:
         return replace(job, source=source, target=target)
 
     async def _planned(self, job: TranslationJob) -> TranslationPlan:
+        """Plan a job, if the engine has room for it."""
+        work = round(_WORK_PER_CHARACTER * sum(map(len, job.texts)))
+        self._engine.check_room(work, job.decoding.share, job.decoding.priority)
         if job.glossary:  # the first glossary takes a look at the whole vocabulary
-            return await asyncio.to_thread(self._planner.plan, job)
-        return await _run(self._planner.plan, job)
+            plan = await asyncio.to_thread(self._planner.plan, job)
+        else:
+            plan = await _run(self._planner.plan, job)
+        return await self._with_alternatives(job, plan) if job.alternatives_at_prefix else plan
 
     async def _with_alternatives(
         self, job: TranslationJob, plan: TranslationPlan
@@ -107,13 +130,15 @@ class TranslationPipeline:
         self, job: TranslationJob, plan: TranslationPlan, outcomes: Sequence[Sequence[Event]]
     ) -> Translation:
         ends = [successful_end(events) for events in outcomes]
-        renderer = SegmentRenderer(job, plan, self._tokenizers, self._unknown_id)
-        segments = renderer.renderings(outcomes)
+        segments = self._renderer(job, plan).renderings(outcomes)
         return Translation(
             tuple(text_renderings(plan.layouts, segments, job.num_alternatives + 1)),
             sum(end.num_source_tokens for end in ends),
             sum(end.num_generated_tokens for end in ends),
         )
+
+    def _renderer(self, job: TranslationJob, plan: TranslationPlan) -> SegmentRenderer:
+        return SegmentRenderer(job, plan, self._tokenizers, self._unknown_id)
 
 
 async def _run(work: Callable[..., Result], job: TranslationJob, *more: object) -> Result:

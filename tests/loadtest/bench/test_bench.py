@@ -114,6 +114,12 @@ class Recorder:
         self.requests += requests
         raise Overloaded(0)
 
+    async def stream(
+        self, requests: Sequence[GenerationRequest]
+    ) -> AsyncGenerator[list[Event], None]:
+        self.requests += requests
+        yield [FailedEvent(request.request_id, Overloaded(0)) for request in requests]
+
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         self.requests.append(request)
         yield FailedEvent(request.request_id, Overloaded(0))

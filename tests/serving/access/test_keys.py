@@ -28,13 +28,15 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_key_is_printed_once_and_never_written(path: Path) -> None:
     key = attendant("create", "alice", "--rate", 5, "--tokens", 600, "--file", path)
-    attendant("create", "bob", "--file", path)
+    attendant("create", "bob", "--requests", 9, "--characters", 10**7, "--file", path)
 
     assert len(key) > 40 and key not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
     assert attendant("list", "--file", path).splitlines() == [
-        "alice\t5 requests a second\t600 tokens a minute",
-        "bob\tany number of requests a second\tany number of tokens a minute",
+        "alice\t5 requests a second\t600 tokens a minute"
+        "\tany number of requests a minute\tany number of characters a month",
+        "bob\tany number of requests a second\tany number of tokens a minute"
+        "\t9 requests a minute\t10000000 characters a month",
     ]
     attendant("revoke", "alice", "--file", path)
     assert [entry.name for entry in read_keys(path)] == ["bob"]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -140,10 +141,26 @@ class FakeEngine:
             ]
         return TokenEvent(request.request_id, ids[place], -0.5, top, attention)
 
-    async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
-        self.num_runs += 1
+    async def stream(
+        self, requests: Sequence[GenerationRequest]
+    ) -> AsyncGenerator[list[Event], None]:
+        """Yield one event of each request at a time, the last request's first."""
+        self._check_number(requests)
+        async with AsyncExitStack() as stack:
+            open_ones = [
+                await stack.enter_async_context(aclosing(self.generate(request)))
+                for request in reversed(requests)
+            ]
+            while batch := [event for each in open_ones if (event := await anext(each, None))]:
+                yield batch
+
+    def _check_number(self, requests: Sequence[GenerationRequest]) -> None:
         if len(requests) > self.max_waiting:
             raise Overloaded(self.max_waiting)
+
+    async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
+        self.num_runs += 1
+        self._check_number(requests)
         return [[event async for event in self.generate(request)] for request in requests]
 
 

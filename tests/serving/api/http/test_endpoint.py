@@ -35,6 +35,10 @@ class Body(RequestBody):
     source_lang: str
     target_lang: str
 
+    @property
+    def num_characters(self) -> int:
+        return sum(map(len, self.text))
+
     def check(self, max_characters: int) -> None:
         check_texts("text", self.text, max_characters)
 
@@ -43,8 +47,9 @@ class Body(RequestBody):
         return TranslationJob(request_id, tuple(self.text), source, target)
 
 
-async def translator(catalog: Catalog, body: Body) -> Translator:
-    return await catalog.translator(None, body.source_lang.lower(), body.target_lang.lower())
+async def translator(services: Services, body: Body) -> Translator:
+    source, target = body.source_lang.lower(), body.target_lang.lower()
+    return await services.catalog.translator(None, source, target)
 
 
 async def answer(call: Call[Body, Translator]) -> JSONResponse:
@@ -85,9 +90,7 @@ async def client(tokenizer: Tokenizer, metrics: Metrics) -> AsyncIterator[httpx.
     routes = PROTOCOL.router("Deep")
     ENDPOINT.add_to(routes, services)
     app.include_router(routes)
-    install_error_handlers(
-        app, lambda scope, *error: protocol_at(scope, [PROTOCOL]).error_body(*error)
-    )
+    install_error_handlers(app, lambda scope, error: protocol_at(scope, [PROTOCOL]).report(error))
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://attendant") as client:
         yield client

@@ -37,16 +37,16 @@ RAISED: dict[str, BaseException] = {
 }
 
 
-def error_body(scope: Scope, status: int, error: BaseException) -> dict[str, Any]:
-    return protocol_at(scope, [ROOT, DEEP, DEEPER]).error_body(status, error)
+def report(scope: Scope, error: BaseException) -> tuple[int, dict[str, Any]]:
+    return protocol_at(scope, [ROOT, DEEP, DEEPER]).report(error)
 
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
     """Both protocols have routes, and each of them one where the other's paths are."""
     app = FastAPI(openapi_url=None)
-    app.add_middleware(Guard, error_body=error_body, access=AccessLog(None))
-    install_error_handlers(app, error_body)
+    app.add_middleware(Guard, report=report, access=AccessLog(None))
+    install_error_handlers(app, report)
     rooted, deep = ROOT.router("root"), DEEP.router("deep")
 
     async def fail(kind: str) -> None:

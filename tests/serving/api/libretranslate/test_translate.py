@@ -80,7 +80,7 @@ async def test_languages(world: World) -> None:
         (b'{"q": "a", "source": "en", "target": "de"}', 400, "target: not a target language"),
         (b'{"q": "\\ud800", "source": "en", "target": "fr"}', 400, "q: "),
         (b'{"q": "a\\u0000", "source": "en", "target": "fr"}', 400, "q: must not contain NUL"),
-        (b'{"q": "a", "source": "en", "target": "fr", "format": "html"}', 400, "format: "),
+        (b'{"q": "a", "source": "en", "target": "fr", "format": "xml"}', 400, "format: "),
         (b'{"q": "a", "source": "en", "target": "fr", "alternatives": 2.5}', 400, "alternatives: "),
         (b'{"q": "a", "source": "en", "target": "fr", "model": "x"}', 404, "model: no such model"),
         (b'{"q": "a", "source": "en", "target": "fr", "model": "story"}', 400, "model: does not"),

@@ -1,0 +1,193 @@
+"""Translates in two steps where no model has a pair of languages by itself: pt to en, en to fr.
+
+Of several ways through two models the one through English is taken; else the one whose first model,
+then whose language between, then whose second model is listed first. What must be known of source
+and target together, as alignments, is refused by name.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NoReturn
+
+from serving.errors import DeadlineExceeded, RequestError
+from serving.pipelines.cards import ModelCard
+from serving.pipelines.decoding import Decoding
+from serving.pipelines.defaults import applicable, decoding_of
+from serving.pipelines.translation.deltas import TranslationStream
+from serving.pipelines.translation.job import Translation, TranslationJob
+from serving.text.languages import matching, primary_language
+
+if TYPE_CHECKING:
+    from serving.pipelines.catalog import Translator
+
+_PREFERRED = "en"
+_SHORTEST_SECONDS = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Describes a way through two models. source, pivot: as the first model has them."""
+
+    first: ModelCard
+    source: str
+    pivot: str
+    second: ModelCard
+
+
+def route_between(cards: Sequence[ModelCard], source: str, target: str) -> Route | None:
+    """Return the way that is taken from source to target; None if there is none."""
+    routes = list(_routes(cards, source, target))
+    through_english = (each for each in routes if primary_language(each.pivot) == _PREFERRED)
+    return next(through_english, next(iter(routes), None))
+
+
+def sources_for(cards: Sequence[ModelCard], target: str | None) -> list[str]:
+    """List the languages that can be translated into the target; all that are read without one."""
+    sources = dict.fromkeys(code for card in cards for code in card.source_languages)
+    if target is None:
+        return list(sources)
+    return [
+        source
+        for source in sources
+        if any(card.translates(source, target) for card in cards)
+        or route_between(cards, source, target)
+    ]
+
+
+def targets_by_source(cards: Sequence[ModelCard]) -> dict[str, set[str]]:
+    """Return what each language can be translated into, by one model or by two."""
+    direct: dict[str, set[str]] = {}
+    for card in cards:
+        for source in card.source_languages:
+            direct.setdefault(source, set()).update(card.targets_of(source))
+    everything = set().union(*direct.values())
+    return {
+        source: targets
+        | {each for each in everything - targets if route_between(cards, source, each)}
+        for source, targets in direct.items()
+    }
+
+
+def _routes(cards: Sequence[ModelCard], source: str, target: str) -> Iterator[Route]:
+    ends = {primary_language(source), primary_language(target)}
+    if len(ends) < 2:
+        return
+    for first in cards:
+        own = matching(source, first.source_languages)
+        pivots = first.targets_of(own[0]) if len(own) == 1 else ()
+        for pivot in pivots:
+            if primary_language(pivot) not in ends:
+                seconds = (card for card in cards if card.translates(pivot, target))
+                yield from (Route(first, own[0], pivot, second) for second in seconds)
+
+
+class PivotTranslator:
+    """Translates by two models, one after the other; it is a `Translator` as each of them is.
+
+    pivot: the language between, as the first model has it.
+    """
+
+    def __init__(self, route: Route, models: Iterable["Translator"]) -> None:
+        by_name = {model.card.name: model for model in models}
+        self.pivot = route.pivot
+        self.card = _joint_card(route)
+        self._source = route.source
+        self._first, self._second = by_name[route.first.name], by_name[route.second.name]
+
+    async def translate(self, job: TranslationJob) -> Translation:
+        started = time.monotonic()
+        between = await self._between(job)
+        last = await self._second.translate(self._onwards(job, between, started))
+        return _joined(between, last)
+
+    async def stream(self, job: TranslationJob) -> TranslationStream:
+        """Stream the second step; the first has to be done before."""
+        started = time.monotonic()
+        between = await self._between(job)
+        second = self._second.stream(self._onwards(job, between, started))
+        async with aclosing(second) as items:
+            async for item in items:
+                yield _joined(between, item) if isinstance(item, Translation) else item
+
+    async def _between(self, job: TranslationJob) -> Translation:
+        """Translate into the pivot: no alternatives, drawing nothing, by beam search if the job is.
+
+        Raises RequestError for what does not pass through two models.
+        """
+        for field, value in _for_one_model(job):
+            self._refuse(field, value)
+        return await self._first.translate(
+            replace(
+                job,
+                request_id=f"{job.request_id}-{self.pivot}",
+                source=self._source,
+                target=self.pivot,
+                decoding=_first_decoding(job.decoding, self._first.card),
+                num_alternatives=0,
+            )
+        )
+
+    def _onwards(self, job: TranslationJob, between: Translation, started: float) -> TranslationJob:
+        left = job.decoding.timeout_seconds
+        if left is not None and (left := left - (time.monotonic() - started)) < _SHORTEST_SECONDS:
+            raise DeadlineExceeded(job.decoding.timeout_seconds or 0.0)
+        decoding = replace(job.decoding, timeout_seconds=left)
+        return replace(job, texts=between.texts, source=self.pivot, decoding=decoding)
+
+    def _refuse(self, field: str, value: object) -> NoReturn:
+        message = (
+            f"needs one model that translates this pair; here it takes two, "
+            f"{self._first.card.name} and {self._second.card.name}, by way of {self.pivot}"
+        )
+        raise RequestError(field, value, message)
+
+
+def _joint_card(route: Route) -> ModelCard:
+    """Describe both models as one, with the defaults of the second."""
+    first, second = route.first, route.second
+    return replace(
+        second,
+        name=f"{first.name}+{second.name}",
+        source_languages=first.source_languages,
+        max_target_tokens=min(first.max_target_tokens, second.max_target_tokens),
+        num_attention_heads=min(first.num_attention_heads, second.num_attention_heads),
+        plan=None,
+    )
+
+
+def _first_decoding(decoding: Decoding, card: ModelCard) -> Decoding:
+    """Decode as the first model's makers recommend, but that nothing is drawn; a beam is that of
+    the job.
+    """
+    own = decoding_of(applicable(card.generation, {"temperature": 0.0}))
+    beam = decoding.beam or own.beam
+    return replace(
+        own,
+        beam=beam and replace(beam, num_hypotheses=1),
+        priority=decoding.priority,
+        timeout_seconds=decoding.timeout_seconds,
+        share=decoding.share,
+    )
+
+
+def _for_one_model(job: TranslationJob) -> Iterator[tuple[str, object]]:
+    """Name what was asked for that does not pass through two models."""
+    asked: dict[str, object] = {
+        "alignments": job.wants_alignments,
+        "return_attention": job.tells_attention,
+        "return_scores": job.tells_scores,
+        "target_prefix": job.target_prefix,
+        "glossary": len(job.glossary),
+    }
+    return ((field, value) for field, value in asked.items() if value)
+
+
+def _joined(between: Translation, last: Translation) -> Translation:
+    """Return the second step's translation with the tokens of both."""
+    return replace(
+        last,
+        num_source_tokens=between.num_source_tokens + last.num_source_tokens,
+        num_generated_tokens=between.num_generated_tokens + last.num_generated_tokens,
+    )
