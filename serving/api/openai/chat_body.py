@@ -30,7 +30,9 @@ _NO_OP_VALUES: NoOpValues = {
     "tools": ([],),
     "verbosity": ("medium",),
 }
-FIELD_NAMES = COMPLETION_FIELD_NAMES | dict.fromkeys(("forced_ids", "prompt_ids"), "messages")
+FIELD_NAMES = COMPLETION_FIELD_NAMES | dict.fromkeys(
+    ("forced_ids", "prompt_ids", "text"), "messages"
+)
 _OF_THE_TEMPLATE = {"add_generation_prompt", "documents", "messages", "tools"}
 
 
@@ -86,6 +88,15 @@ class ChatBody(GenerationBody):
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
+
+    @property
+    def source_texts(self) -> tuple[str, ...]:
+        """Return the last text of the user: what was said before it is no part of it."""
+        texts = [message.text for message in self.messages if message.role == "user"]
+        if not texts:
+            roles = [message.role for message in self.messages]
+            raise RequestError("messages", roles, "one must be the user's, to be translated")
+        return (texts[-1],)
 
     @property
     def num_characters(self) -> int:

@@ -18,17 +18,13 @@ from serving.api.openai import chat_body, completion_body
 from serving.api.openai.answering import answer
 from serving.api.openai.answers import ChatCompletion, Completion, ModelBody, ModelList
 from serving.api.openai.chat_body import ChatBody
-from serving.api.openai.completion_body import CompletionBody, GenerationBody
+from serving.api.openai.completion_body import CompletionBody
+from serving.api.openai.models import generator, named
 from serving.api.openai.protocol import PROTOCOL
 from serving.api.openai.shapes import ChatShape, CompletionShape
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.catalog import Generator
 
 _STREAMED = described_text(EventStream.media_type, "With `stream`: chunks, then [DONE].")
-
-
-async def _generator(services: Services, body: GenerationBody) -> Generator:
-    return await services.catalog.generator(body.model)
 
 
 _COMPLETIONS = Endpoint(
@@ -38,7 +34,7 @@ _COMPLETIONS = Endpoint(
     description="Complete one prompt or several; with `stream`, as server-sent events.",
     body=CompletionBody,
     reader=READS_JSON,
-    find_model=_generator,
+    find_model=generator,
     answer=partial(answer, CompletionShape),
     answer_type=Completion,
     example={"model": "llama-en", "prompt": "It was"},
@@ -52,7 +48,7 @@ _CHATS = Endpoint(
     description="Answer the last of some messages; with `stream`, as server-sent events.",
     body=ChatBody,
     reader=READS_JSON,
-    find_model=_generator,
+    find_model=generator,
     answer=partial(answer, ChatShape),
     answer_type=ChatCompletion,
     example={
@@ -86,8 +82,9 @@ def router(services: Services) -> APIRouter:
         dependencies=with_key,
     )
     async def model(name: str) -> JSONResponse:
-        """Describe one model."""
-        return JSONResponse(_described((await services.catalog.named(name)).card, started))
+        """Describe one model; of one that translates the name may end with a language."""
+        card, _ = await named(services.catalog, name)
+        return JSONResponse(_described(card, started))
 
     return routes
 
