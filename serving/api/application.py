@@ -18,10 +18,16 @@ from serving.api.http.services import Services
 from serving.api.libretranslate import routes as libretranslate
 from serving.api.openai import protocol as openai_protocol
 from serving.api.openai import routes as openai
+from serving.api.openai import tokens
 from serving.api.scoring import routes as scoring
 
 _PROTOCOLS = (libretranslate.PROTOCOL, openai_protocol.PROTOCOL, scoring.PROTOCOL)
-ENDPOINTS = (*libretranslate.ENDPOINTS, *openai.ENDPOINTS, *scoring.ENDPOINTS)
+ENDPOINTS = (
+    *libretranslate.ENDPOINTS,
+    *openai.ENDPOINTS,
+    *tokens.QUESTIONS,
+    *scoring.ENDPOINTS,
+)
 
 
 def create_app(services: Services) -> FastAPI:
@@ -37,7 +43,7 @@ def create_app(services: Services) -> FastAPI:
         CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]
     )
     install_error_handlers(app, _report)
-    for protocol in (libretranslate, openai, scoring, operations):
+    for protocol in (libretranslate, openai, tokens, scoring, operations):
         app.include_router(protocol.router(services))
     describe_bodies(app, [endpoint.body for endpoint in ENDPOINTS])
     return app

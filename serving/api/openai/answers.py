@@ -4,7 +4,7 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.bundle.manifest import Task
+from serving.bundle.manifest import Precision, Task
 from serving.request import FinishReason
 
 
@@ -49,6 +49,7 @@ class Completion(TypedDict):
     object: Literal["text_completion"]
     created: int
     model: str
+    system_fingerprint: str | None
     choices: list[CompletionChoice]
     usage: Usage
 
@@ -89,6 +90,7 @@ class ChatCompletion(TypedDict):
     object: Literal["chat.completion"]
     created: int
     model: str
+    system_fingerprint: str | None
     choices: list[ChatChoice]
     usage: Usage
 
@@ -102,7 +104,9 @@ class Plan(TypedDict):
 
 
 class ModelBody(TypedDict):
-    """Describes a model. generation: what holds where a request says nothing. plan: how it runs."""
+    """Describes a model. generation: what holds where a request says nothing. plan: how it runs.
+    max_model_len: tokens of prompt and output together. max_source_tokens: of one sentence.
+    """
 
     id: str
     object: Literal["model"]
@@ -112,6 +116,10 @@ class ModelBody(TypedDict):
     source_languages: list[str]
     target_languages: list[str]
     max_model_len: int
+    max_source_tokens: int | None
+    precision: Precision
+    architecture: str
+    system_fingerprint: str | None
     has_chat_template: bool
     generation: dict[str, Any]
     plan: Plan | None
@@ -120,3 +128,16 @@ class ModelBody(TypedDict):
 class ModelList(TypedDict):
     object: Literal["list"]
     data: list[ModelBody]
+
+
+class Tokenized(TypedDict):
+    """Holds the tokens of a text, as vLLM has them. token_strs: null unless they were asked for."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class Detokenized(TypedDict):
+    prompt: str

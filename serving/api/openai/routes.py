@@ -90,7 +90,7 @@ def router(services: Services) -> APIRouter:
 
 
 def _described(card: ModelCard, created: int) -> dict[str, Any]:
-    """Describe a model. generation: what holds where a request says nothing. plan: how it runs."""
+    """Describe a model; see `ModelBody`."""
     return {
         "id": card.name,
         "object": "model",
@@ -100,6 +100,10 @@ def _described(card: ModelCard, created: int) -> dict[str, Any]:
         "source_languages": card.source_languages,
         "target_languages": card.target_languages,
         "max_model_len": card.max_target_tokens,
+        "max_source_tokens": card.max_source_tokens,
+        "precision": card.precision,
+        "architecture": card.architecture,
+        "system_fingerprint": card.fingerprint,
         "has_chat_template": card.has_chat_template,
         "generation": card.generation,
         "plan": card.plan and asdict(card.plan),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from serving.api.openai.completion_body import StreamOptions
+from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion.job import CompletionDelta, CompletionJob, TokenText
 from serving.text.vocabulary.shown_tokens import Shown, spelt
 
@@ -16,8 +17,13 @@ class Shape(ABC):
     KIND: str
     CHUNK_KIND: str
 
-    def __init__(self, job: CompletionJob, model: str) -> None:
-        self._head = {"id": job.request_id, "created": int(time.time()), "model": model}
+    def __init__(self, job: CompletionJob, card: ModelCard) -> None:
+        self._head = {
+            "id": job.request_id,
+            "created": int(time.time()),
+            "model": card.name,
+            "system_fingerprint": card.fingerprint,
+        }
         self._num_choices = job.num_choices
         self._latest: dict[int, CompletionDelta] = {}
 

@@ -105,7 +105,7 @@ async def test_missing_alternatives_are_the_last_one_again(world: World) -> None
         ("completions", {"echo": True}, "echo"),
         ("completions", {"logprobs": 1}, "logprobs"),
         ("completions", {"stop": "x"}, "stop"),
-        ("completions", {"prompt": "a. " * 400}, "prompt"),
+        ("completions", {"prompt": "Go on. " * 30}, "prompt"),
         ("chat/completions", {"messages": TALK[:1]}, "messages"),
         ("chat/completions", {"continue_final_message": True}, "continue_final_message"),
         ("chat/completions", {"chat_template_kwargs": {"a": 1}}, "chat_template_kwargs"),
