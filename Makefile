@@ -37,7 +37,7 @@ manifest_of = build/bundles/transformer-en-fr-$(1)/bundle.json
 manifests := $(addsuffix /bundle.json,$(bundles))
 exporters := $(wildcard export/*.py export/*/*.py serving/bundle/*.py models/*.py)
 
-.PHONY: help serve bundles test bench bench-smoke fuzz audit clean
+.PHONY: help serve bundles test bench bench-smoke fuzz schemathesis audit clean
 .SECONDEXPANSION:
 
 help: ## list the targets
@@ -70,6 +70,9 @@ bench-smoke: $(serve_stamp) ## fail where a ratio of speeds has lost more than a
 
 fuzz: $(test_stamp) ## made-up input for every parser of outside bytes, FUZZ_SECONDS each (60)
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(venv)/bin/pytest tests/fuzz --timeout 3600
+
+schemathesis: $(test_stamp) ## SCHEMATHESIS_EXAMPLES (2000) requests made up from /openapi.json
+	SCHEMATHESIS_EXAMPLES=$${SCHEMATHESIS_EXAMPLES:-2000} $(venv)/bin/pytest tests/serving/api/test_openapi.py --timeout 3600
 
 audit: $(test_stamp) ## known weaknesses of the installed packages
 	$(venv)/bin/pip-audit --skip-editable

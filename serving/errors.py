@@ -7,11 +7,14 @@ AttendantError
 ├── PartEnded           a part without which the server cannot go on: start it again
 ├── DeviceError         the device asked for is not there
 ├── StorageError        the folder of the server's state cannot be used
+├── DocumentsFull       too many documents are kept: try again later
+├── DocumentNotReady    a document that is not translated yet: try again later
 ├── RequestError        the caller's mistake: names the field and the value
 │   ├── TooLarge        more than any request may carry
 │   ├── Untokenizable   a text that the model's own tokenizer fails at
 │   ├── WrongMediaType  a body, or an answer, in a format that is not spoken here
 │   ├── ModelNotFound   no such model here
+│   ├── DocumentNotFound  no such document, or not with this key
 │   └── GlossaryNotFound  no such glossary of this key
 ├── KeyRefused          no key that this server knows
 ├── RateExceeded        more than the key may ask for: try again later
@@ -101,6 +104,29 @@ class ModelNotFound(RequestError):
 
 class WrongMediaType(RequestError):
     """Says that a body, or the answer that is asked for, is in a format that is not spoken here."""
+
+
+class DocumentNotFound(RequestError):
+    """Says that there is no such document, or none for who shows this key."""
+
+    def __init__(self, document: object) -> None:
+        super().__init__("document_id", document, "no such document, or not with this key")
+
+
+class DocumentNotReady(AttendantError):
+    """Says that a document is not translated yet."""
+
+    def __init__(self, seconds_remaining: float | None) -> None:
+        super().__init__("the document is not translated yet; try again")
+        self.retry_after_seconds = seconds_remaining or 1.0
+
+
+class DocumentsFull(AttendantError):
+    """Says that there is no room for another document until others were fetched or expire."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no room for more documents; try again later")
+        self.retry_after_seconds = 60.0
 
 
 class GlossaryNotFound(RequestError):

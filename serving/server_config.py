@@ -23,8 +23,21 @@ class _Config(BaseModel):
 class TextLimits(_Config):
     """Limits how much text one request may carry. Longer ones are refused with a clear error."""
 
-    max_characters: Count = 200_000
-    max_segments: Count = 4_000
+    max_characters: Count = 2**20
+    max_segments: Count = 20_000
+
+
+class DocumentLimits(_Config):
+    """Limits documents: each one, and how long and in how much room they are kept.
+
+    max_mib: of an uploaded file. disk_mib: of all files that wait, or wait to be fetched; beyond it
+        no more are taken.
+    """
+
+    max_mib: Count = 32
+    max_characters: Count = 2_000_000
+    hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 24.0
+    disk_mib: Count = 4_096
 
 
 class Access(_Config):
@@ -106,6 +119,7 @@ class WorkerGroup(_Config):
     max_wait_seconds: Seconds = 2.0
     timeout_seconds: Seconds = 300.0
     limits: TextLimits = TextLimits()
+    documents: DocumentLimits = DocumentLimits()
     access: Access = Access()
     state_dir: Path | None = None
 

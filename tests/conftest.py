@@ -30,6 +30,9 @@ def plans_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         yield
 
 
+FRENCH_GERMAN = {"source_languages": ("fr",), "target_languages": ("de",)}
+
+
 @pytest.fixture(scope="session")
 def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The three shipped models in the group that answers, tiny random ones in another."""
@@ -42,6 +45,7 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         int8_bundle("far-transformer", "transformer", folder),
         chatting_bundle(folder / "chatting"),
         many_languages_bundle(folder / "many"),
+        int8_bundle("far-german", "transformer", folder, **FRENCH_GERMAN),
     ]
     patient = {"max_wait_seconds": 600.0}  # however busy the machine is, nothing is refused
     roomy = {**patient, "max_waiting": 10_000, "limits": {"max_segments": 10_000}}

@@ -9,24 +9,34 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Scope
 
 from serving.api import operations
+from serving.api.deepl import protocol as deepl_protocol
+from serving.api.deepl import routes as deepl
 from serving.api.http.access_log import AccessLog
 from serving.api.http.error_responses import install_error_handlers
 from serving.api.http.guard import Guard, Heads
 from serving.api.http.openapi import describe_bodies
 from serving.api.http.protocol import protocol_at
 from serving.api.http.services import Services
+from serving.api.libretranslate import files
 from serving.api.libretranslate import routes as libretranslate
 from serving.api.openai import protocol as openai_protocol
 from serving.api.openai import routes as openai
 from serving.api.openai import tokens
 from serving.api.scoring import routes as scoring
 
-_PROTOCOLS = (libretranslate.PROTOCOL, openai_protocol.PROTOCOL, scoring.PROTOCOL)
+_PROTOCOLS = (
+    libretranslate.PROTOCOL,
+    openai_protocol.PROTOCOL,
+    scoring.PROTOCOL,
+    deepl_protocol.PROTOCOL,
+    deepl_protocol.V3_PROTOCOL,
+)
 ENDPOINTS = (
     *libretranslate.ENDPOINTS,
     *openai.ENDPOINTS,
     *tokens.QUESTIONS,
     *scoring.ENDPOINTS,
+    *deepl.ENDPOINTS,
 )
 
 
@@ -36,6 +46,7 @@ def create_app(services: Services) -> FastAPI:
         title="Attendant",
         version=version("attendant"),
         description="Trained attention models over HTTP.",
+        lifespan=lambda app: services.documents.working(),
     )
     app.add_middleware(Guard, report=_report, access=AccessLog(services.write_access))
     app.add_middleware(Heads)
@@ -43,9 +54,10 @@ def create_app(services: Services) -> FastAPI:
         CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]
     )
     install_error_handlers(app, _report)
-    for protocol in (libretranslate, openai, tokens, scoring, operations):
+    for protocol in (libretranslate, openai, tokens, scoring, deepl, operations):
         app.include_router(protocol.router(services))
-    describe_bodies(app, [endpoint.body for endpoint in ENDPOINTS])
+    others = (*deepl.OTHER_BODIES, *files.BODIES)
+    describe_bodies(app, [*(endpoint.body for endpoint in ENDPOINTS), *others])
     return app
 
 

@@ -62,6 +62,7 @@ class Replica:
         self._outliving = outliving(context.replica_tag, self._metrics.exposition)
         self._engine_metrics = EngineMetrics(self._metrics)
         self._limits, self._access = group.limits, group.access
+        self._document_limits = group.documents
         self._state_dir = group.state_dir or default_state_dir()
         self._keys = key_ring(group.access.keys, os.environ)
         self._engines: list[AsyncEngine] = []
@@ -84,6 +85,7 @@ class Replica:
                 self._access.metrics_need_key,
                 writer_to(self._access.log),
                 self._state_dir,
+                document_limits=self._document_limits,
             )
         )
 

@@ -36,7 +36,7 @@ class Translator(Protocol):
 
 
 class Scorer(Translator, Tokenizing, Protocol):
-    """A translator that is one model: it can tell how likely given translations are."""
+    """Translates as one model, so it can tell how likely given translations are."""
 
     card: ModelCard
 

@@ -1,5 +1,5 @@
-"""Names what decides the bytes of an answer: under the same fingerprint a request that is greedy, or
-has a seed, is answered the same.
+"""Names what decides the bytes of an answer: a request that is greedy, or has a seed, is answered
+the same under the same fingerprint.
 """
 
 import hashlib

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,7 +36,7 @@ async def opened(path: Path, config: EngineConfig) -> AsyncIterator[Catalog]:
 
 async def in_order(
     work: Callable[[Item], Coroutine[Any, Any, Result]], items: Iterable[Item], max_at_work: int
-) -> AsyncIterator[Result]:
+) -> AsyncGenerator[Result, None]:
     """Work on many items at once and yield the results in the order of the items.
 
     Items are taken on another thread, as they may come from a pipe that is in no hurry; a result is

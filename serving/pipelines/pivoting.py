@@ -43,31 +43,39 @@ def route_between(cards: Sequence[ModelCard], source: str, target: str) -> Route
     return next(through_english, next(iter(routes), None))
 
 
+def is_reached(cards: Sequence[ModelCard], source: str, target: str) -> bool:
+    """Check that one model, or two, translate the pair."""
+    is_direct = any(card.translates(source, target) for card in cards)
+    return is_direct or route_between(cards, source, target) is not None
+
+
 def sources_for(cards: Sequence[ModelCard], target: str | None) -> list[str]:
     """List the languages that can be translated into the target; all that are read without one."""
     sources = dict.fromkeys(code for card in cards for code in card.source_languages)
-    if target is None:
-        return list(sources)
-    return [
-        source
-        for source in sources
-        if any(card.translates(source, target) for card in cards)
-        or route_between(cards, source, target)
-    ]
+    return [each for each in sources if target is None or is_reached(cards, each, target)]
 
 
 def targets_by_source(cards: Sequence[ModelCard]) -> dict[str, set[str]]:
-    """Return what each language can be translated into, by one model or by two."""
-    direct: dict[str, set[str]] = {}
+    """Return what each language can be translated into, by one model or by two; of languages that
+    several models have, each by one code.
+    """
+    own: dict[str, set[str]] = {}
     for card in cards:
         for source in card.source_languages:
-            direct.setdefault(source, set()).update(card.targets_of(source))
-    everything = set().union(*direct.values())
-    return {
-        source: targets
-        | {each for each in everything - targets if route_between(cards, source, each)}
-        for source, targets in direct.items()
-    }
+            own.setdefault(source, set()).update(card.targets_of(source))
+    everything = sorted(set().union(*own.values()))
+    return {source: _with_further(cards, source, own[source], everything) for source in own}
+
+
+def _with_further(
+    cards: Sequence[ModelCard], source: str, own: set[str], others: Sequence[str]
+) -> set[str]:
+    found = set(own)
+    for each in others:
+        is_known = matching(each, (source, *found))
+        if not is_known and is_reached(cards, source, each):
+            found.add(each)
+    return found
 
 
 def _routes(cards: Sequence[ModelCard], source: str, target: str) -> Iterator[Route]:

@@ -3,8 +3,11 @@
 SQLite in WAL mode: replicas of one machine read and write the same file at once.
 """
 
+import fcntl
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from serving.errors import StorageError
@@ -29,7 +32,8 @@ def open_database(folder: Path, name: str, schema: str) -> sqlite3.Connection:
     """
     make_folder(folder)
     try:
-        return _opened(folder / f"{name}.sqlite3", schema)
+        with _alone(folder):
+            return _opened(folder / f"{name}.sqlite3", schema)
     except sqlite3.OperationalError as error:
         raise StorageError(folder, error) from error
 
@@ -42,6 +46,19 @@ def make_folder(folder: Path) -> None:
         raise StorageError(folder, error.strerror) from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StorageError(folder, "cannot be written")
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Open one database at a time: what turns a new one to WAL fails beside others, and does not
+    wait for them.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _opened(path: Path, schema: str) -> sqlite3.Connection:

@@ -47,23 +47,29 @@ class TextLayout:
         return "".join(body) + self.gaps[-1]
 
 
-def split_text(text: str, language: str, fits: Fits) -> TextLayout:
-    """Cut `text` so that every segment fits. Whitespace goes to the gaps, exactly."""
+def split_text(text: str, language: str, fits: Fits, finds_sentences: bool = True) -> TextLayout:
+    """Cut `text` so that every segment fits. Whitespace goes to the gaps, exactly.
+
+    finds_sentences: else a line is cut only where it does not fit.
+    """
     segments: list[str] = []
     gaps: list[str] = []
     end = 0
-    for start, segment in _segments(text, language, fits):
+    for start, segment in _segments(text, language, fits, finds_sentences):
         gaps.append(text[end:start])
         segments.append(segment)
         end = start + len(segment)
     return TextLayout(tuple(segments), (*gaps, text[end:]))
 
 
-def _segments(text: str, language: str, fits: Fits) -> Iterator[tuple[int, str]]:
+def _segments(
+    text: str, language: str, fits: Fits, finds_sentences: bool
+) -> Iterator[tuple[int, str]]:
     """Yield start and text of each segment, none with whitespace at its ends."""
     for line in _LINE_OR_BREAK.finditer(text):
         start = line.start()
-        for sentence in _sentences(line.group(), language):
+        whole = line.group()
+        for sentence in _sentences(whole, language) if finds_sentences else [whole]:
             for piece in _pieces(sentence, fits):
                 stripped = piece.strip()
                 if stripped:

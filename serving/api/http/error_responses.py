@@ -16,6 +16,9 @@ from starlette.types import Scope
 from serving.errors import (
     AttendantError,
     DeadlineExceeded,
+    DocumentNotFound,
+    DocumentNotReady,
+    DocumentsFull,
     EngineStopped,
     GlossaryNotFound,
     KeyRefused,
@@ -36,6 +39,7 @@ logger = logging.getLogger(__name__)
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (ModelNotFound, 404),
     (GlossaryNotFound, 404),
+    (DocumentNotFound, 404),
     (TooLarge, 413),
     (WrongMediaType, 415),
     (RequestError, 400),
@@ -47,6 +51,8 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (EngineStopped, 503),
     (OutOfMemory, 503),
     (StorageError, 503),
+    (DocumentNotReady, 503),
+    (DocumentsFull, 503),
 )
 _RETRY_AFTER_503_SECONDS = 5.0
 _DO_NOT_RETRY = {"X-Should-Retry": "false"}  # OpenAI's clients: it is days, not seconds
@@ -115,7 +121,7 @@ def _headers_of(error: Exception, status: int) -> dict[str, str]:
         return {name: _with_head(value) for name, value in (error.headers or {}).items()}
     if isinstance(error, KeyRefused) and status == 401:
         return {"WWW-Authenticate": "Bearer"}
-    if isinstance(error, RateExceeded):
+    if isinstance(error, RateExceeded | DocumentNotReady | DocumentsFull):
         return _retry_after(error.retry_after_seconds)
     if isinstance(error, QuotaExceeded):
         later = error.retry_after_seconds

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message
 
 from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED
-from serving.errors import RequestError, TooLarge
+from serving.errors import RequestError, TooLarge, WrongMediaType
 from serving.server_config import TextLimits
 
 Fields = dict[str, Any]
@@ -42,7 +42,7 @@ async def _json_fields(request: Request) -> Fields:
 
 async def _all_fields(repeated: str, request: Request) -> Fields:
     """Read body and query together; what the body says wins."""
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    content_type = _media_type(request)
     pairs = request.query_params.multi_items()
     if content_type == URL_ENCODED:
         return _gathered([*pairs, *_parsed_form(await request.body())], repeated)
@@ -53,7 +53,24 @@ async def _all_fields(repeated: str, request: Request) -> Fields:
     return {**fields, **_parsed_json(body)} if body else fields
 
 
+async def _json_or_form_fields(lists: frozenset[str], request: Request) -> Fields:
+    """Read a body of one of both types; in a form these fields are lists, however often given."""
+    content_type = _media_type(request)
+    if content_type in ("", JSON):
+        return _parsed_json(await request.body())
+    if content_type != URL_ENCODED:
+        raise WrongMediaType("Content-Type", content_type, f"must be {JSON} or {URL_ENCODED}")
+    pairs = _parsed_form(await request.body())
+    found = {name: [value for key, value in pairs if key == name] for name, _ in pairs}
+    return {name: found[name] if name in lists else found[name][-1] for name in found}
+
+
 READS_JSON = FieldReader((JSON,), _json_fields)
+
+
+def reads_json_or_form(*lists: str) -> FieldReader:
+    """Make a reader of JSON and URL-encoded forms. lists: fields that a form may give often."""
+    return FieldReader((JSON, URL_ENCODED), partial(_json_or_form_fields, frozenset(lists)))
 
 
 def reads_all(repeated: str) -> FieldReader:
@@ -67,7 +84,11 @@ def limited(request: Request, limits: TextLimits) -> Request:
     """Return the request with a body that ends with an error if it is cut short, or longer than any
     that is served.
     """
-    max_bytes = limits.max_characters * _BYTES_PER_CHARACTER + _OTHER_BYTES
+    return limited_to(limits.max_characters * _BYTES_PER_CHARACTER + _OTHER_BYTES, request)
+
+
+def limited_to(max_bytes: int, request: Request) -> Request:
+    """Return the same with another limit."""
     num_bytes = 0
 
     async def receive() -> Message:
@@ -81,6 +102,10 @@ def limited(request: Request, limits: TextLimits) -> Request:
         return message
 
     return Request(request.scope, receive)
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _parsed_json(body: bytes) -> Fields:

@@ -13,6 +13,7 @@ from pydantic.json_schema import models_json_schema
 JSON = "application/json"
 URL_ENCODED = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
+EVENTS = "text/event-stream"
 _REF = "#/components/schemas/{model}"
 _ERRORS = {
     400: "The request is wrong; the error names the field.",
@@ -47,6 +48,12 @@ def responses(answer: Any, error: Any, statuses: Iterable[int]) -> Responses:
 def described_text(media_type: str, description: str) -> dict[str, Any]:
     """Describe an answer, or one form of it, that is no JSON."""
     return {"content": {media_type: {"schema": {"type": "string", "description": description}}}}
+
+
+def described_events(description: str) -> dict[str, Any]:
+    """Describe an answer that is server-sent events; the schema is that of each event."""
+    event = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
+    return {"content": {EVENTS: {"schema": event | {"description": description}}}}
 
 
 def described_body(

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from starlette.types import Scope
 
 from serving.api.http.error_responses import status_of
-from serving.api.http.openapi import Responses, responses
+from serving.api.http.openapi import OF_ANY_ROUTE, Responses, responses
 from serving.errors import RequestError
 
 ErrorShape = Callable[[int, BaseException], dict[str, Any]]
@@ -76,8 +76,10 @@ class Protocol:
         return responses(answer, self.error_type, statuses)
 
     def refusal(self, status: int) -> Responses:
-        """Describe the only answer of a route that refuses whoever comes, for OpenAPI."""
-        return {status: responses(None, self.error_type, [status])[status]}
+        """Describe a route that refuses whoever comes, for OpenAPI."""
+        described = responses(None, self.error_type, (status, *OF_ANY_ROUTE))
+        del described[200]
+        return described
 
 
 class ProtocolRoute(APIRoute):

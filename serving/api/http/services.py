@@ -8,10 +8,11 @@ from pathlib import Path
 from serving.access.key_ring import KeyRing
 from serving.access.quota import Quota
 from serving.detection.identify import Identifier
+from serving.documents.documents import Documents
 from serving.glossaries.store import GlossaryStore
 from serving.metrics import Metrics
 from serving.pipelines.catalog import Catalog
-from serving.server_config import TextLimits
+from serving.server_config import DocumentLimits, TextLimits
 from serving.storage.database import default_state_dir
 
 
@@ -36,6 +37,11 @@ class Services:
     write_access: Callable[[str], None] | None = None
     state_dir: Path = field(default_factory=default_state_dir)
     identifier: Identifier = field(default_factory=Identifier)
+    document_limits: DocumentLimits = field(default_factory=DocumentLimits)
+
+    @cached_property
+    def documents(self) -> Documents:
+        return Documents(self.state_dir, self.catalog, self.document_limits)
 
     @cached_property
     def quota(self) -> Quota:

@@ -10,6 +10,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from serving.api.http.error_responses import ENDS, log_failure
+from serving.api.http.openapi import EVENTS
 from serving.api.http.protocol import Protocol
 from serving.metrics import Outcome, Tracked, outcome_of
 
@@ -29,7 +30,7 @@ class EventStream(StreamingResponse):
     for dead.
     """
 
-    media_type = "text/event-stream"
+    media_type = EVENTS
 
     def __init__(self, events: AsyncGenerator[str, None], resources: AsyncExitStack) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}

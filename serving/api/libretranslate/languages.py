@@ -13,6 +13,7 @@ from serving.api.libretranslate.detect_body import DetectBody
 from serving.api.libretranslate.protocol import PROTOCOL
 from serving.detection.identify import Guess
 from serving.detection.source import AUTO, readable
+from serving.documents.formats.table import FORMATS
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.pivoting import targets_by_source
 from serving.text.languages import language_name
@@ -70,8 +71,8 @@ def settings(services: Services, cards: list[ModelCard]) -> dict[str, Any]:
         "apiKeys": services.keys is not None,
         "keyRequired": services.keys is not None,
         "suggestions": False,
-        "filesTranslation": False,
-        "supportedFilesFormat": [],
+        "filesTranslation": True,
+        "supportedFilesFormat": [f".{extension}" for extension in FORMATS],
         "language": {
             "source": {"code": AUTO, "name": "Auto Detect"},
             "target": {"code": target, "name": language_name(target)},

@@ -10,6 +10,8 @@ from starlette.exceptions import HTTPException
 
 from serving.api.http.openapi import OF_ANY_ROUTE
 from serving.api.http.services import Services
+from serving.api.http.usage import add_usage
+from serving.api.libretranslate import files
 from serving.api.libretranslate.answers import FrontendSettings, Language
 from serving.api.libretranslate.languages import DETECT, listed, settings
 from serving.api.libretranslate.protocol import PROTOCOL
@@ -22,6 +24,8 @@ def router(services: Services) -> APIRouter:
     routes = PROTOCOL.router("LibreTranslate")
     for endpoint in ENDPOINTS:
         endpoint.add_to(routes, services)
+
+    add_usage(routes, PROTOCOL, services)
 
     @routes.get("/languages", responses=PROTOCOL.responses(list[Language], OF_ANY_ROUTE))
     async def languages() -> JSONResponse:
@@ -38,4 +42,5 @@ def router(services: Services) -> APIRouter:
         """Refuse a better translation: suggestions are not kept here."""
         raise HTTPException(403, "suggestions are not kept on this server")
 
+    routes.include_router(files.router(services))
     return routes

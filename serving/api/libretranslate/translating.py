@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, Response
 
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.fields import reads_all
-from serving.api.http.openapi import described_text
+from serving.api.http.openapi import described_events
 from serving.api.http.services import Services
 from serving.api.http.streams import EventStream, events_of, first_of
 from serving.api.libretranslate.answers import Translated
@@ -55,7 +55,7 @@ TRANSLATE = Endpoint(
     answer=_answer,
     answer_type=Translated,
     example={"q": "A dog runs.", "source": "en", "target": "fr"},
-    other_answers=described_text(EventStream.media_type, _EVENTS),
+    other_answers=described_events(_EVENTS),
 )
 
 

@@ -11,9 +11,9 @@ from fastapi.responses import JSONResponse
 from serving.api.http.endpoint import Endpoint
 from serving.api.http.fields import READS_JSON
 from serving.api.http.gate import Gate
-from serving.api.http.openapi import OF_A_LIST, OF_A_MODEL, described_text
+from serving.api.http.openapi import OF_A_LIST, OF_A_MODEL, described_events
 from serving.api.http.services import Services
-from serving.api.http.streams import EventStream
+from serving.api.http.usage import add_usage
 from serving.api.openai import chat_body, completion_body
 from serving.api.openai.answering import answer
 from serving.api.openai.answers import ChatCompletion, Completion, ModelBody, ModelList
@@ -24,7 +24,7 @@ from serving.api.openai.protocol import PROTOCOL
 from serving.api.openai.shapes import ChatShape, CompletionShape
 from serving.pipelines.cards import ModelCard
 
-_STREAMED = described_text(EventStream.media_type, "With `stream`: chunks, then [DONE].")
+_STREAMED = described_events("With `stream`: chunks, then [DONE].")
 
 
 _COMPLETIONS = Endpoint(
@@ -67,6 +67,7 @@ def router(services: Services) -> APIRouter:
     with_key = [Depends(Gate(services.keys).door(PROTOCOL))]
     _COMPLETIONS.add_to(routes, services)
     _CHATS.add_to(routes, services)
+    add_usage(routes, PROTOCOL, services)
 
     @routes.get(
         "/models", responses=PROTOCOL.responses(ModelList, OF_A_LIST), dependencies=with_key

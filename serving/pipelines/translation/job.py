@@ -3,12 +3,14 @@
 Plain values: they cross to another process when another worker group serves the model.
 """
 
+import re
 from dataclasses import dataclass
 
 from serving.pipelines.decoding import PLAIN, Decoding
 from serving.request import FinishReason
 from serving.text.alignment import Link, pharaoh
 from serving.text.markup.options import Markup
+from serving.text.replacement import PLACEHOLDER, placeholder_pattern
 from serving.text.splitting import Splitting
 
 
@@ -61,6 +63,19 @@ class TranslationJob:
     markup: Markup | None = None
     protection: bool = False
     splitting: Splitting = Splitting.SENTENCES
+
+    @property
+    def has_marks(self) -> bool:
+        """Say if more may stand in its texts than what is translated, line by line."""
+        is_plain = self.markup is None and not self.protection
+        return not is_plain or self.splitting is not Splitting.SENTENCES
+
+    @property
+    def placeholder_pattern(self) -> re.Pattern[str] | None:
+        """Match its placeholders; None where they are left to the model."""
+        if self.placeholders is None:
+            return None
+        return placeholder_pattern(self.placeholders) if self.placeholders else PLACEHOLDER
 
     @property
     def wants_attention(self) -> bool:

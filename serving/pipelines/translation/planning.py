@@ -17,6 +17,9 @@ from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.text.guides.beginnings import Beginnings
 from serving.text.guides.borders import WordBorders
 from serving.text.languages import primary_language
+from serving.text.markup.cutting import MarkedSegment
+from serving.text.markup.reading import MarkedReader
+from serving.text.protection.protecting import Protection
 from serving.text.splitting import TextLayout, split_text
 
 # A translation may need this many times the tokens of its source, and must still fit the target.
@@ -32,6 +35,7 @@ class Segment:
     required: terms that must occur in its translation.
     prefixes: what its translations begin with; each is a request of its own.
     beginning: what comes next, where that is known in part.
+    marks: what stands among its words; None where nothing can.
     """
 
     source_ids: TokenIds
@@ -39,6 +43,11 @@ class Segment:
     required: tuple[Term, ...] = ()
     prefixes: tuple[TokenIds, ...] = ((),)
     beginning: Constraint | None = None
+    marks: MarkedSegment | None = None
+
+    @property
+    def needs_origins(self) -> bool:
+        return self.marks is not None and self.marks.needs_origins
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +112,10 @@ class Planner:
         the target's vocabulary cannot write.
         """
         frame = self.frame(job.source, job.target)
-        layouts = self._layouts(job, frame)
+        layouts, marks = self._layouts(job, frame)
         self.check_number([text for layout in layouts for text in layout.segments], "sentences")
         segments = self._segments(job, frame, layouts)
+        segments = tuple(map(_marked, segments, marks)) if marks else segments
         prefix = self._prefix(job)
         plan = TranslationPlan(frame, layouts, segments)
         return plan.with_changes(dict.fromkeys(plan.first_segments, prefix))
@@ -119,10 +129,22 @@ class Planner:
             message = f"at most {self._max_segments} {name} a request, this has {len(parts)}"
             raise TooLarge("text", parts[0], message)
 
-    def _layouts(self, job: TranslationJob, frame: LanguageFrame) -> tuple[TextLayout, ...]:
+    def _layouts(
+        self, job: TranslationJob, frame: LanguageFrame
+    ) -> tuple[tuple[TextLayout, ...], list[MarkedSegment]]:
+        """Return a layout of each text, and of all segments what stands among their words, if
+        texts of this job may have any.
+        """
         fits = partial(self._fits, self._max_segment_tokens(frame))
         language = primary_language(job.source)
-        return tuple(split_text(text, language, fits) for text in job.texts)
+        if not job.has_marks:
+            return tuple(split_text(text, language, fits) for text in job.texts), []
+        target = primary_language(job.target)
+        protection = Protection(job.placeholder_pattern, job.protection, language, target)
+        reader = MarkedReader(job.markup, protection, job.splitting, fits)
+        marked = [reader.layout(text) for text in job.texts]
+        segments = [segment for layout in marked for segment in layout.segments]
+        return tuple(layout.plain for layout in marked), segments
 
     def _segments(
         self, job: TranslationJob, frame: LanguageFrame, layouts: Sequence[TextLayout]
@@ -173,6 +195,10 @@ class Planner:
         if self._limits.max_source_tokens is not None:
             longest = min(longest, self._limits.max_source_tokens - frame.num_around)
         return max(1, longest)
+
+
+def _marked(segment: Segment, marks: MarkedSegment) -> Segment:
+    return replace(segment, marks=marks)
 
 
 def _last_word_apart(job: TranslationJob) -> tuple[str, str]:

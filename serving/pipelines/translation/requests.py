@@ -37,6 +37,7 @@ class TranslationRequests:
     ) -> None:
         self._eos = manifest.tokens.eos
         self._defaults = manifest.generation
+        self._has_attention = manifest.num_attention_heads > 0
         self._tokenizers = tokenizers
         self._shortlist = shortlist
 
@@ -60,7 +61,8 @@ class TranslationRequests:
                 constraint=segment.beginning,
                 max_new_tokens=self._max_new_tokens(job, segment.source_ids),
                 tells_logprobs=job.tells_scores,
-                wants_attention=job.wants_attention,
+                wants_attention=job.wants_attention
+                or (segment.needs_origins and self._has_attention),
             )
             for number, (segment, prefix) in enumerate(plan.prefixed_segments())
         ]

@@ -13,16 +13,12 @@ from serving.pipelines.translation.job import (
     SentenceAttention,
     TranslationJob,
 )
-from serving.pipelines.translation.planning import TranslationPlan
+from serving.pipelines.translation.planning import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import Event, Hypothesis
 from serving.text.alignment import Array, TokenizedText, links, word_attention
-from serving.text.replacement import (
-    PLACEHOLDER,
-    placeholder_pattern,
-    replace_placeholders,
-    replace_unknown,
-)
+from serving.text.markup.rendering import marked_text
+from serving.text.replacement import replace_placeholders, replace_unknown
 
 
 class SegmentRenderer:
@@ -41,8 +37,7 @@ class SegmentRenderer:
         self._job, self._plan = job, plan
         self._frame, self._tokenizers = plan.frame, tokenizers
         self._unknown_id = unknown_id if job.replaces_unknown else None
-        names = job.placeholders
-        self._placeholders = placeholder_pattern(names) if names else PLACEHOLDER
+        self._placeholders = job.placeholder_pattern
 
     def renderings(self, outcomes: Sequence[Sequence[Event]]) -> list[list[Rendering]]:
         """Return the translations of each segment of the plan, prefix by prefix, best first.
@@ -52,38 +47,52 @@ class SegmentRenderer:
         events = iter(outcomes)
         return [
             [
-                self.rendering(segment.source_ids, hypothesis)
+                self.rendering(segment, hypothesis)
                 for prefix in segment.prefixes
                 for hypothesis in ranked_hypotheses(next(events), len(prefix))
             ]
             for segment in self._plan.segments
         ]
 
-    def rendering(self, source_ids: TokenIds, hypothesis: Hypothesis) -> Rendering:
+    def rendering(self, segment: Segment, hypothesis: Hypothesis) -> Rendering:
         ids = [token.token_id for token in hypothesis.tokens]
-        if not self._job.wants_attention:
+        if not self._job.wants_attention and segment.marks is None:
             text = self._tokenizers.target.decode(ids).strip()
             return Rendering(text, hypothesis.score, hypothesis.reason)
+        source_ids = segment.source_ids
         source = TokenizedText.from_pieces(self._tokenizers.source_pieces(source_ids, self._frame))
-        attention = attention_matrix(hypothesis.tokens, len(source_ids))
+        attention = _attention(hypothesis, len(source_ids))
         target = TokenizedText.from_pieces(self._pieces(ids, attention, source))
+        if attention is None:
+            text = self._text(segment, target, source, None)
+            return Rendering(text, hypothesis.score, hypothesis.reason)
         return Rendering(
-            self._text(target, source, attention).strip(),
+            self._text(segment, target, source, attention).strip(),
             hypothesis.score,
             hypothesis.reason,
             _aligned(target, source, attention) if self._job.wants_alignments else None,
             tuple(self._sentence_attention(source_ids, ids, attention)),
         )
 
-    def _pieces(self, ids: list[int], attention: Array, source: TokenizedText) -> list[bytes]:
+    def _pieces(
+        self, ids: list[int], attention: Array | None, source: TokenizedText
+    ) -> list[bytes]:
         pieces = self._tokenizers.target.pieces(ids)
-        if self._unknown_id is None:
+        if self._unknown_id is None or attention is None:
             return pieces
         is_unknown = [token_id == self._unknown_id for token_id in ids]
         return replace_unknown(pieces, is_unknown, attention, source)
 
-    def _text(self, target: TokenizedText, source: TokenizedText, attention: Array) -> str:
-        if self._job.placeholders is None:
+    def _text(
+        self,
+        segment: Segment,
+        target: TokenizedText,
+        source: TokenizedText,
+        attention: Array | None,
+    ) -> str:
+        if segment.marks is not None:
+            return marked_text(segment.marks, target, source, attention)
+        if self._placeholders is None or attention is None:
             return target.text
         return replace_placeholders(target, source, attention, self._placeholders)
 
@@ -94,6 +103,13 @@ class SegmentRenderer:
             yield sentence_attention(
                 self._tokenizers, self._frame, source_ids, target_ids, attention
             )
+
+
+def _attention(hypothesis: Hypothesis, num_source_tokens: int) -> Array | None:
+    """Return its attention: [target tokens, source tokens], f32; None if there is none."""
+    if any(token.attention is None for token in hypothesis.tokens):
+        return None
+    return attention_matrix(hypothesis.tokens, num_source_tokens)
 
 
 def _aligned(target: TokenizedText, source: TokenizedText, attention: Array) -> AlignedWords:

@@ -2,28 +2,32 @@
 back, and of each text sentences come in their order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serving.pipelines.translation.deltas import TranslationDelta
 from serving.pipelines.translation.hypotheses import ranked_hypotheses, successful_end
-from serving.pipelines.translation.planning import TranslationPlan
+from serving.pipelines.translation.planning import Segment, TranslationPlan
 from serving.pipelines.translation.segment_rendering import SegmentRenderer
 from serving.request import Event, FinishReason, GenerationRequest, TokenEvent, is_final
 from serving.text.detokenizer import Detokenizer
 from serving.text.splitting import TextLayout
 from serving.text.tokenizer import Tokenizer
 
+References = Mapping[int, str | None]
+
 
 class GrowingSentence:
-    """Holds what is certain of one sentence's translation; nothing but its whole, where what its
-    tokens say is changed in the end.
+    """Holds what is certain of one sentence's translation.
 
+    references: how characters are written that markup has another use for; None where the end may
+        change what tokens say: then nothing is certain but the whole.
     reason: None until it has ended.
     """
 
-    def __init__(self, tokenizer: Tokenizer, tells_tokens: bool) -> None:
-        self._detokenizer = Detokenizer(tokenizer) if tells_tokens else None
+    def __init__(self, tokenizer: Tokenizer, references: References | None) -> None:
+        self._detokenizer = None if references is None else Detokenizer(tokenizer)
+        self._references = references or {}
         self._written = ""
         self._certain = ""
         self._num_told = 0
@@ -32,7 +36,7 @@ class GrowingSentence:
     def push(self, token_id: int) -> None:
         if self._detokenizer is not None:
             self._written += self._detokenizer.push(token_id)
-            self._certain = self._written.strip()
+            self._certain = self._written.strip().translate(self._references)
 
     def finish(self, text: str, reason: FinishReason) -> None:
         assert text.startswith(self._certain[: self._num_told]), "what was told stays"
@@ -90,8 +94,8 @@ class GrowingTexts:
         self._numbers = {request.request_id: n for n, request in enumerate(requests)}
         self._segments = dict(_first_requests(plan))
         sentences = [
-            GrowingSentence(tokenizer, tells_tokens=not requests[number].wants_attention)
-            for number in self._segments
+            GrowingSentence(tokenizer, _references(requests[number], plan.segments[place]))
+            for number, place in self._segments.items()
         ]
         self._sentences = dict(zip(self._segments, sentences, strict=True))
         self._texts = list(_texts(plan.layouts, sentences))
@@ -127,8 +131,16 @@ class GrowingTexts:
             return
         segment = self._plan.segments[self._segments[number]]
         best, *_ = ranked_hypotheses(self.outcomes[number], len(segment.prefixes[0]))
-        rendering = self._renderer.rendering(segment.source_ids, best)
+        rendering = self._renderer.rendering(segment, best)
         sentence.finish(rendering.text, rendering.reason)
+
+
+def _references(request: GenerationRequest, segment: Segment) -> References | None:
+    if request.wants_attention:
+        return None
+    if segment.marks is None:
+        return {}
+    return segment.marks.references if segment.marks.is_one_text else None
 
 
 def _first_requests(plan: TranslationPlan) -> Iterator[tuple[int, int]]:

@@ -1,6 +1,6 @@
 """The application over scripted engines, and a client that talks to it without a network."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from serving.api.application import create_app
 from serving.api.http.services import Services
 from serving.metrics import Metrics
-from serving.pipelines.catalog import Catalog
+from serving.pipelines.catalog import Catalog, Model
 from serving.server_config import TextLimits
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.world import World
@@ -53,9 +53,12 @@ async def made_world(
     tokenizer: Tokenizer,
     generator: dict[str, Any] | None = None,
     access: dict[str, Any] | None = None,
+    others: Sequence[Model] = (),
     **options: Any,
 ) -> AsyncIterator[World]:
-    """generator, options: of the generator's and the translator's manifest. access: of Services."""
+    """generator, options: of the generator's and the translator's manifest. access: of Services.
+    others: further models.
+    """
     limits = TextLimits(max_characters=1000, max_segments=20)
     translator, translator_engine = shouting_translator(
         tokenizer, max_segments=limits.max_segments, **options
@@ -68,7 +71,7 @@ async def made_world(
 
     readiness = [True]
     services = Services(
-        Catalog([translator, teller]),
+        Catalog([translator, teller, *others]),
         limits,
         metrics,
         exposition,

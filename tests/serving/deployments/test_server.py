@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable
 from typing import Any
+from urllib.error import HTTPError
 
 import httpx
 import openai
@@ -22,7 +23,9 @@ MODELS = [
     "far-transformer",
     "imported-llama",
     "imported-transformer",
+    "far-german",
 ]
+FAR_TARGETS = ("fra_Latn", "por_Latn")
 LONG = {"prompt": "a", "temperature": 0, "n": 64}
 
 
@@ -71,10 +74,22 @@ def test_libretranslates_client(server_url: str) -> None:
 
     assert isinstance(api.translate("A dog.", "en", "fr"), str)
     assert api.languages() == [
-        {"code": "en", "name": "English (en)", "targets": ["fr"]},
-        {"code": "eng_Latn", "name": "English (eng_Latn)", "targets": ["fra_Latn", "por_Latn"]},
-        {"code": "fra_Latn", "name": "French", "targets": ["eng_Latn", "por_Latn"]},
+        {"code": "en", "name": "English (en)", "targets": ["de", "fr", "por_Latn"]},
+        {"code": "eng_Latn", "name": "English (eng_Latn)", "targets": ["de", *FAR_TARGETS]},
+        {"code": "fr", "name": "French (fr)", "targets": ["de", "eng_Latn", "por_Latn"]},
+        {
+            "code": "fra_Latn",
+            "name": "French (fra_Latn)",
+            "targets": ["de", "eng_Latn", "por_Latn"],
+        },
     ]
+    assert api.translate("The dog runs in the garden.", "auto", "fr") == api.translate(
+        "The dog runs in the garden.", "en", "fr"
+    )
+    [best, *_] = api.detect("Le chien court dans le jardin.")
+    assert best["language"] == "fra_Latn" and best["confidence"] > 90
+    with pytest.raises(HTTPError, match="HTTP Error 400"):
+        api.translate("A dog.", "xx", "fr")
 
 
 @pytest.mark.parametrize("model", ["llama-en", "far-llama"])
@@ -91,6 +106,33 @@ def test_openais_client(official: openai.OpenAI, model: str) -> None:
     assert last.usage == whole.usage
     assert whole.usage is not None
     assert whole.usage.completion_tokens <= 20
+
+
+@pytest.mark.parametrize("model", ["transformer-en-fr", "far-transformer"])
+def test_translations_are_streamed(client: httpx.Client, model: str) -> None:
+    asked = {"q": "A dog runs. Two cats sleep.\n\nThe end.", "model": model, **EN_FR}
+
+    whole = client.post("/translate", json=asked)
+    stream = client.post("/translate", json={**asked, "stream": True})
+
+    assert stream.status_code == 200
+    *pieces, last = [event.removeprefix("data: ") for event in stream.text.split("\n\n")[:-1]]
+    assert last.encode() == whole.content
+    joined = "".join(json.loads(piece)["delta"] for piece in pieces)
+    assert joined == whole.json()["translatedText"]
+
+
+def test_two_models_of_two_groups_translate_together(client: httpx.Client) -> None:
+    asked = {"q": "A dog. A cat.", "source": "en", "target": "de"}
+    french = client.post("/translate", json={**asked, "target": "fr", "model": MODELS[0]}).json()
+
+    whole = client.post("/translate", json=asked)
+    stream = client.post("/translate", json={**asked, "stream": True})
+
+    german = {"q": french["translatedText"], "source": "fr", "target": "de"}
+    alone = client.post("/translate", json=german).json()
+    assert whole.json() == {**alone, "pivot": "fr"}
+    assert stream.text.endswith(f"data: {whole.text}\n\n")
 
 
 def test_a_chat_with_a_model_of_another_group(official: openai.OpenAI) -> None:

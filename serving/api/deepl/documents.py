@@ -1,0 +1,204 @@
+"""Serves DeepL's documents: an upload, how far it is, and the result, which is fetched once."""
+
+import math
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
+from typing import Any, ClassVar, Literal, NotRequired
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import ConfigDict
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
+
+from serving.access.account import current_account
+from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL
+from serving.api.deepl.translate_body import MAX_GLOSSARIES, Names
+from serving.api.http.bodies import FieldsBody, NoOpValues, parse
+from serving.api.http.fields import Fields, limited_to, reads_json_or_form
+from serving.api.http.gate import Gate
+from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED, Responses, described_body
+from serving.api.http.services import Services
+from serving.api.http.uploads import File, file_response, queued, uploaded
+from serving.documents.documents import Handle
+from serving.documents.formats.table import extension_of
+from serving.documents.tables import Record, State
+from serving.errors import RequestError
+from serving.glossaries.entries import Pair
+
+_READER = reads_json_or_form()
+_MAX_KEY_BYTES = 4096
+
+
+class DocumentBody(FieldsBody):
+    """Holds a document and how it is translated. filename: instead of the file's own name.
+    output_format: must be the file's own. formality: no model here knows any.
+    enable_document_minification: without effect.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    no_op_values: ClassVar[NoOpValues] = {"source_lang": ("",), "glossary_id": ("",)}
+
+    file: File
+    target_lang: str
+    source_lang: str | None = None
+    filename: str | None = None
+    output_format: str | None = None
+    formality: Literal["default", "prefer_more", "prefer_less"] = "default"
+    glossary_id: str | None = None
+    glossary_ids: Names | None = None
+    enable_document_minification: Any = None
+
+    @property
+    def glossaries(self) -> list[str]:
+        return [self.glossary_id] if self.glossary_id else self.glossary_ids or []
+
+    def check(self) -> None:
+        if self.filename:
+            self.file.filename = self.filename
+        own = extension_of(self.file.filename)
+        if self.output_format not in (None, own):
+            raise RequestError("output_format", self.output_format, f"must be the file's, {own}")
+        if self.glossaries and self.source_lang is None:
+            raise RequestError("source_lang", None, "is required with a glossary")
+        if len(self.glossaries) > MAX_GLOSSARIES:
+            message = f"at most {MAX_GLOSSARIES} glossaries"
+            raise RequestError("glossary_ids", len(self.glossaries), message)
+
+
+class KeyBody(FieldsBody):
+    """Shows the key of a document."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    document_key: str
+
+
+class Uploaded(TypedDict):
+    document_id: str
+    document_key: str
+
+
+class Status(TypedDict):
+    """Tells how far a document is. fragments, fragments_done: ours, of its paragraphs."""
+
+    document_id: str
+    status: State
+    seconds_remaining: NotRequired[int]
+    billed_characters: NotRequired[int]
+    error_message: NotRequired[str]
+    fragments: int
+    fragments_done: int
+
+
+BODIES = (DocumentBody, KeyBody)
+_UPLOAD = described_body(DocumentBody, MULTIPART, example={"target_lang": "FR"})
+_KEY = described_body(KeyBody, JSON, URL_ENCODED, MULTIPART, example={"document_key": "..."})
+_KEY_IN_QUERY = {
+    "parameters": [
+        {"name": "document_key", "in": "query", "required": True, "schema": {"type": "string"}}
+    ]
+}
+_RESULT: Responses = {
+    200: {
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        "description": "The translated document.",
+    }
+}
+
+
+def router(services: Services) -> APIRouter:
+    routes = PROTOCOL.router("DeepL")
+
+    @routes.post(
+        "/document", responses=PROTOCOL.responses(Uploaded, OF_A_BODY), openapi_extra=_UPLOAD
+    )
+    async def upload_document(request: Request) -> JSONResponse:
+        """Take in a document to translate."""
+        async with uploaded(request, services, PROTOCOL, DocumentBody) as body:
+            body.check()
+            glossary_of = partial(_glossary, services, body) if body.glossaries else None
+            handle, _ = await queued(
+                services, body.file, body.source_lang, body.target_lang, glossary_of=glossary_of
+            )
+            return JSONResponse({"document_id": handle.id, "document_key": handle.key})
+
+    @routes.post(
+        "/document/{document_id}",
+        responses=PROTOCOL.responses(Status, OF_A_BODY),
+        openapi_extra=_KEY,
+    )
+    async def document_status(request: Request, document_id: str) -> JSONResponse:
+        """Tell how far a document is."""
+        async with _handle(request, services, document_id) as handle:
+            return JSONResponse(_status(await services.documents.record(handle, _owner())))
+
+    @routes.post(
+        "/document/{document_id}/result",
+        response_class=Response,
+        responses=PROTOCOL.responses(None, OF_A_BODY) | _RESULT,
+        openapi_extra=_KEY,
+    )
+    async def document_result(request: Request, document_id: str) -> Response:
+        """Return a translated document, once: then it is forgotten."""
+        async with _handle(request, services, document_id) as handle:
+            record, path = await services.documents.result(handle, _owner())
+            return file_response(record, path, partial(services.documents.forget, record.id))
+
+    @routes.delete(
+        "/document/{document_id}",
+        status_code=204,
+        response_class=Response,
+        responses=PROTOCOL.responses(None, OF_A_BODY) | {204: {"description": "It is forgotten."}},
+        openapi_extra=_KEY_IN_QUERY,
+    )
+    async def cancel_document(request: Request, document_id: str) -> Response:
+        """Stop translating a document, and forget it. DeepL has no such thing."""
+        async with _handle(request, services, document_id, dict(request.query_params)) as handle:
+            await services.documents.remove(handle, _owner())
+            return Response(status_code=204)
+
+    return routes
+
+
+@asynccontextmanager
+async def _handle(
+    request: Request, services: Services, document_id: str, fields: Fields | None = None
+) -> AsyncIterator[Handle]:
+    """Let in who shows a document's key, in the fields or in the body."""
+    gate = Gate(services.keys)
+    with ExitStack() as resources:
+        resources.enter_context(services.metrics.track(PROTOCOL.name))
+        gate.needs_no_body(PROTOCOL, request.headers)
+        if fields is None:
+            fields = await _READER.read(limited_to(_MAX_KEY_BYTES, request))
+        resources.enter_context(gate.admitted(PROTOCOL, request.headers, fields))
+        yield Handle(document_id, parse(KeyBody, fields).document_key)
+
+
+async def _glossary(services: Services, body: DocumentBody, texts: Sequence[str]) -> dict[str, str]:
+    pair = Pair.of(body.source_lang or "", body.target_lang)
+    found = await services.glossaries.occurring(_owner(), body.glossaries, pair, texts)
+    return {entry.term: entry.translations[0] for entry in found}
+
+
+def _owner() -> str:
+    return current_account().key
+
+
+def _status(record: Record) -> dict[str, Any]:
+    status: dict[str, Any] = {
+        "document_id": record.id,
+        "status": record.state,
+        "fragments": record.num_fragments,
+        "fragments_done": record.num_done,
+    }
+    seconds = record.seconds_remaining(time.time())
+    if seconds is not None:
+        status["seconds_remaining"] = math.ceil(seconds)
+    if record.state is State.DONE:
+        status["billed_characters"] = record.num_characters
+    if record.state is State.ERROR:
+        status["error_message"] = record.error
+    return status

@@ -1,0 +1,176 @@
+"""Holds the body of `POST /v2/translate`.
+
+Every field acts, is said to have no effect, or is refused by name.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
+
+from serving.api.http.bodies import NoOpValues, RequestBody
+from serving.api.http.decoding_fields import DEFAULT_BEAMS
+from serving.errors import RequestError
+from serving.parameters import NUM_BEAMS
+from serving.pipelines.decoding import Decoding
+from serving.pipelines.defaults import applicable, decoding_of
+from serving.pipelines.translation.job import TranslationJob
+from serving.text.markup.options import Markup, MarkupKind
+from serving.text.plain_text import check_text, check_texts
+from serving.text.splitting import Splitting
+
+MAX_TEXTS = 50
+MAX_GLOSSARIES = 5
+LISTS = ("text", "glossary_ids", "splitting_tags", "non_splitting_tags", "ignore_tags")
+_SPLITTING = {
+    "0": Splitting.NONE,
+    "1": Splitting.SENTENCES,
+    "nonewlines": Splitting.NO_NEWLINES,
+}
+_NEEDS_TAGS = ("tag_handling_version", *LISTS[2:])
+
+
+def _commas_parted(value: Any) -> Any:
+    """Take apart what stands in one text; anything else is left to be refused."""
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        return value
+    return [part.strip() for each in value for part in each.split(",") if part.strip()]
+
+
+def _in_small_letters(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+Names = Annotated[list[str], BeforeValidator(_commas_parted)]
+
+
+class TextsBody(RequestBody):
+    """Holds the fields of DeepL's own.
+
+    source_lang: without it each text's language is identified. context: taken, but no model here
+    reads it. formality: no model here knows any, so only default and what is preferred are taken.
+    model_type: latency_optimized decodes greedily, the others by beam search; without it, as the
+    model's makers recommend. preserve_formatting: translations begin with a letter as large, and
+    end with marks, as their texts. glossary_id, glossary_ids: need source_lang, and beam search; of
+    a term in several glossaries the first counts. tag_handling_version: both are one here.
+    show_billed_characters, enable_beta_languages: without effect; what is billed is always told.
+    custom_instructions, style_id, translation_memory_id: refused.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    no_op_values: ClassVar[NoOpValues] = {
+        "custom_instructions": ([],),
+        "glossary_id": ("",),
+        "source_lang": ("",),
+        "style_id": ("",),
+        "tag_handling": ("",),
+        "translation_memory_id": ("",),
+    }
+    _generation: Mapping[str, Any] = PrivateAttr(default_factory=dict)
+
+    text: Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
+    target_lang: str
+    source_lang: str | None = None
+    context: str = ""
+    split_sentences: Literal["0", "1", "nonewlines"] | None = None
+    preserve_formatting: bool = False
+    formality: Annotated[
+        Literal["default", "more", "less", "prefer_more", "prefer_less"],
+        BeforeValidator(_in_small_letters),
+    ] = "default"
+    model_type: (
+        Literal["quality_optimized", "prefer_quality_optimized", "latency_optimized"] | None
+    ) = None
+    glossary_id: str | None = None
+    glossary_ids: Annotated[Names, Field(max_length=MAX_GLOSSARIES)] = Field(default_factory=list)
+    tag_handling: MarkupKind | None = None
+    tag_handling_version: Literal["v1", "v2"] | None = None
+    outline_detection: bool = True
+    splitting_tags: Names = Field(default_factory=list)
+    non_splitting_tags: Names = Field(default_factory=list)
+    ignore_tags: Names = Field(default_factory=list)
+    show_billed_characters: bool = True
+    enable_beta_languages: bool = False
+
+    @property
+    def num_characters(self) -> int:
+        return sum(map(len, self.text))
+
+    @property
+    def glossaries(self) -> list[str]:
+        return [self.glossary_id] if self.glossary_id is not None else self.glossary_ids
+
+    @property
+    def model_type_used(self) -> str:
+        """Return how texts are decoded, as a type of models. A glossary needs the search."""
+        is_quick = self.model_type == "latency_optimized" and not self.glossaries
+        return "latency_optimized" if is_quick else "quality_optimized"
+
+    def check(self, max_characters: int) -> None:
+        check_texts("text", self.text, max_characters)
+        check_text("context", self.context, max_characters)
+        if self.formality in ("more", "less"):
+            message = f"Target language '{self.target_lang}' doesn't support formality"
+            raise RequestError("formality", self.formality, message)
+        if self.glossaries and self.source_lang is None:
+            raise RequestError("source_lang", None, "is required with a glossary")
+        if self.glossary_id is not None and self.glossary_ids:
+            raise RequestError("glossary_ids", self.glossary_ids, "needs glossary_id to be absent")
+        self._check_tags()
+
+    def with_defaults(self, generation: Mapping[str, Any]) -> Self:
+        body = self.model_copy()
+        body._generation = generation
+        return body
+
+    def job(self, request_id: str) -> TranslationJob:
+        return TranslationJob(
+            request_id=request_id,
+            texts=tuple(self.text),
+            source=self.source_lang or "auto",
+            target=self.target_lang,
+            decoding=self._decoding(),
+            markup=self._markup(),
+            protection=True,
+            splitting=self._splitting(),
+        )
+
+    def _decoding(self) -> Decoding:
+        """Search where quality or a glossary is asked for, with the model's beams if it has any."""
+        asked: dict[str, Any] = {}
+        if self.model_type is not None or self.glossaries:
+            is_quick = self.model_type_used == "latency_optimized"
+            beams = max(DEFAULT_BEAMS, self._generation.get(NUM_BEAMS, 1))
+            asked = {NUM_BEAMS: 1 if is_quick else beams}
+        values = applicable(self._generation, asked, searches=asked.get(NUM_BEAMS, 1) > 1) | asked
+        if values.get(NUM_BEAMS) == 1:
+            del values[NUM_BEAMS]
+        return decoding_of({"temperature": 0.0, **values})
+
+    def _markup(self) -> Markup | None:
+        if self.tag_handling is None:
+            return None
+        return Markup(
+            self.tag_handling,
+            frozenset(self.splitting_tags),
+            frozenset(self.non_splitting_tags),
+            frozenset(self.ignore_tags),
+            self.outline_detection,
+        )
+
+    def _splitting(self) -> Splitting:
+        if self.split_sentences is not None:
+            return _SPLITTING[self.split_sentences]
+        is_html = self.tag_handling is MarkupKind.HTML
+        return Splitting.NO_NEWLINES if is_html else Splitting.SENTENCES
+
+    def _check_tags(self) -> None:
+        if self.tag_handling is not None:
+            return
+        for name in _NEEDS_TAGS:
+            if value := getattr(self, name):
+                raise RequestError(name, value, "needs tag_handling")
+        if not self.outline_detection:
+            raise RequestError("outline_detection", False, "needs tag_handling")

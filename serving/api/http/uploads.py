@@ -1,0 +1,126 @@
+"""Takes documents in over HTTP and gives them out, the same in every protocol.
+
+A file goes to disk as it comes, and from disk as it is read.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import Request
+from pydantic import BeforeValidator, WithJsonSchema
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.responses import StreamingResponse
+
+from serving.access.account import current_account
+from serving.api.http.bodies import AnyBody, parse
+from serving.api.http.fields import Fields, limited_to
+from serving.api.http.gate import Gate
+from serving.api.http.openapi import MULTIPART
+from serving.api.http.protocol import Protocol
+from serving.api.http.services import Services
+from serving.detection.source import source_of
+from serving.documents.documents import Handle
+from serving.documents.formats.table import FORMATS, extension_of
+from serving.documents.tables import Record, Wanted
+from serving.errors import RequestError
+
+_OTHER_BYTES = 65_536
+_MAX_FIELDS = 100
+_CHUNK_BYTES = 2**18
+GlossaryOf = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
+
+
+def _is_file(value: Any) -> Any:
+    if not isinstance(value, UploadFile) or not value.filename:
+        raise ValueError("must be a file with a name")
+    return value
+
+
+File = Annotated[
+    Any, BeforeValidator(_is_file), WithJsonSchema({"type": "string", "format": "binary"})
+]
+
+
+@asynccontextmanager
+async def uploaded(
+    request: Request, services: Services, protocol: Protocol, cls: type[AnyBody]
+) -> AsyncIterator[AnyBody]:
+    """Let a request in that carries a file, and count it; give its body until the block ends.
+
+    Raises KeyRefused, RateExceeded, RequestError and TooLarge.
+    """
+    gate = Gate(services.keys)
+    async with AsyncExitStack() as resources:
+        resources.enter_context(services.metrics.track(protocol.name))
+        gate.needs_no_body(protocol, request.headers)
+        max_bytes = services.document_limits.max_mib * 2**20 + _OTHER_BYTES
+        fields = await resources.enter_async_context(_form(limited_to(max_bytes, request)))
+        resources.enter_context(gate.admitted(protocol, request.headers, fields))
+        yield parse(cls, fields)
+
+
+async def queued(
+    services: Services,
+    file: UploadFile,
+    source: str | None,
+    target: str,
+    model: str | None = None,
+    glossary_of: GlossaryOf | None = None,
+) -> tuple[Handle, Wanted]:
+    """Take a document in and have it translated. Its characters are billed once it is queued.
+
+    source: None or "auto" is identified. glossary_of: returns the terms that texts need.
+    """
+    owner = current_account().key
+    name = Path(file.filename or "").name
+    async with services.documents.received(file.file, name) as draft:
+        guess = await source_of(services, draft.texts, source, target)
+        glossary = await glossary_of(draft.texts) if glossary_of else None
+        wanted = Wanted(name, guess.language, target, model, owner, glossary)
+        async with services.quota.held(owner, draft.num_characters):
+            return await services.documents.queue(draft, wanted), wanted
+
+
+def file_response(
+    record: Record, path: Path, after: Callable[[], Awaitable[None]] | None = None
+) -> StreamingResponse:
+    """Send a file. after: what is done once all of it was sent."""
+    media_type = FORMATS[extension_of(record.wanted.name)].media_type
+    headers = {
+        "Content-Length": str(path.stat().st_size),
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(record.wanted.name)}",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return StreamingResponse(_sent(path, after), media_type=media_type, headers=headers)
+
+
+async def _sent(
+    path: Path, after: Callable[[], Awaitable[None]] | None
+) -> AsyncGenerator[bytes, None]:
+    with open(path, "rb") as file:
+        while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
+            yield chunk
+    if after:
+        await after()
+
+
+@asynccontextmanager
+async def _form(request: Request) -> AsyncIterator[Fields]:
+    """Read a form in parts; its file, longer than a mebibyte, lies on disk until the block ends."""
+    content_type = request.headers.get("content-type", "")
+    if content_type.partition(";")[0].strip().lower() != MULTIPART:
+        raise RequestError("body", content_type, f"must be {MULTIPART}, with a file")
+    try:
+        form = await request.form(max_files=1, max_fields=_MAX_FIELDS)
+    except HTTPException as error:  # what Starlette makes of anything that is wrong with one
+        message = f"is not a form in parts: {error.detail}"
+        raise RequestError("body", content_type, message) from None
+    try:
+        yield dict(form)
+    finally:
+        await form.close()

@@ -1,0 +1,93 @@
+"""Finds the stretches of a plain file that are translated, and puts translations in their places.
+
+All between them stays as it is, to the character. Marks within a stretch, as `<b>` or `**`, are
+codes that come back as they were written.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from serving.documents.parts.inline import Close, Fragment, Item, Open, Single, fragment_of
+
+
+class Role(Enum):
+    OPENS = auto()
+    CLOSES = auto()
+    STANDS = auto()
+    PARTS = auto()  # stands by itself, and no sentence goes across it
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Describes what is no text. name: what opens is closed by the next of the same name."""
+
+    raw: str
+    role: Role = Role.STANDS
+    name: str = ""
+
+
+class Span:
+    """Holds a stretch of a file and what its codes stand for.
+
+    pieces: its text, as it is meant, and its marks, as they are written.
+    written: makes of a text what stands for it in the file.
+    """
+
+    def __init__(
+        self,
+        start: int,
+        end: int,
+        pieces: Sequence[str | Mark],
+        written: Callable[[str], str] = str,
+    ) -> None:
+        self.start, self.end = start, end
+        self._written = written
+        self._raws: dict[Item, str] = {}
+        self.fragment: Fragment = fragment_of(self._items(pieces))
+
+    def translated(self, translation: str) -> str:
+        items = self.fragment.restored(translation)
+        return "".join(
+            self._written(item) if isinstance(item, str) else self._raws[item] for item in items
+        )
+
+    def _items(self, pieces: Sequence[str | Mark]) -> list[Item]:
+        pairs = _pairs(pieces)
+        items: list[Item] = []
+        for place, piece in enumerate(pieces):
+            if isinstance(piece, str):
+                items.append(piece)
+                continue
+            item = pairs.get(place) or Single(place + 1, piece.role is Role.PARTS)
+            self._raws[item] = piece.raw
+            items.append(item)
+        return items
+
+
+def _pairs(pieces: Sequence[str | Mark]) -> dict[int, Item]:
+    """Find which mark closes which; what is left open, or was never opened, is in no pair."""
+    opened: list[tuple[str, int]] = []
+    pairs: dict[int, Item] = {}
+    for place, piece in enumerate(pieces):
+        if not isinstance(piece, Mark):
+            continue
+        if piece.role is Role.OPENS:
+            opened.append((piece.name, place))
+        elif piece.role is Role.CLOSES and piece.name in [name for name, _ in opened]:
+            while opened:
+                name, begun = opened.pop()
+                if name == piece.name:
+                    pairs[begun], pairs[place] = Open(begun + 1), Close(begun + 1)
+                    break
+    return pairs
+
+
+def replaced(text: str, spans: Iterable[Span], translations: Iterable[str]) -> str:
+    """Return the text with a translation in the place of each span; spans are in their order."""
+    parts: list[str] = []
+    end = 0
+    for span, translation in zip(spans, translations, strict=True):
+        parts += [text[end : span.start], span.translated(translation)]
+        end = span.end
+    return "".join([*parts, text[end:]])

@@ -1,0 +1,141 @@
+"""Cuts a text with marks into segments that a model can take, each with the marks within it.
+
+What is not in a segment is a gap, as it is written: spaces, tags around whole sentences, comments.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from serving.text.alignment import Span
+from serving.text.markup.tokens import (
+    Role,
+    Token,
+    divided,
+    passages,
+    placed,
+    read,
+    with_single_spaces,
+    written,
+)
+from serving.text.protection.protecting import with_stand_ins
+from serving.text.splitting import TextLayout
+
+# Says where the segments of a passage lie.
+Cut = Callable[[str], Sequence[Span]]
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedSegment:
+    """Holds the tokens of one segment; read, they are its text.
+
+    references: how the text writes characters that stand for others in markup, and which it leaves
+        out.
+    """
+
+    tokens: tuple[Token, ...]
+    references: Mapping[int, str | None]
+
+    @property
+    def text(self) -> str:
+        return read(self.tokens)
+
+    @property
+    def is_one_text(self) -> bool:
+        """Say if it is words and nothing else."""
+        return len(self.tokens) == 1 and self.tokens[0].role is Role.TEXT
+
+    @property
+    def needs_origins(self) -> bool:
+        """Say if it matters which words of a translation came of which of its own: if there is
+        more than tags around all of it.
+        """
+        inner = self.tokens
+        while inner and inner[0].role is Role.OPEN and inner[-1].role is Role.CLOSE:
+            inner = inner[1:-1]
+        return any(token.role is not Role.TEXT for token in inner)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedLayout:
+    """Holds the segments of one text, and the gaps before, between and after them."""
+
+    segments: tuple[MarkedSegment, ...]
+    gaps: tuple[str, ...]
+
+    @property
+    def plain(self) -> TextLayout:
+        return TextLayout(tuple(segment.text for segment in self.segments), self.gaps)
+
+
+def cut_text(
+    tokens: Iterable[Token], cut: Cut, references: Mapping[int, str | None]
+) -> MarkedLayout:
+    """Return the segments of a text, and what is between them.
+
+    cut: gives the segments of a passage, without spaces at their ends.
+    references: as in a `MarkedSegment`.
+    """
+    segments: list[MarkedSegment] = []
+    gaps = [""]
+    for found in passages(tokens):
+        passage = [*with_single_spaces(with_stand_ins(found))]
+        spans = _whole_spans(passage, cut(read(passage)))
+        first, *others = _slots(passage, spans)
+        gaps[-1] += written(first)
+        for number, slot in enumerate(others):
+            if number % 2:
+                gaps.append(written(slot))
+            else:
+                segments.append(MarkedSegment(tuple(slot), references))
+    return MarkedLayout(tuple(segments), tuple(gaps))
+
+
+def _whole_spans(tokens: Sequence[Token], spans: Sequence[Span]) -> list[Span]:
+    """Return the spans, those joined between which something is that must not be cut."""
+    whole: list[Span] = []
+    uncut = [span for token, span in placed(tokens) if not token.is_divisible]
+    starts = [span.start for span in uncut]
+    for span in spans:
+        at = bisect_right(starts, span.start - 1) - 1
+        if whole and at >= 0 and uncut[at].end > span.start:
+            span = Span(whole.pop().start, span.end)
+        whole.append(span)
+    return whole
+
+
+def _slots(tokens: Sequence[Token], spans: Sequence[Span]) -> list[list[Token]]:
+    """Return the tokens of the first gap, the first segment, the second gap, and so on."""
+    borders = [border for span in spans for border in span]
+    slots: list[list[Token]] = [[] for _ in range(len(borders) + 1)]
+    last, marks = 0, []
+    for token, span in placed(divided(tokens, borders)):
+        if not token.text:
+            marks.append(token)
+            continue
+        slot = bisect_right(borders, span.start)
+        _share(marks, slots, last, slot)
+        slots[slot].append(token)
+        last, marks = slot, []
+    _share(marks, slots, last, len(borders))
+    return slots
+
+
+def _share(marks: list[Token], slots: list[list[Token]], last: int, following: int) -> None:
+    """Share marks out among the slots of the text before and after them: what ends there goes with
+    the segment before, what begins there with the one after, the rest into the gap between.
+    """
+    if last == following:
+        slots[last] += marks
+        return
+    roles = [mark.role for mark in marks]
+    begin = len(marks)
+    if following % 2:
+        begin = roles.index(Role.OPEN) if Role.OPEN in roles else len(marks)
+    end = 0
+    if last % 2 and Role.CLOSE in roles[:begin]:
+        end = begin - roles[:begin][::-1].index(Role.CLOSE)
+    slots[last] += marks[:end]
+    gap = last if last % 2 == 0 else last + 1
+    slots[gap] += marks[end:begin]
+    slots[following] += marks[begin:]

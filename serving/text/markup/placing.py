@@ -1,0 +1,143 @@
+"""Places a segment's marks among the words of its translation, by what each word came of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from serving.text.alignment import Array
+from serving.text.markup.arranging import best_runs
+from serving.text.markup.tree import Mark
+
+_PUNCTUATION_WEIGHT = 0.5  # attention says little of it
+_TIE = 1e-3  # what came of nothing in particular belongs to no mark
+_FORBIDDEN = -1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Says of which of a source's words those of a translation came.
+
+    matrix: how much [target words, source words], f64.
+    source_is_word, target_is_word: False for punctuation.
+    """
+
+    matrix: Array
+    source_is_word: Array
+    target_is_word: Array
+
+    @property
+    def num_target(self) -> int:
+        return len(self.matrix)
+
+    def shares(self, low: int, high: int, start: int, end: int) -> Array:
+        """Return how much the words [low, high) came of each of the source's words [start, end);
+        a word of words, punctuation of punctuation.
+
+        The result is [target words, source words]; rows sum to 1 or, of punctuation, to less.
+        """
+        part = self.matrix[low:high, start:end].copy()
+        same_kind = self.target_is_word[low:high, None] == self.source_is_word[None, start:end]
+        part[~same_kind] = 0
+        part /= np.maximum(part.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+        weights = np.where(self.target_is_word[low:high], 1.0, _PUNCTUATION_WEIGHT)
+        shares: Array = part * weights[:, None]
+        return shares
+
+
+def place(root: Mark, origins: Origins) -> None:
+    """Give each mark in the root its words: pairs of tags nest as they did, and each is around a
+    word if there are enough.
+    """
+    root.low, root.high = 0, origins.num_target
+    waiting = [root]
+    while waiting:
+        parent = waiting.pop()
+        pairs = [mark for mark in parent.inner if not mark.is_point]
+        if pairs:
+            _place_pairs(parent, pairs, origins)
+        taken = [pair for pair in pairs if pair.low < pair.high]
+        for point in parent.inner:
+            if point.is_point:
+                point.low = point.high = _point_place(point, parent, taken, origins)
+        parent.inner.sort(key=lambda mark: (mark.low, mark.low < mark.high))
+        waiting += pairs
+
+
+def _place_pairs(parent: Mark, pairs: Sequence[Mark], origins: Origins) -> None:
+    shares = origins.shares(parent.low, parent.high, parent.start, parent.end)
+    within = np.array(
+        [shares[:, m.start - parent.start : m.end - parent.start].sum(axis=1) for m in pairs]
+    )
+    order = _order(pairs, within)
+    pairs = [pairs[number] for number in order]
+    outside = _outside(parent, pairs, shares)
+    runs = best_runs(within[order], outside)
+    for pair, low, high in zip(pairs, runs.lows, runs.highs, strict=True):
+        pair.low, pair.high = parent.low + low, parent.low + high
+
+
+def _order(pairs: Sequence[Mark], within: Array) -> list[int]:
+    """Return the pairs in the order of the middles of what came of them."""
+    places = np.arange(within.shape[1])
+    weights = within.sum(axis=1)
+    middles = (within @ places) / np.maximum(weights, np.finfo(float).tiny)
+    for number in np.flatnonzero(weights == 0):
+        middles[number] = middles[number - 1] if number else -1
+
+    def key(number: int) -> tuple[bool, float]:
+        return pairs[number].ends_later, 0 if pairs[number].begins_earlier else middles[number] + 1
+
+    return sorted(range(len(pairs)), key=key)
+
+
+def _outside(parent: Mark, pairs: Sequence[Mark], shares: Array) -> Array:
+    """Return how much each word belongs to no pair, before, between and after them."""
+    is_outside = np.ones(parent.end - parent.start, bool)
+    for pair in pairs:
+        is_outside[pair.start - parent.start : pair.end - parent.start] = False
+    alone = shares[:, is_outside].sum(axis=1) + _TIE
+    outside = np.tile(alone if is_outside.any() else alone + _FORBIDDEN, (len(pairs) + 1, 1))
+    if pairs[0].begins_earlier:
+        outside[0] = 2 * _FORBIDDEN
+    if pairs[-1].ends_later:
+        outside[-1] = 2 * _FORBIDDEN
+    return outside
+
+
+def _point_place(point: Mark, parent: Mark, pairs: Sequence[Mark], origins: Origins) -> int:
+    """Return the place between words, in the parent and in no pair, whose neighbours came most of
+    the point's neighbours.
+    """
+    if point.start == parent.start and not parent.begins_earlier:
+        return _allowed(range(parent.low, parent.high + 1), pairs)[0]
+    if point.start == parent.end and not parent.ends_later:
+        return _allowed(range(parent.low, parent.high + 1), pairs)[-1]
+    places = _allowed(range(parent.low, parent.high + 1), pairs)
+    fits = _fits_between(point, origins)
+    return max(places, key=lambda place: fits[place])
+
+
+def _allowed(places: range, pairs: Sequence[Mark]) -> list[int]:
+    allowed = set(places)
+    for pair in pairs:
+        low = pair.low if pair.begins_earlier else pair.low + 1
+        high = pair.high + 1 if pair.ends_later else pair.high
+        allowed -= {*range(low, high)}
+    return sorted(allowed)
+
+
+def _fits_between(point: Mark, origins: Origins) -> Array:
+    """Return of each place between words, from before the first to after the last, how much the
+    word before it came of the word before the point, and likewise after; what the point stands
+    by without a space counts more.
+    """
+    num_words, num_source = origins.matrix.shape
+    before_weight = 1.0 if point.before_hugs or point.is_apart else 0.25
+    after_weight = 1.0 if point.is_apart else 0.25 if point.before_hugs else 1.0
+    fits = np.zeros(num_words + 1)
+    if point.start > 0:
+        fits[1:] += before_weight * origins.matrix[:, point.start - 1]
+    if point.start < num_source:
+        fits[:-1] += after_weight * origins.matrix[:, point.start]
+    return fits

@@ -1,0 +1,135 @@
+"""Reads HTML leniently, as browsers do, and keeps how everything is written.
+
+Libraries for HTML give a tree of it; none says how its tags, references and spaces were written, so
+that what is not translated could stay as it is. The rules are those of the HTML standard, 13.2.5.
+"""
+
+import html
+import re
+from collections.abc import Iterator
+
+from serving.text.markup.options import Markup
+from serving.text.markup.readers.elements import Keeping, Part, with_whole_elements
+from serving.text.markup.tokens import Role, Token, text_tokens
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Elements between which no sentence goes on; all others stand within sentences.
+_BLOCKS = _names(
+    "address article aside base blockquote body br caption center col colgroup dd details dialog"
+    " dir div dl dt fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head"
+    " header hgroup hr html legend li link main menu meta nav noframes noscript ol optgroup option"
+    " p pre search section select source summary table tbody td template textarea tfoot th thead"
+    " title tr track ul"
+)
+_VOID = _names("area base br col embed hr img input link meta param source track wbr")
+_NO_TEXT = _names("script style math svg object iframe canvas audio video")
+_NO_LANGUAGE = _names("code kbd samp")
+_ONLY_TEXT = _names("script style")  # holds no tags, whatever it looks like
+_KEEPS_LINES = _names("pre textarea")
+
+_MARK = re.compile(
+    r"(?P<comment><!--(?:>|->|.*?(?:-->|--!>|\Z))|<[!?][^>]*(?:>|\Z)|</[^A-Za-z][^>]*(?:>|\Z))"
+    r"|</(?P<end>[A-Za-z][^\s/>]*)[^>]*>"
+    r"|<(?P<start>[A-Za-z][^\s/>]*)"
+    r"(?P<attributes>(?:[^>=]++|=\s*+(?:\"[^\"]*+\"|'[^']*+')?+)*+)>",
+    re.DOTALL,
+)
+_ATTRIBUTE = re.compile(
+    r"([^\s\"'>/=]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'=<>`]+))", re.DOTALL
+)
+
+
+def read_html(text: str, markup: Markup) -> Iterator[Token]:
+    """Yield the tokens of HTML. Text in attributes, as `alt`, is not read."""
+    return with_whole_elements(_Reader(text, markup).parts())
+
+
+class _Reader:
+    """Goes through a text once, from tag to tag."""
+
+    def __init__(self, text: str, markup: Markup) -> None:
+        self._text, self._markup = text, markup
+        self._lines_kept = 0
+
+    def parts(self) -> Iterator[Part]:
+        start = 0
+        while start < len(self._text):
+            match = self._next_mark(start)
+            end = match.start() if match else len(self._text)
+            yield from self._text_parts(self._text[start:end])
+            start = end
+            if match:
+                yield self._mark(match)
+                start = match.end()
+                if (name := _name(match["start"])) in _ONLY_TEXT:
+                    start = self._end_of(name, start)
+                    yield Part(Token(Role.TEXT, self._text[match.end() : start]))
+
+    def _next_mark(self, start: int) -> re.Match[str] | None:
+        """Return the next tag or comment; None too where one begins that never ends."""
+        while (start := self._text.find("<", start)) >= 0:
+            follows = self._text[start + 1 : start + 2]
+            if match := _MARK.match(self._text, start):
+                return match
+            if follows.isalpha() or follows == "/":
+                return None
+            start += 1
+        return None
+
+    def _end_of(self, name: str, start: int) -> int:
+        match = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(self._text, start)
+        return match.start() if match else len(self._text)
+
+    def _text_parts(self, raw: str) -> Iterator[Part]:
+        return map(Part, text_tokens(raw, has_entities=True, breaks_lines=bool(self._lines_kept)))
+
+    def _mark(self, match: re.Match[str]) -> Part:
+        raw = match.group()
+        if match["end"] is not None:
+            name = _name(match["end"])
+            self._lines_kept = max(self._lines_kept - (name in _KEEPS_LINES), 0)
+            return Part(Token(self._role(name, Role.CLOSE), raw, name=name), -1)
+        if match["start"] is None:
+            is_doctype = raw[:9].lower() == "<!doctype"
+            return Part(Token(Role.BREAK if is_doctype else Role.POINT, raw))
+        return self._start(_name(match["start"]), raw, match["attributes"])
+
+    def _start(self, name: str, raw: str, attributes: str) -> Part:
+        keeping = self._keeping(name, attributes)
+        if name in _VOID:
+            return Part(Token(self._role(name, Role.POINT), raw, name=name))
+        if name in _KEEPS_LINES and keeping is Keeping.NO:
+            self._lines_kept += 1
+        return Part(Token(self._role(name, Role.OPEN), raw, name=name), 1, keeping)
+
+    def _role(self, name: str, within_text: Role) -> Role:
+        markup = self._markup
+        is_block = name in _BLOCKS and name not in markup.non_splitting_tags
+        return Role.BREAK if is_block or name in markup.splitting_tags else within_text
+
+    def _keeping(self, name: str, attributes: str) -> Keeping:
+        is_named = name in _NO_LANGUAGE or name in self._markup.ignore_tags
+        if name in _NO_TEXT:
+            return Keeping.MARK
+        if not (is_named or _says_not_to_translate(attributes)):
+            return Keeping.NO
+        is_break = self._role(name, Role.OPEN) is Role.BREAK
+        return Keeping.BREAK if is_break or self._lines_kept else Keeping.WORDS
+
+
+def _name(name: str | None) -> str:
+    return (name or "").lower()
+
+
+def _says_not_to_translate(attributes: str) -> bool:
+    for match in _ATTRIBUTE.finditer(attributes):
+        value = html.unescape(match[2] or match[3] or match[4] or "").lower()
+        if match[1].lower() == "translate" and value == "no":
+            return True
+        if match[1].lower() == "class" and "notranslate" in value.split():
+            return True
+    return False

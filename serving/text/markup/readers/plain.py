@@ -1,0 +1,93 @@
+"""Reads plain text; on demand the marks of Markdown in it.
+
+Emphasis and links are pairs of marks around words, what a line begins with and fenced code stand
+between sentences. It knows the marks that people write in a sentence, not all of Markdown.
+"""
+
+import re
+from collections.abc import Iterator
+
+from serving.text.markup.tokens import Role, Token, text_tokens
+
+_LINE_MARK = r"[ \t]*(?:#{1,6}|[-*+]|\d{1,3}[.)]|>+)[ \t]+(?:\[[ xX]\][ \t]+)?"
+_RULE = r"[ \t]*(?:[-*_=|:][ \t]*){3,}"
+_BETWEEN = re.compile(
+    rf"^(?P<fence>[ \t]*(?P<mark>```+|~~~+)[^\n]*\n(?:.*?\n)??[ \t]*(?P=mark)[ \t]*$)"
+    rf"|^(?:{_RULE}$|{_LINE_MARK}(?=\S))",
+    re.MULTILINE | re.DOTALL,
+)
+_CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)")
+_LINK = (
+    r"(?P<link>!?\[)(?P<label>[^\[\]\n]+)(?P<target>\](?:\([^()\s]*(?:\s\"[^\"\n]*\")?\)|\[\w*\]))"
+)
+_EMPHASIS = (
+    r"(?<![\w\\*])(?P<star>\*{1,3})(?=[^\s*])(?P<starred>[^*\n]*[^\s*\\])(?P=star)(?![\w*])"
+    r"|(?<![\w\\])(?P<bar>_{1,2}|~~)(?=[^\s_~])(?P<barred>[^_~\n]*[^\s_~\\])(?P=bar)(?!\w)"
+)
+_TAG = re.compile(r"<(?P<slash>/?)(?P<name>[A-Za-z][\w.:-]*)(?:\s[^<>]*)?>")
+_PAIR = re.compile(f"{_LINK}|{_EMPHASIS}")
+
+
+def read_plain(text: str, reads_markdown: bool, breaks_lines: bool) -> Iterator[Token]:
+    if not reads_markdown:
+        yield from text_tokens(text, False, breaks_lines)
+        return
+    yield from _Reader(text, breaks_lines).between(text)
+
+
+class _Reader:
+    """Finds first what stands between sentences, then code, then pairs, then tags."""
+
+    def __init__(self, text: str, breaks_lines: bool) -> None:
+        tags = {(bool(match["slash"]), match["name"]) for match in _TAG.finditer(text)}
+        self._paired = {name for _, name in tags if {(True, name), (False, name)} <= tags}
+        self._breaks_lines = breaks_lines
+
+    def between(self, text: str) -> Iterator[Token]:
+        start = 0
+        for match in _BETWEEN.finditer(text):
+            yield from self._inline(text[start : match.start()])
+            yield Token(Role.BREAK, match.group())
+            start = match.end()
+        yield from self._inline(text[start:])
+
+    def _inline(self, text: str) -> Iterator[Token]:
+        start = 0
+        for match in _CODE.finditer(text):
+            yield from self._pairs(text[start : match.start()])
+            yield Token(Role.KEPT, match.group(), match.group())
+            start = match.end()
+        yield from self._pairs(text[start:])
+
+    def _pairs(self, text: str) -> Iterator[Token]:
+        """Yield the tokens of text with emphasis and links, one in the other."""
+        start = 0
+        for match in _PAIR.finditer(text):
+            yield from self._tags(text[start : match.start()])
+            if match["link"]:
+                before, inside, after = match["link"], match["label"], match["target"]
+            else:
+                before = after = match["star"] or match["bar"]
+                inside = match["starred"] or match["barred"]
+            yield Token(Role.OPEN, before, name=after)
+            yield from self._pairs(inside)
+            yield Token(Role.CLOSE, after, name=after)
+            start = match.end()
+        yield from self._tags(text[start:])
+
+    def _tags(self, text: str) -> Iterator[Token]:
+        """Yield the tokens of text with tags: pairs, empty ones, and those that stand for words."""
+        start = 0
+        for match in _TAG.finditer(text):
+            yield from text_tokens(text[start : match.start()], False, self._breaks_lines)
+            yield self._tag(match)
+            start = match.end()
+        yield from text_tokens(text[start:], False, self._breaks_lines)
+
+    def _tag(self, match: re.Match[str]) -> Token:
+        raw, name = match.group(), match["name"]
+        if raw.endswith("/>"):
+            return Token(Role.POINT, raw)
+        if name not in self._paired:
+            return Token(Role.KEPT, raw, raw)
+        return Token(Role.CLOSE if match["slash"] else Role.OPEN, raw, name=name)

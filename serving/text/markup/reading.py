@@ -1,0 +1,63 @@
+"""Reads a text with marks of any kind: as HTML, as XML, or plain with what is protected in it."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from serving.text.alignment import Span
+from serving.text.markup.cutting import MarkedLayout, cut_text
+from serving.text.markup.options import Markup, MarkupKind
+from serving.text.markup.readers.html import read_html
+from serving.text.markup.readers.plain import read_plain
+from serving.text.markup.readers.xml import read_xml
+from serving.text.markup.references import references
+from serving.text.markup.tokens import Token
+from serving.text.protection.protecting import Protection
+from serving.text.splitting import Fits, Splitting, split_text
+
+_NAME_OR_LETTER = re.compile(r"X\d+|[^\W\d_]")
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedReader:
+    """Reads texts, and cuts them into segments.
+
+    markup: None for plain text.
+    protection: what is kept; if that is all that must not change, Markdown's marks are marks.
+    fits: as in `split_text`.
+    """
+
+    markup: Markup | None
+    protection: Protection
+    splitting: Splitting
+    fits: Fits
+
+    def layout(self, text: str) -> MarkedLayout:
+        """Return the segments of a text. Raises RequestError for XML that is not well-formed."""
+        tokens = self._tokens(text)
+        table = references(tokens, self.markup.kind if self.markup else None)
+        return cut_text(self.protection.protected(tokens), self._cut, table)
+
+    def _tokens(self, text: str) -> list[Token]:
+        breaks_lines = self.splitting is Splitting.SENTENCES
+        if self.markup is None:
+            return [*read_plain(text, self.protection.is_whole, breaks_lines)]
+        if self.markup.kind is MarkupKind.HTML:
+            return [*read_html(text, self.markup)]
+        return [*read_xml(text, self.markup, breaks_lines)]
+
+    def _cut(self, passage: str) -> Sequence[Span]:
+        finds_sentences = self.splitting is not Splitting.NONE
+        layout = split_text(passage, self.protection.source, self.fits, finds_sentences)
+        spans, end = [], 0
+        for gap, segment in zip(layout.gaps, layout.segments, strict=False):
+            start = end + len(gap)
+            end = start + len(segment)
+            if self._is_translated(segment):
+                spans.append(Span(start, end))
+        return spans
+
+    def _is_translated(self, segment: str) -> bool:
+        """Say if it is more than names of what is kept, numbers and punctuation, which stay."""
+        found = _NAME_OR_LETTER.finditer(segment)
+        return not self.protection.is_whole or any(match.group()[1:] == "" for match in found)

@@ -1,0 +1,142 @@
+"""Holds a text with marks in it as tokens: what is read, what is kept, tags and breaks.
+
+Joined, what the tokens are written as is the text itself, to the character.
+"""
+
+import html
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import pairwise
+
+from serving.text.alignment import Span
+
+_SPACES = r" \t\n\r\f\v\x1c-\x1e\x85\u2028\u2029"  # not those that do not break
+_LINE_BREAK = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
+_PLAIN_OR_SPACE = re.compile(rf"[{_SPACES}]+|[^{_SPACES}]+(?: [^{_SPACES}]+)*")
+_ENTITY = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|[A-Za-z][\w.]*);?")
+
+
+class Role(Enum):
+    """Says what becomes of a token.
+
+    TEXT: is translated.
+    NUMBER: is translated; should it come out as another one, it is written as its language has it.
+    KEPT: stands in the translation as it is, where its words would stand.
+    OPEN, CLOSE: a tag around words.
+    POINT: a mark between words.
+    BREAK: parts sentences; what is before and after it knows nothing of the other.
+    """
+
+    TEXT = auto()
+    NUMBER = auto()
+    KEPT = auto()
+    OPEN = auto()
+    CLOSE = auto()
+    POINT = auto()
+    BREAK = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Holds a piece of a text with marks.
+
+    raw: how it is written there.
+    text: what a model reads in its place; empty for tags and breaks.
+    name: by which a closing tag finds the one that it closes; of a number, how the translation's
+        language writes it.
+    """
+
+    role: Role
+    raw: str
+    text: str = ""
+    name: str = ""
+
+    @property
+    def is_divisible(self) -> bool:
+        """Say if each character of its text is written as it is read."""
+        return self.role is Role.TEXT and self.raw == self.text
+
+
+def text_tokens(raw: str, has_entities: bool, breaks_lines: bool) -> Iterator[Token]:
+    """Yield the tokens of text without tags. Of several spaces in a row a model reads one.
+
+    has_entities: `&amp;` is read as `&`.
+    breaks_lines: sentences end with their line; else a line's end is a space.
+    """
+    start = 0
+    if has_entities:
+        for match in _ENTITY.finditer(raw):
+            yield from _plain_tokens(raw[start : match.start()], breaks_lines)
+            yield Token(Role.TEXT, match.group(), html.unescape(match.group()))
+            start = match.end()
+    yield from _plain_tokens(raw[start:], breaks_lines)
+
+
+def _plain_tokens(raw: str, breaks_lines: bool) -> Iterator[Token]:
+    for match in _PLAIN_OR_SPACE.finditer(raw):
+        part = match.group()
+        if not part.isspace():
+            yield Token(Role.TEXT, part, part)
+        elif breaks_lines and _LINE_BREAK.search(part):
+            yield Token(Role.BREAK, part)
+        else:
+            yield Token(Role.TEXT, part, " ")
+
+
+def with_single_spaces(tokens: Iterable[Token]) -> Iterator[Token]:
+    """Yield the tokens of a passage so that a model reads no space after a space, whatever tags are
+    between.
+    """
+    after_space = True
+    for token in tokens:
+        if token.text:
+            if after_space and token.text == " ":
+                token = Token(Role.TEXT, token.raw)
+            else:
+                after_space = token.text[-1] == " "
+        yield token
+
+
+def passages(tokens: Iterable[Token]) -> Iterator[list[Token]]:
+    """Yield what stands between breaks; each break alone."""
+    passage: list[Token] = []
+    for token in tokens:
+        if token.role is Role.BREAK:
+            yield passage
+            yield [token]
+            passage = []
+        else:
+            passage.append(token)
+    yield passage
+
+
+def placed(tokens: Iterable[Token]) -> Iterator[tuple[Token, Span]]:
+    """Yield each token with its place in what is read."""
+    start = 0
+    for token in tokens:
+        yield token, Span(start, start + len(token.text))
+        start += len(token.text)
+
+
+def divided(tokens: Iterable[Token], borders: Sequence[int]) -> Iterator[Token]:
+    """Yield the tokens, text cut at borders in what is read, which are in order."""
+    for token, span in placed(tokens):
+        if not (token.is_divisible and token.text):
+            yield token
+            continue
+        low, high = bisect_right(borders, span.start), bisect_left(borders, span.end)
+        for start, end in pairwise((span.start, *borders[low:high], span.end)):
+            part = token.text[start - span.start : end - span.start]
+            if part:
+                yield Token(Role.TEXT, part, part)
+
+
+def read(tokens: Iterable[Token]) -> str:
+    return "".join(token.text for token in tokens)
+
+
+def written(tokens: Iterable[Token]) -> str:
+    return "".join(token.raw for token in tokens)

@@ -1,0 +1,139 @@
+"""Reads the tags of a segment as pairs around its words and points between them."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from serving.text.markup.tokens import Role, Token, written
+
+
+@dataclass(slots=True, eq=False)
+class Mark:
+    """Holds a pair of tags, or what else stands at one point, and all marks within.
+
+    before, after: how it is written, at both ends; `after` is empty at a point.
+    start, end: the source's words that it is around, or stands between.
+    begins_earlier, ends_later: the tag stands in another segment, so that this end is the
+        segment's own.
+    before_hugs, after_hugs: what is written belongs to the word before it: a space comes after.
+    is_apart: spaces stand on both sides of it.
+    low, high: the target's words that it is around, once it is placed.
+    """
+
+    name: str
+    before: str
+    start: int
+    end: int = 0
+    after: str = ""
+    begins_earlier: bool = False
+    ends_later: bool = False
+    before_hugs: bool = False
+    after_hugs: bool = True
+    is_apart: bool = False
+    inner: list["Mark"] = field(default_factory=list)
+    low: int = 0
+    high: int = 0
+
+    @property
+    def is_point(self) -> bool:
+        return self.start == self.end
+
+
+def mark_tree(tokens: Sequence[Token], num_words_before: Sequence[int]) -> Mark:
+    """Return a mark around all of the segment, with its marks in it.
+
+    num_words_before: of each token, how many of the source's words end before it begins.
+    """
+    num_words = num_words_before[-1] if tokens else 0
+    builder = _Builder(tokens)
+    for number, token in enumerate(tokens):
+        builder.add(number, token, num_words_before[number])
+    return builder.tree(num_words)
+
+
+class _Builder:
+    """Goes through the tokens once, with the tags that are open."""
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self._tokens = tokens
+        self._root = Mark("", "", 0)
+        self._open = [self._root]
+        self._first = [0]  # the token that opens each
+        self._num_open: Counter[str] = Counter()
+        self._space_before = _follows_space(tokens, -1)
+        self._space_after = _follows_space(tokens[::-1], 0)[::-1]
+
+    def add(self, number: int, token: Token, word: int) -> None:
+        if token.role is Role.OPEN:
+            mark = Mark(token.name, token.raw, word)
+            mark.before_hugs = self._space_after[number] and not self._space_before[number]
+            self._open.append(mark)
+            self._first.append(number)
+            self._num_open[mark.name] += 1
+        elif token.role is Role.CLOSE:
+            self._close(number, token, word)
+        elif token.role is Role.POINT:
+            self._put_point(number, token, word)
+
+    def tree(self, num_words: int) -> Mark:
+        """Return all marks; tags still open end in a later segment."""
+        while len(self._open) > 1:
+            self._open[-1].ends_later = True
+            self._end(len(self._tokens), num_words)
+        self._root.end = num_words
+        return self._root
+
+    def _close(self, number: int, token: Token, word: int) -> None:
+        if self._num_open[token.name]:
+            while self._open[-1].name != token.name:
+                self._dissolve()
+            mark = self._open[-1]
+            mark.after, mark.after_hugs = token.raw, self._closing_hugs(number)
+            self._end(number + 1, word)
+        elif len(self._open) == 1 and word:
+            earlier = Mark(token.name, "", 0, word, token.raw, begins_earlier=True)
+            earlier.after_hugs = self._closing_hugs(number)
+            earlier.inner, self._root.inner = self._root.inner, [earlier]
+        else:
+            self._put_point(number, token, word)
+
+    def _closing_hugs(self, number: int) -> bool:
+        return self._space_after[number] or not self._space_before[number]
+
+    def _end(self, next_token: int, word: int) -> None:
+        mark, first = self._pop()
+        mark.end = word
+        if mark.is_point:
+            mark = self._point(written(self._tokens[first:next_token]), word, first, next_token)
+        self._open[-1].inner.append(mark)
+
+    def _dissolve(self) -> None:
+        """Take a tag that crosses another one for a point."""
+        mark, first = self._pop()
+        point = self._point(mark.before, mark.start, first, first + 1)
+        self._open[-1].inner += [point, *mark.inner]
+
+    def _pop(self) -> tuple[Mark, int]:
+        mark = self._open.pop()
+        self._num_open[mark.name] -= 1
+        return mark, self._first.pop()
+
+    def _put_point(self, number: int, token: Token, word: int) -> None:
+        self._open[-1].inner.append(self._point(token.raw, word, number, number + 1))
+
+    def _point(self, raw: str, word: int, first: int, following: int) -> Mark:
+        point = Mark("", raw, word, word)
+        has_space = self._space_before[first]
+        point.before_hugs = not has_space
+        point.is_apart = has_space and self._space_after[following - 1]
+        return point
+
+
+def _follows_space(tokens: Sequence[Token], end: int) -> list[bool]:
+    """Say of each token if the last text before it has a space at that end."""
+    is_space, found = False, []
+    for token in tokens:
+        found.append(is_space)
+        if token.role in (Role.TEXT, Role.KEPT, Role.NUMBER):
+            is_space = token.raw[end].isspace()
+    return found

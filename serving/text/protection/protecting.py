@@ -1,0 +1,113 @@
+"""Takes what must not change out of a text before a model reads it.
+
+A model reads a short name in its place, as X1: small models copy names of few letters and figures,
+and spell out anew, mostly wrongly, what is longer.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, auto
+from itertools import count, groupby
+
+from serving.text.alignment import Span
+from serving.text.markup.tokens import Role, Token, divided, placed, read, written
+from serving.text.protection.numbers import localised
+from serving.text.protection.patterns import EMOJI, KEPT, NUMBER, QUANTITY, kept_end
+
+
+class _Kind(IntEnum):
+    KEPT = auto()
+    EMOJI = auto()
+    QUANTITY = auto()
+    NUMBER = auto()
+
+
+_WHOLE = [
+    (_Kind.KEPT, KEPT),
+    (_Kind.EMOJI, EMOJI),
+    (_Kind.QUANTITY, QUANTITY),
+    (_Kind.NUMBER, NUMBER),
+]
+_STAND_IN = re.compile(r"X\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """Finds what must not change.
+
+    placeholders: what is kept in any case; None for nothing.
+    is_whole: addresses, code and the like are kept too, quantities and numbers as the target
+        writes them, and emoji are marks.
+    source, target: languages, in two letters.
+    """
+
+    placeholders: re.Pattern[str] | None
+    is_whole: bool
+    source: str
+    target: str
+
+    def protected(self, tokens: Iterable[Token]) -> Iterator[Token]:
+        """Yield the tokens, with those apart that are protected."""
+        for is_text, group in groupby(tokens, key=lambda token: token.role is Role.TEXT):
+            if is_text:
+                yield from self._protected_text([*group])
+            else:
+                yield from group
+
+    def _protected_text(self, tokens: list[Token]) -> Iterator[Token]:
+        found = self._found(read(tokens))
+        borders = [border for span, _ in found for border in span]
+        pieces = placed(divided(tokens, borders))
+        for slot, group in groupby(pieces, key=lambda piece: bisect_right(borders, piece[1].start)):
+            part = [token for token, _ in group]
+            if slot % 2:
+                yield self._token(found[slot // 2][1], part)
+            else:
+                yield from part
+
+    def _found(self, text: str) -> list[tuple[Span, _Kind]]:
+        """Return what is protected in a text, in order; what is found first is in nothing else."""
+        taken = bytearray(len(text))
+        found = []
+        for kind, pattern in self._patterns():
+            for span in _spans(text, pattern):
+                if not any(taken[span.start : span.end]):
+                    taken[span.start : span.end] = b"x" * (span.end - span.start)
+                    found.append((span, kind))
+        return sorted(found)
+
+    def _patterns(self) -> list[tuple[_Kind, re.Pattern[str]]]:
+        own = [] if self.placeholders is None else [(_Kind.KEPT, self.placeholders)]
+        return own + (_WHOLE if self.is_whole else [])
+
+    def _token(self, kind: _Kind, part: list[Token]) -> Token:
+        raw, text = written(part), read(part)
+        if kind is _Kind.EMOJI:
+            return Token(Role.POINT, raw)
+        if kind is _Kind.NUMBER:
+            return Token(Role.NUMBER, raw, text, localised(text, self.source, self.target))
+        if kind is _Kind.QUANTITY:
+            raw = localised(raw, self.source, self.target)
+        return Token(Role.KEPT, raw, text)
+
+
+def with_stand_ins(passage: Sequence[Token]) -> Iterator[Token]:
+    """Yield the tokens, those that are kept read as names that are nowhere else in the passage;
+    what is kept side by side is one.
+    """
+    known = {*_STAND_IN.findall(read(passage))}
+    names = (name for name in map("X{}".format, count(1)) if name not in known)
+    for is_kept, group in groupby(passage, key=lambda token: token.role is Role.KEPT):
+        if is_kept:
+            yield Token(Role.KEPT, written(group), next(names))
+        else:
+            yield from group
+
+
+def _spans(text: str, pattern: re.Pattern[str]) -> Iterator[Span]:
+    start = 0
+    while match := pattern.search(text, start):
+        start = max(kept_end(match), match.start() + 1)
+        yield Span(match.start(), start)

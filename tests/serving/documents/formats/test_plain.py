@@ -1,0 +1,221 @@
+"""Formats of plain text: every character that is not translated stays."""
+
+from pathlib import Path
+
+import polib
+import pytest
+from lxml import etree
+
+from tests.serving.documents.shouting import shouted_file
+
+
+def shout(tmp_path: Path, name: str, text: str | bytes) -> tuple[list[str], bytes]:
+    path, target = tmp_path / name, tmp_path / f"out-{name}"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return shouted_file(path, target), target.read_bytes()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_txt_in_its_own_encoding(tmp_path: Path, encoding: str) -> None:
+    text = "Der Hund läuft über die Straße.\r\n\r\n  Schöne Grüße aus Köln, Jürgen.\n42\n"
+
+    fragments, written = shout(tmp_path, "a.txt", text.encode(encoding))
+
+    assert fragments == ["Der Hund läuft über die Straße.", "Schöne Grüße aus Köln, Jürgen."]
+    expected = "DER HUND LÄUFT ÜBER DIE STRASSE.\r\n\r\n  SCHÖNE GRÜSSE AUS KÖLN, JÜRGEN.\n42\n"
+    assert written.decode(encoding) == expected
+
+
+def test_txt_with_what_xml_cannot_hold(tmp_path: Path) -> None:
+    fragments, written = shout(tmp_path, "a.txt", "a < b & c\x0b d")
+
+    assert fragments == ["a &lt; b &amp; c  d"]
+    assert written == b"A < B & C  D"
+
+
+def test_html(tmp_path: Path) -> None:
+    page = """<!doctype html><html><head><title>A title</title>
+<script>var a = "hello";</script></head>
+<body><p>Hello <b class=x>bold
+   words</b> &amp; more<br>next <code>x</code> line <img src=a> end.
+<p>Unclosed <i>para <a href="x">link</i></a><span translate=no>Keep <b>this</b></span> too
+<pre>code here</pre><ul><li>One<li>Two</ul><!-- comment --></body></html>
+"""
+    fragments, written = shout(tmp_path, "a.html", page)
+
+    assert fragments == [
+        "A title",
+        'Hello <g id="2">bold words</g> &amp; more<br id="8"/>next <x id="10"/> line <x id="12"/>'
+        " end.",
+        'Unclosed <g id="2">para <x id="4"/>link</g><x id="7"/><x id="8"/> too',
+        "One",
+        "Two",
+    ]
+    assert (
+        written.decode()
+        == """<!doctype html><html><head><title>A TITLE</title>
+<script>var a = "hello";</script></head>
+<body><p>HELLO <b class=x>BOLD WORDS</b> &amp; MORE<br>NEXT <code>x</code> LINE <img src=a> END.
+<p>UNCLOSED <i>PARA <a href="x">LINK</i></a><span translate=no>Keep <b>this</b></span> TOO
+<pre>code here</pre><ul><li>ONE<li>TWO</ul><!-- comment --></body></html>
+"""
+    )
+
+
+def test_html_in_an_old_encoding(tmp_path: Path) -> None:
+    page = '<meta charset="iso-8859-1"><p>caf\xe9 &euro; 5</p>'.encode("latin-1")
+
+    _, written = shout(tmp_path, "a.htm", page)
+
+    assert written.decode("latin-1") == '<meta charset="iso-8859-1"><p>CAFÉ &#8364; 5</p>'
+
+
+MARKDOWN = """---
+title: Front
+---
+# A *heading* here
+
+> Quoted **bold and [a link](http://x.y/z "t")** text
+> over two lines.\x20\x20
+> After a break.
+
+- item `code` one \\* two &amp; three
+- [ref][r] and ![img](a.png) <b>raw</b> <http://auto.link>
+
+```
+code block
+```
+
+| A head | b |
+|---|---|
+| cell one | x \\| y z |
+
+Footnote[^1].
+
+[r]: http://ref
+"""
+SHOUTED_MARKDOWN = """---
+title: Front
+---
+# A *HEADING* HERE
+
+> QUOTED **BOLD AND [A LINK](http://x.y/z "t")** TEXT OVER TWO LINES.\x20\x20
+> AFTER A BREAK.
+
+- ITEM `code` ONE \\* TWO &amp; THREE
+- [REF][r] AND ![img](a.png) <b>RAW</b> <http://auto.link>
+
+```
+code block
+```
+
+| A HEAD | B |
+|---|---|
+| CELL ONE | X \\| Y Z |
+
+FOOTNOTE[^1].
+
+[r]: http://ref
+"""
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_markdown(tmp_path: Path, line_end: str) -> None:
+    _, written = shout(tmp_path, "a.md", MARKDOWN.replace("\n", line_end))
+
+    assert written.decode() == SHOUTED_MARKDOWN.replace("\n", line_end)
+
+
+SUBTITLES = """1
+00:00:01,000 --> 00:00:02,000
+<i>This is a sentence
+that is broken.</i>
+
+2
+00:00:03,000 --> 00:00:04,000 X1:1
+- Who are you?
+- {\\an8}I am me.
+
+3
+00:00:05,000 --> 00:00:06,000
+1984
+"""
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_srt(tmp_path: Path, line_end: str) -> None:
+    fragments, written = shout(tmp_path, "a.srt", SUBTITLES.replace("\n", line_end))
+
+    assert fragments == [
+        "This is a sentence that is broken.",
+        '- Who are you?<br id="2"/>- <x id="4"/>I am me.',
+    ]
+    expected = SUBTITLES
+    for line in ("This is a sentence", "that is broken.", "Who are you?", "I am me."):
+        expected = expected.replace(line, line.upper())
+    assert written.decode() == expected.replace("\n", line_end)
+
+
+def test_po(tmp_path: Path) -> None:
+    source = polib.POFile()
+    source.metadata = {"Content-Type": "text/plain; charset=UTF-8", "Project-Id-Version": "x"}
+    source.append(polib.POEntry(msgid="Hello %s, <b>you</b>\n", flags=["c-format"], msgctxt="c"))
+    plural = {"msgid": "%d file", "msgid_plural": "%d files", "msgstr_plural": {0: "", 1: ""}}
+    source.append(polib.POEntry(**plural))
+    source.append(polib.POEntry(msgid="Done", msgstr="Fini", comment="stays"))
+    source.append(polib.POEntry(msgid="Open", msgstr="Ouvre", flags=["fuzzy"], previous_msgid="O"))
+    source.append(polib.POEntry(msgid="old", msgstr="", obsolete=True))
+
+    fragments, written = shout(tmp_path, "a.po", str(source))
+
+    assert fragments == ['Hello <x id="2"/>, <g id="4">you</g>', "file", "files", "Open"]
+    hello, files, done, opened, old = polib.pofile(written.decode())
+    assert (hello.msgstr, hello.msgctxt) == ("HELLO %s, <b>YOU</b>\n", "c")
+    assert files.msgstr_plural == {0: "%d FILE", 1: "%d FILES"}
+    assert (done.msgstr, done.comment) == ("Fini", "stays")
+    assert (opened.msgstr, opened.flags, opened.previous_msgid) == ("OPEN", [], None)
+    assert (old.obsolete, old.msgstr) == (1, "")
+    assert polib.pofile(written.decode()).metadata == {**source.metadata, "Language": "fr"}
+
+
+XLIFF_1 = """<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">
+<file source-language="en" original="a" datatype="plaintext"><body>
+<trans-unit id="1"><source>Hello <g id="a">bold <x id="b"/></g> &amp; more</source></trans-unit>
+<trans-unit id="2"><source>Done</source><target>Fini</target></trans-unit>
+<trans-unit id="3" translate="no"><source>Not</source></trans-unit>
+<trans-unit id="4"><source>Code <ph id="1">{0}</ph> it</source><target state="new"/></trans-unit>
+</body></file></xliff>"""
+XLIFF_2 = """<xliff version="2.0" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="en">
+<file id="f"><unit id="1"><segment><source>Hello <pc id="1">bold</pc> w<ph id="2"/></source>
+</segment><segment state="final"><source>Done</source><target>Fini</target></segment></unit>
+<unit id="2" translate="no"><segment><source>Not</source></segment></unit></file></xliff>"""
+
+
+def targets(written: bytes) -> list[str]:
+    found = etree.fromstring(written).iter("{*}target")
+    return [etree.tostring(each, encoding="unicode", with_tail=False) for each in found]
+
+
+def test_xliff_1(tmp_path: Path) -> None:
+    _, written = shout(tmp_path, "a.xlf", XLIFF_1)
+
+    space = ' xmlns="urn:oasis:names:tc:xliff:document:1.2"'
+    state = ' state="needs-review-translation" state-qualifier="mt-suggestion"'
+    assert [each.replace(space, "") for each in targets(written)] == [
+        f'<target{state}>HELLO <g id="a">BOLD <x id="b"/></g> &amp; MORE</target>',
+        "<target>Fini</target>",
+        f'<target{state}>CODE <ph id="1">{{0}}</ph> IT</target>',
+    ]
+    assert b'target-language="fr"' in written
+    assert b'<source>Hello <g id="a">bold <x id="b"/></g> &amp; more</source>' in written
+
+
+def test_xliff_2(tmp_path: Path) -> None:
+    _, written = shout(tmp_path, "a.xliff", XLIFF_2)
+
+    space = ' xmlns="urn:oasis:names:tc:xliff:document:2.0"'
+    assert [each.replace(space, "") for each in targets(written)] == [
+        '<target>HELLO <pc id="1">BOLD</pc> W<ph id="2"/></target>',
+        "<target>Fini</target>",
+    ]
+    assert b'trgLang="fr"' in written and written.count(b'state="translated"') == 1

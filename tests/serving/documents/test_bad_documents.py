@@ -1,0 +1,209 @@
+"""Documents that mean harm, or are not what they say: refused before anything is done with them."""
+
+import io
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import docx
+import pytest
+
+from serving.documents.formats.table import FORMATS, read_document
+from serving.documents.parts import package
+from serving.errors import RequestError, TooLarge
+from tests.serving.documents.formats.test_office import make_docx, make_odt, make_xlsx, parts
+
+ENTITY = b'<!DOCTYPE a [<!ENTITY b "boom"><!ENTITY c SYSTEM "file:///etc/passwd">]>'
+BOMB = (
+    b"<!DOCTYPE a ["
+    + b"".join(
+        b'<!ENTITY e%d "%s">' % (n, b"&e%d;" % (n - 1) * 10 if n else b"lol") for n in range(20)
+    )
+    + b"]>"
+)
+Parts = dict[str, bytes]
+
+
+def repacked(path: Path, change: Callable[[Parts], None]) -> Path:
+    """The archive with its parts changed."""
+    found = parts(path)
+    change(found)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in found.items():
+            archive.writestr(name, data)
+    return path
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Path:
+    make_docx(tmp_path / "a.docx")
+    return tmp_path / "a.docx"
+
+
+def refused(path: Path, message: str, error: type[Exception] = RequestError) -> None:
+    with pytest.raises(error, match=message):
+        read_document(path, path.name)
+
+
+@pytest.mark.parametrize("doctype", [ENTITY, BOMB], ids=["entities", "laughs"])
+def test_entities(document: Path, doctype: bytes) -> None:
+    def change(found: Parts) -> None:
+        head, _, rest = found["word/document.xml"].partition(b"?>")
+        found["word/document.xml"] = head + b"?>" + doctype + rest
+
+    refused(repacked(document, change), "document type|well-formed")
+
+
+@pytest.mark.parametrize("doctype", [ENTITY, BOMB], ids=["entities", "laughs"])
+def test_entities_in_xliff(tmp_path: Path, doctype: bytes) -> None:
+    path = tmp_path / "a.xliff"
+    path.write_bytes(doctype + b'<xliff version="1.2"><file>&c;</file></xliff>')
+
+    refused(path, "document type|well-formed")
+
+
+def test_an_archive_that_unpacks_to_too_much(document: Path) -> None:
+    def change(found: Parts) -> None:
+        found["word/media/a.bin"] = bytes(package.MAX_UNPACKED_BYTES + 1)
+
+    refused(repacked(document, change), "unpacks to more than 256 MiB", TooLarge)
+
+
+def test_an_archive_that_unpacks_to_many_times_its_size(document: Path) -> None:
+    def change(found: Parts) -> None:
+        found["word/media/a.bin"] = bytes(20 * 2**20)
+
+    refused(repacked(document, change), "more than 200 times its size", TooLarge)
+
+
+def test_an_archive_that_says_less_than_it_holds(document: Path) -> None:
+    """Its entry says that it unpacks to a byte."""
+    repacked(document, lambda found: found.update({"word/media/a.bin": bytes(30_000)}))
+    size = struct.pack("<I", 30_000)
+    document.write_bytes(document.read_bytes().replace(size, struct.pack("<I", 1)))
+
+    refused(document, "no whole ZIP archive")
+
+
+def test_an_archive_of_too_many_entries(document: Path) -> None:
+    def change(found: Parts) -> None:
+        found.update({f"word/media/{n}": b"" for n in range(package.MAX_ENTRIES)})
+
+    refused(repacked(document, change), "at most 10000 entries", TooLarge)
+
+
+@pytest.mark.parametrize("name", ["../../etc/cron.d/a", "/etc/passwd", "a\\..\\b", "C:/a"])
+def test_names_that_lead_out_of_the_archive(document: Path, name: str) -> None:
+    refused(repacked(document, lambda found: found.update({name: b""})), "leads out")
+
+
+@pytest.mark.parametrize("name", ["word/vbaProject.bin", "word/vbaData.xml"])
+def test_macros(document: Path, name: str) -> None:
+    refused(repacked(document, lambda found: found.update({name: b""})), "macro")
+
+
+def test_macros_by_their_type(document: Path) -> None:
+    def change(found: Parts) -> None:
+        types = found["[Content_Types].xml"]
+        plain = b"vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+        macro = b"vnd.ms-word.document.macroEnabled.main+xml"
+        found["[Content_Types].xml"] = types.replace(plain, macro)
+
+    refused(repacked(document, change), "has macros")
+
+
+@pytest.mark.parametrize("kind", ["attachedTemplate", "oleObject", "frame", "image"])
+def test_what_readers_would_load_from_outside(document: Path, kind: str) -> None:
+    def change(found: Parts) -> None:
+        relation = (
+            b'<Relationship Id="rX" Type="http://schemas.openxmlformats.org/officeDocument/2006/'
+            b'relationships/%s" Target="http://evil.example/t" TargetMode="External"/>'
+        ) % kind.encode()
+        name = "word/_rels/document.xml.rels"
+        found[name] = found[name].replace(b"</Relationships>", relation + b"</Relationships>")
+
+    refused(repacked(document, change), "loaded from outside, as")
+
+
+def test_what_an_odt_would_load_from_outside(tmp_path: Path) -> None:
+    make_odt(tmp_path / "a.odt")
+
+    def change(found: Parts) -> None:
+        image = (
+            b'<draw:frame xmlns:draw="urn:oasis:names:tc:opendocument:xmlns:drawing:1.0">'
+            b'<draw:image xmlns:xlink="http://www.w3.org/1999/xlink" '
+            b'xlink:href="http://evil.example/a.png"/></draw:frame></text:p>'
+        )
+        found["content.xml"] = found["content.xml"].replace(b"</text:p>", image, 1)
+
+    refused(repacked(tmp_path / "a.odt", change), "loaded from outside")
+
+
+@pytest.mark.parametrize("kept", [10, 1_000, -1])
+def test_a_truncated_archive(document: Path, kept: int) -> None:
+    document.write_bytes(document.read_bytes()[:kept])
+
+    refused(document, "no whole ZIP archive")
+
+
+def test_a_damaged_archive(document: Path) -> None:
+    data = bytearray(document.read_bytes())
+    with zipfile.ZipFile(document) as archive:
+        place = archive.getinfo("word/document.xml").header_offset + 200
+    data[place : place + 40] = bytes(40)
+    document.write_bytes(data)
+
+    refused(document, "no whole ZIP archive")
+
+
+def test_an_encrypted_archive(document: Path) -> None:
+    data = bytearray(document.read_bytes())
+    place = data.find(b"PK\x01\x02")
+    data[place + 8] |= 1
+    document.write_bytes(data)
+
+    refused(document, "is encrypted")
+
+
+def test_one_kind_of_document_under_the_name_of_another(tmp_path: Path, document: Path) -> None:
+    make_xlsx(tmp_path / "book.xlsx")
+    (tmp_path / "b.docx").write_bytes((tmp_path / "book.xlsx").read_bytes())
+    (tmp_path / "b.odt").write_bytes(document.read_bytes())
+
+    refused(tmp_path / "b.docx", "not what its name says")
+    refused(tmp_path / "b.odt", "not what its name says")
+
+
+@pytest.mark.parametrize("name", [f"a.{extension}" for extension in FORMATS])
+@pytest.mark.parametrize(
+    "data", [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"%PDF-1.7\n\0\xff\xfe\x80", b"PK\3\4\0\0"]
+)
+def test_something_else_altogether(tmp_path: Path, name: str, data: bytes) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+
+    refused(path, ".")
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.srt", b"no times here"),
+        ("a.po", b"nothing"),
+        ("a.xliff", b"<html/>"),
+        ("a.xliff", b"<xliff"),
+        ("a.docx", b""),
+        ("a.xliff", b"<a>" * 1_000),
+    ],
+)
+def test_text_of_another_kind(tmp_path: Path, name: str, data: bytes) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+
+    refused(path, "not|no ")
+
+
+def test_links_and_local_templates_are_no_harm(document: Path) -> None:
+    assert read_document(document, "a.docx").fragments
+    assert docx.Document(io.BytesIO(document.read_bytes())).paragraphs

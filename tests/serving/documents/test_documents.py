@@ -1,0 +1,248 @@
+"""Documents that wait: taken in, translated, given out; cancelled, expired, left and taken over."""
+
+import asyncio
+import io
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.documents import worker
+from serving.documents.documents import Documents, Handle
+from serving.documents.tables import State, Wanted
+from serving.errors import (
+    DocumentNotFound,
+    DocumentNotReady,
+    DocumentsFull,
+    EngineError,
+    Overloaded,
+    RequestError,
+    TooLarge,
+)
+from serving.server_config import DocumentLimits
+from tests.serving.documents.shouting import ShoutingTranslator
+
+LINES = [f"line number {number} of many" for number in range(200)]
+TEXT = "\n".join(LINES).encode()
+
+
+@asynccontextmanager
+async def working(documents: Documents) -> AsyncIterator[None]:
+    async with documents.working():
+        yield
+
+
+def desk(folder: Path, translator: ShoutingTranslator, **limits: Any) -> Documents:
+    return Documents(folder, translator.catalog, DocumentLimits(**limits))
+
+
+async def sent(documents: Documents, text: bytes = TEXT, name: str = "a.txt") -> Handle:
+    async with documents.received(io.BytesIO(text), name) as draft:
+        return await documents.queue(draft, Wanted(name, "en", "fr", owner="ann"))
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_document_is_translated_and_given_out(tmp_path: Path) -> None:
+    translator = ShoutingTranslator()
+    documents = desk(tmp_path, translator)
+    handle = await sent(documents)
+
+    waiting = await documents.record(handle, "ann")
+    with pytest.raises(DocumentNotReady):
+        await documents.result(handle, "ann")
+    async with working(documents):
+        await documents.finished(handle, "ann")
+    record, path = await documents.result(handle, "ann")
+
+    assert (waiting.state, waiting.num_done) == (State.QUEUED, 0)
+    assert (record.state, record.num_done, record.num_fragments) == (State.DONE, 200, 200)
+    assert path.read_bytes() == TEXT.upper()
+    assert all(job.decoding.priority > 0 for job in translator.jobs)
+    assert {job.decoding.share for job in translator.jobs} == {"ann"}
+
+
+async def test_who_has_no_key_of_it_learns_nothing(tmp_path: Path) -> None:
+    documents = desk(tmp_path, ShoutingTranslator())
+    handle = await sent(documents)
+
+    for other, owner in [(Handle(handle.id, "x"), "ann"), (Handle("x", "x"), "ann"), (handle, "b")]:
+        with pytest.raises(DocumentNotFound):
+            await documents.record(other, owner)
+
+
+async def test_another_replica_goes_on_with_what_was_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "LEASE_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "_LOOKS_EVERY_SECONDS", 0.05)
+    first, second = ShoutingTranslator(), ShoutingTranslator()
+    first.gate, first.lets_pass = asyncio.Event(), 3
+    dying, living = desk(tmp_path, first), desk(tmp_path, second)
+    handle = await sent(dying)
+    abandoned = asyncio.create_task(dying._worker.run())
+    await until(lambda: len(first.jobs) > 10)
+    while (await dying.record(handle, "ann")).num_done < 3 * 16:
+        await asyncio.sleep(0.01)
+
+    async with working(living):
+        await living.finished(handle, "ann")
+    _, path = await living.result(handle, "ann")
+
+    assert path.read_bytes() == TEXT.upper()
+    assert set(second.texts) == set(LINES[3 * 16 :])
+    abandoned.cancel()
+    await asyncio.gather(abandoned, return_exceptions=True)
+    assert (await living.record(handle, "ann")).state is State.DONE
+
+
+async def test_a_server_that_is_killed_goes_on_after_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "LEASE_SECONDS", 0.0)
+    source = f"""
+import asyncio, pathlib
+from tests.serving.documents import test_documents as t
+from serving.documents import worker
+async def main():
+    translator = t.ShoutingTranslator()
+    translator.gate, translator.lets_pass = asyncio.Event(), 5
+    documents = t.desk(pathlib.Path({str(tmp_path)!r}), translator)
+    worker.LEASE_SECONDS = 0.0
+    handle = await t.sent(documents)
+    async with documents.working():
+        while (await documents.record(handle, "ann")).num_done < 80:
+            await asyncio.sleep(0.01)
+        print(handle.id, handle.key, flush=True)
+        await asyncio.sleep(60)
+asyncio.run(main())
+"""
+    command = [sys.executable, "-c", source]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ}) as killed:
+        assert killed.stdout is not None
+        handle = Handle(*killed.stdout.readline().split())
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+    translator = ShoutingTranslator()
+    documents = desk(tmp_path, translator)
+
+    async with working(documents):
+        await documents.finished(handle, "ann")
+    _, path = await documents.result(handle, "ann")
+
+    assert path.read_bytes() == TEXT.upper()
+    assert set(translator.texts) == set(LINES[80:])
+
+
+async def test_a_worker_that_stops_gives_its_document_back(tmp_path: Path) -> None:
+    translator = ShoutingTranslator()
+    translator.gate = asyncio.Event()
+    documents = desk(tmp_path, translator)
+    handle = await sent(documents)
+
+    async with working(documents):
+        await until(lambda: bool(translator.jobs))
+
+    assert (await documents.record(handle, "ann")).state is State.QUEUED
+
+
+async def test_a_cancelled_document_is_worked_on_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_RENEWS_EVERY_SECONDS", 0.05)
+    translator = ShoutingTranslator()
+    translator.gate = asyncio.Event()
+    documents = desk(tmp_path, translator)
+    handle = await sent(documents)
+
+    async with working(documents):
+        await until(lambda: bool(translator.jobs))
+        await documents.remove(handle, "ann")
+        with pytest.raises(DocumentNotFound):
+            await documents.record(handle, "ann")
+        translator.gate = None
+        after = await sent(documents, b"after")
+        await documents.finished(after, "ann")
+
+    assert not (tmp_path / "documents" / handle.id).exists()
+
+
+async def test_a_full_engine_is_waited_for(tmp_path: Path) -> None:
+    translator = ShoutingTranslator()
+    translator.errors = [Overloaded(1, 0.01) for _ in range(5)]
+    documents = desk(tmp_path, translator)
+    handle = await sent(documents)
+
+    async with working(documents):
+        await documents.finished(handle, "ann")
+
+
+async def test_a_failure_is_told(tmp_path: Path) -> None:
+    translator = ShoutingTranslator()
+    translator.errors = [EngineError("scripted")] * 100
+    documents = desk(tmp_path, translator)
+    handle = await sent(documents)
+
+    async with working(documents):
+        with pytest.raises(EngineError, match="not translated: scripted"):
+            await documents.finished(handle, "ann")
+    assert (await documents.record(handle, "ann")).error == "scripted"
+
+
+async def test_what_has_expired_is_gone(tmp_path: Path) -> None:
+    documents = desk(tmp_path, ShoutingTranslator(), hours=1e-9)
+    handle = await sent(documents)
+
+    with pytest.raises(DocumentNotFound):
+        await documents.record(handle, "ann")
+    async with working(documents):
+        assert [*(tmp_path / "documents").iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error", "message"),
+    [
+        ("a.txt", b"many words", TooLarge, "more than 5 characters"),
+        ("a.txt", b" \n12\n", RequestError, "has no text to translate"),
+        ("a.pdf", b"words", RequestError, r"no known format; there are: \.txt, .*\.docx"),
+        ("a", b"words", RequestError, "no known format"),
+        ("a.docm", b"words", RequestError, "no known format"),
+    ],
+)
+async def test_what_is_refused_leaves_nothing(
+    tmp_path: Path, name: str, text: bytes, error: type[Exception], message: str
+) -> None:
+    documents = desk(tmp_path, ShoutingTranslator(), max_characters=5)
+
+    with pytest.raises(error, match=message):
+        await sent(documents, text, name)
+
+    assert [*tmp_path.glob("documents/*")] == []
+
+
+async def test_no_model_for_the_languages(tmp_path: Path) -> None:
+    documents = desk(tmp_path, ShoutingTranslator())
+
+    with pytest.raises(RequestError, match="no such source language"):
+        async with documents.received(io.BytesIO(TEXT), "a.txt") as draft:
+            await documents.queue(draft, Wanted("a.txt", "de", "fr"))
+
+    assert [*tmp_path.glob("documents/*")] == []
+
+
+async def test_there_is_room_for_so_much_and_no_more(tmp_path: Path) -> None:
+    documents = desk(tmp_path, ShoutingTranslator(), disk_mib=1)
+    await sent(documents, b"word " * 300_000)
+
+    with pytest.raises(DocumentsFull):
+        await sent(documents)

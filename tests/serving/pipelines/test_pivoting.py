@@ -1,0 +1,199 @@
+"""Two models translate together what neither does alone, and say so."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from serving.errors import DeadlineExceeded, RequestError
+from serving.parameters import BeamParams, SamplingParams
+from serving.pipelines.catalog import Catalog
+from serving.pipelines.decoding import Decoding
+from serving.pipelines.pivoting import PivotTranslator, sources_for, targets_by_source
+from serving.pipelines.translation.deltas import TranslationDelta
+from serving.pipelines.translation.job import GlossaryEntry, Translation, TranslationJob
+from serving.pipelines.translation.pipeline import TranslationPipeline
+from serving.text.markup.options import Markup, MarkupKind
+from serving.text.tokenizer import Tokenizer
+from tests.serving.pipelines.fakes import FakeEngine, shouting_translator
+
+
+def made(
+    tokenizer: Tokenizer, pairs: Sequence[str], **options: Any
+) -> tuple[Catalog, dict[str, FakeEngine]]:
+    """A catalog of models like "pt-en", and their engines; they all put text into capitals."""
+    pipelines: list[TranslationPipeline] = []
+    engines = {}
+    for name in pairs:
+        source, target = name.split("-")
+        languages: dict[str, Any] = {"source_languages": (source,), "target_languages": (target,)}
+        pipeline, engines[name] = shouting_translator(tokenizer, name, **languages, **options)
+        pipelines.append(pipeline)
+    return Catalog(pipelines), engines
+
+
+async def pivot(catalog: Catalog, source: str = "pt", target: str = "fr") -> PivotTranslator:
+    found = await catalog.translator(None, source, target)
+    assert isinstance(found, PivotTranslator)
+    return found
+
+
+async def test_two_models_translate_what_none_does(tokenizer: Tokenizer) -> None:
+    catalog, engines = made(tokenizer, ["pt-en", "en-fr"])
+
+    found = await pivot(catalog)
+    translation = await found.translate(TranslationJob("job", ("um. dois.", ""), "pt", "fr"))
+
+    assert translation.texts == ("UM. DOIS.", "")
+    assert found.pivot == "en"
+    assert (found.card.name, found.card.source_languages) == ("pt-en+en-fr", ("pt",))
+    [first, _], [second, _] = engines["pt-en"].requests, engines["en-fr"].requests
+    assert tokenizer.decode(first.source_ids or ()) == "um."
+    assert tokenizer.decode(second.source_ids or ()) == "UM."
+    alone = await (await catalog.translator("en-fr", "", "")).translate(
+        TranslationJob("job", ("UM. DOIS.", ""), "en", "fr")
+    )
+    assert translation.num_generated_tokens == 2 * alone.num_generated_tokens
+
+
+async def test_one_model_is_better_than_two(tokenizer: Tokenizer) -> None:
+    catalog, _ = made(tokenizer, ["pt-en", "en-fr", "pt-fr"])
+
+    assert (await catalog.translator(None, "pt", "fr")).card.name == "pt-fr"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "name"),
+    [
+        (["pt-es", "es-fr", "pt-en", "en-fr"], "pt-en+en-fr"),
+        (["pt-de", "pt-es", "es-fr", "de-fr"], "pt-de+de-fr"),
+        (["es-fr", "de-fr", "pt-es", "pt-de"], "pt-es+es-fr"),
+    ],
+)
+async def test_english_comes_first_then_the_order_of_the_models(
+    tokenizer: Tokenizer, pairs: list[str], name: str
+) -> None:
+    catalog, _ = made(tokenizer, pairs)
+
+    assert (await pivot(catalog)).card.name == name
+
+
+async def test_codes_may_be_written_in_several_ways(tokenizer: Tokenizer) -> None:
+    catalog, _ = made(tokenizer, ["por_Latn-eng_Latn", "en-fr_XX"])
+
+    found = await pivot(catalog, "pt", "FR")
+
+    assert found.pivot == "eng_Latn"
+    translation = await found.translate(TranslationJob("job", ("a",), "pt", "FR"))
+    assert translation.texts == ("A",)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "source", "target"),
+    [
+        (["pt-en", "en-fr"], "fr", "pt"),
+        (["en-fr", "fr-en"], "en", "en"),
+        (["en-fr", "fr-en"], "de", "fr"),
+        (["pt-en", "en-de", "de-fr"], "pt", "fr"),
+    ],
+)
+async def test_what_cannot_be_reached_in_two_steps(
+    tokenizer: Tokenizer, pairs: list[str], source: str, target: str
+) -> None:
+    catalog, _ = made(tokenizer, pairs)
+
+    with pytest.raises(RequestError):
+        await catalog.translator(None, source, target)
+
+
+async def test_it_can_be_refused(tokenizer: Tokenizer) -> None:
+    catalog, _ = made(tokenizer, ["pt-en", "en-fr"])
+
+    with pytest.raises(RequestError, match="not a target language for pt; there are: en"):
+        await catalog.translator(None, "pt", "fr", may_pivot=False)
+    with pytest.raises(RequestError, match="not a target language"):
+        await catalog.scorer(None, "pt", "fr")
+
+
+@pytest.mark.parametrize(
+    ("field", "asked"),
+    [
+        ("alignments", {"wants_alignments": True}),
+        ("return_attention", {"tells_attention": True}),
+        ("return_scores", {"tells_scores": True}),
+        ("target_prefix", {"target_prefix": "Un"}),
+        ("glossary", {"glossary": (GlossaryEntry("a", ("b",)),)}),
+    ],
+)
+async def test_what_needs_one_model_is_refused_by_name(
+    tokenizer: Tokenizer, field: str, asked: dict[str, Any]
+) -> None:
+    catalog, engines = made(tokenizer, ["pt-en", "en-fr"])
+
+    with pytest.raises(RequestError, match=f"{field}: needs one model.*pt-en and en-fr"):
+        await (await pivot(catalog)).translate(TranslationJob("job", ("a",), "pt", "fr", **asked))
+    assert engines["pt-en"].requests == []
+
+
+async def test_the_first_step_draws_nothing(tokenizer: Tokenizer) -> None:
+    catalog, engines = made(tokenizer, ["pt-en", "en-fr"])
+    found = await pivot(catalog)
+    drawing = Decoding(SamplingParams(temperature=0.7), priority=3, share="key")
+    searching = Decoding(beam=BeamParams(4, num_hypotheses=2), max_new_tokens=3)
+
+    await found.translate(TranslationJob("job", ("a",), "pt", "fr", drawing))
+    await found.translate(TranslationJob("other", ("a",), "pt", "fr", searching, 1))
+
+    [greedy, searched], [drawn, ranked] = engines["pt-en"].requests, engines["en-fr"].requests
+    assert (greedy.sampling.temperature, drawn.sampling.temperature) == (0.0, 0.7)
+    assert (greedy.priority, greedy.share, drawn.share) == (3, "key", "key")
+    assert searched.beam is not None and ranked.beam is not None
+    assert (searched.beam.num_beams, searched.beam.num_hypotheses) == (4, 1)
+    assert (searched.max_new_tokens, ranked.max_new_tokens) == (None, 3)
+
+
+async def test_both_steps_share_one_deadline(tokenizer: Tokenizer) -> None:
+    catalog, engines = made(tokenizer, ["pt-en", "en-fr"])
+    found = await pivot(catalog)
+    in_time = Decoding(timeout_seconds=60.0)
+    late = Decoding(timeout_seconds=0.0011)
+
+    await found.translate(TranslationJob("job", ("a",), "pt", "fr", in_time))
+    with pytest.raises(DeadlineExceeded):
+        await found.translate(TranslationJob("late", ("a long text. " * 20,), "pt", "fr", late))
+
+    [request] = engines["en-fr"].requests
+    assert request.timeout_seconds is not None and 50 < request.timeout_seconds < 60
+
+
+async def test_markup_passes_through_both(tokenizer: Tokenizer) -> None:
+    catalog, _ = made(tokenizer, ["pt-en", "en-fr"])
+    markup = Markup(MarkupKind.HTML)
+
+    job = TranslationJob("job", ("<p>um</p>",), "pt", "fr", markup=markup)
+    translation = await (await pivot(catalog)).translate(job)
+
+    assert translation.texts == ("<p>UM</p>",)
+
+
+async def test_the_second_step_is_streamed(tokenizer: Tokenizer) -> None:
+    catalog, _ = made(tokenizer, ["pt-en", "en-fr"])
+    job = TranslationJob("job", ("um. dois.",), "pt", "fr")
+
+    items = [item async for item in (await pivot(catalog)).stream(job)]
+
+    *deltas, last = items
+    assert "".join(d.piece for d in deltas if isinstance(d, TranslationDelta)) == "UM. DOIS."
+    assert isinstance(last, Translation)
+    assert last == await (await pivot(catalog)).translate(job)
+
+
+async def test_languages_that_are_reached_by_two_are_listed(tokenizer: Tokenizer) -> None:
+    catalog, _ = made(tokenizer, ["pt-en", "en-fr", "en-de"])
+    cards = await catalog.translator_cards()
+
+    assert targets_by_source(cards) == {"pt": {"en", "fr", "de"}, "en": {"fr", "de"}}
+    assert sources_for(cards, None) == ["pt", "en"]
+    assert sources_for(cards, "en") == ["pt"]
+    assert sources_for(cards, "de") == ["pt", "en"]
+    assert sources_for(cards, "pt") == []

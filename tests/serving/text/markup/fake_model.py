@@ -1,0 +1,73 @@
+"""Translates marked texts without a model: word by word, with the attention that a test gives."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from serving.text.alignment import TokenizedText
+from serving.text.markup.cutting import MarkedLayout
+from serving.text.markup.options import Markup, MarkupKind
+from serving.text.markup.reading import MarkedReader
+from serving.text.markup.rendering import marked_text
+from serving.text.protection.protecting import Protection
+from serving.text.splitting import Splitting
+
+HTML, XML = Markup(MarkupKind.HTML), Markup(MarkupKind.XML)
+Model = Callable[[str], tuple[list[str], np.ndarray | None]]
+
+
+def layout(
+    text: str,
+    markup: Markup | None = None,
+    protection: bool = False,
+    splitting: Splitting = Splitting.SENTENCES,
+) -> MarkedLayout:
+    fits = lambda segment: len(segment) < 400  # noqa: E731
+    return MarkedReader(markup, Protection(None, protection, "en", "fr"), splitting, fits).layout(
+        text
+    )
+
+
+def pieces(text: str) -> list[str]:
+    """Return the words of a text, each with the space before it."""
+    first, *others = text.split(" ")
+    return [first, *(" " + word for word in others)]
+
+
+def tokenized(parts: list[str]) -> TokenizedText:
+    return TokenizedText.from_pieces([part.encode() for part in parts])
+
+
+def translate(found: MarkedLayout, model: Model) -> str:
+    written = []
+    for segment in found.segments:
+        words, attention = model(segment.text)
+        source = tokenized(pieces(segment.text))
+        written.append(marked_text(segment, tokenized(words), source, attention))
+    return found.plain.fill(written)
+
+
+def by_table(table: dict[str, str], order: list[int] | None = None) -> Model:
+    """Translate word by word, then put the words in this order."""
+
+    def model(text: str) -> tuple[list[str], np.ndarray]:
+        source = text.split(" ")
+        places = order or [*range(len(source))]
+        words = [table.get(source[place], source[place]) for place in places]
+        return pieces(" ".join(words)), np.eye(len(source))[places] * 0.9 + 0.1 / len(source)
+
+    return model
+
+
+def at_random(seed: int, has_attention: bool = True) -> Model:
+    """Repeat some of the words, leave out others, and look anywhere."""
+    generator = np.random.default_rng(seed)
+
+    def model(text: str) -> tuple[list[str], np.ndarray | None]:
+        source = pieces(text)
+        own = [*source, " un", " l'eau", ",", " <", "&", " \x07", " X1", "!", ""]
+        words = [own[generator.integers(len(own))] for _ in range(generator.integers(9))]
+        attention = generator.random((len(words), len(source))) ** 4
+        return words, attention if has_attention else None
+
+    return model

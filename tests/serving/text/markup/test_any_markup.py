@@ -1,0 +1,187 @@
+"""Whatever stands between the tags, and whatever a model makes of it: the marks come back."""
+
+import re
+from collections import Counter
+from typing import Any
+from xml.etree import ElementTree
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.errors import RequestError
+from serving.text.markup.options import Markup, MarkupKind
+from serving.text.markup.tokens import Role
+from serving.text.splitting import Splitting
+from tests.serving.text.markup.fake_model import HTML, XML, at_random, layout, translate
+
+WORDS = st.sampled_from(
+    [
+        "the dog",
+        "Hello.",
+        " ",
+        "a b c",
+        "x &lt; y",
+        "&amp;",
+        "\n",
+        "One. Two.",
+        "é&#233;",
+        "?",
+        "X1",
+    ]
+)
+NAMES = st.sampled_from(["b", "i", "p", "g", "code", "x-y"])
+ATTRIBUTES = st.sampled_from(["", ' id="1"', " id='&quot;2'", ' translate="no"', ' class = "a b"'])
+EMPTY = st.sampled_from(
+    ['<x id="7"/>', "<br/>", "<!-- c -->", "<?pi d?>", "<![CDATA[a<b]]>", "<b/>"]
+)
+
+
+def elements(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.builds(
+        lambda name, attributes, parts: f"<{name}{attributes}>{''.join(parts)}</{name}>",
+        NAMES,
+        ATTRIBUTES,
+        st.lists(inner, max_size=4),
+    )
+
+
+FRAGMENTS = st.lists(
+    st.recursive(st.one_of(WORDS, EMPTY), elements, max_leaves=12), max_size=6
+).map("".join)
+OPTIONS = st.builds(
+    Markup,
+    st.just(MarkupKind.XML),
+    splitting_tags=st.frozensets(NAMES, max_size=2),
+    non_splitting_tags=st.frozensets(NAMES, max_size=2),
+    ignore_tags=st.frozensets(NAMES, max_size=1),
+    outline_detection=st.booleans(),
+)
+SEEDS = st.integers(0, 1000)
+
+
+def parsed(fragment: str) -> Any:
+    return ElementTree.fromstring(f"<r>{fragment}</r>")
+
+
+def tags(fragment: str, kept: frozenset[str]) -> Counter[object]:
+    """Count the elements with their attributes, and what each is in; those that are kept whole
+    stand for a word, which may be in others than it was.
+    """
+    found: Counter[object] = Counter()
+    for parent in parsed(fragment).iter():
+        for child in parent:
+            place = "" if kept else parent.tag
+            found[place, child.tag, tuple(child.attrib.items())] += 1
+    return found
+
+
+@given(FRAGMENTS, OPTIONS, SEEDS, st.booleans(), st.booleans(), st.sampled_from(Splitting))
+def test_xml_is_well_formed_and_has_its_elements(
+    fragment: str,
+    markup: Markup,
+    seed: int,
+    protection: bool,
+    has_attention: bool,
+    splitting: Splitting,
+) -> None:
+    found = layout(fragment, markup, protection, splitting)
+    text = translate(found, at_random(seed, has_attention))
+    assert tags(text, markup.ignore_tags) == tags(fragment, markup.ignore_tags)
+    assert text.count("<!--") == fragment.count("<!--")
+
+
+@given(FRAGMENTS, OPTIONS, st.booleans())
+def test_xml_that_is_not_translated_is_as_it_was(
+    fragment: str, markup: Markup, protection: bool
+) -> None:
+    found = layout(fragment, markup, protection)
+    raw = ["".join(token.raw for token in segment.tokens) for segment in found.segments]
+    written = found.plain.fill(raw)
+    assert written == fragment.replace("<![CDATA[a<b]]>", "a&lt;b")
+
+
+ANY_HTML = st.lists(
+    st.one_of(
+        WORDS,
+        EMPTY,
+        NAMES.map("<{}>".format),
+        NAMES.map("</{}>".format),
+        st.sampled_from(["<", "<b", "<a href='x>", "<!-", "<script>a<b", "</", "&copy", "<pre>\n"]),
+        st.text(max_size=5),
+    ),
+    max_size=12,
+).map("".join)
+
+
+@given(ANY_HTML, SEEDS, st.booleans(), st.booleans())
+def test_html_has_its_tags_whatever_is_wrong_with_it(
+    text: str, seed: int, protection: bool, has_attention: bool
+) -> None:
+    found = layout(text, HTML, protection)
+    raw = ["".join(token.raw for token in segment.tokens) for segment in found.segments]
+    assert found.plain.fill(raw) == text
+    translated = translate(found, at_random(seed, has_attention))
+    whole = re.compile(r"</?[a-z][^<>]*>")
+    assert Counter(whole.findall(translated)) >= Counter(
+        tag
+        for segment in found.segments
+        for token in segment.tokens
+        for tag in [token.raw]
+        if whole.fullmatch(tag)
+    )
+
+
+@given(st.text(alphabet="<>/ab &;![]-?'\"=x", max_size=40))
+def test_what_is_no_xml_is_refused_and_nothing_else_happens(text: str) -> None:
+    try:
+        found = layout(text, XML)
+    except RequestError as error:
+        assert error.field == "text"
+        return
+    parsed(translate(found, at_random(1)))
+
+
+PLAIN = st.lists(
+    st.one_of(
+        WORDS,
+        st.sampled_from(
+            [
+                "**bold**",
+                "*a b*",
+                "_c_",
+                "[t](u)",
+                "`x y`",
+                " {name} ",
+                "%s",
+                "http://a.b/c",
+                "🙂",
+                "<b>",
+                "</b>",
+                "<x/>",
+                "\n# ",
+                "\n- ",
+                "```\ncode\n```\n",
+                "{n, plural, one {a} other {b}}",
+            ]
+        ),
+        st.text(max_size=5),
+    ),
+    max_size=12,
+).map("".join)
+
+
+@given(PLAIN, SEEDS, st.booleans())
+def test_what_is_protected_is_there_once(text: str, seed: int, has_attention: bool) -> None:
+    found = layout(text, protection=True)
+    raw = ["".join(token.raw for token in segment.tokens) for segment in found.segments]
+    assert found.plain.fill(raw) == text
+    translated = translate(found, at_random(seed, has_attention))
+    kept = Counter(
+        token.raw
+        for segment in found.segments
+        for token in segment.tokens
+        if token.role in (Role.KEPT, Role.POINT)
+    )
+    assert all(translated.count(raw) >= number for raw, number in kept.items())
+    if " {name} " in text:
+        assert translated.count("{name}") == text.count("{name}")

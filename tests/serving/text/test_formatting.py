@@ -1,0 +1,23 @@
+"""The outer form of a source, given to its translation."""
+
+import pytest
+
+from serving.text.formatting import formatted_as
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "formatted"),
+    [
+        ("a dog", "Un chien.", "un chien"),
+        ("A dog.", "un chien", "Un chien."),
+        ("A dog!", "Un chien !", "Un chien !"),
+        ("A dog?", "Un chien.", "Un chien."),
+        ("<b>a dog</b>", "<b>Un chien.</b>", "<b>un chien</b>"),
+        ("  a dog \n", "  Un chien. \n", "  un chien \n"),
+        ("3 dogs", "trois chiens", "trois chiens"),
+        ("", "", ""),
+        ("...", "Rien", "Rien..."),
+    ],
+)
+def test_first_letter_and_last_marks(source: str, translation: str, formatted: str) -> None:
+    assert formatted_as(source, translation) == formatted

@@ -1,0 +1,30 @@
+"""Terms in texts: where they occur, and that they are looked up by a word that is there."""
+
+import pytest
+
+from serving.text.terms import first_word, term_pattern, words_of
+
+
+@pytest.mark.parametrize(
+    ("term", "text", "occurs"),
+    [
+        ("dog", "A Dog.", True),
+        ("dog", "dogma", False),
+        ("dog", "hot-dog stand", True),
+        ("New York", "in new york", True),
+        ("C++", "C++ and C", True),
+        ("C", "C++", True),
+        ("-x", "a -x", True),
+        ("-x", "a-x", False),
+        ("%&", "a%&b", False),
+        ("%&", "5 %& 6", True),
+        ("猫", "私の猫は", True),
+        ("API", "このAPIは", True),
+        ("서울", "서울은", True),
+        ("straße", "Die STRAßE", True),
+    ],
+)
+def test_where_a_term_occurs(term: str, text: str, occurs: bool) -> None:
+    assert bool(term_pattern(term).search(text)) == occurs
+    if occurs:
+        assert first_word(term) in words_of(text) | {""}
