@@ -30,6 +30,8 @@ OPERATIONS = [
     "GET /v1/usage",
     "GET /v1/models",
     "GET /v1/models/{name}",
+    "POST /tokenize",
+    "POST /detokenize",
     "POST /score",
     "POST /v2/translate",
     "GET /v2/languages",
@@ -51,6 +53,15 @@ OPERATIONS = [
     "GET /health",
     "GET /ready",
     "GET /metrics",
+    "POST /v1/files",
+    "GET /v1/files",
+    "GET /v1/files/{file_id}",
+    "DELETE /v1/files/{file_id}",
+    "GET /v1/files/{file_id}/content",
+    "POST /v1/batches",
+    "GET /v1/batches",
+    "GET /v1/batches/{batch_id}",
+    "POST /v1/batches/{batch_id}/cancel",
 ]
 TAKING = [
     each
