@@ -1,15 +1,18 @@
 """Holds the body of OpenAI's chats. As with completions, every field acts or is refused by name."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from serving.api.http.bodies import NoOpValues
 from serving.api.openai.chat_messages import ChatFields, ChatMessage
+from serving.api.openai.chat_tools import NamedChoice, calls_structure
 from serving.api.openai.completion_body import FIELD_NAMES as COMPLETION_FIELD_NAMES
 from serving.api.openai.completion_body import GenerationBody
+from serving.api.openai.structured_outputs import only_one
 from serving.errors import RequestError
 from serving.pipelines.completion.job import CompletionJob
+from serving.pipelines.decoding import Structure
 from serving.request import MAX_LOGPROBS
 
 # Fields that other servers act on and this one does not, each with the values that do nothing.
@@ -22,10 +25,8 @@ _NO_OP_VALUES: NoOpValues = {
     "include_reasoning": (True,),
     "metadata": ({},),
     "modalities": (["text"],),
-    "parallel_tool_calls": (True, False),
     "service_tier": ("auto", "default"),
     "store": (False,),
-    "tool_choice": ("none", "auto"),
     "tools": ([],),
     "verbosity": ("medium",),
 }
@@ -47,8 +48,19 @@ class ChatBody(ChatFields, GenerationBody):
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
+    parallel_tool_calls: bool = True
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
+
+    @property
+    def shown_tools(self) -> tuple[dict[str, Any], ...]:
+        return () if self.tool_choice == "none" else super().shown_tools
+
+    def _structure(self) -> Structure | None:
+        found = super()._structure()
+        calls = calls_structure(self.tools, self.tool_choice, self.parallel_tool_calls)
+        return only_one([each for each in (calls, found) if each])
 
     @property
     def source_texts(self) -> tuple[str, ...]:

@@ -1,9 +1,11 @@
 """Holds the messages of OpenAI's chats, and what is said of how they are written as a prompt."""
 
+import json
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from serving.api.openai.chat_tools import Tool, ToolCall
 from serving.errors import RequestError
 from serving.text.chat.template import Chat
 from serving.text.plain_text import check_texts
@@ -23,6 +25,7 @@ class ChatMessage(BaseModel):
     name: str | None = None
     reasoning_content: str | None = None
     tool_call_id: str | None = None
+    tool_calls: list[ToolCall] = Field(default_factory=list)
 
     @model_validator(mode="before")
     @classmethod
@@ -30,7 +33,8 @@ class ChatMessage(BaseModel):
         """Drop what says nothing: answers come back as messages with fields that they had not."""
         if not isinstance(value, dict):
             return value
-        return {name: each for name, each in value.items() if each is not None and each != []}
+        said = {name: each for name, each in value.items() if each is not None and each != []}
+        return {"content": "", **said} if "tool_calls" in said else said
 
     @property
     def text(self) -> str:
@@ -39,7 +43,9 @@ class ChatMessage(BaseModel):
         return "\n".join(map(_text_of_part, self.content))
 
     def as_template_reads_it(self) -> dict[str, Any]:
-        return {**self.model_dump(exclude_none=True), "content": self.text}
+        said = self.model_dump(exclude_none=True, exclude={"tool_calls"}) | {"content": self.text}
+        calls = [call.as_template_reads_it() for call in self.tool_calls]
+        return said | ({"tool_calls": calls} if calls else {})
 
 
 class ChatFields(BaseModel):
@@ -54,12 +60,23 @@ class ChatFields(BaseModel):
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    tools: list[Tool] = Field(default_factory=list)
+
+    @property
+    def shown_tools(self) -> tuple[dict[str, Any], ...]:
+        """Return the tools that the template shows."""
+        return tuple(tool.as_template_reads_it() for tool in self.tools)
 
     def check_messages(self, max_characters: int) -> None:
         """Raise RequestError for texts that cannot be read, TooLarge for too many characters."""
         read = (message.as_template_reads_it() for message in self.messages)
-        texts = [text for message in read for text in message.values()]
+        texts = [
+            each if isinstance(each, str) else json.dumps(each)
+            for message in read
+            for each in message.values()
+        ]
         check_texts("messages", texts, max_characters)
+        check_texts("tools", [json.dumps(tool) for tool in self.shown_tools], max_characters)
 
     def chat(self) -> Chat:
         self._check_template_fields()
@@ -69,6 +86,7 @@ class ChatFields(BaseModel):
             and self.add_generation_prompt is not False,
             continues_last=self.continue_final_message,
             variables=self.chat_template_kwargs,
+            tools=self.shown_tools,
         )
 
     def _check_template_fields(self) -> None:

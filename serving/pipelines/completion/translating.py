@@ -74,6 +74,7 @@ def _check(name: str, job: CompletionJob) -> None:
         "echo": job.echo,
         "logprobs": job.decoding.logprobs is not None,
         "continue_final_message": any(chat.continues_last for chat in chats),
+        "tools": any(chat.tools for chat in chats),
         "chat_template_kwargs": any(chat.variables for chat in chats),
         structure.field if structure else "response_format": structure is not None,
     }
