@@ -15,7 +15,8 @@ AttendantError
 │   ├── WrongMediaType  a body, or an answer, in a format that is not spoken here
 │   ├── ModelNotFound   no such model here
 │   ├── DocumentNotFound  no such document, or not with this key
-│   └── GlossaryNotFound  no such glossary of this key
+│   ├── GlossaryNotFound  no such glossary of this key
+│   └── NoSuchObject    no such file or batch of this key
 ├── KeyRefused          no key that this server knows
 ├── RateExceeded        more than the key may ask for: try again later
 ├── QuotaExceeded       more than the key may use in all, or in a month
@@ -134,6 +135,13 @@ class GlossaryNotFound(RequestError):
 
     def __init__(self, glossary: object) -> None:
         super().__init__("glossary_id", glossary, "no such glossary")
+
+
+class NoSuchObject(RequestError):
+    """Says that the key that was shown has no such file or batch."""
+
+    def __init__(self, field: str, value: object) -> None:
+        super().__init__(field, value, "no such object")
 
 
 class Overloaded(AttendantError):

@@ -66,6 +66,7 @@ RANK = {
     "request": 3,
     "server_config": 2,
     "access": 3,
+    "batches": 6,
     "documents": 6,
     "storage": 1,
     "bundle": 3,

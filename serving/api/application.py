@@ -1,5 +1,7 @@
 """Joins all protocols into one ASGI application."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -19,6 +21,7 @@ from serving.api.http.protocol import protocol_at
 from serving.api.http.services import Services
 from serving.api.libretranslate import files
 from serving.api.libretranslate import routes as libretranslate
+from serving.api.openai import batches, tokens
 from serving.api.openai import protocol as openai_protocol
 from serving.api.openai import routes as openai
 from serving.api.scoring import routes as scoring
@@ -33,18 +36,26 @@ _PROTOCOLS = (
 ENDPOINTS = (
     *libretranslate.ENDPOINTS,
     *openai.ENDPOINTS,
+    *tokens.QUESTIONS,
     *scoring.ENDPOINTS,
     *deepl.ENDPOINTS,
 )
 
 
 def create_app(services: Services) -> FastAPI:
+    kept = batches.kept(services)
+
+    @asynccontextmanager
+    async def working(app: FastAPI) -> AsyncIterator[None]:
+        async with services.documents.working(), kept.working():
+            yield
+
     app = FastAPIOffline(
         redoc_url=None,
         title="Attendant",
         version=version("attendant"),
         description="Trained attention models over HTTP.",
-        lifespan=lambda app: services.documents.working(),
+        lifespan=working,
     )
     access = AccessLog(services.write_access)
     app.add_middleware(Guard, report=_report, access=access, tracing=services.tracing)
@@ -53,9 +64,10 @@ def create_app(services: Services) -> FastAPI:
         CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]
     )
     install_error_handlers(app, _report)
-    for protocol in (libretranslate, openai, scoring, deepl, operations):
+    for protocol in (libretranslate, openai, tokens, scoring, deepl, operations):
         app.include_router(protocol.router(services))
-    others = (*deepl.OTHER_BODIES, *files.BODIES)
+    app.include_router(batches.router(services, kept))
+    others = (*deepl.OTHER_BODIES, *files.BODIES, *batches.BODIES)
     describe_bodies(app, [*(endpoint.body for endpoint in ENDPOINTS), *others])
     return app
 

@@ -22,10 +22,12 @@ from serving.api.http.error_responses import ENDS
 from serving.bundle.manifest import Task
 from serving.deployments.metrics.outliving import Exposed
 from serving.errors import AttendantError, EngineError, EngineStopped
+from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Model
 from serving.pipelines.completion.deltas import Deltas
 from serving.pipelines.completion.job import CompletionJob
+from serving.pipelines.tokens import TokenizedText, TokenizeJob
 from serving.pipelines.translation.deltas import TranslationStream
 from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
 
@@ -101,10 +103,26 @@ class WideCatalog(Catalog):
         return [_remote(handle, card) for handle, cards in pairs for card in cards]
 
 
-class RemoteTranslator:
+class RemoteModel:
+    """Has what all models have."""
+
     def __init__(self, handle: DeploymentHandle, card: ModelCard) -> None:
         self.card, self.application = card, handle.app_name
         self._handle = handle
+
+    async def tokenize(self, job: TokenizeJob) -> TokenizedText:
+        response = self._handle.tokenize.remote(self.card.name, job)
+        found: TokenizedText = await answer_to(response)
+        return found
+
+    async def detokenize(self, token_ids: TokenIds) -> str:
+        response = self._handle.detokenize.remote(self.card.name, token_ids)
+        text: str = await answer_to(response)
+        return text
+
+
+class RemoteTranslator(RemoteModel):
+    """Translates over there."""
 
     async def translate(self, job: TranslationJob) -> Translation:
         response = self._handle.translate.remote(self.card.name, job)
@@ -128,14 +146,12 @@ class RemoteTranslator:
         return scores
 
 
-class RemoteGenerator:
-    def __init__(self, handle: DeploymentHandle, card: ModelCard) -> None:
-        self.card, self.application = card, handle.app_name
-        self._handle = handle.options(stream=True)
+class RemoteGenerator(RemoteModel):
+    """Completes over there."""
 
     async def stream(self, job: CompletionJob) -> Deltas:
         account = current_account()
-        response = self._handle.stream.remote(self.card.name, job)
+        response = self._handle.options(stream=True).stream.remote(self.card.name, job)
         async with aclosing(_streamed(response)) as deltas:
             async for delta in deltas:
                 if delta.finish_reason:

@@ -37,10 +37,12 @@ from serving.engine.planning.plan import Allowance
 from serving.engine.turns import FairShare
 from serving.engine_metrics import EngineMetrics
 from serving.metrics import Metrics
+from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion.job import CompletionJob
 from serving.pipelines.loading import LoadedModel, load_model
 from serving.pipelines.merging import in_batches
+from serving.pipelines.tokens import TokenizedText, TokenizeJob
 from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
 from serving.server_config import WorkerGroup
 from serving.storage.database import default_state_dir
@@ -136,6 +138,14 @@ class Replica:
             scorer = await self._catalog.scorer(model, job.source, job.target)
             with self._continued(job):
                 return await scorer.score(job)
+
+    async def tokenize(self, model: str, job: TokenizeJob) -> TokenizedText:
+        with failing_from_afar():
+            return await (await self._catalog.named(model)).tokenize(job)
+
+    async def detokenize(self, model: str, token_ids: TokenIds) -> str:
+        with failing_from_afar():
+            return await (await self._catalog.named(model)).detokenize(token_ids)
 
     async def stream_translation(self, model: str, job: TranslationJob) -> Any:
         with failing_from_afar():

@@ -6,7 +6,7 @@ A card is a plain value: it crosses to other processes, which serve the model by
 from dataclasses import dataclass, field
 from typing import Any
 
-from serving.bundle.manifest import Manifest, Task
+from serving.bundle.manifest import Manifest, Precision, Task
 from serving.engine.planning.planner import Settled
 from serving.errors import RequestError
 from serving.text.languages import UNDETERMINED, matching
@@ -36,6 +36,9 @@ class ModelCard:
     has_chat_template: whether it can be asked by messages.
     generation: what its makers recommend where a request says nothing, by our fields' names.
     plan: how it runs; None where it does not.
+    fingerprint: of all that decides what it answers, see `fingerprint_of`; None where it does not
+        run.
+    max_source_tokens: of one segment; None of a model without a source, or without a limit.
     """
 
     name: str
@@ -48,6 +51,9 @@ class ModelCard:
     has_chat_template: bool = False
     generation: dict[str, Any] = field(default_factory=dict)
     plan: PlanCard | None = None
+    precision: Precision = Precision.FP32
+    max_source_tokens: int | None = None
+    fingerprint: str | None = None
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> "ModelCard":
@@ -61,6 +67,8 @@ class ModelCard:
             manifest.num_attention_heads,
             manifest.chat_template is not None,
             manifest.generation,
+            precision=manifest.precision,
+            max_source_tokens=manifest.limits.max_source_tokens,
         )
 
     @property

@@ -5,13 +5,23 @@ from typing import Protocol, TypeGuard
 
 from serving.bundle.manifest import Task
 from serving.errors import ModelNotFound, RequestError
+from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion.deltas import Deltas
 from serving.pipelines.completion.job import CompletionJob
 from serving.pipelines.pivoting import PivotTranslator, route_between
+from serving.pipelines.tokens import TokenizedText, TokenizeJob
 from serving.pipelines.translation.deltas import TranslationStream
 from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
 from serving.text.languages import matching
+
+
+class Tokenizing(Protocol):
+    """Shows its tokens."""
+
+    async def tokenize(self, job: TokenizeJob) -> TokenizedText: ...
+
+    async def detokenize(self, token_ids: TokenIds) -> str: ...
 
 
 class Translator(Protocol):
@@ -25,7 +35,7 @@ class Translator(Protocol):
     def stream(self, job: TranslationJob) -> TranslationStream: ...
 
 
-class Scorer(Translator, Protocol):
+class Scorer(Translator, Tokenizing, Protocol):
     """Translates as one model, so it can tell how likely given translations are."""
 
     card: ModelCard
@@ -34,12 +44,18 @@ class Scorer(Translator, Protocol):
 
 
 class Generator(Protocol):
+    """Completes prompts."""
+
     card: ModelCard
 
     def stream(self, job: CompletionJob) -> Deltas: ...
 
 
-Model = Scorer | Generator
+class LanguageModel(Generator, Tokenizing, Protocol):
+    """A generator that is one model."""
+
+
+Model = Scorer | LanguageModel
 
 
 class Catalog:
@@ -78,7 +94,7 @@ class Catalog:
                 return model
         raise ModelNotFound(name)
 
-    async def generator(self, name: str) -> Generator:
+    async def generator(self, name: str) -> LanguageModel:
         model = await self.named(name)
         if not _is_generator(model):
             raise RequestError("model", name, "translates; it does not complete prompts")
@@ -126,7 +142,7 @@ def _is_translator(model: Model) -> TypeGuard[Scorer]:
     return model.card.task is Task.TRANSLATE
 
 
-def _is_generator(model: Model) -> TypeGuard[Generator]:
+def _is_generator(model: Model) -> TypeGuard[LanguageModel]:
     return model.card.task is Task.GENERATE
 
 

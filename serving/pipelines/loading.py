@@ -30,6 +30,7 @@ from serving.pipelines.catalog import Model
 from serving.pipelines.completion.pipeline import CompletionPipeline
 from serving.pipelines.defaults import problems as default_problems
 from serving.pipelines.engine_port import EnginePort
+from serving.pipelines.fingerprint import fingerprint_of
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.text.shortlist import Shortlist
@@ -149,7 +150,9 @@ def load_model(
         meter.on_stats(bridge.stats())
         port = meter.measured(bridge)
     pipeline = parts.pipeline(port, max_segments)
-    pipeline.card = replace(pipeline.card, plan=PlanCard.of(settled))
+    fingerprint = fingerprint_of(parts.bundle.manifest, settled.config.device)
+    plan = PlanCard.of(settled)
+    pipeline.card = replace(pipeline.card, plan=plan, fingerprint=fingerprint)
     bridge.start()
     return LoadedModel(pipeline, bridge)
 

@@ -99,13 +99,23 @@ class Endpoint(Generic[Body, Model]):
             gate.needs_no_body(self.protocol, request.headers)
             fields = await self.reader.read(limited(request, services.limits))
             resources.enter_context(gate.admitted(self.protocol, request.headers, fields))
-            body = parse(self.body, fields)
-            body.check(services.limits.max_characters)
-            model = await self.find_model(services, body)
-            tracked.started(model.card.name)
-            job = _shared(body.with_defaults(model.card.generation).job(self.id_prefix + job_id()))
-            async with services.quota.held(current_account().key, body.num_characters):
-                return await self.answer(Call(body, model, job, self.protocol, tracked, resources))
+            return await self.answered(fields, services, tracked, resources)
+
+    async def answered(
+        self,
+        fields: Mapping[str, Any],
+        services: Services,
+        tracked: Tracked,
+        resources: AsyncExitStack,
+    ) -> Response:
+        """Answer the fields of whoever was let in."""
+        body = parse(self.body, fields)
+        body.check(services.limits.max_characters)
+        model = await self.find_model(services, body)
+        tracked.started(model.card.name)
+        job = _shared(body.with_defaults(model.card.generation).job(self.id_prefix + job_id()))
+        async with services.quota.held(current_account().key, body.num_characters):
+            return await self.answer(Call(body, model, job, self.protocol, tracked, resources))
 
 
 def _shared(job: Any) -> Any:

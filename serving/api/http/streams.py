@@ -1,17 +1,22 @@
 """Sends server-sent events."""
 
+import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import Any, TypeVar
 
 from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from serving.api.http.error_responses import ENDS, log_failure
 from serving.api.http.openapi import EVENTS
 from serving.api.http.protocol import Protocol
 from serving.metrics import Outcome, Tracked, outcome_of
+
+PING_SECONDS = 10.0
+_PING = b": ping\n\n"
+Item = TypeVar("Item")
 
 
 def sse(value: Any) -> str:
@@ -19,7 +24,11 @@ def sse(value: Any) -> str:
 
 
 class EventStream(StreamingResponse):
-    """Sends events, and closes `resources` as it ends, also if the client goes away before."""
+    """Sends events, and closes `resources` as it ends, also if the client goes away before.
+
+    Where nothing comes for long it sends a comment, so that nobody in between takes the connection
+    for dead.
+    """
 
     media_type = EVENTS
 
@@ -30,8 +39,54 @@ class EventStream(StreamingResponse):
         self._resources = resources
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._resources, aclosing(self._events):
-            await super().__call__(scope, receive, send)
+        async with self._resources, aclosing(self._events), _pinging(send) as send_event:
+            await super().__call__(scope, receive, send_event)
+
+
+@asynccontextmanager
+async def _pinging(send: Send) -> AsyncIterator[Send]:
+    """Give what sends an answer; between its parts, if they are long in coming, there are pings."""
+    loop = asyncio.get_running_loop()
+    has_begun = False
+    sent_at = loop.time()
+
+    async def send_event(message: Message) -> None:
+        nonlocal has_begun, sent_at
+        has_begun = message.get("more_body", True)
+        sent_at = loop.time()
+        await send(message)
+
+    async def ping() -> None:
+        while True:
+            await asyncio.sleep(max(sent_at + PING_SECONDS - loop.time(), 0.001))
+            if has_begun and loop.time() - sent_at >= PING_SECONDS:
+                await send_event({"type": "http.response.body", "body": _PING, "more_body": True})
+
+    pinger = asyncio.create_task(ping())
+    try:
+        yield send_event
+    finally:
+        pinger.cancel()
+        await asyncio.gather(pinger, return_exceptions=True)
+
+
+async def first_of(items: AsyncGenerator[Item, None], stack: AsyncExitStack) -> Awaitable[Item]:
+    """Wait for the first item of a stream, but not for long; what comes back gives it.
+
+    What is refused until then is raised here, and so has a status of its own. stack: closed before
+    the stream is.
+    """
+    first = asyncio.ensure_future(anext(items))
+    stack.push_async_callback(_given_up, first)
+    await asyncio.wait([first], timeout=PING_SECONDS)
+    if first.done():
+        first.result()
+    return first
+
+
+async def _given_up(first: "asyncio.Future[Any]") -> None:
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
 
 
 async def events_of(

@@ -48,9 +48,15 @@ File = Annotated[
 
 @asynccontextmanager
 async def uploaded(
-    request: Request, services: Services, protocol: Protocol, cls: type[AnyBody]
+    request: Request,
+    services: Services,
+    protocol: Protocol,
+    cls: type[AnyBody],
+    max_mib: int | None = None,
 ) -> AsyncIterator[AnyBody]:
     """Let a request in that carries a file, and count it; give its body until the block ends.
+
+    max_mib: of the file; None is that of documents.
 
     Raises KeyRefused, RateExceeded, RequestError and TooLarge.
     """
@@ -58,7 +64,8 @@ async def uploaded(
     async with AsyncExitStack() as resources:
         resources.enter_context(services.metrics.track(protocol.name))
         gate.needs_no_body(protocol, request.headers)
-        max_bytes = services.document_limits.max_mib * 2**20 + _OTHER_BYTES
+        max_mib = services.document_limits.max_mib if max_mib is None else max_mib
+        max_bytes = max_mib * 2**20 + _OTHER_BYTES
         fields = await resources.enter_async_context(_form(limited_to(max_bytes, request)))
         resources.enter_context(gate.admitted(protocol, request.headers, fields))
         yield parse(cls, fields)

@@ -1,6 +1,6 @@
 """Answers `POST /translate`: as one JSON value, or as server-sent events."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from dataclasses import asdict, replace
 from typing import Any
@@ -11,7 +11,7 @@ from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.fields import reads_all
 from serving.api.http.openapi import described_events
 from serving.api.http.services import Services
-from serving.api.http.streams import EventStream, events_of
+from serving.api.http.streams import EventStream, events_of, first_of
 from serving.api.libretranslate.answers import Translated
 from serving.api.libretranslate.languages import detected
 from serving.api.libretranslate.protocol import PROTOCOL
@@ -38,8 +38,7 @@ async def _answer(call: Call[TranslateBody, Chosen]) -> Response:
         translation = await call.model.translate(call.job)
         return JSONResponse(_translated(call.body, call.model, translation))
     items = await call.resources.enter_async_context(aclosing(call.model.stream(call.job)))
-    # The first item is awaited here: what is refused before it has its own status.
-    first = await anext(items)
+    first = await first_of(items, call.resources)
     call.tracked.outcome = Outcome.CANCELLED  # until its last event says otherwise
     events = events_of(_values(call, first, items), call.tracked, call.protocol)
     return EventStream(events, call.resources.pop_all())
@@ -62,10 +61,10 @@ TRANSLATE = Endpoint(
 
 async def _values(
     call: Call[TranslateBody, Chosen],
-    first: TranslationDelta | Translation,
+    first: Awaitable[TranslationDelta | Translation],
     rest: TranslationStream,
 ) -> AsyncGenerator[dict[str, Any], None]:
-    yield _value(call, first)
+    yield _value(call, await first)
     async for item in rest:
         yield _value(call, item)
 

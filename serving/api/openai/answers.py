@@ -4,7 +4,7 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.bundle.manifest import Task
+from serving.bundle.manifest import Precision, Task
 from serving.request import FinishReason
 
 
@@ -49,6 +49,7 @@ class Completion(TypedDict):
     object: Literal["text_completion"]
     created: int
     model: str
+    system_fingerprint: str | None
     choices: list[CompletionChoice]
     usage: Usage
 
@@ -68,10 +69,22 @@ class ChatLogprobs(TypedDict):
     refusal: None
 
 
+class CalledFunction(TypedDict):
+    name: str
+    arguments: str
+
+
+class CallOfTool(TypedDict):
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
 class AssistantMessage(TypedDict):
     role: Literal["assistant"]
-    content: str
+    content: str | None
     refusal: None
+    tool_calls: NotRequired[list[CallOfTool]]
 
 
 class ChatChoice(TypedDict):
@@ -80,7 +93,7 @@ class ChatChoice(TypedDict):
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None
-    finish_reason: FinishReason | None
+    finish_reason: FinishReason | Literal["tool_calls"] | None
     score: NotRequired[float]
 
 
@@ -89,6 +102,7 @@ class ChatCompletion(TypedDict):
     object: Literal["chat.completion"]
     created: int
     model: str
+    system_fingerprint: str | None
     choices: list[ChatChoice]
     usage: Usage
 
@@ -102,7 +116,9 @@ class Plan(TypedDict):
 
 
 class ModelBody(TypedDict):
-    """Describes a model. generation: what holds where a request says nothing. plan: how it runs."""
+    """Describes a model. generation: what holds where a request says nothing. plan: how it runs.
+    max_model_len: tokens of prompt and output together. max_source_tokens: of one sentence.
+    """
 
     id: str
     object: Literal["model"]
@@ -112,6 +128,10 @@ class ModelBody(TypedDict):
     source_languages: list[str]
     target_languages: list[str]
     max_model_len: int
+    max_source_tokens: int | None
+    precision: Precision
+    architecture: str
+    system_fingerprint: str | None
     has_chat_template: bool
     generation: dict[str, Any]
     plan: Plan | None
@@ -120,3 +140,90 @@ class ModelBody(TypedDict):
 class ModelList(TypedDict):
     object: Literal["list"]
     data: list[ModelBody]
+
+
+class Tokenized(TypedDict):
+    """Holds the tokens of a text, as vLLM has them. token_strs: null unless they were asked for."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class Detokenized(TypedDict):
+    prompt: str
+
+
+class FileObject(TypedDict):
+    id: str
+    object: Literal["file"]
+    bytes: int
+    created_at: int
+    expires_at: int
+    filename: str
+    purpose: str
+    status: Literal["processed"]
+
+
+class FileList(TypedDict):
+    object: Literal["list"]
+    data: list[FileObject]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class Deleted(TypedDict):
+    id: str
+    object: Literal["file"]
+    deleted: Literal[True]
+
+
+class BatchProblem(TypedDict):
+    code: str
+    message: str
+    param: str | None
+    line: int | None
+
+
+class BatchProblems(TypedDict):
+    object: Literal["list"]
+    data: list[BatchProblem]
+
+
+class BatchCounts(TypedDict):
+    total: int
+    completed: int
+    failed: int
+
+
+class Batch(TypedDict):
+    id: str
+    object: Literal["batch"]
+    endpoint: str
+    errors: BatchProblems | None
+    input_file_id: str
+    completion_window: str
+    status: str
+    output_file_id: str | None
+    error_file_id: str | None
+    created_at: int
+    expires_at: int
+    in_progress_at: int | None
+    finalizing_at: int | None
+    completed_at: int | None
+    failed_at: int | None
+    expired_at: int | None
+    cancelling_at: int | None
+    cancelled_at: int | None
+    request_counts: BatchCounts
+    metadata: dict[str, str] | None
+
+
+class BatchList(TypedDict):
+    object: Literal["list"]
+    data: list[Batch]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool

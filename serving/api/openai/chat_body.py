@@ -2,16 +2,18 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 
 from serving.api.http.bodies import NoOpValues
+from serving.api.openai.chat_messages import ChatFields, ChatMessage
+from serving.api.openai.chat_tools import NamedChoice, calls_structure
 from serving.api.openai.completion_body import FIELD_NAMES as COMPLETION_FIELD_NAMES
 from serving.api.openai.completion_body import GenerationBody
+from serving.api.openai.structured_outputs import only_one
 from serving.errors import RequestError
 from serving.pipelines.completion.job import CompletionJob
+from serving.pipelines.decoding import Structure
 from serving.request import MAX_LOGPROBS
-from serving.text.chat.template import Chat
-from serving.text.plain_text import check_texts
 
 # Fields that other servers act on and this one does not, each with the values that do nothing.
 _NO_OP_VALUES: NoOpValues = {
@@ -23,56 +25,21 @@ _NO_OP_VALUES: NoOpValues = {
     "include_reasoning": (True,),
     "metadata": ({},),
     "modalities": (["text"],),
-    "parallel_tool_calls": (True, False),
     "service_tier": ("auto", "default"),
     "store": (False,),
-    "tool_choice": ("none", "auto"),
     "tools": ([],),
     "verbosity": ("medium",),
 }
-FIELD_NAMES = COMPLETION_FIELD_NAMES | dict.fromkeys(("forced_ids", "prompt_ids"), "messages")
-_OF_THE_TEMPLATE = {"add_generation_prompt", "documents", "messages", "tools"}
+FIELD_NAMES = COMPLETION_FIELD_NAMES | dict.fromkeys(
+    ("forced_ids", "prompt_ids", "text"), "messages"
+)
 
 
-class ChatMessage(BaseModel):
-    """Holds one message. content: text, or a list of parts that are text; those become lines. What
-    else there is of a message is for the template to read or to leave.
-    """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[dict[str, Any]]
-    name: str | None = None
-    reasoning_content: str | None = None
-    tool_call_id: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_no_op_fields(cls, value: Any) -> Any:
-        """Drop what says nothing: answers come back as messages with fields that they had not."""
-        if not isinstance(value, dict):
-            return value
-        return {name: each for name, each in value.items() if each is not None and each != []}
-
-    @property
-    def text(self) -> str:
-        if isinstance(self.content, str):
-            return self.content
-        return "\n".join(map(_text_of_part, self.content))
-
-    def as_template_reads_it(self) -> dict[str, Any]:
-        return {**self.model_dump(exclude_none=True), "content": self.text}
-
-
-class ChatBody(GenerationBody):
+class ChatBody(ChatFields, GenerationBody):
     """Holds the body of `POST /v1/chat/completions`.
 
     max_completion_tokens: OpenAI's newer name of max_tokens; without either, as many as the model's
-    makers recommend, or as fit. add_generation_prompt: the template opens the answer.
-    continue_final_message: the answer goes on with the last message instead. chat_template_kwargs:
-    further variables of the template, as `enable_thinking`. prompt_cache_key, safety_identifier:
-    accepted and not used.
+    makers recommend, or as fit. prompt_cache_key, safety_identifier: accepted and not used.
     """
 
     no_op_values: ClassVar[NoOpValues] = _NO_OP_VALUES
@@ -81,47 +48,45 @@ class ChatBody(GenerationBody):
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
-    add_generation_prompt: bool | None = None
-    continue_final_message: bool = False
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
+    parallel_tool_calls: bool = True
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
+
+    @property
+    def shown_tools(self) -> tuple[dict[str, Any], ...]:
+        return () if self.tool_choice == "none" else super().shown_tools
+
+    def _structure(self) -> Structure | None:
+        found = super()._structure()
+        calls = calls_structure(self.tools, self.tool_choice, self.parallel_tool_calls)
+        return only_one([each for each in (calls, found) if each])
+
+    @property
+    def source_texts(self) -> tuple[str, ...]:
+        """Return the last text of the user: what was said before it is no part of it."""
+        texts = [message.text for message in self.messages if message.role == "user"]
+        if not texts:
+            roles = [message.role for message in self.messages]
+            raise RequestError("messages", roles, "one must be the user's, to be translated")
+        return (texts[-1],)
 
     @property
     def num_characters(self) -> int:
         return sum(len(message.text) for message in self.messages)
 
     def check(self, max_characters: int) -> None:
-        read = (message.as_template_reads_it() for message in self.messages)
-        texts = [text for message in read for text in message.values()]
-        check_texts("messages", texts, max_characters)
+        self.check_messages(max_characters)
 
     def job(self, request_id: str) -> CompletionJob:
         return CompletionJob(
             request_id=request_id,
-            prompts=(self._chat(),),
+            prompts=(self.chat(),),
             decoding=self.decoding(self._max_new_tokens(), self._logprobs()),
             num_samples=self.n,
             stop=self.stops,
             streams=self.stream,
         )
-
-    def _chat(self) -> Chat:
-        self._check_template_fields()
-        return Chat(
-            tuple(message.as_template_reads_it() for message in self.messages),
-            opens_answer=not self.continue_final_message
-            and self.add_generation_prompt is not False,
-            continues_last=self.continue_final_message,
-            variables=self.chat_template_kwargs,
-        )
-
-    def _check_template_fields(self) -> None:
-        if self.continue_final_message and self.add_generation_prompt:
-            message = "cannot be combined with add_generation_prompt"
-            raise RequestError("continue_final_message", True, message)
-        for name in _OF_THE_TEMPLATE & {*self.chat_template_kwargs}:
-            raise RequestError("chat_template_kwargs", name, "is not for it to say")
 
     def _max_new_tokens(self) -> int | None:
         if self.max_tokens == 0:
@@ -139,13 +104,3 @@ class ChatBody(GenerationBody):
         if self.top_logprobs is not None:
             raise RequestError("top_logprobs", self.top_logprobs, "needs logprobs to be true")
         return None
-
-
-def _text_of_part(part: dict[str, Any]) -> str:
-    kind = part.get("type")
-    if kind != "text":
-        message = "parts of this type are not supported here, only those of type text"
-        raise RequestError("messages", kind, message)
-    if {*part} != {"type", "text"} or not isinstance(part["text"], str):
-        raise RequestError("messages", part, "a part of type text must have a text, and no more")
-    return str(part["text"])

@@ -4,6 +4,7 @@ Every field acts or is refused by name: nothing is ignored silently. Clients sen
 value that changes nothing; null and `no_op_values` say which those are.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Self
@@ -33,6 +34,9 @@ FIELD_NAMES = {
     "max_new_tokens": "max_tokens",
     "num_hypotheses": "n",
     "prompt_ids": "prompt",
+    "source": "source_language",
+    "target": "target_language",
+    "text": "prompt",
 }
 
 
@@ -49,7 +53,7 @@ class GenerationBody(DecodingFields, RequestBody):
     temperature: 1, or 0 under beam search. use_beam_search: of `num_beams`, else `best_of`, else
     `n` if more than one, else 4 beams; `n` of them are the choices. best_of: without beam search
     only what `n` says. guided_grammar: in Lark's notation. priority: lower comes first. user:
-    accepted and not used.
+    accepted and not used. source_language, target_language: of a model that translates.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -73,6 +77,13 @@ class GenerationBody(DecodingFields, RequestBody):
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     user: str | None = None
+    source_language: str | None = None
+    target_language: str | None = None
+
+    @property
+    @abstractmethod
+    def source_texts(self) -> tuple[str, ...]:
+        """List the texts that a model translates, if it is one that does. Raises RequestError."""
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -165,6 +176,13 @@ class CompletionBody(GenerationBody):
         if prompt and isinstance(prompt[0], int):
             return (tuple(item for item in prompt if isinstance(item, int)),)
         return tuple(tuple(item) if isinstance(item, list) else str(item) for item in prompt)
+
+    @property
+    def source_texts(self) -> tuple[str, ...]:
+        texts = tuple(prompt for prompt in self.prompts if isinstance(prompt, str))
+        if len(texts) < len(self.prompts):
+            raise RequestError("prompt", self.prompt, "must be text for a model that translates")
+        return texts
 
     @property
     def num_characters(self) -> int:

@@ -18,17 +18,13 @@ from serving.api.openai import chat_body, completion_body
 from serving.api.openai.answering import answer
 from serving.api.openai.answers import ChatCompletion, Completion, ModelBody, ModelList
 from serving.api.openai.chat_body import ChatBody
-from serving.api.openai.completion_body import CompletionBody, GenerationBody
+from serving.api.openai.completion_body import CompletionBody
+from serving.api.openai.models import generator, named
 from serving.api.openai.protocol import PROTOCOL
 from serving.api.openai.shapes import ChatShape, CompletionShape
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.catalog import Generator
 
 _STREAMED = described_events("With `stream`: chunks, then [DONE].")
-
-
-async def _generator(services: Services, body: GenerationBody) -> Generator:
-    return await services.catalog.generator(body.model)
 
 
 _COMPLETIONS = Endpoint(
@@ -38,7 +34,7 @@ _COMPLETIONS = Endpoint(
     description="Complete one prompt or several; with `stream`, as server-sent events.",
     body=CompletionBody,
     reader=READS_JSON,
-    find_model=_generator,
+    find_model=generator,
     answer=partial(answer, CompletionShape),
     answer_type=Completion,
     example={"model": "llama-en", "prompt": "It was"},
@@ -52,7 +48,7 @@ _CHATS = Endpoint(
     description="Answer the last of some messages; with `stream`, as server-sent events.",
     body=ChatBody,
     reader=READS_JSON,
-    find_model=_generator,
+    find_model=generator,
     answer=partial(answer, ChatShape),
     answer_type=ChatCompletion,
     example={
@@ -87,14 +83,15 @@ def router(services: Services) -> APIRouter:
         dependencies=with_key,
     )
     async def model(name: str) -> JSONResponse:
-        """Describe one model."""
-        return JSONResponse(_described((await services.catalog.named(name)).card, started))
+        """Describe one model; of one that translates the name may end with a language."""
+        card, _ = await named(services.catalog, name)
+        return JSONResponse(_described(card, started))
 
     return routes
 
 
 def _described(card: ModelCard, created: int) -> dict[str, Any]:
-    """Describe a model. generation: what holds where a request says nothing. plan: how it runs."""
+    """Describe a model; see `ModelBody`."""
     return {
         "id": card.name,
         "object": "model",
@@ -104,6 +101,10 @@ def _described(card: ModelCard, created: int) -> dict[str, Any]:
         "source_languages": card.source_languages,
         "target_languages": card.target_languages,
         "max_model_len": card.max_target_tokens,
+        "max_source_tokens": card.max_source_tokens,
+        "precision": card.precision,
+        "architecture": card.architecture,
+        "system_fingerprint": card.fingerprint,
         "has_chat_template": card.has_chat_template,
         "generation": card.generation,
         "plan": card.plan and asdict(card.plan),

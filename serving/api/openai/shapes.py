@@ -2,11 +2,16 @@
 
 import time
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Sequence
+from secrets import token_hex
 from typing import Any
 
 from serving.api.openai.completion_body import StreamOptions
+from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion.job import CompletionDelta, CompletionJob, TokenText
+from serving.request import FinishReason
+from serving.text.chat.tools import CallReader, Piece
 from serving.text.vocabulary.shown_tokens import Shown, spelt
 
 
@@ -16,8 +21,13 @@ class Shape(ABC):
     KIND: str
     CHUNK_KIND: str
 
-    def __init__(self, job: CompletionJob, model: str) -> None:
-        self._head = {"id": job.request_id, "created": int(time.time()), "model": model}
+    def __init__(self, job: CompletionJob, card: ModelCard) -> None:
+        self._head = {
+            "id": job.request_id,
+            "created": int(time.time()),
+            "model": card.name,
+            "system_fingerprint": card.fingerprint,
+        }
         self._num_choices = job.num_choices
         self._latest: dict[int, CompletionDelta] = {}
 
@@ -73,18 +83,70 @@ class CompletionShape(Shape):
 
 
 class ChatShape(Shape):
+    """Writes chats. Where tools may be called it reads the calls out of each answer's text."""
+
     KIND = "chat.completion"
     CHUNK_KIND = "chat.completion.chunk"
 
+    def __init__(self, job: CompletionJob, card: ModelCard) -> None:
+        super().__init__(job, card)
+        structure = job.decoding.structure
+        self._may_call = structure is not None and structure.field == "tools"
+        self._readers: dict[int, CallReader] = defaultdict(CallReader)
+
     def _choice(self, whole: CompletionDelta) -> dict[str, Any]:
-        message = {"role": "assistant", "content": whole.text, "refusal": None}
-        return {"index": whole.index, "message": message, **_chat_logprobs(whole), **_end(whole)}
+        message: dict[str, Any] = {"role": "assistant", "content": whole.text, "refusal": None}
+        if self._may_call:
+            message |= _message_of(self._read(whole))
+        end = self._end(whole)
+        return {"index": whole.index, "message": message, **_chat_logprobs(whole), **end}
 
     def _piece(self, delta: CompletionDelta, is_first: bool) -> dict[str, Any]:
         role = {"role": "assistant"} if is_first else {}
-        content = {"content": delta.text} if delta.text or is_first else {}
-        piece = {**role, **content}
-        return {"index": delta.index, "delta": piece, **_chat_logprobs(delta), **_end(delta)}
+        if self._may_call:
+            written = _delta_of(self._read(delta))
+        else:
+            written = {"content": delta.text} if delta.text or is_first else {}
+        end = self._end(delta)
+        return {"index": delta.index, "delta": role | written, **_chat_logprobs(delta), **end}
+
+    def _read(self, delta: CompletionDelta) -> list[Piece]:
+        reader = self._readers[delta.index]
+        pieces = list(reader.push(delta.text))
+        return [*pieces, *reader.finish()] if delta.finish_reason else pieces
+
+    def _end(self, delta: CompletionDelta) -> dict[str, Any]:
+        end = _end(delta)
+        if delta.finish_reason is FinishReason.STOP and self._readers[delta.index].num_calls:
+            end["finish_reason"] = "tool_calls"
+        return end
+
+
+def _message_of(pieces: Sequence[Piece]) -> dict[str, Any]:
+    """Write out a whole message with its calls, if there are any."""
+    text = "".join(piece.text for piece in pieces if piece.call is None)
+    calls = [_call(piece) for piece in pieces if piece.name is not None]
+    for piece in pieces:
+        if piece.call is not None:
+            calls[piece.call]["function"]["arguments"] += piece.text
+    return {"content": text.strip() or None, "tool_calls": calls} if calls else {"content": text}
+
+
+def _delta_of(pieces: Sequence[Piece]) -> dict[str, Any]:
+    """Write out what has come of a message and its calls."""
+    text = "".join(piece.text for piece in pieces if piece.call is None)
+    calls = [
+        {"index": piece.call}
+        | (_call(piece) if piece.name else {"function": {"arguments": piece.text}})
+        for piece in pieces
+        if piece.call is not None
+    ]
+    return ({"content": text} if text else {}) | ({"tool_calls": calls} if calls else {})
+
+
+def _call(piece: Piece) -> dict[str, Any]:
+    function = {"name": piece.name, "arguments": piece.text}
+    return {"id": f"call_{token_hex(12)}", "type": "function", "function": function}
 
 
 def _end(delta: CompletionDelta) -> dict[str, Any]:

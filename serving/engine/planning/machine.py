@@ -4,6 +4,7 @@ And lets this process use them well.
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,6 +14,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 CPUINFO = Path("/proc/cpuinfo")
 _SWITCH_INTERVAL_SECONDS = 0.0002
+_IS_VECTORS = re.compile("amx|asimd|avx|bf16|f16c|fma|i8mm|sse|sve")
 
 
 def available_cpus(cgroups: Path = CGROUPS, own_cgroups: Path = OWN_CGROUPS) -> int:
@@ -40,6 +42,18 @@ def processor_name(cpuinfo: Path = CPUINFO) -> str:
             if name.strip() == "model name":
                 return value.strip()
     return ""
+
+
+def instruction_sets(cpuinfo: Path = CPUINFO) -> tuple[str, ...]:
+    """Return the processor's instructions for vectors and matrices, which decide how graphs round;
+    none where nothing says so.
+    """
+    with suppress(OSError):
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() in ("flags", "Features"):
+                return tuple(sorted(filter(_IS_VECTORS.match, value.split())))
+    return ()
 
 
 def _quotas(cgroups: Path, own_cgroups: Path) -> Iterator[float]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 
 from serving.bundle.manifest import Manifest
+from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion.deltas import Deltas, joined
 from serving.pipelines.completion.incremental import IncrementalCompletion
@@ -17,6 +18,7 @@ from serving.pipelines.completion.requests import CompletionRequests, Completion
 from serving.pipelines.completion.structures import Structures
 from serving.pipelines.engine_port import EnginePort, raise_failure
 from serving.pipelines.merging import merge
+from serving.pipelines.tokens import TokenizedText, TokenizeJob, detokenized, tokenized
 from serving.request import FinishedEvent, FinishReason, Hypothesis, TokenEvent
 from serving.text.chat.template import Chat
 from serving.text.tokenizer import Tokenizer
@@ -27,6 +29,7 @@ class CompletionPipeline:
 
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer, engine: EnginePort) -> None:
         self.card = ModelCard.from_manifest(manifest)
+        self._prefix = tuple(manifest.tokens.prompt_prefix)
         self._tokenizer = tokenizer
         self._prompts = PromptReader(manifest, tokenizer)
         self._requests = CompletionRequests(manifest, tokenizer)
@@ -46,6 +49,19 @@ class CompletionPipeline:
         async with aclosing(merge([self._complete(job, run) for run in runs])) as deltas:
             async for delta in deltas:
                 yield delta
+
+    async def tokenize(self, job: TokenizeJob) -> TokenizedText:
+        """Return the tokens of a text or of a chat. Raises RequestError."""
+        return await asyncio.to_thread(self._tokenized, job)
+
+    async def detokenize(self, token_ids: TokenIds) -> str:
+        """Return the text of tokens. Raises RequestError."""
+        return await asyncio.to_thread(detokenized, self._tokenizer, token_ids)
+
+    def _tokenized(self, job: TokenizeJob) -> TokenizedText:
+        prompt = self._prompts.read(job.prompt)
+        before = () if prompt.is_whole or not job.adds_special else self._prefix
+        return tokenized(self._tokenizer, (*before, *prompt.token_ids))
 
     async def _read(self, prompt: str | tuple[int, ...] | Chat) -> Prompt:
         if isinstance(prompt, Chat):

@@ -6,6 +6,7 @@ from serving.bundle.manifest import Manifest
 from serving.errors import RequestError
 from serving.parameters import TokenIds
 from serving.text.chat.template import Chat, ChatTemplate
+from serving.text.chat.tools import BEGIN, has_tools
 from serving.text.plain_text import tokenizing
 from serving.text.tokenizer import Tokenizer
 
@@ -43,6 +44,9 @@ class PromptReader:
         self._context = manifest.limits.max_target_tokens
         self._tokenizer = tokenizer
         self._chat = _chat_template(manifest, tokenizer)
+        # What a special token writes is no text, so nothing could be read of it.
+        is_text = BEGIN not in tokenizer.special_tokens.values()
+        self._has_tools = is_text and has_tools(manifest.chat_template or "")
 
     def read(self, prompt: str | TokenIds | Chat) -> Prompt:
         """Return a prompt's tokens. A chat takes its time: its template runs in another process.
@@ -77,6 +81,9 @@ class PromptReader:
         if self._chat is None:
             message = f"model {self._name} has no chat template; it completes prompts only"
             raise RequestError("messages", f"{len(chat.messages)} messages", message)
+        if chat.tools and not self._has_tools:
+            message = f"the chat template of model {self._name} shows no tools, or not in a form"
+            raise RequestError("tools", f"{len(chat.tools)} tools", f"{message} known here")
         with tokenizing("messages"):
             token_ids = self._chat.prompt_ids(chat)
         return Prompt(token_ids, is_whole=True, ends_text=not chat.continues_last, field="messages")

@@ -12,8 +12,10 @@ from typing import TypeVar
 
 from serving.bundle.manifest import Manifest
 from serving.errors import RequestError
+from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.engine_port import EnginePort
+from serving.pipelines.tokens import TokenizedText, TokenizeJob, detokenized, tokenized
 from serving.pipelines.translation.deltas import TranslationStream
 from serving.pipelines.translation.hypotheses import successful_end
 from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
@@ -26,6 +28,8 @@ from serving.pipelines.translation.streaming import GrowingTexts
 from serving.pipelines.translation.text_rendering import text_renderings
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import Event, GenerationRequest
+from serving.text.chat.template import Chat
+from serving.text.plain_text import tokenizing
 from serving.text.shortlist import Shortlist
 
 # Longer texts are cut up and put together on another thread, so that other requests go on.
@@ -51,6 +55,7 @@ class TranslationPipeline:
     ) -> None:
         self.card = ModelCard.from_manifest(manifest)
         self._unknown_id = manifest.tokens.unk
+        self._around = manifest.tokens.source_prefix, manifest.tokens.source_suffix
         self._tokenizers = tokenizers
         self._planner = Planner(manifest.limits, manifest.tokens, tokenizers, max_segments)
         self._requests = TranslationRequests(manifest, tokenizers, shortlist)
@@ -96,6 +101,23 @@ class TranslationPipeline:
         requests = await asyncio.to_thread(self._requests.scores, job, frame)
         outcomes = await self._outcomes(requests)
         return tuple(map(partial(pair_score, self._tokenizers, frame), requests, outcomes))
+
+    async def tokenize(self, job: TokenizeJob) -> TokenizedText:
+        """Return the tokens of a source text, without those of a language. Raises RequestError."""
+        return await asyncio.to_thread(self._tokenized, job)
+
+    async def detokenize(self, token_ids: TokenIds) -> str:
+        """Return the text of a source's tokens. Raises RequestError."""
+        return await asyncio.to_thread(detokenized, self._tokenizers.source, token_ids)
+
+    def _tokenized(self, job: TokenizeJob) -> TokenizedText:
+        if isinstance(job.prompt, Chat):
+            message = f"model {self.card.name} translates; it has no chats"
+            raise RequestError("messages", f"{len(job.prompt.messages)} messages", message)
+        with tokenizing("prompt"):
+            ids = self._tokenizers.source.encode(job.prompt)
+        before, after = self._around if job.adds_special else ((), ())
+        return tokenized(self._tokenizers.source, (*before, *ids, *after))
 
     def _checked(self, job: Job) -> Job:
         """Return the job with its languages as the model has them."""

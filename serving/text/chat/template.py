@@ -36,12 +36,14 @@ class Chat:
     opens_answer: the template ends with what begins an answer.
     continues_last: the last message is not ended: the answer goes on with it.
     variables: further ones of the template.
+    tools: that the answer may call, as the template reads them.
     """
 
     messages: tuple[dict[str, Any], ...]
     opens_answer: bool = True
     continues_last: bool = False
     variables: dict[str, Any] = field(default_factory=dict)
+    tools: tuple[dict[str, Any], ...] = ()
 
 
 class ChatTemplate:
@@ -76,7 +78,7 @@ class ChatTemplate:
         if chat.continues_last:
             messages[-1] = {**messages[-1], "content": messages[-1]["content"] + _CONTINUED}
         variables = {
-            "tools": None,
+            "tools": self._cut(list(chat.tools)) or None,
             "documents": None,
             **self._names,
             **given,

@@ -32,6 +32,8 @@ OPERATIONS = [
     "GET /v1/usage",
     "GET /v1/models",
     "GET /v1/models/{name}",
+    "POST /tokenize",
+    "POST /detokenize",
     "POST /score",
     "POST /v2/translate",
     "GET /v2/languages",
@@ -55,15 +57,24 @@ OPERATIONS = [
     "GET /health",
     "GET /ready",
     "GET /metrics",
+    "POST /v1/files",
+    "GET /v1/files",
+    "GET /v1/files/{file_id}",
+    "DELETE /v1/files/{file_id}",
+    "GET /v1/files/{file_id}/content",
+    "POST /v1/batches",
+    "GET /v1/batches",
+    "GET /v1/batches/{batch_id}",
+    "POST /v1/batches/{batch_id}/cancel",
 ]
 TAKING = [
     each
     for each in OPERATIONS
-    if each.startswith(("POST", "PUT", "PATCH")) and each != "POST /suggest"
+    if each.startswith(("POST", "PUT", "PATCH")) and not each.endswith(("/suggest", "/cancel"))
 ]
 WITH_MODELS = [each for each in TAKING if "glossaries" not in each]
 FORM, IN_PARTS = "application/x-www-form-urlencoded", "multipart/form-data"
-WITH_FILES = ("POST /translate_file", "POST /v2/document")
+WITH_FILES = ("POST /translate_file", "POST /v2/document", "POST /v1/files")
 FORMS = {"POST /translate": {FORM, IN_PARTS}, "POST /detect": {FORM, IN_PARTS}}
 MODES = [(label, GenerationMode.POSITIVE) for label in OPERATIONS] + [
     (label, GenerationMode.NEGATIVE) for label in TAKING

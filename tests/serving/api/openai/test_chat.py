@@ -200,7 +200,6 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
     [
         ({"model": None}, "model", 400, "required"),
         ({"model": "x"}, "model", 404, "no such model"),
-        ({"model": "shout"}, "model", 400, "translates"),
         ({"messages": None}, "messages", 400, "required"),
         ({"messages": []}, "messages", 400, "at least 1"),
         ({"messages": "a"}, "messages", 400, "list"),

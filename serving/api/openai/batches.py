@@ -1,0 +1,241 @@
+"""Serves OpenAI's `/v1/files` and `/v1/batches`: many requests as one file, answered when there is
+room.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import ConfigDict, Field
+
+from serving.access.account import current_account
+from serving.api.http.bodies import FieldsBody
+from serving.api.http.fields import READS_JSON
+from serving.api.http.gate import Gate
+from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_A_MODEL, described_body
+from serving.api.http.question import Question
+from serving.api.http.services import Services
+from serving.api.http.uploads import File, uploaded
+from serving.api.openai.answers import Batch, BatchList, Deleted, FileList, FileObject
+from serving.api.openai.batch_lines import BatchLines
+from serving.api.openai.protocol import PROTOCOL
+from serving.api.openai.routes import ENDPOINTS
+from serving.batches.batches import INPUT_PURPOSE, WINDOW, Batches
+from serving.batches.files import MAX_FILE_MIB
+from serving.batches.tables import BatchRecord, FileRecord, State
+from serving.errors import RequestError
+
+_CHUNK_BYTES = 2**18
+_MOST_LISTED = 100
+_PATHS = {endpoint.protocol.prefix + endpoint.path: endpoint for endpoint in ENDPOINTS}
+_OF_AN_OBJECT = (400, *OF_A_MODEL)
+Record = TypeVar("Record", FileRecord, BatchRecord)
+
+
+class FileBody(FieldsBody):
+    """Holds a file of requests."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    file: File
+    purpose: Literal["batch"]
+
+
+class BatchBody(FieldsBody):
+    """Asks for answers to the lines of a file. All of them are for one endpoint."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    input_file_id: str
+    endpoint: Literal["/v1/completions", "/v1/chat/completions"]
+    completion_window: Literal["24h"]
+    metadata: Annotated[dict[str, str], Field(max_length=16)] = Field(default_factory=dict)
+
+
+BODIES = (FileBody, BatchBody)
+
+
+def kept(services: Services) -> Batches:
+    """Make what keeps the files and batches of a server, and works on them."""
+    return Batches(services.state_dir, BatchLines(services, _PATHS))
+
+
+async def _create(batches: Batches, _: Services, body: BatchBody) -> dict[str, Any]:
+    return _batch(await batches.create(_owner(), body.endpoint, body.input_file_id, body.metadata))
+
+
+def _creating(batches: Batches) -> Question[BatchBody]:
+    return Question(
+        protocol=PROTOCOL,
+        path="/batches",
+        name="create_batch",
+        description="Have the requests of a file answered, after everybody who waits.",
+        body=BatchBody,
+        reader=READS_JSON,
+        answer=partial(_create, batches),
+        answer_type=Batch,
+        example={
+            "input_file_id": "file-abc",
+            "endpoint": "/v1/chat/completions",
+            "completion_window": WINDOW,
+        },
+    )
+
+
+def router(services: Services, batches: Batches) -> APIRouter:
+    routes = PROTOCOL.router("OpenAI")
+    with_key = [Depends(Gate(services.keys).door(PROTOCOL))]
+    _add_files(routes, services, batches, with_key)
+    _creating(batches).add_to(routes, services)
+    _add_batches(routes, batches, with_key)
+    return routes
+
+
+def _add_files(
+    routes: APIRouter, services: Services, batches: Batches, with_key: Sequence[Any]
+) -> None:
+    @routes.post(
+        "/files",
+        responses=PROTOCOL.responses(FileObject, OF_A_BODY),
+        openapi_extra=described_body(FileBody, MULTIPART, example={"purpose": INPUT_PURPOSE}),
+    )
+    async def upload(request: Request) -> JSONResponse:
+        """Keep a file of requests, one JSON object a line, for 30 days."""
+        async with uploaded(request, services, PROTOCOL, FileBody, MAX_FILE_MIB) as body:
+            name = Path(body.file.filename).name
+            return JSONResponse(_file(await batches.take(_owner(), name, body.file.file)))
+
+    @routes.get(
+        "/files", responses=PROTOCOL.responses(FileList, _OF_AN_OBJECT), dependencies=with_key
+    )
+    async def files(request: Request) -> JSONResponse:
+        """List files, the newest first; `after` and `limit` page."""
+        found = await batches.files(_owner())
+        if purpose := request.query_params.get("purpose"):
+            found = [record for record in found if record.purpose == purpose]
+        return JSONResponse(_page(request, found, _file))
+
+    @routes.get(
+        "/files/{file_id}",
+        responses=PROTOCOL.responses(FileObject, OF_A_MODEL),
+        dependencies=with_key,
+    )
+    async def file(file_id: str) -> JSONResponse:
+        """Describe a file."""
+        return JSONResponse(_file(await batches.file(_owner(), file_id)))
+
+    @routes.get(
+        "/files/{file_id}/content",
+        responses=PROTOCOL.responses(None, OF_A_MODEL),
+        dependencies=with_key,
+    )
+    async def content(file_id: str) -> StreamingResponse:
+        """Return what is in a file."""
+        path = await batches.content(_owner(), file_id)
+        return StreamingResponse(_sent(path), media_type="application/jsonl")
+
+    @routes.delete(
+        "/files/{file_id}",
+        responses=PROTOCOL.responses(Deleted, _OF_AN_OBJECT),
+        dependencies=with_key,
+    )
+    async def delete(file_id: str) -> JSONResponse:
+        """Forget a file."""
+        await batches.delete(_owner(), file_id)
+        return JSONResponse({"id": file_id, "object": "file", "deleted": True})
+
+
+def _add_batches(routes: APIRouter, batches: Batches, with_key: Sequence[Any]) -> None:
+    @routes.get(
+        "/batches", responses=PROTOCOL.responses(BatchList, _OF_AN_OBJECT), dependencies=with_key
+    )
+    async def listed(request: Request) -> JSONResponse:
+        """List batches, the newest first; `after` and `limit` page."""
+        return JSONResponse(_page(request, await batches.batches(_owner()), _batch))
+
+    @routes.get(
+        "/batches/{batch_id}",
+        responses=PROTOCOL.responses(Batch, OF_A_MODEL),
+        dependencies=with_key,
+    )
+    async def batch(batch_id: str) -> JSONResponse:
+        """Tell how far a batch is."""
+        return JSONResponse(_batch(await batches.batch(_owner(), batch_id)))
+
+    @routes.post(
+        "/batches/{batch_id}/cancel",
+        responses=PROTOCOL.responses(Batch, _OF_AN_OBJECT),
+        dependencies=with_key,
+    )
+    async def cancel(batch_id: str) -> JSONResponse:
+        """Have a batch end with what is done."""
+        return JSONResponse(_batch(await batches.cancel(_owner(), batch_id)))
+
+
+def _owner() -> str:
+    return current_account().key
+
+
+async def _sent(path: Path) -> AsyncGenerator[bytes, None]:
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            yield chunk
+
+
+def _page(request: Request, records: Sequence[Record], described: Any) -> dict[str, Any]:
+    """Cut a page out of a list. Raises RequestError for a limit that is none."""
+    limit = request.query_params.get("limit", str(_MOST_LISTED))
+    if not (limit.isascii() and limit.isdecimal() and 1 <= int(limit[:6]) <= 10_000):
+        raise RequestError("limit", limit, "must be between 1 and 10000")
+    ids = [record.id for record in records]
+    after = request.query_params.get("after")
+    start = ids.index(after) + 1 if after in ids else 0
+    page = records[start : start + int(limit)]
+    return {
+        "object": "list",
+        "data": [described(record) for record in page],
+        "first_id": page[0].id if page else None,
+        "last_id": page[-1].id if page else None,
+        "has_more": start + len(page) < len(records),
+    }
+
+
+def _file(record: FileRecord) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "object": "file",
+        "bytes": record.num_bytes,
+        "created_at": record.created_at,
+        "expires_at": record.expires_at,
+        "filename": record.name,
+        "purpose": record.purpose,
+        "status": "processed",
+    }
+
+
+def _batch(record: BatchRecord) -> dict[str, Any]:
+    problems = {"object": "list", "data": record.problems} if record.problems else None
+    counts = {
+        "total": record.num_lines,
+        "completed": record.num_done,
+        "failed": record.num_failed,
+    }
+    return {
+        "id": record.id,
+        "object": "batch",
+        "endpoint": record.endpoint,
+        "errors": problems,
+        "input_file_id": record.input_file,
+        "completion_window": record.window,
+        "status": record.state,
+        "output_file_id": record.output_file,
+        "error_file_id": record.error_file,
+        "created_at": record.created_at,
+        "expires_at": record.expires_at,
+        **{f"{state}_at": record.times.get(state) for state in State if state != "validating"},
+        "request_counts": counts,
+        "metadata": record.metadata or None,
+    }

@@ -1,0 +1,69 @@
+"""Finds the model that a body means: one that completes, or one that translates.
+
+A translator translates the prompt, or the last message of the user. Into which language says the
+field `target_language`, or the end of the model's name, as in `NAME:fr`; a model that has only one
+needs neither. All texts of a request are in one language: that of `source_language`, or identified.
+"""
+
+from collections.abc import Sequence
+
+from serving.api.http.services import Services
+from serving.api.openai.completion_body import GenerationBody
+from serving.bundle.manifest import Task
+from serving.detection.source import sources_of
+from serving.errors import ModelNotFound, RequestError
+from serving.pipelines.cards import ModelCard
+from serving.pipelines.catalog import Catalog, Generator
+from serving.pipelines.completion.translating import TranslatingGenerator
+
+
+async def generator(services: Services, body: GenerationBody) -> Generator:
+    """Return what answers a body. Raises RequestError and ModelNotFound."""
+    card, target = await named(services.catalog, body.model)
+    if card.task is Task.GENERATE:
+        for field in ("target_language", "source_language"):
+            if (value := getattr(body, field)) is not None:
+                raise RequestError(field, value, f"model {card.name} does not translate")
+        return await services.catalog.generator(body.model)
+    target = _target(card, target, body)
+    source = body.source_language or _only(_sources(card, target))
+    texts = body.source_texts
+    [guess] = await sources_of(services, ["\n".join(texts)], source, target, card.name)
+    translator = await services.catalog.translator(card.name, guess.language, target)
+    return TranslatingGenerator(translator, texts, guess.language, target)
+
+
+async def named(catalog: Catalog, name: str) -> tuple[ModelCard, str | None]:
+    """Return the model of a name, and the language that the name ends with, if it does.
+
+    Raises ModelNotFound.
+    """
+    try:
+        return (await catalog.named(name)).card, None
+    except ModelNotFound:
+        own, _, target = name.rpartition(":")
+        cards = {card.name: card for card in await catalog.translator_cards()}
+        if own not in cards or not target:
+            raise
+        return cards[own], target
+
+
+def _target(card: ModelCard, named: str | None, body: GenerationBody) -> str:
+    told = body.target_language
+    if named and told and named != told:
+        raise RequestError("target_language", told, f"the model's name says {named}")
+    source = body.source_language
+    known = card.targets_of(card.source_language(source)) if source else card.target_languages
+    target = told or named or _only(known)
+    if target is None:
+        message = f"is required: model {card.name} translates into {', '.join(known)}"
+        raise RequestError("target_language", None, message)
+    return target
+
+
+def _sources(card: ModelCard, target: str) -> list[str]:
+    return [source for source in card.source_languages if card.translates(source, target)]
+
+
+def _only(codes: Sequence[str]) -> str | None:
+    return codes[0] if len(codes) == 1 else None

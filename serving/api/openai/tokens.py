@@ -1,0 +1,108 @@
+"""Shows the tokens of texts and chats, and the text of tokens: vLLM's `/tokenize`, `/detokenize`.
+
+Both stand at the root, as there, and report errors as OpenAI does.
+"""
+
+from dataclasses import replace
+from typing import Any, Self
+
+from fastapi import APIRouter
+from pydantic import ConfigDict, Field, model_validator
+
+from serving.api.http.bodies import FieldsBody
+from serving.api.http.fields import READS_JSON
+from serving.api.http.question import Question
+from serving.api.http.services import Services
+from serving.api.openai.answers import Detokenized, Tokenized
+from serving.api.openai.chat_messages import ChatFields, ChatMessage
+from serving.api.openai.models import named
+from serving.api.openai.protocol import PROTOCOL
+from serving.pipelines.tokens import TokenizeJob
+from serving.text.plain_text import check_texts
+
+_AT_THE_ROOT = replace(PROTOCOL, prefix="")
+
+
+class TokenizeBody(ChatFields, FieldsBody):
+    """Holds the body of `POST /tokenize`: a prompt, or the messages of a chat.
+
+    add_special_tokens: those that are put around a prompt; the template writes those of a chat.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    model: str
+    prompt: str | None = None
+    messages: list[ChatMessage] = Field(default_factory=list)
+    add_special_tokens: bool = True
+    return_token_strs: bool = False
+
+    @model_validator(mode="after")
+    def _has_one_of_both(self) -> Self:
+        if (self.prompt is None) == (not self.messages):
+            raise ValueError("needs a prompt or messages, and not both")
+        return self
+
+    def job(self, max_characters: int) -> TokenizeJob:
+        if self.prompt is None:
+            self.check_messages(max_characters)
+            return TokenizeJob(self.chat())
+        check_texts("prompt", [self.prompt], max_characters)
+        return TokenizeJob(self.prompt, self.add_special_tokens)
+
+
+class DetokenizeBody(FieldsBody):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    model: str
+    tokens: list[int]
+
+
+async def _tokenize(services: Services, body: TokenizeBody) -> dict[str, Any]:
+    card, _ = await named(services.catalog, body.model)
+    model = await services.catalog.named(card.name)
+    found = await model.tokenize(body.job(services.limits.max_characters))
+    return {
+        "count": len(found.token_ids),
+        "max_model_len": card.max_target_tokens,
+        "tokens": found.token_ids,
+        "token_strs": found.written if body.return_token_strs else None,
+    }
+
+
+async def _detokenize(services: Services, body: DetokenizeBody) -> dict[str, Any]:
+    card, _ = await named(services.catalog, body.model)
+    model = await services.catalog.named(card.name)
+    return {"prompt": await model.detokenize(tuple(body.tokens))}
+
+
+_TOKENIZE = Question(
+    protocol=_AT_THE_ROOT,
+    path="/tokenize",
+    name="tokenize",
+    description="Show the tokens of a prompt, or of a chat as the model's template writes it.",
+    body=TokenizeBody,
+    reader=READS_JSON,
+    answer=_tokenize,
+    answer_type=Tokenized,
+    example={"model": "llama-en", "prompt": "It was"},
+)
+_DETOKENIZE = Question(
+    protocol=_AT_THE_ROOT,
+    path="/detokenize",
+    name="detokenize",
+    description="Show the text of tokens; special ones have none.",
+    body=DetokenizeBody,
+    reader=READS_JSON,
+    answer=_detokenize,
+    answer_type=Detokenized,
+    example={"model": "llama-en", "tokens": [100, 200]},
+)
+QUESTIONS = (_TOKENIZE, _DETOKENIZE)
+
+
+def router(services: Services) -> APIRouter:
+    routes = _AT_THE_ROOT.router("OpenAI")
+    for question in QUESTIONS:
+        question.add_to(routes, services)
+    return routes

@@ -1,0 +1,78 @@
+"""Reads the lines of a batch's file: one request each, as JSON."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MAX_LINES = 50_000
+_MOST_PROBLEMS = 100
+_FIELDS = {"custom_id", "method", "url", "body"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Holds one request. number: of its line, from 1."""
+
+    number: int
+    custom_id: str
+    body: dict[str, Any]
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """Yield the requests of a file whose lines are all right."""
+    for number, text in _texts(path):
+        value = json.loads(text)
+        yield Line(number, value["custom_id"], value["body"])
+
+
+def problems_of(path: Path, endpoint: str) -> tuple[list[dict[str, Any]], int]:
+    """Return what is wrong with the lines of a file, and how many there are."""
+    problems: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    count = 0
+    for number, text in _texts(path):
+        count += 1
+        if count > MAX_LINES:
+            return [_problem(f"a batch has at most {MAX_LINES} lines", None, None)], count
+        if (problem := _problem_of(number, text, endpoint, seen)) and len(
+            problems
+        ) < _MOST_PROBLEMS:
+            problems.append(problem)
+    if not count:
+        problems.append(_problem("the file has no lines", None, None))
+    return problems[:_MOST_PROBLEMS], count
+
+
+def _texts(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not blank, numbered from 1."""
+    with path.open("rb") as file:
+        for number, text in enumerate(file, 1):
+            if text.strip():
+                yield number, text
+
+
+def _problem_of(number: int, text: bytes, endpoint: str, seen: set[str]) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return _problem(f"is not valid JSON: {error}", number, None)
+    if not isinstance(value, dict) or {*value} != _FIELDS:
+        return _problem(f"must be an object with {', '.join(sorted(_FIELDS))}", number, None)
+    name = value["custom_id"]
+    if not isinstance(name, str) or not name or name in seen:
+        return _problem("must be a text that no other line has", number, "custom_id")
+    seen.add(name)
+    if value["method"] != "POST":
+        return _problem("must be POST", number, "method")
+    if value["url"] != endpoint:
+        return _problem(f"must be the batch's endpoint, {endpoint}", number, "url")
+    if not isinstance(value["body"], dict):
+        return _problem("must be an object", number, "body")
+    return None
+
+
+def _problem(message: str, line: int | None, param: str | None) -> dict[str, Any]:
+    text = f"{param}: {message}" if param else message
+    return {"code": "invalid_line", "message": text, "param": param, "line": line}

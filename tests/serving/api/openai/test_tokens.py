@@ -1,0 +1,71 @@
+"""vLLM's `/tokenize` and `/detokenize`, and what is told of models and of what decides answers."""
+
+from typing import Any
+
+import pytest
+
+from tests.serving.api.world import World
+from tests.serving.pipelines.fakes import BOS
+
+MESSAGES = [{"role": "user", "content": "Hé"}]
+
+
+async def ask(world: World, path: str, **body: Any) -> Any:
+    return await world.client.post(path, json={"model": "story", **body})
+
+
+async def test_a_prompt_and_back(chat_world: World) -> None:
+    text = "Hé, 日本"
+    answer = (await ask(chat_world, "/tokenize", prompt=text, return_token_strs=True)).json()
+    plain = (await ask(chat_world, "/tokenize", prompt=text, add_special_tokens=False)).json()
+    back = (await ask(chat_world, "/detokenize", tokens=answer["tokens"])).json()
+
+    assert answer["tokens"] == [BOS, *plain["tokens"]]
+    assert (answer["count"], plain["count"]) == (len(text.encode()) + 1, len(text.encode()))
+    assert answer["max_model_len"] == 128 and plain["token_strs"] is None
+    assert answer["token_strs"][1] == "H" and len(answer["token_strs"]) == answer["count"]
+    assert back == {"prompt": text}
+
+
+async def test_a_chat_is_what_its_template_writes(chat_world: World) -> None:
+    answer = (await ask(chat_world, "/tokenize", messages=MESSAGES)).json()
+    await ask(chat_world, "/v1/chat/completions", messages=MESSAGES)
+
+    assert tuple(answer["tokens"]) == chat_world.generator_engine.requests[0].prompt_ids
+
+
+async def test_a_translator_reads_sources(chat_world: World) -> None:
+    answer = (await ask(chat_world, "/tokenize", model="shout:fr", prompt="a")).json()
+    await chat_world.client.post("/translate", json={"q": "a", "source": "en", "target": "fr"})
+
+    assert tuple(answer["tokens"]) == chat_world.translator_engine.requests[0].source_ids
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "param"),
+    [
+        ("/tokenize", {}, 400, "body"),
+        ("/tokenize", {"prompt": "a", "messages": MESSAGES}, 400, "body"),
+        ("/tokenize", {"prompt": "a", "model": "nobody"}, 404, "model"),
+        ("/tokenize", {"prompt": "a" * 1001}, 413, "prompt"),
+        ("/tokenize", {"messages": [{"role": "user", "content": "a" * 1001}]}, 413, "messages"),
+        ("/tokenize", {"messages": MESSAGES, "model": "shout"}, 400, "messages"),
+        ("/detokenize", {"tokens": [-1]}, 400, "tokens"),
+        ("/detokenize", {"tokens": [10**9]}, 400, "tokens"),
+        ("/detokenize", {"tokens": "a"}, 400, "tokens"),
+    ],
+)
+async def test_refusals(
+    chat_world: World, path: str, body: dict[str, Any], status: int, param: str
+) -> None:
+    response = await ask(chat_world, path, **body)
+
+    assert response.status_code == status, response.text
+    assert response.json()["error"]["param"] == param
+
+
+async def test_what_is_told_of_a_model(world: World) -> None:
+    told = (await world.client.get("/v1/models/shout")).json()
+
+    assert (told["max_model_len"], told["max_source_tokens"]) == (128, 64)
+    assert (told["precision"], told["architecture"]) == ("fp32", "fake")

@@ -1,0 +1,237 @@
+"""Batches over a fake of what answers: killed, expired, cancelled, and nothing done twice."""
+
+import asyncio
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.batches import batches as module
+from serving.batches.batches import Batches
+from serving.batches.lines import problems_of
+from serving.batches.tables import OPEN, BatchRecord, State
+from serving.batches.worker import Asked
+from serving.errors import NoSuchObject, RequestError
+
+URL = "/v1/completions"
+
+
+def line(name: str, **changes: Any) -> str:
+    body = {"model": "m", "prompt": name}
+    return json.dumps({"custom_id": name, "method": "POST", "url": URL, "body": body} | changes)
+
+
+def jsonl(number: int) -> io.BytesIO:
+    return io.BytesIO("\n".join(line(f"line {n}") for n in range(number)).encode())
+
+
+async def answer(asked: Asked) -> tuple[int, Any]:
+    await asyncio.sleep(0)
+    return (400 if asked.body["prompt"] == "line 3" else 200), {"said": asked.body["prompt"]}
+
+
+async def created(batches: Batches, number: int, owner: str = "ann") -> BatchRecord:
+    file = await batches.take(owner, "in.jsonl", jsonl(number))
+    return await batches.create(owner, URL, file.id, {})
+
+
+async def until(batches: Batches, batch: BatchRecord, holds: Callable[[BatchRecord], bool]) -> Any:
+    for _ in range(1000):
+        found = await batches.batch(batch.owner, batch.id)
+        if holds(found):
+            return found
+        await asyncio.sleep(0.02)
+    raise AssertionError(found)
+
+
+async def results(batches: Batches, owner: str, file_id: str | None) -> list[Any]:
+    assert file_id is not None
+    path = await batches.content(owner, file_id)
+    return [json.loads(text) for text in path.read_text().splitlines()]
+
+
+def has_ended(batch: BatchRecord) -> bool:
+    return batch.state not in OPEN
+
+
+async def test_from_its_file_to_its_results(tmp_path: Path) -> None:
+    batches = Batches(tmp_path, answer)
+    async with batches.working():
+        ended = await until(batches, await created(batches, 40), has_ended)
+    output = await results(batches, "ann", ended.output_file)
+    [failed] = await results(batches, "ann", ended.error_file)
+
+    assert ended.state is State.COMPLETED
+    assert list(ended.times) == ["in_progress", "finalizing", "completed"]
+    assert (ended.num_lines, ended.num_done, ended.num_failed) == (40, 39, 1)
+    assert [each["custom_id"] for each in output] == [f"line {n}" for n in range(40) if n != 3]
+    assert all(each["response"]["body"]["said"] == each["custom_id"] for each in output)
+    assert failed["custom_id"] == "line 3" and failed["response"]["status_code"] == 400
+
+
+KILLED = """
+import asyncio, sys
+from pathlib import Path
+from serving.batches.batches import Batches
+from tests.serving.batches.test_batches import created
+
+async def run(asked):
+    with open(sys.argv[2], "a") as log:
+        log.write(asked.body["prompt"] + "\\n")
+    await asyncio.sleep(0.05)
+    return 200, {}
+
+async def main():
+    batches = Batches(Path(sys.argv[1]), run)
+    async with batches.working():
+        print((await created(batches, 400)).id, flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def test_kill_9_loses_nothing_and_does_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path), str(log)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    batch_id = process.stdout.readline().strip()
+    while not log.exists() or len(log.read_text().splitlines()) < 100:
+        await asyncio.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    begun = log.read_text().splitlines()
+    again: list[str] = []
+
+    async def run(asked: Asked) -> tuple[int, Any]:
+        again.append(asked.body["prompt"])
+        return 200, {}
+
+    now = time.time
+    monkeypatch.setattr(module.tables, "claim", _claiming_later(module.tables.claim, now))
+    batches = Batches(tmp_path, run)
+    kept = (await batches.batch("ann", batch_id)).num_done
+    async with batches.working():
+        ended = await until(batches, await batches.batch("ann", batch_id), has_ended)
+    output = await results(batches, "ann", ended.output_file)
+
+    assert ended.state is State.COMPLETED and 0 < kept < 400
+    assert [each["custom_id"] for each in output] == [f"line {n}" for n in range(400)]
+    assert len(again) == 400 - kept, "what has a result is not asked again"
+    assert len({*begun} & {*again}) <= 16, "only what was in progress is"
+
+
+def _claiming_later(claim: Any, now: Callable[[], float]) -> Any:
+    """Let the lease of whoever was killed have run out."""
+    return lambda database, worker, _, seconds: claim(database, worker, now() + 60, seconds)
+
+
+async def test_cancelled_with_what_is_done(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+
+    async def run(asked: Asked) -> tuple[int, Any]:
+        if asked.body["prompt"] != "line 0":
+            await gate.wait()
+        return 200, {}
+
+    batches = Batches(tmp_path, run)
+    async with batches.working():
+        batch = await created(batches, 3)
+        await until(batches, batch, lambda found: found.num_done == 1)
+        cancelling = await batches.cancel("ann", batch.id)
+        ended = await until(batches, batch, has_ended)
+
+    assert (cancelling.state, ended.state) == (State.CANCELLING, State.CANCELLED)
+    assert len(await results(batches, "ann", ended.output_file)) == 1
+    with pytest.raises(RequestError, match="cannot be cancelled: it is completed"):
+        async with batches.working():
+            other = await created(batches, 1)
+            gate.set()
+            await until(batches, other, has_ended)
+            await batches.cancel("ann", other.id)
+
+
+async def test_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_WINDOW_SECONDS", -1)
+
+    async def run(asked: Asked) -> tuple[int, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    batches = Batches(tmp_path, run)
+    async with batches.working():
+        ended = await until(batches, await created(batches, 2), has_ended)
+    errors = await results(batches, "ann", ended.error_file)
+
+    assert ended.state is State.EXPIRED and ended.output_file is None
+    assert {each["error"]["code"] for each in errors} == {"batch_expired"} and len(errors) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the file has no lines"),
+        ("{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ("[]", "must be an object with"),
+        (line("a", more=1), "must be an object with"),
+        (line("a") + "\n\n" + line("a"), "no other line has"),
+        (line("a", custom_id=1), "no other line has"),
+        (line("a", method="GET"), "must be POST"),
+        (line("a", url="/v1/other"), "endpoint"),
+        (line("a", body=[]), "body: must be an object"),
+    ],
+)
+def test_what_is_wrong_with_a_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text(text)
+    [problem], _ = problems_of(path, URL)
+
+    assert message in problem["message"]
+    assert problem["line"] == (None if not text else text.count("\n") + 1)
+
+
+async def test_a_file_that_is_wrong_fails_its_batch(tmp_path: Path) -> None:
+    batches = Batches(tmp_path, answer)
+    async with batches.working():
+        file = await batches.take("", "in.jsonl", io.BytesIO(b"\xff\x00\n{}"))
+        ended = await until(batches, await batches.create("", URL, file.id, {}), has_ended)
+
+    assert ended.state is State.FAILED and [each["line"] for each in ended.problems] == [1, 2]
+
+
+async def test_others_do_not_learn_of_it(tmp_path: Path) -> None:
+    batches = Batches(tmp_path, answer)
+    batch = await created(batches, 1)
+
+    for asking in (
+        batches.file("bob", batch.input_file),
+        batches.content("bob", batch.input_file),
+        batches.delete("bob", batch.input_file),
+        batches.create("bob", URL, batch.input_file, {}),
+        batches.batch("bob", batch.id),
+        batches.cancel("bob", batch.id),
+    ):
+        with pytest.raises(NoSuchObject):
+            await asking
+    assert await batches.files("bob") == [] and await batches.batches("bob") == []
+    with pytest.raises(RequestError, match="a batch reads it"):
+        await batches.delete("ann", batch.input_file)
+    assert (tmp_path / "files" / batch.input_file).stat().st_size > 0
