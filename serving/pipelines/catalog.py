@@ -52,7 +52,7 @@ class Generator(Protocol):
 
 
 class LanguageModel(Generator, Tokenizing, Protocol):
-    """A generator that is one model."""
+    """Generates as one model, and shows its tokens."""
 
 
 Model = Scorer | LanguageModel
