@@ -1,6 +1,7 @@
-"""`attendant evaluate`: sacreBLEU and chrF of a checkpoint or a bundle on a test set.
+"""`attendant evaluate`: quality of a checkpoint or a bundle, translations or prose.
 
 A checkpoint is decoded by the plain torch loops, a bundle as `attendant translate` does it.
+Language models are asked how likely a text is.
 """
 
 import json
@@ -12,16 +13,36 @@ import click
 
 from serving.parameters import MAX_BEAMS
 
+MODEL = click.Path(path_type=Path, file_okay=False, exists=True)
+
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.argument("model", type=MODEL)
 @click.option(
     "--test",
-    "test_file",
+    "tests",
     type=click.Path(path_type=Path),
-    required=True,
+    multiple=True,
     help="Lines of origin, source and target separated by tabs; or two files, line by line, as"
-    " 'folder/name.{en,fr}'. Gzipped if named .gz.",
+    " 'folder/name.{en,fr}'; of a language model prose. Gzipped if named .gz. May be given again.",
+)
+@click.option(
+    "--held-out",
+    "recipe",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Of a language model: the prose that this recipe holds out of training.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="data",
+    show_default=True,
+    help="Folder that the recipe's paths are relative to.",
+)
+@click.option(
+    "--against",
+    type=MODEL,
+    help="Another checkpoint or bundle, to be scored beside MODEL: int8 against fp32.",
 )
 @click.option(
     "--beam",
@@ -29,34 +50,73 @@ from serving.parameters import MAX_BEAMS
     type=click.IntRange(1, MAX_BEAMS),
     help="Beam search of this width.  [default: the bundle's, else greedy]",
 )
+@click.option(
+    "--marks",
+    type=click.Choice(["markup", "protection"]),
+    help="Count tags at the right words, or spans that must not change, instead; the lines are"
+    " as in tests/data/markup_pairs.tsv and tests/data/protected.tsv, the model a bundle.",
+)
 @click.option("--json", "wants_json", is_flag=True, help="Report as JSON.")
-def evaluate(model: Path, test_file: Path, num_beams: int | None, wants_json: bool) -> None:
-    """Score translations by MODEL, a checkpoint folder or a bundle, per origin.
+def evaluate(
+    model: Path,
+    tests: tuple[Path, ...],
+    recipe: Path | None,
+    data: Path,
+    against: Path | None,
+    num_beams: int | None,
+    marks: str | None,
+    wants_json: bool,
+) -> None:
+    """Score MODEL, a checkpoint folder or a bundle: translations per origin, by BLEU, chrF and what
+    they carry over; of language models bits per byte and perplexity.
+
+    Prose is one stream of documents, each with its end. A window slides over it by half of what
+    the model can read, 1,024 tokens at most: each token is predicted once.
 
     \b
     Examples:
       attendant evaluate build/bundles/transformer-en-fr-int8 --test data/en-fr/test.tsv.gz
+      attendant evaluate BUNDLE --marks markup --test tests/data/markup_pairs.tsv
       attendant evaluate build/zoo/luong/fp32 --beam 5 --test 'data/multi30k/val.{en,fr}.gz'
+      attendant evaluate build/bundles/llama-en-int8 --against build/bundles/llama-en-fp32
+        --held-out models/recipes/llama-en.toml --data data
     """
+    from export.scoring.asking import Question, ask
     from models.checkpoint import CheckpointError
     from serving.errors import BundleError
 
+    if marks is not None:
+        if len(tests) != 1:
+            raise click.UsageError("--marks needs one --test")
+        _count_marks(model, tests[0], marks, wants_json)
+        return
+    models = [model, *([against] if against else [])]
     try:
-        from export.translators import translator
-        from models.data.corpus import read_pairs
-        from models.evaluation import evaluate as evaluate_on
-
-        result = evaluate_on(read_pairs(test_file), translator(model, num_beams))
+        report = ask(models, Question(tests, recipe, data, num_beams))
     except ModuleNotFoundError as error:
         _fail(f"evaluating needs {error.name}: pip install 'attendant[train]'")
     except (BundleError, CheckpointError) as error:
-        _fail(f"{model} cannot be used:", *(f"  {problem}" for problem in error.problems))
+        path = error.path if isinstance(error, BundleError) else error.folder
+        _fail(f"{path} cannot be used:", *(f"  {problem}" for problem in error.problems))
     except (OSError, ValueError) as error:
         _fail(str(error))
+    click.echo(json.dumps(report.as_json()) if wants_json else report.as_markdown())
+
+
+def _count_marks(model: Path, test_file: Path, marks: str, wants_json: bool) -> None:
+    from export.marked_scores import Marks, score_marks
+    from serving.errors import BundleError
+
+    try:
+        score = score_marks(model, test_file, Marks(marks))
+    except (BundleError, OSError, ValueError) as error:
+        _fail(f"{model} cannot be scored on {test_file}: {error}")
     if wants_json:
-        click.echo(json.dumps(result.as_json()))
-    else:
-        click.echo(f"{result.as_table()}\n\n{result.bleu_signature}\n{result.chrf_signature}")
+        click.echo(json.dumps({"right": score.num_right, "marks": score.num_marks}))
+        return
+    for expected, text in score.wrong:
+        click.echo(f"{expected}\n  {text}")
+    click.echo(f"{score.num_right} of {score.num_marks} are right: {score.share:.1%}")
 
 
 def _fail(*lines: str) -> NoReturn:

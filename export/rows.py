@@ -63,6 +63,12 @@ class Rows:
         if graphs.encode is not None:
             self._encode(graphs.encode, sources)
 
+    def begin_anew(self) -> None:
+        """Forget all that a language model has read."""
+        self._lengths = np.zeros_like(self._lengths)
+        for state in self.states.values():
+            state[...] = 0
+
     def read(self, ids: list[list[int]]) -> Array:
         """Append each row's new ids; log-probabilities after the last of them [batch, vocab]."""
         lengths = np.array([len(row) for row in ids], np.int32)

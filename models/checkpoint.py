@@ -1,6 +1,6 @@
 """Checkpoint folders: `config.json`, `model.safetensors`, `tokenizer.json`. Numpy only.
 
-Nothing here is ever unpickled. Weights are stored in fp16 or fp32 and read as fp32.
+Nothing here is ever unpickled. Weights are read as fp32, however they are stored.
 """
 
 from collections.abc import Mapping
@@ -8,15 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
-
 from models.arrays import Array
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.conventions import Conventions, own_conventions
-from models.files import check_safetensors, read_file, read_json
+from models.files import read_file, read_json
 from models.quantised import Quantised
+from models.storage import Storage, read_weights, write_weights
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -25,7 +22,8 @@ TARGET_TOKENIZER_FILE = "target_tokenizer.json"
 CARD_FILE = "README.md"
 QUALITY_FILE = "quality.json"
 UNKNOWN_LANGUAGE = "und"  # of BCP 47: undetermined
-OTHER_FILES = (TOKENIZER_FILE, CARD_FILE, QUALITY_FILE, "curve.png")
+CURVE_FILE = "curve.png"
+OTHER_FILES = (TOKENIZER_FILE, CARD_FILE, QUALITY_FILE, CURVE_FILE)
 
 
 class CheckpointError(Exception):
@@ -108,7 +106,7 @@ def load_checkpoint(folder: str | Path) -> Checkpoint:
         raise CheckpointError(folder, ["there is no such folder"])
     problems: list[str] = []
     config = _read_config(folder / CONFIG_FILE, problems)
-    weights = _read_weights(folder / WEIGHTS_FILE, problems)
+    weights = read_weights(folder / WEIGHTS_FILE, problems)
     paths = [folder / name for name in OTHER_FILES]
     files = {path.name: read_file(path) for path in paths if path.is_file()}
     if TOKENIZER_FILE not in files:
@@ -121,18 +119,16 @@ def load_checkpoint(folder: str | Path) -> Checkpoint:
 def save_checkpoint(
     folder: str | Path,
     config: AnyConfig,
-    weights: dict[str, np.ndarray],
+    weights: Mapping[str, Array],
     tokenizer_json: str,
-    dtype: type[np.floating] = np.float32,
+    storage: Storage = Storage.FP32,
 ) -> None:
-    """Write a checkpoint folder, weights as `dtype`."""
+    """Write a checkpoint folder."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG_FILE).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
     (folder / TOKENIZER_FILE).write_text(tokenizer_json, encoding="utf-8")
-    arrays = {name: np.ascontiguousarray(w, dtype=dtype) for name, w in weights.items()}
-    save_file(arrays, folder / WEIGHTS_FILE)
-    (folder / WEIGHTS_FILE).chmod(0o644)  # safetensors leaves it to its owner alone
+    write_weights(folder / WEIGHTS_FILE, weights, storage)
 
 
 def _read_config(path: Path, problems: list[str]) -> AnyConfig | None:
@@ -147,15 +143,3 @@ def _read_config(path: Path, problems: list[str]) -> AnyConfig | None:
     except OSError as error:
         problems.append(f"{path.name} cannot be read: {error.strerror}")
     return None
-
-
-def _read_weights(path: Path, problems: list[str]) -> dict[str, np.ndarray]:
-    try:
-        check_safetensors(path)
-        return {name: w.astype(np.float32) for name, w in load_file(path).items()}
-    except FileNotFoundError:
-        problems.append(f"{path.name} is missing")
-    except (SafetensorError, OSError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        problems.append(f"{path.name} cannot be read: {reason or error}")
-    return {}

@@ -1,6 +1,6 @@
 """Quality of translations and of language models, per origin of the test sentences."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sacrebleu.metrics import BLEU, CHRF
@@ -40,13 +40,26 @@ class TestResult:
             "chrf_signature": self.chrf_signature,
         }
 
-    def as_table(self) -> str:
-        """A Markdown table."""
-        rows = ["| source | sentences | BLEU | chrF | kept |", "|---|---:|---:|---:|---:|"]
-        for s in self.scores:
+    def as_table(self, others: "Mapping[str, TestResult] | None" = None) -> str:
+        """A Markdown table; `others` are scores on the same test set, by names for their columns,
+        which tell BLEU and how much more this is.
+        """
+        others = others or {}
+        heads = ["source", "sentences", "BLEU", "chrF", "kept"]
+        heads += [head for name in others for head in (f"BLEU {name}", "difference")]
+        rows = [heads, ["---", *["---:"] * (len(heads) - 1)]]
+        for number, s in enumerate(self.scores):
             kept = "" if s.kept is None else f"{s.kept:.1f} %"
-            rows.append(f"| {s.origin} | {s.sentences} | {s.bleu:.1f} | {s.chrf:.1f} | {kept} |")
-        return "\n".join(rows)
+            cells = [s.origin, str(s.sentences), f"{s.bleu:.1f}", f"{s.chrf:.1f}", kept]
+            for other in (each.scores[number].bleu for each in others.values()):
+                cells += [f"{other:.2f}", f"{s.bleu - other:+.2f}"]
+            rows.append(cells)
+        return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+
+    @property
+    def signatures(self) -> str:
+        """A Markdown sentence."""
+        return f"BLEU `{self.bleu_signature}`, chrF `{self.chrf_signature}`."
 
 
 def score(pairs: list[Pair], hypotheses: list[str]) -> TestResult:

@@ -3,14 +3,18 @@
 Rows of one batch start together and the batch ends when its longest row has ended.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from models.batch import Batch, device_of
 from models.conventions import Around, own_conventions
 from models.data.batching import pad_rows
+from models.prose import Window
+
+WINDOWS_AT_ONCE = 8
 
 
 @torch.inference_mode()
@@ -79,6 +83,22 @@ def translate_all(
 def teacher_forced_log_probabilities(module: nn.Module, batch: Batch) -> torch.Tensor:
     """log p of every vocabulary entry at every target position: [batch, target, vocab]."""
     return module.project(module(batch)).float().log_softmax(-1)
+
+
+@torch.inference_mode()
+def nats(module: nn.Module, windows: Sequence[Window], prefix: tuple[int, ...]) -> float:
+    """Minus the sum of the log-probabilities of what `windows`, all alike, do not know."""
+    total, first = 0.0, max(len(prefix) - 1, 0)
+    for start in range(0, len(windows), WINDOWS_AT_ONCE):
+        some = windows[start : start + WINDOWS_AT_ONCE]
+        rows = [[*prefix, *each.token_ids] for each in some]
+        ids = torch.tensor(rows, device=device_of(module))
+        labels, num_known = ids[:, first + 1 :], some[0].num_known - (not prefix)
+        hidden = module(Batch(None, None, ids[:, :-1], ids[:, 1:]))[:, first:]
+        logits = module.project(hidden[:, num_known:].flatten(0, 1)).float()
+        wanted = labels[:, num_known:].flatten()
+        total += float(cross_entropy(logits, wanted, reduction="sum"))
+    return total
 
 
 def _greedy(

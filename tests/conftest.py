@@ -42,7 +42,7 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     near.append(int8_bundle("llama-en", "llama", folder, context_length=4096))
     far = [
         int8_bundle("far-llama", "llama", folder, context_length=4096),
-        int8_bundle("far-transformer", "transformer", folder),
+        int8_bundle("far-transformer", "transformer", folder, seed=7),
         chatting_bundle(folder / "chatting"),
         many_languages_bundle(folder / "many"),
         int8_bundle("far-german", "transformer", folder, **FRENCH_GERMAN),

@@ -65,7 +65,7 @@ learning_rate = 0.02
 warmup = 0.02
 [run]
 tokens_per_batch = 128
-max_steps = 200
+max_steps = 300
 validations = 2
 precision = "fp32"
 label_smoothing = 0.0

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +50,12 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
     help="CPU threads of training and of measuring.",
 )
 @click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    show_default="none",
+    help="Stop training after so long; the same command goes on. Each recipe's own budget stays.",
+)
+@click.option(
     "--again",
     is_flag=True,
     help="Export, evaluate and measure also what is done. Training: remove the run's folder.",
@@ -62,6 +69,7 @@ def zoo(
     readme: Path,
     stages: tuple[str, ...],
     threads: int | None,
+    minutes: float | None,
     again: bool,
     only_table: bool,
 ) -> None:
@@ -71,18 +79,20 @@ def zoo(
 
     \b
       train     until its budget is spent, then goes on from where it was if stopped
-      evaluate  BLEU and chrF on the recipe's test set: greedy and beam 5, fp32 and int8
+      evaluate  BLEU and chrF on the recipe's test set: greedy and beam 5, fp32 and int8;
+                of language models bits per byte
       measure   tokens/s of the engine, and against its own step graph: on a quiet machine
 
     What is done is not done again: stop it when you like, the same command goes on. The figures
-    are one small JSON file for each family; the tables in docs/architectures.md and the plot of
-    BLEU by source length are made of all of them at the end.
+    are one small JSON file for each family; the tables in docs/architectures.md and the plots of
+    BLEU by source length and of learning are made of all of them at the end. Recipes that are
+    called NAME-seed-2 and so on are shown as the spread of NAME.
 
     \b
     Examples:
       attendant zoo --data DATA                          everything, one after the other
       attendant zoo luong luong-no-feeding --data DATA   these two
-      attendant zoo --data DATA --only train             then, when nothing else runs:
+      attendant zoo --data DATA --only train --minutes 120   as often as it takes, and then:
       attendant zoo --data DATA --only evaluate --only measure
       attendant zoo --table                              after results files came from elsewhere
     """
@@ -99,7 +109,8 @@ def zoo(
         found, wrong = find_recipes(recipes, names)
         problems += [*wrong, *data_problems(found, data)]
     _stop_at(problems)
-    settings = Settings(data, output, results, threads, again)
+    until = None if minutes is None else time.monotonic() + 60 * minutes
+    settings = Settings(data, output, results, threads, again, until)
     families = [Family(each, settings) for each in found]
     try:
         problems = _work_through(families, chosen(stages)) if families else []
@@ -119,7 +130,7 @@ def _stop_at(problems: Sequence[str]) -> None:
 
 def _work_through(families: Sequence["Family"], stages: Sequence["Stage"]) -> list[str]:
     """All that is left to do, under one bar; the problems of families that could not go on."""
-    from export.zoo.errors import ZooError
+    from export.zoo.errors import OutOfTime, ZooError
     from models.checkpoint import CheckpointError
     from serving.errors import AttendantError
 
@@ -129,6 +140,9 @@ def _work_through(families: Sequence["Family"], stages: Sequence["Stage"]) -> li
             try:
                 with family.locked():
                     _bring_on(family, stages, bar)
+            except OutOfTime:
+                click.echo("the time is over; the same command goes on from here", err=True)
+                break
             except (ZooError, CheckpointError, AttendantError, OSError, ValueError) as error:
                 each = getattr(error, "problems", None) or [str(error)]
                 problems += [f"{family.name}: {problem}" for problem in each]
@@ -147,14 +161,13 @@ def _bring_on(family: "Family", stages: Sequence["Stage"], bar: tqdm) -> None:
 
 
 def _write_table(results: Path, readme: Path) -> None:
-    from export.zoo.picture import draw, drawn
+    from export.zoo.picture import draw_all
     from export.zoo.results import read_all
-    from export.zoo.table import PICTURE, render, rewrite
+    from export.zoo.table import render, rewrite
 
-    found, picture = read_all(results)[0], results.parent / PICTURE
-    if drawn(found):
-        draw(found, picture)
-    rewrite(readme, render(found, _address(picture, readme) if drawn(found) else None))
+    found = read_all(results)[0]
+    drawn = draw_all(found, results.parent)
+    rewrite(readme, render(found, {says: _address(path, readme) for says, path in drawn.items()}))
 
 
 def _address(picture: Path, readme: Path) -> str:

@@ -11,6 +11,7 @@ from statistics import mean
 import numpy as np
 
 from export.zoo.results import Quality, Results
+from export.zoo.seeds import spreads, without_replicas
 
 SLOPE_WORDS = 10
 
@@ -39,6 +40,30 @@ CHANGES = (
         "sutskever",
         "captions are short, and the gain that the paper reports is largest for long sentences",
     ),
+    Change(
+        "Input feeding at equal steps",
+        "luong-steps",
+        "luong-no-feeding-steps",
+        "captions are short and their words come in the order of the source",
+    ),
+    Change(
+        "Deep fusion (Cheng et al. 2016, section 4)",
+        "lstmn-deep",
+        "lstmn",
+        "a step takes longer, so that less was seen",
+    ),
+    Change(
+        "Two layers of LSTM instead of one of GRU",
+        "luong-lstm",
+        "luong",
+        "29,000 captions are few for two layers",
+    ),
+    Change(
+        "Norms after what is added (Vaswani et al. 2017)",
+        "transformer-tiny-post",
+        "transformer-tiny",
+        "four layers are not so deep that either place is needed",
+    ),
 )
 
 
@@ -62,14 +87,16 @@ def effects(found: Sequence[Results]) -> list[str]:
     by_name = {results.name: results for results in found}
     lines = [*_of_length(peers(found)), *(_of(change, by_name) for change in CHANGES)]
     lines += [_against(published, by_name) for published in PUBLISHED]
+    lines += spreads(found)
     return [line for line in lines if line]
 
 
 def peers(found: Sequence[Results]) -> list[Results]:
     """Those with the commonest languages and budget, which can be held against each other."""
-    kinds = Counter(_kind(results) for results in found)
+    firsts = [results for results in without_replicas(found) if not results.is_of_prose]
+    kinds = Counter(_kind(results) for results in firsts)
     [(commonest, _)] = kinds.most_common(1) or [((), 0)]
-    return [results for results in found if _kind(results) == commonest]
+    return [results for results in firsts if _kind(results) == commonest]
 
 
 def points_lost(results: Results) -> float:

@@ -9,3 +9,7 @@ class ZooError(Exception):
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
         self.problems = list(problems)
+
+
+class OutOfTime(Exception):
+    """The time for this call is over; what was in progress is saved, and goes on with the next."""

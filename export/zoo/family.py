@@ -4,6 +4,7 @@ The folder holds `run/` (what `attendant train` writes), a bundle for each preci
 """
 
 import fcntl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,8 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
+from export.scoring.asking import held_out
 from export.zoo.commands import attendant
-from export.zoo.errors import ZooError
+from export.zoo.errors import OutOfTime, ZooError
 from export.zoo.recipes import Recipe
 from export.zoo.results import Bundle, Results, read_results
 from export.zoo.run import Run
@@ -24,13 +26,16 @@ from serving.engine.states.store import row_bytes
 
 @dataclass(frozen=True)
 class Settings:
-    """What all families have in common. again: do what is done once more, training excepted."""
+    """What all families have in common. again: do what is done once more, training excepted.
+    until: when training is stopped, by `time.monotonic`.
+    """
 
     data: Path
     output: Path
     results: Path
     threads: int | None = None
     again: bool = False
+    until: float | None = None
 
 
 class Family:
@@ -57,10 +62,26 @@ class Family:
             self.run.check(self.recipe)
             yield
 
-    def attendant(self, *words: object, shows: bool = False) -> str:
+    def attendant(self, *words: object) -> str:
         """See `commands.attendant`."""
         assert self._lock is not None, "the family is locked before anything is done"
-        return attendant(*words, held=self._lock, shows=shows)
+        return attendant(*words, held=self._lock)
+
+    def train(self) -> None:
+        """Train from wherever it was stopped. Raises ZooError and OutOfTime."""
+        assert self._lock is not None, "the family is locked before anything is done"
+        words = ["train", self.recipe.path, "--data", self.settings.data, "-o", self.run.folder]
+        attendant(
+            *words, *self.thread_options, held=self._lock, shows=True, seconds=self._seconds_left()
+        )
+
+    def _seconds_left(self) -> float | None:
+        if self.settings.until is None:
+            return None
+        left = self.settings.until - time.monotonic()
+        if left <= 0:
+            raise OutOfTime
+        return left
 
     @property
     def saved(self) -> Results | None:
@@ -80,6 +101,11 @@ class Family:
     @cached_property
     def test(self) -> list[Pair]:
         return read_pairs(self.settings.data / str(self.recipe.config.data.test))
+
+    @cached_property
+    def held_out(self) -> list[str]:
+        """The documents that a language model is scored on."""
+        return held_out(self.recipe.path, self.settings.data)
 
     @property
     def thread_options(self) -> list[object]:

@@ -1,7 +1,10 @@
-"""BLEU by the length of the source, as in Bahdanau et al. 2015, figure 2."""
+"""BLEU by the length of the source, as in Bahdanau et al. 2015, figure 2; and BLEU and bits per
+token as they were learned.
+"""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,13 @@ import matplotlib.pyplot as plt
 
 from export.zoo.effects import peers
 from export.zoo.results import Results
+from export.zoo.seeds import without_replicas
 
 # Letters stay letters, and the same figures give the same file.
 STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "attendant"}
+BY_LENGTH, LEARNING = "bleu-by-length.svg", "learning.svg"
+BLEU_LABEL, LOSS_LABEL = "BLEU of held-out captions", "nats a token of held-out prose"
+LINES = ("-", "--", ":")
 
 
 def drawn(found: Sequence[Results]) -> list[Results]:
@@ -31,6 +38,59 @@ def description(found: Sequence[Results]) -> str:
         bins = ", ".join(f"{b.words} words {b.bleu:.1f}" for b in results.translation.by_length)
         lines.append(f"{results.name}: {bins}")
     return "; ".join(lines)
+
+
+def draw_all(found: Sequence[Results], folder: Path) -> dict[str, Path]:
+    """Draw what there are figures for; pictures by what they show."""
+    pictures = {}
+    if drawn(found):
+        draw(found, folder / BY_LENGTH)
+        pictures["BLEU by the number of source words"] = folder / BY_LENGTH
+    if learned(found):
+        draw_learning(found, folder / LEARNING)
+        pictures["held-out text by minutes of training"] = folder / LEARNING
+    return pictures
+
+
+def learned(found: Sequence[Results]) -> list[Results]:
+    """Those whose validations are kept, seeds aside."""
+    return [r for r in without_replicas(found) if r.training and r.training.curve]
+
+
+def draw_learning(found: Sequence[Results], path: Path) -> None:
+    """Write an SVG of validations over minutes: BLEU of translations, loss of language models."""
+    shown = learned(found)
+    prose = [r for r in shown if r.is_of_prose]
+    translations = [r for r in shown if not r.is_of_prose]
+    groups = [(BLEU_LABEL, translations), (LOSS_LABEL, prose)]
+    groups = [(label, group) for label, group in groups if group]
+    with saved(path, len(groups)) as axes:
+        for axis, (label, group) in zip(axes, groups, strict=True):
+            for i, results in enumerate(group):
+                colour = plt.get_cmap("turbo")(i / len(group))
+                _plot_learning(axis, results, color=colour, linestyle=LINES[i % len(LINES)])
+            axis.set(xlabel="minutes of training", ylabel=label)
+            axis.grid(alpha=0.3)
+            axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=7)
+
+
+def _plot_learning(axis: plt.Axes, results: Results, **style: Any) -> None:
+    assert results.training is not None
+    curve = results.training.curve
+    values = [each.dev_loss if each.dev_bleu is None else each.dev_bleu for each in curve]
+    axis.plot([each.minutes for each in curve], values, label=results.name, **style)
+
+
+@contextmanager
+def saved(path: Path, num_axes: int) -> Iterator[list[plt.Axes]]:
+    """Axes one below the other, which become an SVG, whole or not at all."""
+    fresh = path.with_name(f".{path.name}.new")
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(num_axes, figsize=(8.5, 4.5 * num_axes), squeeze=False)
+        yield list(axes[:, 0])
+        figure.savefig(fresh, format="svg", bbox_inches="tight", metadata={"Date": None})
+        plt.close(figure)
+    os.replace(fresh, path)
 
 
 def draw(found: Sequence[Results], path: Path) -> None:

@@ -1,17 +1,27 @@
 """The zoo's recipes: found by name and checked, all of them, before anything starts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from models.data.corpus import read_pairs
+from models.data.corpus import read_documents, read_pairs
 from models.training.config import ConfigError, TrainingConfig, read_config
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "translate": read_pairs,
+    "generate": read_documents,
+}
 
 
 @dataclass(frozen=True)
 class Recipe:
     path: Path
     config: TrainingConfig
+
+    @property
+    def is_of_prose(self) -> bool:
+        """Whether it is of a language model."""
+        return self.config.model.task == "generate"
 
     @property
     def name(self) -> str:
@@ -37,8 +47,12 @@ def data_problems(recipes: Sequence[Recipe], data: Path) -> list[str]:
     """What of all that the recipes read is not there or cannot be read."""
     if not data.is_dir():
         return [f"{data}: there is no such data folder; --data says where it is"]
-    files = dict.fromkeys(name for recipe in recipes for name in _files(recipe.config))
-    return [problem for name in files for problem in _unreadable(data / name)]
+    files = {
+        name: READERS[recipe.config.model.task]
+        for recipe in recipes
+        for name in _files(recipe.config)
+    }
+    return [problem for name, read in files.items() for problem in _unreadable(data / name, read)]
 
 
 def _read(path: Path) -> Recipe:
@@ -46,9 +60,7 @@ def _read(path: Path) -> Recipe:
     problems = []
     if config.name != path.stem:
         problems.append(f"name: {config.name!r} is not the file's")
-    if config.model.task != "translate":
-        problems.append(f"model: {config.model.architecture} is no sequence-to-sequence model")
-    if not config.data.test:
+    if config.model.task == "translate" and not config.data.test:
         problems.append("data.test: there is nothing to evaluate on")
     if problems:
         raise ConfigError(path, problems)
@@ -60,9 +72,9 @@ def _files(config: TrainingConfig) -> list[str]:
     return [*config.data.train, *(name for name in optional if name)]
 
 
-def _unreadable(path: Path) -> Iterator[str]:
+def _unreadable(path: Path, read: Callable[[Path], object]) -> Iterator[str]:
     try:
-        read_pairs(path)
+        read(path)
     except FileNotFoundError as error:
         yield f"{error.filename}: there is no such file"
     except (OSError, ValueError) as error:

@@ -17,8 +17,18 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Look(Section):
+    """A validation on the way: of a language model there is no BLEU."""
+
+    minutes: float
+    dev_loss: float
+    dev_bleu: float | None
+
+
 class Training(Section):
-    """minutes: as `clock` counts them, validations included. epochs: over the training pairs."""
+    """minutes: as `clock` counts them, validations included. epochs: over the training data.
+    seed: of weights and order. curve: of validations; results from before they were kept have none.
+    """
 
     command: str
     clock: str
@@ -28,6 +38,8 @@ class Training(Section):
     steps: int
     epochs: float
     dev_loss: float
+    seed: int = 1
+    curve: tuple[Look, ...] = ()
 
 
 class Quality(Section):
@@ -68,6 +80,20 @@ class Translation(Section):
     fp32: Searches
     int8: Searches
     by_length: tuple[LengthBin, ...]
+
+
+class Prose(Section):
+    """Bits per byte of the documents that the recipes hold out, and how they are read."""
+
+    command: str
+    documents: int
+    bytes: int
+    tokens: int
+    window: int
+    stride: int
+    fp32: float
+    int8: float
+    perplexity: float
 
 
 class Bundle(Section):
@@ -111,7 +137,13 @@ class Results(Section):
     training: Training | None = None
     bundle: Bundle | None = None
     translation: Translation | None = None
+    prose: Prose | None = None
     speed: Speed | None = None
+
+    @property
+    def is_of_prose(self) -> bool:
+        """Whether it is of a language model: these have one language."""
+        return "-" not in self.languages
 
     @property
     def year(self) -> int:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from export.zoo.errors import ZooError
 from export.zoo.recipes import Recipe
-from export.zoo.results import Results, Training
+from export.zoo.results import Look, Results, Training
 from models.checkpoint import WEIGHTS_FILE, load_checkpoint
-from models.configs.base import TranslationModelConfig
+from models.configs.base import LanguageModelConfig
+from models.configs.registry import AnyConfig
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,11 @@ class Run:
         """What is known after training."""
         checkpoint = load_checkpoint(self.checkpoint)
         config = checkpoint.config
-        assert isinstance(config, TranslationModelConfig), "recipes are checked"
         return Results(
             name=recipe.name,
             title=recipe.config.card.title or recipe.name,
             architecture=config.architecture,
-            languages=f"{'+'.join(config.source_languages)}-{'+'.join(config.target_languages)}",
+            languages=_languages(config),
             parameters=sum(weight.size for weight in checkpoint.weights.values()),
             checkpoint=self.digest,
             training=self._training(recipe),
@@ -53,7 +53,9 @@ class Run:
 
     def _training(self, recipe: Recipe) -> Training:
         run = recipe.config.run
-        last = json.loads((self.folder / "metrics.jsonl").read_text().splitlines()[-1])
+        lines = (self.folder / "metrics.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines]
+        last = rows[-1]
         return Training(
             command=f"attendant train {recipe.path}",
             clock=run.clock,
@@ -63,6 +65,11 @@ class Run:
             steps=last["step"],
             epochs=round(self._epochs(), 1),
             dev_loss=last["dev_loss"],
+            seed=run.seed,
+            curve=tuple(
+                Look(minutes=row["minutes"], dev_loss=row["dev_loss"], dev_bleu=row["bleu"])
+                for row in rows
+            ),
         )
 
     def _epochs(self) -> float:
@@ -72,3 +79,9 @@ class Run:
         if not epoch:
             return 0.0
         return epoch + batch * epoch / (progress["step"] - batch)
+
+
+def _languages(config: AnyConfig) -> str:
+    if isinstance(config, LanguageModelConfig):
+        return "+".join(config.languages)
+    return f"{'+'.join(config.source_languages)}-{'+'.join(config.target_languages)}"

@@ -7,45 +7,73 @@ quiet one.
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from export.scoring.prose import prose_scorer
 from export.translators import translator
 from export.zoo.errors import ZooError
 from export.zoo.family import Family, about_bundle
 from export.zoo.quality import Scorer
-from export.zoo.results import Pace, Searches, Speed, Translation
+from export.zoo.results import Pace, Prose, Searches, Speed, Translation
 from serving.bundle.manifest import Precision
 from serving.engine.planning.machine import available_cpus
 
 BEAMS = 5
+NUM_PROMPTS = 200  # of a language model, to measure its speed
+PROMPT_WORDS = 8
 
 
 @dataclass(frozen=True)
 class Stage:
-    """section: of the results file, which is there when the stage is done."""
+    """sections: of the results file, one of which is there when the stage is done."""
 
     name: str
-    section: str
+    sections: tuple[str, ...]
     run: Callable[[Family], None]
 
     def is_done(self, family: Family) -> bool:
         if family.settings.again and self.run is not train:
             return False
-        return getattr(family.saved, self.section, None) is not None
+        return any(getattr(family.saved, each, None) is not None for each in self.sections)
 
 
 def train(family: Family) -> None:
     """To the end of the budget, from wherever it was stopped."""
-    recipe, run = family.recipe, family.run
-    if not run.is_finished:
-        words = ["train", recipe.path, "--data", family.settings.data, "-o", run.folder]
-        family.attendant(*words, *family.thread_options, shows=True)
+    if not family.run.is_finished:
+        family.train()
     family.save()
 
 
 def evaluate(family: Family) -> None:
-    """Translate the test set greedily and by beam search, in fp32 and in int8."""
+    """Score in fp32 and in int8: translations, greedy and by beam search, or prose."""
     _must_be_trained(family)
+    if family.recipe.is_of_prose:
+        _evaluate_prose(family)
+    else:
+        _evaluate_translations(family)
+
+
+def _evaluate_prose(family: Family) -> None:
+    fp32, int8 = (
+        prose_scorer(family.bundle(precision))(family.held_out)
+        for precision in (Precision.FP32, Precision.INT8)
+    )
+    found = Prose(
+        command=f"attendant zoo {family.name} --only evaluate",
+        documents=fp32.documents,
+        bytes=fp32.bytes,
+        tokens=fp32.tokens,
+        window=fp32.window,
+        stride=fp32.stride,
+        fp32=fp32.bits_per_byte,
+        int8=int8.bits_per_byte,
+        perplexity=fp32.perplexity,
+    )
+    family.save(bundle=about_bundle(family.bundle(Precision.INT8)), prose=found)
+
+
+def _evaluate_translations(family: Family) -> None:
     scorer = Scorer(family.test)
     fp32, int8 = family.bundle(Precision.FP32), family.bundle(Precision.INT8)
     beams = _translations(family, fp32, BEAMS)
@@ -70,13 +98,14 @@ def measure(family: Family) -> None:
     """The engine's speed on the test set, and against that of its step graph."""
     _must_be_trained(family)
     sentences = family.folder / "sentences.txt"
-    sentences.write_text("".join(f"{pair.source}\n" for pair in family.test), encoding="utf-8")
+    texts = _beginnings(family) if family.recipe.is_of_prose else _sources(family)
+    sentences.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     found = Speed(
         command=f"attendant zoo {family.name} --only measure",
         machine=_machine(),
         threads=family.settings.threads or available_cpus(),
-        fp32=_pace(family, family.bundle(Precision.FP32), sentences),
-        int8=_pace(family, family.bundle(Precision.INT8), sentences),
+        fp32=_pace(family, family.bundle(Precision.FP32), sentences, len(texts)),
+        int8=_pace(family, family.bundle(Precision.INT8), sentences, len(texts)),
     )
     family.save(bundle=about_bundle(family.bundle(Precision.INT8)), speed=found)
 
@@ -84,9 +113,9 @@ def measure(family: Family) -> None:
 STAGES = {
     stage.name: stage
     for stage in (
-        Stage("train", "training", train),
-        Stage("evaluate", "translation", evaluate),
-        Stage("measure", "speed", measure),
+        Stage("train", ("training",), train),
+        Stage("evaluate", ("translation", "prose"), evaluate),
+        Stage("measure", ("speed",), measure),
     )
 }
 
@@ -103,12 +132,22 @@ def _must_be_trained(family: Family) -> None:
 
 
 def _translations(family: Family, bundle: Path, num_beams: int | None = None) -> list[str]:
-    return translator(bundle, num_beams)([pair.source for pair in family.test])
+    return translator(bundle, num_beams)(_sources(family))
 
 
-def _pace(family: Family, bundle: Path, sentences: Path) -> Pace:
+def _sources(family: Family) -> list[str]:
+    return [pair.source for pair in family.test]
+
+
+def _beginnings(family: Family) -> list[str]:
+    """Prompts for a language model: how paragraphs begin that were held out."""
+    paragraphs = (text for document in family.held_out for text in document.split("\n"))
+    return [" ".join(text.split()[:PROMPT_WORDS]) for text in islice(paragraphs, NUM_PROMPTS)]
+
+
+def _pace(family: Family, bundle: Path, sentences: Path, num_texts: int) -> Pace:
     words = ["bench", bundle, "--input", sentences, "--json", *family.thread_options]
-    sizes = ["--batch", "1,32", "--requests", len(family.test)]
+    sizes = ["--batch", "1,32", "--requests", num_texts]
     loops = json.loads(family.attendant(*words, *sizes))["results"]
     graph = ["--compare", "graph", "--batch", 32]
     [compared] = json.loads(family.attendant(*words, *graph))["results"]

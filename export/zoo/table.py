@@ -3,29 +3,36 @@ what they show."""
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
 from export.zoo.effects import effects
+from export.zoo.grid import grid
 from export.zoo.results import Quality, Results, Speed, Translation
+from export.zoo.seeds import without_replicas
 
 BEGIN, END = "<!-- zoo -->", "<!-- /zoo -->"
-PICTURE = "bleu-by-length.svg"
 
 Column = tuple[str, Callable[[Results], object]]
 
 
-def render(found: Sequence[Results], picture: str | None) -> str:
-    """Markdown; what was not measured yet is blank. `picture`: its address, if there is one."""
+def render(found: Sequence[Results], pictures: Mapping[str, str]) -> str:
+    """Markdown; what was not measured yet is blank. `pictures`: addresses by what they show."""
     if not found:
         return "Nothing is measured yet."
-    ordered = _ordered(found)
-    parts = [_table(QUALITY_COLUMNS, ordered), _on_quality(ordered)]
-    parts += [_table(SPEED_COLUMNS, ordered), _on_speed(ordered)]
-    parts += ["\n".join(f"- {line}" for line in effects(ordered))]
-    if picture:
-        parts += [f"![BLEU by the number of source words]({picture})"]
+    firsts = without_replicas(found)
+    translations = _ordered([r for r in firsts if not r.is_of_prose])
+    prose = _ordered([r for r in firsts if r.is_of_prose])
+    parts = []
+    if translations:
+        parts += [_table(QUALITY_COLUMNS, translations), _on_quality(translations), grid(firsts)]
+    if prose:
+        parts += [_table(PROSE_COLUMNS, prose), _on_prose(prose)]
+    shown = [*translations, *prose]
+    parts += [_table(SPEED_COLUMNS, shown), _on_speed(shown)]
+    parts += ["\n".join(f"- {line}" for line in effects(_ordered(found)))]
+    parts += [f"![{says}]({address})" for says, address in pictures.items()]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -60,7 +67,7 @@ def rewrite(path: Path, text: str) -> None:
 
 def _ordered(found: Sequence[Results]) -> list[Results]:
     """By the year of the paper; those of other languages than most at the end."""
-    [(commonest, _)] = Counter(results.languages for results in found).most_common(1)
+    [(commonest, _)] = Counter(r.languages for r in found).most_common(1) or [("", 0)]
     return sorted(found, key=lambda r: (r.languages != commonest, r.languages, r.year, r.name))
 
 
@@ -86,6 +93,16 @@ QUALITY_COLUMNS: list[Column] = [
     ("± (95 %)", _searched(lambda t: t.fp32.beam_5, "bleu_interval")),
     ("chrF", _searched(lambda t: t.fp32.beam_5, "chrf")),
     ("lower-cased BLEU", _searched(lambda t: t.fp32.beam_5, "lowercased_bleu")),
+]
+PROSE_COLUMNS: list[Column] = [
+    ("recipe", lambda r: f"`{r.name}`"),
+    ("after", lambda r: r.title),
+    ("parameters", lambda r: f"{r.parameters / 1e6:.1f} M"),
+    ("minutes", lambda r: r.training and f"{r.training.minutes:.0f}"),
+    ("epochs", lambda r: r.training and f"{r.training.epochs:.1f}"),
+    ("bits per byte, fp32", lambda r: r.prose and f"{r.prose.fp32:.3f}"),
+    ("int8", lambda r: r.prose and f"{r.prose.int8:.3f}"),
+    ("perplexity per token", lambda r: r.prose and f"{r.prose.perplexity:.1f}"),
 ]
 SPEED_COLUMNS: list[Column] = [
     ("recipe", lambda r: f"`{r.name}`"),
@@ -121,6 +138,18 @@ def _on_quality(found: Sequence[Results]) -> str:
         f" chrF {_each(f'`{part.chrf_signature}`' for part in parts)}."
         " Lower-cased BLEU, elisions split (l' eau), stands nearer to the tokenised, lower-cased"
         f" BLEU of papers on this test set; it is not the same measure. {_on_int8(parts)}"
+        " Minutes are of one processor's work, validations included."
+    )
+
+
+def _on_prose(found: Sequence[Results]) -> str:
+    parts = [r.prose for r in found if r.prose]
+    if not parts:
+        return ""
+    texts = _each(f"{p.documents} documents, {p.bytes:,} bytes, {p.tokens:,} tokens" for p in parts)
+    windows = _each(f"{p.window} tokens that advance by {p.stride}" for p in parts)
+    return (
+        f"Prose that the recipes hold out of training: {texts}; read in windows of {windows}."
         " Minutes are of one processor's work, validations included."
     )
 

@@ -15,9 +15,9 @@ from models.checkpoint import (
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.conventions import Conventions
 from models.pretrained.hugging_face.options import Options
-from models.pretrained.hugging_face.stored import Stored
 from models.pretrained.hugging_face.tensors import Source, Tensors
 from models.pretrained.tensors import LazyArray
+from models.stored import Stored
 
 LARGEST_LAYER = 1000  # number of a layer
 LONGEST = 1024  # tokens, where a model knows no limit: our buffers need one

@@ -1,24 +1,23 @@
 """The model card of a finished run: what it is, what it was trained on, how good it is."""
 
 import json
-import math
 import shutil
 
 from torch import nn
 
-from models.checkpoint import load_checkpoint
+from models.checkpoint import QUALITY_FILE, load_checkpoint
 from models.configs.base import LanguageModelConfig
+from models.conventions import own_conventions
 from models.data.corpus import Pair
 from models.evaluation import TestResult, evaluate
+from models.prose import Reader, table
 from models.registry import load_module
+from models.torch_loop import nats
 from models.training.arithmetic import Arithmetic
 from models.training.config import TrainingConfig
 from models.training.prepare import Prepared
 from models.training.state import RunFolder
-from models.training.validation import loss
 from models.translation import translate
-
-QUALITY_FILE = "quality.json"
 
 
 def write_card(
@@ -31,7 +30,7 @@ def write_card(
     """Evaluate the finished checkpoint and put `README.md`, `quality.json` and the curve by it."""
     module = load_module(load_checkpoint(run.checkpoint)).to(arithmetic.device)
     if isinstance(config.model, LanguageModelConfig):
-        quality, scores = _language_model_quality(module, prepared, config)
+        quality, scores = _language_model_quality(module, prepared)
     else:
         result = evaluate(test, lambda texts: translate(module, prepared.tokenizer, texts))
         quality, scores = result.as_json(), _translation_scores(result)
@@ -45,24 +44,20 @@ def write_card(
 def _translation_scores(result: TestResult) -> str:
     return (
         f"Greedy decoding, sentence by sentence, scored per source:\n\n{result.as_table()}\n\n"
-        f"BLEU `{result.bleu_signature}`, chrF `{result.chrf_signature}`."
+        f"{result.signatures}"
     )
 
 
-def _language_model_quality(
-    module: nn.Module, prepared: Prepared, config: TrainingConfig
-) -> tuple[dict, str]:
-    """Perplexity per token and bits per byte (which do not depend on the tokenizer)."""
-    nats = loss(module, prepared.dev, config.run.tokens_per_batch)
-    stream = prepared.dev.stream.tolist()  # type: ignore[attr-defined]
-    num_bytes = len(prepared.tokenizer.decode(stream, skip_special_tokens=True).encode())
-    bits = nats / math.log(2) * len(stream) / num_bytes
-    quality = {"perplexity": round(math.exp(nats), 2), "bits_per_byte": round(bits, 3)}
-    scores = (
-        f"On the held-out documents ({num_bytes:,} bytes, {len(stream):,} tokens): perplexity "
-        f"{quality['perplexity']} per token, {quality['bits_per_byte']} bits per byte."
+def _language_model_quality(module: nn.Module, prepared: Prepared) -> tuple[dict, str]:
+    """Bits per byte and perplexity of the documents that were held out."""
+    config = module.config
+    around = own_conventions(config)
+    reader = Reader(prepared.tokenizer, around, config.context_length)
+    found = reader.score(
+        prepared.held_out, lambda windows: nats(module, windows, around.prompt_prefix)
     )
-    return quality, scores
+    scores = f"The held-out documents: {found.as_sentence()}\n\n{table({'torch, fp32': found})}"
+    return vars(found), scores
 
 
 def _card(

@@ -2,7 +2,7 @@
 
 import os
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ class Prepared:
     """What a run needs besides the model.
 
     pairs: validation sentences for BLEU. ending: what the last part of a run sees in place of
-    `train`, if the recipe has such a part.
+    `train`, if the recipe has such a part. held_out: documents of prose that are not trained on.
     """
 
     tokenizer: Tokenizer
@@ -34,6 +34,7 @@ class Prepared:
     dev: Dataset
     pairs: list[Pair]
     ending: Dataset | None = None
+    held_out: list[str] = field(default_factory=list)
 
 
 def prepare(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:
@@ -112,8 +113,7 @@ def _parallel_data(
 
 
 def _prepare_prose(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:
-    documents = [d for name in config.data.train for d in read_documents(data / name)]
-    train, dev = hold_out(documents, config.data.held_out, HOLD_OUT_SEED)
+    train, dev = split_documents(config, data)
     paragraphs = [p for d in train for p in d.split("\n")]
     tokenizer = _tokenizer(paragraphs, config.model.vocab_size, tokenizer_path)
     return Prepared(
@@ -121,7 +121,14 @@ def _prepare_prose(config: TrainingConfig, data: Path, tokenizer_path: Path) -> 
         _prose_data(config, tokenizer, train),
         _prose_data(config, tokenizer, dev),
         [],
+        held_out=dev,
     )
+
+
+def split_documents(config: TrainingConfig, data: Path) -> tuple[list[str], list[str]]:
+    """Documents of prose to train on, and those that are held out."""
+    documents = [d for name in config.data.train for d in read_documents(data / name)]
+    return hold_out(documents, config.data.held_out, HOLD_OUT_SEED)
 
 
 def _prose_data(config: TrainingConfig, tokenizer: Tokenizer, documents: list[str]) -> ProseData:

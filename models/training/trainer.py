@@ -6,7 +6,6 @@ from contextlib import closing
 from pathlib import Path
 from statistics import mean
 
-import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
@@ -16,6 +15,7 @@ from models.checkpoint import save_checkpoint
 from models.data.batching import Dataset
 from models.data.corpus import read_pairs
 from models.registry import build
+from models.storage import Storage
 from models.training.arithmetic import Arithmetic, choose_arithmetic
 from models.training.averaging import Average
 from models.training.card import write_card
@@ -221,7 +221,7 @@ class Trainer:
             self.config.model,
             {name: w.float().cpu().numpy() for name, w in weights.items()},
             self.data.tokenizer.to_str(),
-            dtype=np.float16,
+            Storage.FP16,
         )
         write_card(self.config, self.data, self.test, self.files, self.arithmetic)
 

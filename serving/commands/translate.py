@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -21,6 +21,7 @@ from serving.commands.common import (
     translation_decoding,
 )
 from serving.commands.decoding import decoding_options
+from serving.commands.documents import translate_documents
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
@@ -45,12 +46,24 @@ WINDOWS = 16  # full batches of lines that are read ahead: among them the longes
     type=click.File("w", encoding="utf-8"),
     help="Write word alignments here, in Pharaoh format.",
 )
+@click.option(
+    "-o",
+    "--output",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="Translate FILES as documents, one to this file, or any number into this folder.",
+)
 @device_option
-@click.argument("file", type=click.File("rb"), default="-")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True))
 def translate(
-    model: Path, alignments: TextIO | None, device: str, file: BinaryIO, **options: Any
+    model: Path,
+    alignments: TextIO | None,
+    output: Path | None,
+    device: str,
+    files: tuple[Path, ...],
+    **options: Any,
 ) -> None:
-    """Translate FILE, or standard input, line by line.
+    """Translate a file of FILES, or standard input, line by line; with -o all FILES as documents.
 
     Lines keep their order and their blanks; many are translated at once. What options do not say is
     as the bundle's makers recommend, else greedy. A score is the mean log-probability of a token.
@@ -72,6 +85,11 @@ def translate(
     \b
     A model of many languages, which are called as it calls them or by their short names:
       attendant translate --model nllb-200 --source en --target pt in.txt
+
+    \b
+    Documents keep their layout (.txt .html .md .docx .pptx .xlsx .odt .srt .po .xliff):
+      attendant translate document.docx -o out.docx --model build/bundles/transformer-en-fr-int8
+      attendant translate *.docx *.srt -o translated/ --model build/bundles/transformer-en-fr-int8
     """
     from serving.pipelines.offline import FILE_SLOTS
     from serving.text.plain_text import check_text
@@ -79,7 +97,16 @@ def translate(
     end_quietly_with_the_reader()
     check_text("--prefix", options["prefix"])
     config = engine_config(device, slots=FILE_SLOTS)
-    asyncio.run(_translate(model, config, options, file, alignments))
+    if output is not None:
+        idle = {"n_best", "scores", "prefix"} & {name for name in options if options[name]}
+        if idle or alignments:
+            raise click.UsageError("--n-best, --scores, --prefix and --alignments are of lines")
+        asyncio.run(translate_documents(model, config, options, files, output))
+    elif len(files) > 1:
+        raise click.UsageError("several FILES need -o FOLDER; they are translated as documents")
+    else:
+        with click.open_file(str(files[0]) if files else "-", "rb") as file:
+            asyncio.run(_translate(model, config, options, file, alignments))
 
 
 def _job(card: "ModelCard", options: dict[str, Any], wants_alignments: bool) -> "TranslationJob":
@@ -113,7 +140,7 @@ async def _translate(
     path: Path,
     config: "EngineConfig",
     options: dict[str, Any],
-    file: BinaryIO,
+    file: Any,
     alignments: TextIO | None,
 ) -> None:
     from dataclasses import replace

@@ -13,7 +13,7 @@ from serving.glossaries.entries import Pair
 from serving.glossaries.tables import Dictionary, Entries, Glossary
 from serving.pipelines.translation.job import GlossaryEntry
 from serving.storage.thread import DatabaseThread
-from serving.text.terms import term_pattern, words_of
+from serving.text.terms import Words
 
 
 class GlossaryStore:
@@ -60,19 +60,21 @@ class GlossaryStore:
     async def occurring(
         self, owner: str, identities: Sequence[str], pair: Pair, texts: Sequence[str]
     ) -> tuple[GlossaryEntry, ...]:
-        """Return the entries whose terms occur in one of the texts, whatever else a glossary has:
-        they are looked up by the words of the texts.
+        """Return the entries whose terms may occur in one of the texts, however many a glossary
+        has: they are looked up by the words of the texts.
         """
         if not identities:
             return ()
-        words = await asyncio.to_thread(words_of, "\n".join(texts))
-        found = await self._database.run(tables.candidates, owner, identities, pair, {"", *words})
-        return await asyncio.to_thread(_occurring, found, texts)
+        words = await asyncio.to_thread(Words, "\n".join(texts))
+        found = await self._database.run(
+            tables.candidates, owner, identities, pair, words.first_words()
+        )
+        return await asyncio.to_thread(_occurring, found, words)
 
 
-def _occurring(entries: Entries, texts: Sequence[str]) -> tuple[GlossaryEntry, ...]:
+def _occurring(entries: Entries, words: Words) -> tuple[GlossaryEntry, ...]:
     return tuple(
         GlossaryEntry(term, (translation,))
         for term, translation in entries.items()
-        if any(map(term_pattern(term).search, texts))
+        if words.may_have(term)
     )

@@ -37,7 +37,11 @@ class Route:
 
 
 def route_between(cards: Sequence[ModelCard], source: str, target: str) -> Route | None:
-    """Return the way that is taken from source to target; None if there is none."""
+    """Return the way that is taken from source to target; None if there is none, or if one model
+    has the pair in several ways, of which the client has to choose.
+    """
+    if _has_pair(cards, source, target):
+        return None
     routes = list(_routes(cards, source, target))
     through_english = (each for each in routes if primary_language(each.pivot) == _PREFERRED)
     return next(through_english, next(iter(routes), None))
@@ -76,6 +80,14 @@ def _with_further(
         if not is_known and is_reached(cards, source, each):
             found.add(each)
     return found
+
+
+def _has_pair(cards: Sequence[ModelCard], source: str, target: str) -> bool:
+    return any(
+        matching(target, card.targets_of(own))
+        for card in cards
+        for own in matching(source, card.source_languages)
+    )
 
 
 def _routes(cards: Sequence[ModelCard], source: str, target: str) -> Iterator[Route]:

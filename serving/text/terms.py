@@ -16,17 +16,41 @@ _LETTER = rf"[^\W{_WITHOUT_SPACES}]"
 _WORD = re.compile(rf"[{_WITHOUT_SPACES}]|{_LETTER}+")
 
 
-def words_of(text: str) -> set[str]:
-    """Return the words by which terms that may occur in a text can be looked up."""
-    return {word.casefold() for word in _WORD.findall(text)}
+_LONGEST_RUN = 8  # words by which longer terms are told apart
+
+
+class Words:
+    """Holds the words of a text, by which the terms that may occur in it are found at once, however
+    many terms there are.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._words = _words(text)
+        self._runs: dict[int, set[tuple[str, ...]]] = {}
+
+    def first_words(self) -> set[str]:
+        """Return what `first_word` is of all terms that may occur."""
+        return {"", *self._words}
+
+    def may_have(self, term: str) -> bool:
+        """Check that the words of a term follow each other somewhere, whatever is between them."""
+        words = tuple(_words(term)[:_LONGEST_RUN])
+        return not words or words in self._runs_of(len(words))
+
+    def _runs_of(self, length: int) -> set[tuple[str, ...]]:
+        if length not in self._runs:
+            shifted = (self._words[start:] for start in range(length))
+            self._runs[length] = set(zip(*shifted, strict=False))
+        return self._runs[length]
 
 
 def first_word(term: str) -> str:
-    """Return the word of a term that is in `words_of` every text in which it occurs; empty for a
-    term without words, which may occur in any.
-    """
-    found = _WORD.search(term)
-    return found.group().casefold() if found else ""
+    """Return the word by which a term is looked up; empty for one without words."""
+    return next(iter(_words(term)), "")
+
+
+def _words(text: str) -> list[str]:
+    return [word.casefold() for word in _WORD.findall(text)]
 
 
 @lru_cache(maxsize=4096)

@@ -106,10 +106,85 @@ def test_a_bad_test_file_is_one_line(tmp_path: Path, content: str) -> None:
     assert "bad.tsv:1" in result.output
 
 
-def test_a_language_model_is_refused(tmp_path: Path) -> None:
-    result = run(tiny_bundle("llama", tmp_path, Precision.INT8), tmp_path)
+def test_several_test_sets_are_one_table(tmp_path: Path) -> None:
+    (tmp_path / "more.tsv").write_text("numbers\tTake 5.\tPrenez 5.\n")
+    bundle = tiny_bundle("transformer", tmp_path, Precision.INT8)
+    result = run(bundle, tmp_path, "--test", str(tmp_path / "more.tsv"), "--json")
+    assert result.exit_code == 0, result.output
+    origins = {s["origin"] for s in json.loads(result.stdout)["scores"]}
+    assert origins == {"web", "book", "numbers"}
+
+
+def test_a_model_is_scored_beside_another(tmp_path: Path) -> None:
+    int8 = tiny_bundle("bahdanau", tmp_path, Precision.INT8, seed=3)
+    fp32 = tiny_bundle("bahdanau", tmp_path, Precision.FP32, seed=3)
+    table = run(int8, tmp_path, "--against", str(fp32)).stdout
+    assert "| kept | BLEU bahdanau-fp32 | difference |" in table
+    report = json.loads(run(int8, tmp_path, "--against", str(fp32), "--json").stdout)
+    assert report["against"]["bahdanau-fp32"] == json.loads(run(fp32, tmp_path, "--json").stdout)
+
+
+PROSE = "It was a dark and stormy night; the rain fell in torrents. " * 12
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2", "ngram-lm", "key-value-lm"])
+def test_prose_is_as_likely_to_a_bundle_as_to_its_checkpoint(
+    architecture: str, tmp_path: Path
+) -> None:
+    (tmp_path / "prose.txt").write_text(f"{PROSE}\n{PROSE[7:]}\n")
+    checkpoint = tiny_checkpoint(architecture, tmp_path / "checkpoint", seed=3)
+    bundle = tiny_bundle(architecture, tmp_path, Precision.FP32, seed=3)
+    words = ["--against", str(checkpoint.folder), "--test", str(tmp_path / "prose.txt")]
+    result = CliRunner().invoke(evaluate, [str(bundle), *words, "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    theirs = report.pop("against")["checkpoint"]
+    assert report["bits_per_byte"] == pytest.approx(theirs["bits_per_byte"], abs=2e-4)
+    assert (report["window"], report["stride"]) == (64, 32)
+    assert report["documents"] == 2
+    assert report["tokens"] == report["bytes"] + 2 == theirs["tokens"]
+    table = CliRunner().invoke(evaluate, [str(bundle), *words]).stdout
+    assert f"| {bundle.name} | {report['bits_per_byte']:.3f} |" in table
+    assert "windows of 64 tokens that advance by 32." in table
+
+
+def test_a_recipe_says_what_prose_it_holds_out(tmp_path: Path) -> None:
+    bundle = tiny_bundle("llama", tmp_path, Precision.INT8)
+    (tmp_path / "data").mkdir()
+    lines = [f"{number} {PROSE}" for number in range(10)]
+    (tmp_path / "data" / "books.txt").write_text("\n".join(lines))
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(
+        'name = "mine"\n[model]\narchitecture = "llama"\nvocab_size = 300\n'
+        '[data]\ntrain = ["books.txt"]\nheld_out = 0.3\n'
+    )
+    words = ["--held-out", str(recipe), "--data", str(tmp_path / "data"), "--json"]
+    result = CliRunner().invoke(evaluate, [str(bundle), *words])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["documents"] == 3
+
+
+@pytest.mark.parametrize(
+    ("architecture", "words", "said"),
+    [
+        ("llama", [], "there is no prose to score"),
+        ("llama", ["--beam", "2"], "there is no --beam"),
+        ("transformer", ["--held-out", __file__], "--test, sentences and references"),
+    ],
+)
+def test_what_does_not_go_together_is_said(
+    architecture: str, words: list[str], said: str, tmp_path: Path
+) -> None:
+    result = run(tiny_bundle(architecture, tmp_path, Precision.INT8), tmp_path, *words)
     assert result.exit_code == 2
-    assert "generate" in result.output
+    assert said in result.output
+
+
+def test_a_translator_is_not_scored_beside_a_language_model(tmp_path: Path) -> None:
+    llama = tiny_bundle("llama", tmp_path, Precision.INT8)
+    other = tiny_bundle("transformer", tmp_path, Precision.INT8)
+    result = run(llama, tmp_path, "--against", str(other))
+    assert result.exit_code == 2 and "translates" in result.output
 
 
 def test_a_damaged_bundle_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from models.checkpoint import CheckpointError
 from models.pretrained.gguf.container import read_container
-from models.pretrained.hugging_face.stored import FLOATS, in_safetensors
+from models.stored import FLOATS, in_safetensors
 from serving.access.key_file import hash_of, new_entry, read_keys, write_keys
 from serving.bundle.opening import open_bundle
 from serving.bundle.writing import seal

@@ -15,6 +15,7 @@ from models.configs.bahdanau import BahdanauConfig
 from models.configs.llama import LlamaConfig
 from models.configs.registry import CONFIGS, ModelConfigError, parse_config
 from models.configs.transformer import TransformerConfig
+from models.storage import Storage
 from models.training.config import ConfigError, read_config
 from tests.tiny import tiny_checkpoint
 
@@ -22,7 +23,7 @@ from tests.tiny import tiny_checkpoint
 def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path) -> None:
     config = LlamaConfig(vocab_size=50)
     weights = {"a": np.arange(6, dtype=np.float32).reshape(2, 3)}
-    save_checkpoint(tmp_path, config, weights, "{}", dtype=np.float16)
+    save_checkpoint(tmp_path, config, weights, "{}", Storage.FP16)
     checkpoint = load_checkpoint(tmp_path)
     assert checkpoint.config == config
     assert checkpoint.weights["a"].dtype == np.float32

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from export.zoo.grid import PLACES, SCORES, recipe_of
+from models.configs.luong import LuongConfig
 from models.training.config import ConfigError, TrainingConfig, read_config
 
 MODELS = Path(__file__).parent.parent.parent / "models"
@@ -60,8 +62,28 @@ def test_a_bad_extension_is_refused(tmp_path: Path, text: str, problem: str) -> 
     assert [each for each in caught.value.problems if problem in each]
 
 
-def test_the_zoo_has_one_budget() -> None:
-    runs = {path.stem: read_config(path).run for path in ZOO}
-    budget = runs["transformer-tiny"]
-    others = [name for name, run in runs.items() if run != budget]
-    assert others == [name for name in runs if name.endswith("-long")]
+@pytest.mark.parametrize(("first", "task"), [("luong", "translate"), ("gru-lm", "generate")])
+def test_the_zoo_has_one_budget(first: str, task: str) -> None:
+    """Seeds aside, and but for what says otherwise by its name."""
+    configs = {path.stem: read_config(path) for path in ZOO}
+    runs = {name: c.run.model_copy(update={"seed": 1}) for name, c in configs.items()}
+    alike = [name for name, config in configs.items() if config.model.task == task]
+    others = [name for name in alike if runs[name] != runs[first]]
+    assert others == [name for name in alike if name.endswith(("-long", "-steps"))]
+
+
+def test_luongs_scores_and_places_are_all_there() -> None:
+    for score in SCORES:
+        for place in PLACES:
+            config = read_config(MODELS / "zoo" / f"{recipe_of(score, place)}.toml").model
+            assert isinstance(config, LuongConfig)
+            assert (config.score, config.attention) == (score, place)
+
+
+@pytest.mark.parametrize("path", [path for path in ZOO if "-seed-" in path.stem])
+def test_a_further_seed_is_all_that_differs(path: Path) -> None:
+    name, _, seed = path.stem.partition("-seed-")
+    first, other = read_config(path.with_name(f"{name}.toml")), read_config(path)
+    assert other.run.seed == int(seed) != first.run.seed
+    run = other.run.model_copy(update={"seed": first.run.seed})
+    assert other.model_copy(update={"name": first.name, "run": run}) == first

@@ -29,7 +29,7 @@ LANGUAGES = {
 def imported_bundle(
     architecture: str, folder: Path, conventions: dict[str, Any], **changes: Any
 ) -> Path:
-    """A bundle whose checkpoint has other conventions; changes: of its configuration."""
+    """A bundle whose checkpoint has other conventions; changes: those of `tiny_checkpoint`."""
     checkpoint = tiny_checkpoint(architecture, folder / "checkpoint", **changes)
     own = replace(checkpoint.conventions, **conventions)
     name = f"imported-{architecture}"
@@ -49,5 +49,5 @@ def many_languages_bundle(folder: Path) -> Path:
         "target_languages": ["eng_Latn", "fra_Latn", "por_Latn"],
     }
     return imported_bundle(
-        "transformer", folder, {**LANGUAGES, "generation": SEARCHED}, **languages
+        "transformer", folder, {**LANGUAGES, "generation": SEARCHED}, seed=7, **languages
     )

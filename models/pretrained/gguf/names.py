@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from models.arrays import Array
 from models.pretrained.gguf.tensors import Tensor
-from models.pretrained.hugging_face.stored import Stored
+from models.stored import Stored
 
 MODEL = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 BLOCK = {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from models.arrays import Array
-from models.pretrained.hugging_face.stored import FLOATS, Stored
+from models.stored import FLOATS, Stored
 
 Source = Callable[[], Array]  # reads a weight when it is needed
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from models.arrays import Array
-from models.pretrained.hugging_face.stored import Stored
+from models.stored import Stored
 
 OPTIONS = "special:model.yml"  # the options as YAML, among the arrays
 MOST_DIMENSIONS = 8

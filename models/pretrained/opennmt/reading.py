@@ -13,7 +13,6 @@ from typing import Any
 
 from models.checkpoint import Checkpoint
 from models.conventions import Conventions
-from models.pretrained.hugging_face.stored import in_safetensors
 from models.pretrained.opennmt.embeddings import Embeddings
 from models.pretrained.opennmt.recurrent import RecurrentReader
 from models.pretrained.opennmt.transformer import TransformerReader
@@ -29,6 +28,7 @@ from models.pretrained.opennmt.vocabulary import (
 from models.pretrained.torch_models import TorchModel
 from models.pretrained.unpickling import Record
 from models.pretrained.vocabularies import read_vocabulary
+from models.stored import in_safetensors
 
 __all__ = ["NAMES", "read", "shards"]
 

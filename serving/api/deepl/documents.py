@@ -94,7 +94,7 @@ class Status(TypedDict):
 
 BODIES = (DocumentBody, KeyBody)
 _UPLOAD = described_body(DocumentBody, MULTIPART, example={"target_lang": "FR"})
-_KEY = described_body(KeyBody, JSON, URL_ENCODED, MULTIPART, example={"document_key": "..."})
+_KEY = described_body(KeyBody, JSON, URL_ENCODED, example={"document_key": "..."})
 _KEY_IN_QUERY = {
     "parameters": [
         {"name": "document_key", "in": "query", "required": True, "schema": {"type": "string"}}
@@ -150,7 +150,7 @@ def router(services: Services) -> APIRouter:
         "/document/{document_id}",
         status_code=204,
         response_class=Response,
-        responses=PROTOCOL.responses(None, OF_A_BODY) | {204: {"description": "It is forgotten."}},
+        responses=_forgotten(),
         openapi_extra=_KEY_IN_QUERY,
     )
     async def cancel_document(request: Request, document_id: str) -> Response:
@@ -160,6 +160,13 @@ def router(services: Services) -> APIRouter:
             return Response(status_code=204)
 
     return routes
+
+
+def _forgotten() -> Responses:
+    """Describe an answer without a body in the place of one with it."""
+    responses = PROTOCOL.responses(None, OF_A_BODY)
+    del responses[200]
+    return {204: {"description": "It is forgotten."}, **responses}
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ _CUE = re.compile(
     re.MULTILINE,
 )
 _LINE_END = re.compile(r"\r?\n")
-_SPEAKER = re.compile(r"\s*(?:<[^<>]*>|\{[^{}]*\})*\s*[-–—]")
+_SPEAKER = re.compile(r"(?P<codes>\s*(?:<[^<>]*>|\{[^{}]*\})*\s*)(?P<dash>[-–—]\s*)")
 _SPACE = re.compile(r" (?![^<>]*>)")
 
 
@@ -34,7 +34,7 @@ class Cue(Span):
         is_talk = any(map(_SPEAKER.match, lines[1:]))
         self._num_lines, self._line_end = 1 if is_talk else len(lines), line_end
         between = Mark(line_end, Role.PARTS) if is_talk else " "
-        pieces = [piece for line in lines for piece in (between, *pieces_of(line))]
+        pieces = [piece for line in lines for piece in (between, *_pieces_of_line(line))]
         super().__init__(start, end, pieces[1:])
 
     def translated(self, translation: str) -> str:
@@ -55,6 +55,16 @@ def _cues(text: str) -> Iterator[Cue]:
         shown = found["text"].rstrip()
         start = found.start("text")
         yield Cue(start, start + len(shown), shown)
+
+
+def _pieces_of_line(line: str) -> Iterator[str | Mark]:
+    """Keep the dash of a speaker out of what is translated."""
+    end = 0
+    if found := _SPEAKER.match(line):
+        yield from pieces_of(found["codes"])
+        yield Mark(found["dash"])
+        end = found.end()
+    yield from pieces_of(line[end:])
 
 
 def _broken(text: str, num_lines: int, line_end: str) -> str:

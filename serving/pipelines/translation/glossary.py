@@ -1,13 +1,13 @@
 """Finds the terms that must occur in the translation of a segment, and writes them in tokens."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from serving.errors import RequestError
 from serving.parameters import Term, TokenIds
 from serving.pipelines.translation.job import GlossaryEntry
 from serving.text.guides.borders import WordBorders
-from serving.text.terms import first_word, term_pattern, words_of
+from serving.text.terms import Words, first_word, term_pattern
 from serving.text.tokenizer import Tokenizer
 
 NOT_WRITABLE = "cannot be written with the model's vocabulary"
@@ -32,14 +32,16 @@ class Glossary:
     def required(self, segment: str) -> tuple[Term, ...]:
         if not self._terms:
             return ()
-        words = words_of(segment) | {""}
-        candidates = [number for word in words for number in self._numbers_of.get(word, ())]
-        found = (
-            _Found(number, self._entries[number].term, match)
-            for number in candidates
-            for match in term_pattern(self._entries[number].term).finditer(segment)
-        )
-        return tuple(self._terms[number] for number in sorted(_meant(found)))
+        return tuple(self._terms[number] for number in sorted(_meant(self._found(segment))))
+
+    def _found(self, segment: str) -> Iterator["_Found"]:
+        words = Words(segment)
+        for word in words.first_words():
+            for number in self._numbers_of.get(word, ()):
+                term = self._entries[number].term
+                if words.may_have(term):
+                    found = term_pattern(term).finditer(segment)
+                    yield from (_Found(number, term, match) for match in found)
 
 
 class _Found:

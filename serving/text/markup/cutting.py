@@ -31,10 +31,12 @@ class MarkedSegment:
 
     references: how the text writes characters that stand for others in markup, and which it leaves
         out.
+    is_in_capitals: it is read in small letters, and its translation written in capitals.
     """
 
     tokens: tuple[Token, ...]
     references: Mapping[int, str | None]
+    is_in_capitals: bool = False
 
     @property
     def text(self) -> str:

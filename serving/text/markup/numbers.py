@@ -24,8 +24,8 @@ class _Found:
 
 
 def put_right_numbers(translated: TranslatedWords, numbers: Mapping[int, Token]) -> None:
-    """Write each number of the source over the one that came of it, if that is another; a large
-    one that is missing over the word that came of it.
+    """Write each number of the source over the one that came of it, if that is another or is
+    written as in the source; a large one that is missing over the word that came of it.
     """
     found = _numbers(translated)
     missing: dict[int, Token] = {}
@@ -33,7 +33,10 @@ def put_right_numbers(translated: TranslatedWords, numbers: Mapping[int, Token])
         meant = values(token.text)
         same = [each for each in found if each.values & meant]
         if same:
-            found.remove(max(same, key=lambda each: each.came_of(number)))
+            right = max(same, key=lambda each: each.came_of(number))
+            found.remove(right)
+            if right.words[0].text == token.text:  # as the source writes it
+                right.words[0].text = token.name
         else:
             missing[number] = token
     for number, token in missing.items():

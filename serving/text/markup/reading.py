@@ -2,16 +2,17 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from serving.text.alignment import Span
-from serving.text.markup.cutting import MarkedLayout, cut_text
+from serving.text.markup.cutting import MarkedLayout, MarkedSegment, cut_text
 from serving.text.markup.options import Markup, MarkupKind
 from serving.text.markup.readers.html import read_html
 from serving.text.markup.readers.plain import read_plain
 from serving.text.markup.readers.xml import read_xml
 from serving.text.markup.references import references
 from serving.text.markup.tokens import Token
+from serving.text.protection.capitals import in_small_letters, is_in_capitals
 from serving.text.protection.protecting import Protection
 from serving.text.splitting import Fits, Splitting, split_text
 
@@ -36,7 +37,16 @@ class MarkedReader:
         """Return the segments of a text. Raises RequestError for XML that is not well-formed."""
         tokens = self._tokens(text)
         table = references(tokens, self.markup.kind if self.markup else None)
-        return cut_text(self.protection.protected(tokens), self._cut, table)
+        layout = cut_text(self.protection.protected(tokens), self._cut, table)
+        if not self.protection.is_whole:
+            return layout
+        return replace(layout, segments=tuple(map(self._in_small_letters, layout.segments)))
+
+    def _in_small_letters(self, segment: MarkedSegment) -> MarkedSegment:
+        if not is_in_capitals(segment.tokens):
+            return segment
+        tokens = tuple(in_small_letters(segment.tokens, self.protection.source))
+        return replace(segment, tokens=tokens, is_in_capitals=True)
 
     def _tokens(self, text: str) -> list[Token]:
         breaks_lines = self.splitting is Splitting.SENTENCES

@@ -22,7 +22,7 @@ def marked_text(
     attention: [target tokens, source tokens]; None for models that have none.
     """
     if segment.is_one_text:
-        return target.text.strip().translate(segment.references)
+        return _cased(target.text.strip(), segment).translate(segment.references)
     words = source_words(segment.tokens)
     translated = TranslatedWords(target, _over(segment.text, source), attention, words)
     translated.put_back_kept()
@@ -34,10 +34,15 @@ def marked_text(
 
 def _written(words: list[TargetWord], segment: MarkedSegment) -> Written:
     table = segment.references
-    return Written(
-        tuple(word.text.translate(table) if word.raw is None else word.raw for word in words),
-        (*(word.gap.translate(table) for word in words), ""),
+    texts = (
+        word.raw if word.raw is not None else _cased(word.text, segment).translate(table)
+        for word in words
     )
+    return Written(tuple(texts), (*(word.gap.translate(table) for word in words), ""))
+
+
+def _cased(text: str, segment: MarkedSegment) -> str:
+    return text.upper() if segment.is_in_capitals else text
 
 
 def _over(text: str, source: TokenizedText) -> TokenizedText:

@@ -92,11 +92,13 @@ def with_single_spaces(tokens: Iterable[Token]) -> Iterator[Token]:
     """
     after_space = True
     for token in tokens:
+        if after_space and token.text == " ":
+            token = Token(Role.TEXT, token.raw)
+        elif after_space and token.is_divisible and token.text.startswith(" "):
+            yield Token(Role.TEXT, " ")
+            token = Token(Role.TEXT, token.raw[1:], token.text[1:])
         if token.text:
-            if after_space and token.text == " ":
-                token = Token(Role.TEXT, token.raw)
-            else:
-                after_space = token.text[-1] == " "
+            after_space = token.text[-1] == " "
         yield token
 
 

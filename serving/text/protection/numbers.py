@@ -4,9 +4,10 @@ import re
 from decimal import Decimal
 from functools import lru_cache
 
-from babel import UnknownLocaleError
+from babel import Locale, UnknownLocaleError
 from babel.numbers import get_decimal_symbol, get_group_symbol
 
+_SIGNS = "€$£¥"
 _SPACES = " \u00a0\u202f"
 _GROUPED = re.compile(rf"\d{{1,3}}(?:([.,'’{_SPACES}])\d{{3}})(?:\1\d{{3}})*(?:[.,]\d+)?")
 # One number in the words of a translation, which may write it with spaces.
@@ -37,9 +38,21 @@ def localised(text: str, source: str, target: str) -> str:
     if own is None or other is None:
         return text
     point, group = map(re.escape, own)
-    number = re.compile(rf"(?<!\d)(?:\d{{1,3}}(?:{group}\d{{3}})+|\d+)(?:{point}\d+)?(?![\d.,])")
+    number = re.compile(
+        rf"(?<![\d.,])(?:\d{{1,3}}(?:{group}\d{{3}})+|\d+)(?:{point}\d+)?(?![\d.,])"
+    )
     changes = str.maketrans({own[0]: other[0], own[1]: other[1]})
     return number.sub(lambda match: match.group().translate(changes), text)
+
+
+def localised_amount(text: str, source: str, target: str) -> str:
+    """Return an amount with a currency's sign as another language writes it: $3.50 is 3,50 $."""
+    sign = next(character for character in text if character in _SIGNS)
+    number = localised(text.replace(sign, "").strip(), source, target)
+    pattern = _currency_pattern(target)
+    if pattern is None:
+        return text
+    return sign + number if pattern.startswith("¤") else f"{number}\u00a0{sign}"
 
 
 def _parts(text: str, group: str) -> tuple[str, str, str]:
@@ -47,6 +60,14 @@ def _parts(text: str, group: str) -> tuple[str, str, str]:
     bare = text.replace(group, "")
     point = next((mark for mark in ".," if mark in bare), "")
     return bare.partition(point) if point else (bare, "", "")
+
+
+@lru_cache(maxsize=256)
+def _currency_pattern(language: str) -> str | None:
+    try:
+        return str(Locale.parse(language).currency_formats["standard"].pattern)
+    except (UnknownLocaleError, ValueError):
+        return None
 
 
 @lru_cache(maxsize=256)

@@ -46,6 +46,10 @@ KEPT = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _PATTER
 # Not what is said in another way elsewhere, as times of day and ordinals.
 _NUMBER = r"(?<![\w.,:/'’])\d+(?:[.,]\d+)*"
 QUANTITY = re.compile(rf"{_NUMBER}[ \u00a0\u202f]?(?:{_UNIT})(?![\w/])")
+AMOUNT = re.compile(
+    rf"(?:[€$£¥] ?(?<![\w.,])\d+(?:[.,]\d+)*|{_NUMBER}[ \u00a0\u202f]?[€$£¥])"
+    r"(?![\w/]|[.,]\d|\s?(?:[kKMm]|[mb]n|thousand|[mb]illions?)\b)"
+)
 NUMBER = re.compile(rf"{_NUMBER}(?![\w:/'’]|[.,-]\d|\s?[ap]\.?m\b)")
 # What ends a sentence, or closes what was opened before an address, is no part of it.
 _TRAILING = re.compile(r"[.,;:!?…'\"»”)\]]+$")

@@ -13,13 +13,14 @@ from itertools import count, groupby
 
 from serving.text.alignment import Span
 from serving.text.markup.tokens import Role, Token, divided, placed, read, written
-from serving.text.protection.numbers import localised
-from serving.text.protection.patterns import EMOJI, KEPT, NUMBER, QUANTITY, kept_end
+from serving.text.protection.numbers import localised, localised_amount
+from serving.text.protection.patterns import AMOUNT, EMOJI, KEPT, NUMBER, QUANTITY, kept_end
 
 
 class _Kind(IntEnum):
     KEPT = auto()
     EMOJI = auto()
+    AMOUNT = auto()
     QUANTITY = auto()
     NUMBER = auto()
 
@@ -27,6 +28,7 @@ class _Kind(IntEnum):
 _WHOLE = [
     (_Kind.KEPT, KEPT),
     (_Kind.EMOJI, EMOJI),
+    (_Kind.AMOUNT, AMOUNT),
     (_Kind.QUANTITY, QUANTITY),
     (_Kind.NUMBER, NUMBER),
 ]
@@ -90,6 +92,8 @@ class Protection:
             return Token(Role.NUMBER, raw, text, localised(text, self.source, self.target))
         if kind is _Kind.QUANTITY:
             raw = localised(raw, self.source, self.target)
+        if kind is _Kind.AMOUNT:
+            raw = localised_amount(raw, self.source, self.target)
         return Token(Role.KEPT, raw, text)
 
 

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from export.zoo.results import (
     Bundle,
     LengthBin,
+    Look,
     Pace,
+    Prose,
     Quality,
     Results,
     Searches,
@@ -43,6 +45,31 @@ def results(
         translation=_translation(bleu, by_length),
         speed=Speed(command="", machine="abacus", threads=2, fp32=_pace(1), int8=_pace(2)),
     )
+
+
+def prose_results(name: str, bits: float = 1.5) -> Results:
+    """Of a language model."""
+    found = results(name, languages="en")
+    prose = Prose(
+        command="",
+        documents=3,
+        bytes=9000,
+        tokens=3000,
+        window=64,
+        stride=32,
+        fp32=bits,
+        int8=bits + 0.01,
+        perplexity=40.0,
+    )
+    return found.model_copy(update={"translation": None, "prose": prose})
+
+
+def with_curve(found: Results, *bleu: float | None) -> Results:
+    """The same, with a validation every minute."""
+    assert found.training is not None
+    looks = [Look(minutes=i, dev_loss=3.0 - i, dev_bleu=b) for i, b in enumerate(bleu, 1)]
+    training = found.training.model_copy(update={"curve": tuple(looks)})
+    return found.model_copy(update={"training": training})
 
 
 def _training(minutes: float, epochs: float) -> Training:

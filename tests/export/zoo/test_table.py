@@ -6,10 +6,18 @@ import pytest
 from click.testing import CliRunner
 
 from export.zoo.command import zoo
-from export.zoo.picture import description, draw, drawn
+from export.zoo.picture import (
+    BY_LENGTH,
+    LEARNING,
+    description,
+    draw,
+    draw_all,
+    drawn,
+    learned,
+)
 from export.zoo.results import read_all, read_results
-from export.zoo.table import PICTURE, block, readme_problems, render, rewrite
-from tests.export.zoo.figures import results
+from export.zoo.table import block, readme_problems, render, rewrite
+from tests.export.zoo.figures import prose_results, results, with_curve
 
 ROOT = Path(__file__).parent.parent.parent.parent
 ZOO = ROOT / "models" / "zoo"
@@ -25,12 +33,16 @@ def rows(text: str, name: str) -> list[list[str]]:
 def test_the_page_says_what_the_files_say() -> None:
     assert PROBLEMS == []
     page = (ROOT / "docs" / "architectures.md").read_text(encoding="utf-8")
-    picture = f"../models/zoo/{PICTURE}" if drawn(SHIPPED) else None
-    assert block(page) == render(SHIPPED, picture), "run: attendant zoo --table"
+    pictures = {}
+    if drawn(SHIPPED):
+        pictures["BLEU by the number of source words"] = f"../models/zoo/{BY_LENGTH}"
+    if learned(SHIPPED):
+        pictures["held-out text by minutes of training"] = f"../models/zoo/{LEARNING}"
+    assert block(page) == render(SHIPPED, pictures), "run: attendant zoo --table"
 
 
 def test_the_picture_shows_what_the_files_say() -> None:
-    picture = ZOO / PICTURE
+    picture = ZOO / BY_LENGTH
     if not drawn(SHIPPED):
         pytest.skip("nothing to draw yet")
     assert description(SHIPPED) in picture.read_text(encoding="utf-8"), "run: attendant zoo --table"
@@ -42,7 +54,7 @@ def test_every_file_is_of_a_recipe() -> None:
 
 
 def test_a_row_has_every_figure() -> None:
-    text = render([results("luong", 55.25)], None)
+    text = render([results("luong", 55.25)], {})
     quality, speed = rows(text, "luong")
     assert quality == ["`luong`", "Someone et al. 2015", "2.6 M", "10", "9"] + ["55.2"] * 4 + [
         "1.0",
@@ -56,7 +68,7 @@ def test_a_row_has_every_figure() -> None:
 @pytest.mark.parametrize("missing", ["training", "bundle", "translation", "speed"])
 def test_what_is_not_measured_is_blank(missing: str) -> None:
     partly = results("luong").model_copy(update={missing: None})
-    full, part = (render([each], None) for each in (results("luong"), partly))
+    full, part = (render([each], {}) for each in (results("luong"), partly))
     differences = [
         (before, after)
         for known, left in zip(rows(full, "luong"), rows(part, "luong"), strict=True)
@@ -75,7 +87,7 @@ def test_extremes_are_said_in_words() -> None:
     searches = worse.translation.int8.model_copy(update={"greedy": greedy})
     translation = worse.translation.model_copy(update={"int8": searches})
     worse = worse.model_copy(update={"translation": translation})
-    text = render([slow, worse], None)
+    text = render([slow, worse], {})
     assert "32 rows: at least 0.41 (`slow`, fp32)." in text
     assert "int8 changes BLEU by -0.8 to +0.0." in text
 
@@ -86,7 +98,7 @@ def test_rows_are_in_the_order_of_history() -> None:
         results("b", languages="en-de", year=2013),
         results("a", year=2014),
     ]
-    lines = render(found, None).splitlines()
+    lines = render(found, {}).splitlines()
     names = [line.split("`")[1] for line in lines if line.startswith("| `")]
     assert names == ["a", "c", "b"] * 2
 
@@ -137,3 +149,37 @@ def test_the_table_alone_needs_no_data(tmp_path: Path) -> None:
     result = CliRunner().invoke(zoo, [*options, "--table"])
     assert result.exit_code == 0, result.output
     assert "`luong`" in (tmp_path / "README.md").read_text()
+
+
+def test_language_models_have_a_table_of_their_own() -> None:
+    text = render([results("luong"), prose_results("gru-lm", 1.456)], {})
+    assert rows(text, "gru-lm")[0][-3:] == ["1.456", "1.466", "40.0"]
+    assert "windows of 64 tokens that advance by 32" in text
+    only = render([prose_results("gru-lm")], {})
+    assert "BLEU" not in only and "bits per byte" in only
+
+
+def test_further_seeds_are_told_as_a_spread() -> None:
+    found = [results("luong", 44.0), results("luong-seed-2", 43.0), results("luong-seed-3", 45.5)]
+    text = render(found, {})
+    assert "`luong-seed-2` |" not in text
+    assert "`luong` has 44.0, 43.0, 45.5 BLEU with 3 seeds, a range of 2.5" in text
+    assert drawn(found) == [found[0]]
+
+
+def test_luongs_scores_and_places_are_one_table() -> None:
+    found = [results("luong", 44.0), results("luong-dot-local-p", 43.0)]
+    lines = render(found, {}).splitlines()
+    assert "| dot |  |  | 43.0 |" in lines
+    assert "| general | 44.0 |  |  |" in lines
+    assert "Luong's score" not in render(found[:1], {})
+
+
+def test_what_was_learned_when_is_drawn(tmp_path: Path) -> None:
+    found = [with_curve(results("luong"), 10.0, 30.0), with_curve(prose_results("gru-lm"), None)]
+    pictures = draw_all([*found, with_curve(results("luong-seed-2"), 9.0)], tmp_path)
+    picture = pictures["held-out text by minutes of training"].read_text()
+    assert ">luong</text>" in picture and ">gru-lm</text>" in picture
+    assert ">luong-seed-2</text>" not in picture
+    assert "BLEU of held-out captions" in picture and "nats a token" in picture
+    assert draw_all([results("luong")], tmp_path).keys() == {"BLEU by the number of source words"}

@@ -235,3 +235,63 @@ def test_no_recipes(tmp_path: Path) -> None:
 
 def test_the_stages_are_those_of_the_help() -> None:
     assert tuple(STAGES) == STAGE_NAMES
+
+
+PROSE_RECIPE = """
+name = "gru-lm"
+[card]
+title = "GRU language model (Cho et al. 2014)"
+[model]
+architecture = "recurrent-lm"
+vocab_size = 300
+embedding_dim = 16
+hidden_dim = 16
+context_length = 32
+[data]
+train = ["books.txt"]
+held_out = 0.2
+[run]
+max_steps = 12
+tokens_per_batch = 256
+validations = 2
+"""
+NIGHT = "It was a dark and stormy night; the rain fell in torrents. " * 12
+
+
+def write_prose(folder: Path) -> Path:
+    (folder / "recipes").mkdir()
+    (folder / "recipes" / "gru-lm.toml").write_text(PROSE_RECIPE)
+    (folder / "data").mkdir()
+    books = "\n".join(f"{number} {NIGHT}" for number in range(10))
+    (folder / "data" / "books.txt").write_text(books)
+    (folder / "README.md").write_text("<!-- zoo --><!-- /zoo -->")
+    return folder
+
+
+def test_a_language_model_goes_from_prose_to_the_table(tmp_path: Path) -> None:
+    stages = ["--only", "train", "--only", "evaluate"]
+    result = run(write_prose(tmp_path), *stages)
+    assert result.exit_code == 0, result.output
+    results = read_results(tmp_path / "recipes/results/gru-lm.json")
+    assert results and results.prose and results.translation is None
+    assert results.languages == "en"
+    assert results.prose.documents == 2
+    assert results.prose.int8 == pytest.approx(results.prose.fp32, rel=0.05)
+    assert results.training and len(results.training.curve) == 2
+    readme = (tmp_path / "README.md").read_text()
+    assert f"| {results.prose.fp32:.3f} | {results.prose.int8:.3f} |" in readme
+    assert "(recipes/learning.svg)" in readme
+    before = stamps(tmp_path)
+    assert run(tmp_path, *stages).exit_code == 0
+    assert stamps(tmp_path) == before
+
+
+def test_training_stops_when_the_time_is_over_and_goes_on_with_the_next_call(
+    tmp_path: Path,
+) -> None:
+    stopped = run(write_prose(tmp_path), "--only", "train", "--minutes", "0.002")
+    assert stopped.exit_code == 0, stopped.output
+    assert "the time is over" in stopped.output
+    assert not (tmp_path / "recipes/results/gru-lm.json").exists()
+    assert run(tmp_path, "--only", "train").exit_code == 0
+    assert read_results(tmp_path / "recipes/results/gru-lm.json")

@@ -25,6 +25,8 @@ OPERATIONS = [
     "GET /languages",
     "GET /frontend/settings",
     "POST /suggest",
+    "POST /translate_file",
+    "GET /download_file/{name}",
     "POST /v1/completions",
     "POST /v1/chat/completions",
     "GET /v1/usage",
@@ -37,6 +39,8 @@ OPERATIONS = [
     "GET /v2/languages",
     "GET /v2/usage",
     "GET /v2/glossary-language-pairs",
+    *("POST /v2/document", "POST /v2/document/{document_id}"),
+    *("DELETE /v2/document/{document_id}", "POST /v2/document/{document_id}/result"),
     "GET /v2/glossaries",
     "POST /v2/glossaries",
     "GET /v2/glossaries/{glossary_id}",
@@ -70,6 +74,7 @@ TAKING = [
 ]
 WITH_MODELS = [each for each in TAKING if "glossaries" not in each]
 FORM, IN_PARTS = "application/x-www-form-urlencoded", "multipart/form-data"
+WITH_FILES = ("POST /translate_file", "POST /v2/document", "POST /v1/files")
 FORMS = {"POST /translate": {FORM, IN_PARTS}, "POST /detect": {FORM, IN_PARTS}}
 MODES = [(label, GenerationMode.POSITIVE) for label in OPERATIONS] + [
     (label, GenerationMode.NEGATIVE) for label in TAKING
@@ -143,8 +148,8 @@ def test_bodies_are_required(documented: Any, label: str) -> None:
 
     forms = FORMS.get(label, {FORM} if "/v2" in label or "/v3" in label else set())
     assert body["required"] is True
-    has_json = label != "POST /v1/files"
-    assert {*body["content"]} == ({"application/json"} | forms if has_json else {IN_PARTS})
+    expected = {IN_PARTS} if label in WITH_FILES else {"application/json"} | forms
+    assert {*body["content"]} == expected
 
 
 @pytest.mark.parametrize("label", OPERATIONS)

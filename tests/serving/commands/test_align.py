@@ -32,7 +32,7 @@ def bahdanau(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def transformer(folder: Path) -> str:
     """Its translations are letters, as it happens."""
-    return str(tiny_bundle("transformer", folder, Precision.INT8, seed=2))
+    return str(tiny_bundle("transformer", folder, Precision.INT8, seed=7))
 
 
 @pytest.fixture(scope="module")

@@ -314,6 +314,8 @@ async def run_under(
 def comparable(event: Event) -> object:
     if isinstance(event, TokenEvent) and event.attention is not None:
         return replace(event, attention=None), event.attention.tobytes()
+    if isinstance(event, FinishedEvent):
+        return repr(replace(event, queue_seconds=0.0))
     return repr(event)
 
 

@@ -19,7 +19,10 @@ from tests.serving.engine.driving import Story, run_all, run_alone, told
 from tests.serving.engine.test_company import ASKS, EOS
 from tests.serving.engine.toy import VOCAB_SIZE, WINDOW, Script, toy_bundle, toy_graphs
 
-WITHOUT = {"forced", "forced beam", "scored", "forced beyond a stop", "allowed", "terms"}
+WITHOUT = {"forced", "plain and forced", "forced beam", "scored", "forced beyond a stop"} | {
+    "allowed",
+    "terms",
+}
 SMALL_ASKS = {name: ask for name, ask in ASKS.items() if name not in WITHOUT}
 
 

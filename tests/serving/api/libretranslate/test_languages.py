@@ -96,7 +96,8 @@ async def test_a_form_may_say_all_of_it(many: World) -> None:
 
 @pytest.mark.parametrize("how", ["json", "data", "params"])
 async def test_detect(many: World, how: str) -> None:
-    response = await many.client.post("/detect", **{how: {"q": DE}})
+    asked: dict[str, Any] = {how: {"q": DE}}
+    response = await many.client.post("/detect", **asked)
 
     [best, *_] = response.json()
     assert best["language"] == "de"

@@ -20,6 +20,7 @@ from lxml import etree
 from odf import opendocument, style, table, teletype, text
 from openpyxl.cell.rich_text import CellRichText, TextBlock
 from openpyxl.cell.text import InlineFont
+from openpyxl.worksheet.table import Table
 from pptx.util import Inches
 
 from tests.serving.documents.shouting import shouted, shouted_file
@@ -184,13 +185,13 @@ def test_pptx(tmp_path: Path) -> None:
 
 def make_xlsx(path: Path) -> None:
     book = openpyxl.Workbook()
-    sheet = book.active
+    sheet: Any = book.active
     sheet.title = "a sheet"
     sheet["A1"], sheet["B1"] = "name", "price"
     sheet["A2"], sheet["B2"] = "red apple", 1.5
     sheet["A3"] = CellRichText("half ", TextBlock(InlineFont(b=True), "bold"))
     sheet["B3"] = '=IF(A2="red apple",B2,0)'
-    sheet.add_table(openpyxl.worksheet.table.Table(displayName="T", ref="A1:B2"))
+    sheet.add_table(Table(displayName="T", ref="A1:B2"))
     book.save(path)
 
 

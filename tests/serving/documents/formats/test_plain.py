@@ -148,7 +148,7 @@ def test_srt(tmp_path: Path, line_end: str) -> None:
 
     assert fragments == [
         "This is a sentence that is broken.",
-        '- Who are you?<br id="2"/>- <x id="4"/>I am me.',
+        'Who are you?<br id="4"/><x id="6"/><x id="8"/>I am me.',
     ]
     expected = SUBTITLES
     for line in ("This is a sentence", "that is broken.", "Who are you?", "I am me."):

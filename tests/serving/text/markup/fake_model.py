@@ -53,8 +53,9 @@ def by_table(table: dict[str, str], order: list[int] | None = None) -> Model:
     def model(text: str) -> tuple[list[str], np.ndarray]:
         source = text.split(" ")
         places = order or [*range(len(source))]
-        words = [table.get(source[place], source[place]) for place in places]
-        return pieces(" ".join(words)), np.eye(len(source))[places] * 0.9 + 0.1 / len(source)
+        said = [table.get(source[place], source[place]) for place in places]
+        rows = [place for place, words in zip(places, said, strict=True) for _ in words.split(" ")]
+        return pieces(" ".join(said)), np.eye(len(source))[rows] * 0.9 + 0.1 / len(source)
 
     return model
 

@@ -1,0 +1,128 @@
+"""What is asked of models, and their answers side by side: translations or prose."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from export.scoring.prose import prose_scorer
+from export.translators import translator
+from models.checkpoint import load_checkpoint
+from models.data.corpus import read_documents, read_pairs
+from models.prose import ProseScore, table
+from serving.bundle.opening import open_bundle
+
+if TYPE_CHECKING:
+    from models.evaluation import TestResult
+
+
+@dataclass(frozen=True)
+class Question:
+    """tests: files. recipe: whose held-out prose is asked for, its paths relative to `data`."""
+
+    tests: Sequence[Path]
+    recipe: Path | None
+    data: Path
+    num_beams: int | None = None
+
+
+class Report(Protocol):
+    def as_json(self) -> dict[str, Any]: ...
+
+    def as_markdown(self) -> str: ...
+
+
+def ask(models: Sequence[Path], question: Question) -> Report:
+    """Score models, the first of which the report is about.
+
+    Raises CheckpointError, BundleError, OSError, and ValueError for what does not go together.
+    """
+    tasks = {task_of(model) for model in models}
+    if len(tasks) > 1:
+        raise ValueError("one of the models translates, the other does not")
+    return REPORTS[tasks.pop()](models, question)
+
+
+def task_of(model: Path) -> str:
+    if (model / "bundle.json").exists():
+        return open_bundle(model).manifest.task
+    return load_checkpoint(model).config.task
+
+
+@dataclass(frozen=True)
+class TranslationReport:
+    """By names of models; the first is what the report is about."""
+
+    results: dict[str, "TestResult"]
+
+    def as_json(self) -> dict[str, Any]:
+        (_, first), *others = self.results.items()
+        return first.as_json() | _beside({name: each.as_json() for name, each in others})
+
+    def as_markdown(self) -> str:
+        (_, first), *others = self.results.items()
+        return f"{first.as_table(dict(others))}\n\n{first.signatures}"
+
+
+@dataclass(frozen=True)
+class ProseReport:
+    """By names of models; the first is what the report is about."""
+
+    scores: dict[str, ProseScore]
+
+    def as_json(self) -> dict[str, Any]:
+        (_, first), *others = self.scores.items()
+        return vars(first) | _beside({name: vars(each) for name, each in others})
+
+    def as_markdown(self) -> str:
+        text = next(iter(self.scores.values())).as_sentence()
+        return f"{table(self.scores)}\n\n{text}"
+
+
+def _beside(others: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {"against": others} if others else {}
+
+
+def _translations(models: Sequence[Path], question: Question) -> TranslationReport:
+    from models.evaluation import evaluate
+
+    if question.recipe or not question.tests:
+        raise ValueError("a model that translates is scored on --test, sentences and references")
+    pairs = [pair for path in question.tests for pair in read_pairs(path)]
+    return TranslationReport(
+        {_name(m): evaluate(pairs, translator(m, question.num_beams)) for m in models}
+    )
+
+
+def _prose(models: Sequence[Path], question: Question) -> ProseReport:
+    if question.num_beams:
+        raise ValueError("a language model is asked how likely a text is: there is no --beam")
+    documents = [each for path in question.tests for each in read_documents(path)]
+    documents += held_out(question.recipe, question.data) if question.recipe else []
+    if not documents:
+        raise ValueError(
+            "there is no prose to score: --test or --held-out names it, in documents"
+            " of 500 characters or more"
+        )
+    return ProseReport({_name(model): prose_scorer(model)(documents) for model in models})
+
+
+def held_out(recipe: Path, data: Path) -> list[str]:
+    """The documents that a recipe holds out of training. Raises ValueError, OSError."""
+    from models.training.config import ConfigError, read_config
+    from models.training.prepare import split_documents
+
+    try:
+        return split_documents(read_config(recipe), data)[1]
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
+def _name(model: Path) -> str:
+    return model.resolve().name
+
+
+REPORTS: dict[str, Callable[[Sequence[Path], Question], Report]] = {
+    "translate": _translations,
+    "generate": _prose,
+}

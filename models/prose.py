@@ -1,0 +1,100 @@
+"""How well a language model predicts a text: bits per byte, which do not depend on its tokenizer,
+and perplexity per token, which does.
+
+The text is one stream of documents, each with its </s>. A window slides over it by half of what the
+model can read: every token is predicted once, all but the first half window from at least half a
+window of what stands before it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from tokenizers import Tokenizer
+
+from models.conventions import Around
+from models.data.tokenizer import encode_all
+
+MOST_READ = 1024  # tokens; models that can read more are scored so
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokens in the order of the text; the first `num_known` are only read."""
+
+    token_ids: list[int]
+    num_known: int
+
+
+Nats = Callable[[Sequence[Window]], float]  # of alike windows: minus the sum of log-probabilities
+
+
+@dataclass(frozen=True)
+class ProseScore:
+    """window, stride: in tokens."""
+
+    documents: int
+    bytes: int
+    tokens: int
+    bits_per_byte: float
+    perplexity: float
+    window: int
+    stride: int
+
+    def as_sentence(self) -> str:
+        return (
+            f"{self.documents} documents, {self.bytes:,} bytes, {self.tokens:,} tokens;"
+            f" windows of {self.window} tokens that advance by {self.stride}."
+        )
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What a language model's texts look like to it. most_read: tokens, its prefix included."""
+
+    tokenizer: Tokenizer
+    around: Around
+    most_read: int
+
+    def score(self, documents: list[str], nats: Nats) -> ProseScore:
+        """Score the documents, which hold some text, by what `nats` says of windows of them."""
+        prefix, end = self.around.prompt_prefix, self.around.stop[:1]
+        stream = [i for ids in encode_all(self.tokenizer, documents) for i in (*ids, *end)]
+        window = min(self.most_read, MOST_READ) - len(prefix) + 1  # the last one is not read
+        stride = max(1, window // 2)
+        cut = windows(stream, window, stride, num_unseen=0 if prefix else 1)
+        total = sum(nats(list(alike)) for _, alike in groupby(cut, key=_shape))
+        tokens = sum(len(each.token_ids) - each.num_known for each in cut)
+        num_bytes = sum(len(document.encode()) for document in documents)
+        return ProseScore(
+            documents=len(documents),
+            bytes=num_bytes,
+            tokens=tokens,
+            bits_per_byte=round(total / math.log(2) / num_bytes, 4),
+            perplexity=round(math.exp(total / tokens), 3),
+            window=window,
+            stride=stride,
+        )
+
+
+def windows(stream: list[int], length: int, stride: int, num_unseen: int) -> list[Window]:
+    """Cut a stream so that each token is predicted once, but for the first `num_unseen`."""
+    found = [Window(stream[:length], num_unseen)]
+    end = length
+    while end < len(stream):
+        known, end = end, min(end + stride, len(stream))
+        start = max(0, end - length)
+        found.append(Window(stream[start:end], known - start))
+    return found
+
+
+def table(scores: dict[str, ProseScore]) -> str:
+    """A Markdown table of scores by name."""
+    rows = ["| | bits per byte | perplexity per token |", "|---|---:|---:|"]
+    rows += [f"| {n} | {s.bits_per_byte:.3f} | {s.perplexity:.2f} |" for n, s in scores.items()]
+    return "\n".join(rows)
+
+
+def _shape(window: Window) -> tuple[int, int]:
+    return len(window.token_ids), window.num_known

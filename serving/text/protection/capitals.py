@@ -1,0 +1,34 @@
+"""Has a model read in small letters what is written in capitals only: few have learnt from such."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from serving.text.markup.tokens import Role, Token
+
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+_FEWEST_WORDS, _FEWEST_LETTERS = 2, 8  # less may be an abbreviation
+_ENGLISH_I = re.compile(r"\bi\b")
+
+
+def is_in_capitals(tokens: Iterable[Token]) -> bool:
+    """Say if a segment has no small letter, and is no abbreviation."""
+    text = " ".join(token.text for token in tokens if token.role is Role.TEXT)
+    words = _WORD.findall(text)
+    num_letters = sum(map(len, words))
+    return text.isupper() and len(words) >= _FEWEST_WORDS and num_letters >= _FEWEST_LETTERS
+
+
+def in_small_letters(tokens: Iterable[Token], language: str) -> Iterator[Token]:
+    """Yield the tokens of a segment as a model reads them in a sentence."""
+    is_first = True
+    for token in tokens:
+        if token.role is not Role.TEXT or not token.text:
+            yield token
+            continue
+        text = token.text.lower()
+        if language == "en":
+            text = _ENGLISH_I.sub("I", text)
+        if is_first:
+            text = text[:1].upper() + text[1:]
+        is_first = False
+        yield Token(Role.TEXT, token.raw, text)

@@ -1,0 +1,202 @@
+"""DeepL's documents: sent, asked after, fetched once, cancelled; by DeepL's own client too."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import deepl
+import docx
+import httpx
+import pytest
+import uvicorn
+
+from serving.access.key_file import KeyEntry, hash_of, write_keys
+from serving.access.key_ring import KeyRing
+from serving.server_config import DocumentLimits
+from serving.text.tokenizer import Tokenizer
+from tests.serving.api.conftest import made_world
+from tests.serving.api.world import World
+
+FIELDS = {"source_lang": "EN", "target_lang": "FR"}
+
+
+@pytest.fixture
+def access(tmp_path: Path) -> dict[str, Any]:
+    return {"state_dir": tmp_path, "document_limits": DocumentLimits(max_characters=1000)}
+
+
+@pytest.fixture
+async def desk(tokenizer: Tokenizer, access: dict[str, Any]) -> AsyncIterator[World]:
+    """A server that works on documents."""
+    async with (
+        made_world(tokenizer, access=access) as world,
+        world.app.router.lifespan_context(world.app),
+    ):
+        yield world
+
+
+async def send(world: World, name: str, data: bytes, **fields: Any) -> httpx.Response:
+    files = {"file": (name, data)}
+    return await world.client.post("/v2/document", files=files, data=FIELDS | fields)
+
+
+async def status_of(world: World, handle: dict[str, str]) -> dict[str, Any]:
+    key = {"document_key": handle["document_key"]}
+    answer = await world.client.post(f"/v2/document/{handle['document_id']}", json=key)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def ended(world: World, handle: dict[str, str]) -> dict[str, Any]:
+    async with asyncio.timeout(20):
+        while (found := await status_of(world, handle))["status"] not in ("done", "error"):
+            await asyncio.sleep(0.02)
+    return found
+
+
+async def result(world: World, handle: dict[str, str], **key: str) -> httpx.Response:
+    body = {"document_key": handle["document_key"]} | key
+    return await world.client.post(f"/v2/document/{handle['document_id']}/result", data=body)
+
+
+async def test_a_document_is_fetched_once(desk: World, tmp_path: Path) -> None:
+    handle = (await send(desk, "a.txt", b"one\ntwo")).json()
+
+    found = await ended(desk, handle)
+    fetched = await result(desk, handle)
+    again = await result(desk, handle)
+
+    assert found == {
+        "document_id": handle["document_id"],
+        "status": "done",
+        "billed_characters": 6,
+        "fragments": 2,
+        "fragments_done": 2,
+    }
+    assert fetched.content == b"ONE\nTWO"
+    assert (again.status_code, [*again.json()]) == (404, ["message"])
+    assert [*tmp_path.glob("documents/*")] == []
+
+
+async def test_a_document_in_progress(desk: World) -> None:
+    desk.translator_engine.gate = asyncio.Event()
+    handle = (await send(desk, "a.txt", b"one")).json()
+    early = await result(desk, handle)
+    wrong = await result(desk, handle, document_key="x")
+    unnamed = await desk.client.post(f"/v2/document/{handle['document_id']}", json={})
+
+    assert (early.status_code, early.headers["retry-after"]) == (503, "1")
+    assert (wrong.status_code, unnamed.status_code) == (404, 400)
+    assert (await status_of(desk, handle))["status"] in ("queued", "translating")
+    desk.translator_engine.gate.set()
+    await ended(desk, handle)
+
+
+async def test_a_document_is_cancelled(desk: World) -> None:
+    handle = (await send(desk, "a.txt", b"one")).json()
+    path = f"/v2/document/{handle['document_id']}"
+
+    wrong = await desk.client.delete(path, params={"document_key": "x"})
+    right = await desk.client.delete(path, params={"document_key": handle["document_key"]})
+    after = await result(desk, handle)
+
+    assert (wrong.status_code, right.status_code, after.status_code) == (404, 204, 404)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "fields", "status"),
+    [
+        ("a.pdf", b"x", {}, 400),
+        ("a.docx", b"PK", {}, 400),
+        ("a.txt", b"ab " * 400, {}, 413),
+        ("a.txt", b"a", {"target_lang": "XX"}, 400),
+        ("a.txt", b"a", {"formality": "more"}, 400),
+        ("a.txt", b"a", {"output_format": "docx"}, 400),
+        ("a.txt", b"a", {"glossary_id": "none"}, 404),
+        ("a.txt", b"a", {"filename": "a.exe"}, 400),
+    ],
+)
+async def test_what_is_refused(
+    desk: World, tmp_path: Path, name: str, data: bytes, fields: dict[str, str], status: int
+) -> None:
+    answer = await send(desk, name, data, **fields)
+
+    assert (answer.status_code, "message" in answer.json()) == (status, True), answer.text
+    assert [*tmp_path.glob("documents/*")] == []
+
+
+@pytest.fixture
+def with_keys(tmp_path: Path, access: dict[str, Any]) -> dict[str, Any]:
+    """Keys of two users; ann may use ten characters a month."""
+    ann = KeyEntry(name="ann", sha256=hash_of("a"), characters_per_month=10)
+    write_keys(tmp_path / "keys.json", (ann, KeyEntry(name="bob", sha256=hash_of("b"))))
+    return {**access, "keys": KeyRing(tmp_path / "keys.json", {})}
+
+
+async def test_documents_are_their_senders_and_count(
+    tokenizer: Tokenizer, with_keys: dict[str, Any]
+) -> None:
+    async with made_world(tokenizer, access=with_keys) as world:
+        world.client.headers["Authorization"] = "DeepL-Auth-Key a"
+        handle = (await send(world, "a.txt", b"one two")).json()
+        beyond = await send(world, "a.txt", b"three four")
+        own = await status_of(world, handle)
+        usage = (await world.client.get("/v2/usage")).json()
+        world.client.headers["Authorization"] = "DeepL-Auth-Key b"
+        others = await result(world, handle)
+        world.client.headers["Authorization"] = "DeepL-Auth-Key c"
+        unknown = await send(world, "a.txt", b"one")
+
+    assert (beyond.status_code, own["status"]) == (456, "queued")
+    assert usage["character_count"] == 7
+    assert (others.status_code, unknown.status_code) == (404, 403)
+
+
+async def test_a_glossary_holds_in_documents(desk: World) -> None:
+    made = await desk.client.post(
+        "/v2/glossaries",
+        json={
+            "name": "g",
+            "source_lang": "en",
+            "target_lang": "fr",
+            "entries": "dog\thound",
+            "entries_format": "tsv",
+        },
+    )
+    handle = (await send(desk, "a.txt", b"a dog", glossary_id=made.json()["glossary_id"])).json()
+    await ended(desk, handle)
+
+    assert any(request.required for request in desk.translator_engine.requests)
+
+
+async def test_the_official_client(
+    tokenizer: Tokenizer, access: dict[str, Any], tmp_path: Path
+) -> None:
+    document = docx.Document()
+    document.add_paragraph("One ").add_run("two").bold = True
+    document.save(str(tmp_path / "in.docx"))
+    async with made_world(tokenizer, access=access) as world:
+        config = uvicorn.Config(world.app, port=43_410, log_level="error")
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.01)
+        try:
+            await asyncio.to_thread(translate_with_client, tmp_path)
+        finally:
+            server.should_exit = True
+            await serving
+    [paragraph] = docx.Document(str(tmp_path / "out.docx")).paragraphs
+    assert [(run.text, run.bold) for run in paragraph.runs] == [("ONE ", None), ("TWO", True)]
+
+
+def translate_with_client(folder: Path) -> None:
+    client = deepl.DeepLClient("key", server_url="http://127.0.0.1:43410")
+    status = client.translate_document_from_filepath(
+        folder / "in.docx", folder / "out.docx", source_lang="EN", target_lang="FR"
+    )
+    assert (status.done, status.billed_characters) == (True, 7)
+    with pytest.raises(deepl.DeepLException, match=r"there are: \.txt, "):
+        client.translate_document_upload(b"x", target_lang="FR", filename="a.pdf")

@@ -1,0 +1,72 @@
+"""`attendant translate -o`: documents in, documents out, or one clear line."""
+
+from pathlib import Path
+
+import docx
+import pytest
+from click.testing import CliRunner, Result
+
+from serving.bundle.manifest import Precision
+from serving.cli import main
+from tests.tiny import tiny_bundle
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_bundle("bahdanau", tmp_path_factory.mktemp("bundle"), Precision.INT8))
+
+
+def translate(model: str, *words: object) -> Result:
+    return CliRunner().invoke(main, ["translate", "--model", model, *map(str, words)])
+
+
+def test_one_document_and_several(translator: str, tmp_path: Path) -> None:
+    document = docx.Document()
+    document.add_paragraph("A dog runs.")
+    document.add_paragraph("42")
+    document.save(str(tmp_path / "a.docx"))
+    (tmp_path / "b.txt").write_text("A cat.\n\nTwo dogs.\n")
+
+    one = translate(translator, tmp_path / "a.docx", "-o", tmp_path / "out.docx")
+    several = translate(
+        translator, tmp_path / "a.docx", tmp_path / "b.txt", "-o", tmp_path / "out", "--beam", 2
+    )
+
+    assert (one.exit_code, several.exit_code) == (0, 0), one.stderr + several.stderr
+    first, second = docx.Document(str(tmp_path / "out.docx")).paragraphs
+    assert first.text != "A dog runs." and second.text == "42"
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.docx", "b.txt"]
+    assert (tmp_path / "out/b.txt").read_text().count("\n") == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a.pdf", "-o", "out"], "is of no known format; there are: .txt"),
+        (["a.docx", "-o", "out"], "is no whole ZIP archive"),
+        (["a.txt", "-o", "b.docx"], "must end with .txt"),
+        (["a.txt", "-o", "."], "would be written over"),
+        (["a.txt", "sub/a.txt", "-o", "out"], "would be written over"),
+        (["a.txt", "a.docx"], "several FILES need -o"),
+        (["a.txt", "-o", "out", "--scores"], "are of lines"),
+        (["-o", "out"], "-o needs FILES"),
+        (["none.txt", "-o", "out"], "No such file"),
+    ],
+)
+def test_mistakes(
+    translator: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    for name in ("a.txt", "a.pdf", "a.docx", "sub/a.txt"):
+        (tmp_path / name).write_text("A dog.")
+
+    result = translate(translator, *words)
+
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert (tmp_path / "a.txt").read_text() == "A dog."

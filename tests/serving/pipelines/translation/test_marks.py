@@ -1,0 +1,96 @@
+"""Jobs with marks: what models read, what they are asked, and what is put together again."""
+
+from typing import Any
+
+import pytest
+
+from serving.errors import RequestError
+from serving.pipelines.translation.job import TranslationJob
+from serving.text.markup.options import Markup, MarkupKind
+from serving.text.splitting import Splitting
+from serving.text.tokenizer import Tokenizer
+from tests.serving.pipelines.fakes import FakeEngine, shouting_translator
+
+HTML, XML = Markup(MarkupKind.HTML), Markup(MarkupKind.XML)
+
+
+async def shouted(
+    tokenizer: Tokenizer, *texts: str, num_heads: int = 4, **options: Any
+) -> tuple[tuple[str, ...], FakeEngine]:
+    pipeline, engine = shouting_translator(tokenizer, num_heads=num_heads)
+    found = await pipeline.translate(TranslationJob("job", texts, "en", "fr", **options))
+    return found.texts, engine
+
+
+def sources(tokenizer: Tokenizer, engine: FakeEngine) -> list[str]:
+    return [tokenizer.decode(request.source_ids or ()) for request in engine.requests]
+
+
+@pytest.mark.parametrize("num_heads", [0, 4])
+async def test_tags_leave_the_text_and_come_back(tokenizer: Tokenizer, num_heads: int) -> None:
+    text = "<p>a <b class='x'>b &amp; c</b>, d.</p>\n<p>e <i>f</i><br>g</p>"
+    [found], engine = await shouted(tokenizer, text, markup=HTML, num_heads=num_heads)
+    assert found == "<p>A <b class='x'>B &amp; C</b>, D.</p>\n<p>E <i>F</i><br>G</p>"
+    assert sources(tokenizer, engine) == ["a b & c, d.", "e f", "g"]
+
+
+async def test_attention_is_asked_where_marks_need_it(tokenizer: Tokenizer) -> None:
+    text = "<p>plain</p><p><b>all of it</b></p><p>a <b>part</b></p><p>a <code>b</code></p>"
+    _, engine = await shouted(tokenizer, text, markup=HTML)
+    assert [request.wants_attention for request in engine.requests] == [False, False, True, True]
+    _, engine = await shouted(tokenizer, "plain", "at a.com", "in 1984", protection=True)
+    assert [request.wants_attention for request in engine.requests] == [False, True, True]
+
+
+async def test_without_marks_a_tag_is_text(tokenizer: Tokenizer) -> None:
+    [found], engine = await shouted(tokenizer, "a <b>c</b> a@b.com")
+    assert found == "A <B>C</B> A@B.COM"
+    assert not any(request.wants_attention for request in engine.requests)
+
+
+async def test_what_is_protected_is_as_it_was(tokenizer: Tokenizer) -> None:
+    text = "see http://a.b/c?d=e, {name}:  **b** 3.5 kg!\n\n- 12\n- ``` x\n# end 🙂 ok"
+    [found], engine = await shouted(tokenizer, text, protection=True)
+    assert found == "SEE http://a.b/c?d=e, {name}: **B** 3,5 kg!\n\n- 12\n- ``` X\n# END 🙂 OK"
+    assert sources(tokenizer, engine)[0] == "see X1, X2: b X3!"
+
+
+async def test_named_placeholders_are_kept_among_marks(tokenizer: Tokenizer) -> None:
+    options: dict[str, Any] = {"markup": HTML, "placeholders": ("new york",)}
+    [found], _ = await shouted(tokenizer, "in <b>new york</b> now", **options)
+    assert found == "IN <b>new york</b> NOW"
+
+
+async def test_capitals_are_read_in_small_letters(tokenizer: Tokenizer) -> None:
+    [found], engine = await shouted(tokenizer, "DO I SEE <b>THE DOG</b>?", protection=True)
+    assert found == "DO I SEE <b>THE DOG</b>?"
+    assert sources(tokenizer, engine) == ["Do I see the dog?"]
+    _, engine = await shouted(tokenizer, "USA", protection=True)
+    assert sources(tokenizer, engine) == ["USA"]
+
+
+@pytest.mark.parametrize(
+    ("splitting", "expected"),
+    [
+        (Splitting.SENTENCES, ["one.", "two", "three"]),
+        (Splitting.NO_NEWLINES, ["one.", "two three"]),
+        (Splitting.NONE, ["one. two three"]),
+    ],
+)
+async def test_where_texts_are_cut(
+    tokenizer: Tokenizer, splitting: Splitting, expected: list[str]
+) -> None:
+    _, engine = await shouted(tokenizer, "one. two\n three", splitting=splitting)
+    assert sources(tokenizer, engine) == expected
+
+
+async def test_spaces_between_sentences_are_kept(tokenizer: Tokenizer) -> None:
+    text = "  one.   two.\t\n\n three\u00a0. "
+    [found], _ = await shouted(tokenizer, text, protection=True)
+    assert found == text.upper()
+
+
+@pytest.mark.parametrize("text", ["<a>b", "<!DOCTYPE a><a/>", "&nbsp;", "a & b", "</fragment>"])
+async def test_what_is_no_xml_is_refused(tokenizer: Tokenizer, text: str) -> None:
+    with pytest.raises(RequestError, match="text: is not well-formed XML"):
+        await shouted(tokenizer, text, markup=XML)

@@ -1,0 +1,76 @@
+"""Tags go where the words went that they held, by attention that points word to word."""
+
+import pytest
+
+from serving.text.markup.options import Markup, MarkupKind
+from tests.serving.text.markup.fake_model import HTML, XML, at_random, by_table, layout, translate
+
+FRENCH = {"red": "rouge", "car": "voiture", "the": "la", "house,": "maison,", "big": "grande"}
+
+
+@pytest.mark.parametrize(
+    ("text", "order", "expected"),
+    [
+        ("the <b>red car</b> x", [0, 2, 1, 3], "la <b>voiture rouge</b> x"),
+        ("the <b>red</b> car x", [0, 2, 1, 3], "la voiture <b>rouge</b> x"),
+        ("the <b>red <i>car</i></b> x", [0, 2, 1, 3], "la <b><i>voiture</i> rouge</b> x"),
+        ("<b>red</b> <i>car</i>", [1, 0], "<i>voiture</i> <b>rouge</b>"),
+        ("the big <b>house</b>, x", None, "la grande <b>maison</b>, x"),
+        ("<b>the red car</b>", [2, 0, 1], "<b>voiture la rouge</b>"),
+        ("the <b>red</b><img> car", [0, 2, 1], "la voiture <b>rouge</b><img>"),
+        ("the <img>red car", [0, 2, 1], "la voiture <img>rouge"),
+        ("the <img> red car", None, "la <img> rouge voiture"),
+        ("the <b>red </b>car", None, "la <b>rouge </b>voiture"),
+        ("the<b> red</b> car", None, "la<b> rouge</b> voiture"),
+        ("the <b></b>red car", None, "la <b></b>rouge voiture"),
+    ],
+)
+def test_tags_go_with_their_words(text: str, order: list[int] | None, expected: str) -> None:
+    assert translate(layout(text, HTML), by_table(FRENCH, order)) == expected
+
+
+def test_a_tag_over_two_sentences_opens_in_one_and_closes_in_the_other() -> None:
+    found = layout("One <i>two. Three</i> four.", HTML)
+    assert [segment.text for segment in found.segments] == ["One two.", "Three four."]
+    assert translate(found, by_table({"Three": "Trois"})) == "One <i>two. Trois</i> four."
+
+
+def test_references_and_spaces_are_as_they_were() -> None:
+    text = "<p>\n  a &lt; b&nbsp;&eacute; \n</p>"
+    assert translate(layout(text, HTML), by_table({"b\u00a0é": "é\u00a0& b"})) == (
+        "<p>\n  a &lt; &eacute;&nbsp;&amp; b \n</p>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("<p>a <code>x = 1</code> b</p>", ["a X1 b"]),
+        ('<p>a <span translate="no">x</span> b</p>', ["a X1 b"]),
+        ('<p>a <b class="u notranslate v">x</b> b</p>', ["a X1 b"]),
+        ("<p>a</p><div class=notranslate>x <div>y</div> z</div>b", ["a", "b"]),
+        ("<pre>a\nb</pre>c\nd", ["a", "b", "c d"]),
+        ("<script>if (a<b) c</script>a<style>b</style> b<!-- c -->", ["a b"]),
+        ("a < b <3 & c <d", ["a < b <3 & c <d"]),
+        ("<title>a</title><ul><li>b<li>c</ul>d<br>e", ["a", "b", "c", "d", "e"]),
+    ],
+)
+def test_what_of_html_is_read(text: str, read: list[str]) -> None:
+    found = layout(text, HTML)
+    assert [segment.text for segment in found.segments] == read
+    assert len(translate(found, at_random(3))) > 0
+
+
+@pytest.mark.parametrize(
+    ("markup", "read"),
+    [
+        (XML, ["a b c", "d", "e"]),
+        (Markup(MarkupKind.XML, outline_detection=False), ["a b cde"]),
+        (Markup(MarkupKind.XML, frozenset("b"), outline_detection=False), ["a", "b", "cde"]),
+        (Markup(MarkupKind.XML, ignore_tags=frozenset("b")), ["a X1 c", "d", "e"]),
+        (Markup(MarkupKind.XML, non_splitting_tags=frozenset("pq")), ["a b cde"]),
+    ],
+)
+def test_what_of_xml_is_read(markup: Markup, read: list[str]) -> None:
+    found = layout("<p>a <b>b</b> c</p><q><r>d</r><s>e</s></q>", markup)
+    assert [segment.text for segment in found.segments] == read

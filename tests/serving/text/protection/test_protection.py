@@ -1,0 +1,91 @@
+"""What is found that must not change, and how numbers are written in other languages."""
+
+from decimal import Decimal
+
+import pytest
+
+from serving.text.markup.tokens import Role, text_tokens
+from serving.text.protection.numbers import localised, localised_amount, values
+from serving.text.protection.protecting import Protection
+from tests.serving.text.markup.fake_model import by_table, layout, translate
+
+
+def found(text: str, role: Role = Role.KEPT) -> list[str]:
+    tokens = Protection(None, True, "en", "fr").protected(text_tokens(text, False, True))
+    return [token.raw for token in tokens if token.role is role]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("See https://a.b/c(d)?e=f. Or (www.g.h).", ["https://a.b/c(d)?e=f", "www.g.h"]),
+        ("Ask jo.e+x@a-b.co.uk, please.", ["jo.e+x@a-b.co.uk"]),
+        ("{a} {{ b }} ${c} {0} {% d %}", ["{a}", "{{ b }}", "${c}", "{0}", "{% d %}"]),
+        ("{n, plural, one {# {x} a} other {b}} c", ["{n, plural, one {# {x} a} other {b}}"]),
+        ("%s %1$d %.2f %(who)s 50% of", ["%s", "%1$d", "%.2f", "%(who)s"]),
+        ("v1.2 1.2.3-rc.1 2026-11-22", ["v1.2", "1.2.3-rc.1", "2026-11-22"]),
+        ("~/a/b.txt C:\\x\\y.z report.pdf and/or", ["~/a/b.txt", "C:\\x\\y.z", "report.pdf"]),
+        ("a_b f() MAX_N @me #tag AB-12", ["a_b", "f()", "MAX_N", "@me", "#tag", "AB-12"]),
+        ("5 kg, 3.5 km and 1,200 mg", ["5 kg", "3,5 km", "1\u202f200 mg"]),
+        ("$3.50 or €5 or $2 million", ["3,50\u00a0$", "5\u00a0€"]),
+        ("Tom, don't say it. We are 5!", []),
+    ],
+)
+def test_what_is_kept(text: str, kept: list[str]) -> None:
+    assert found(text) == kept
+
+
+def test_emoji_are_marks() -> None:
+    assert found("a 👩‍👩‍👧 b 👍🏽🎉 ❤️ 🇫🇷 c 1️⃣", Role.POINT) == ["👩‍👩‍👧", "👍🏽🎉 ❤️ 🇫🇷", "1️⃣"]
+
+
+def test_numbers_are_what_has_no_other_way_to_be_said() -> None:
+    text = "5 of 3,000 at 10:37, 6 pm, 1st, 1/2, 1990s, in 1984."
+    assert found(text, Role.NUMBER) == ["5", "3,000", "1984"]
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("500", {500}),
+        ("3,5", {Decimal("3.5")}),
+        ("1,500", {1500, Decimal("1.5")}),
+        ("72 187,50", {Decimal("72187.5")}),
+        ("1.2.3", set()),
+    ],
+)
+def test_what_numbers_may_mean(text: str, meant: set[Decimal]) -> None:
+    assert values(text) == meant
+
+
+def test_numbers_in_other_languages() -> None:
+    assert localised("1,234.5 kg", "en", "fr") == "1\u202f234,5 kg"
+    assert localised("1.234,5", "de", "en") == "1,234.5"
+    assert localised("1.2.3", "en", "fr") == "1.2.3"
+    assert localised("3.5", "en", "xx") == "3.5"
+    assert localised_amount("€ 3.50", "en", "fr") == "3,50\u00a0€"
+    assert localised_amount("3,50 €", "fr", "en") == "€3.50"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"500": "5000"}, "a 500 b"),
+        ({"500": "500"}, "a 500 b"),
+        ({"500": "cinq"}, "a 500 b"),
+    ],
+)
+def test_a_number_that_came_out_wrong_is_put_right(wrong: dict[str, str], expected: str) -> None:
+    assert translate(layout("a 500 b", protection=True), by_table(wrong)) == expected
+
+
+def test_a_small_number_may_be_spelled() -> None:
+    assert translate(layout("a 5 b", protection=True), by_table({"5": "cinq"})) == "a cinq b"
+    assert translate(layout("a 5 b", protection=True), by_table({"5": "6"})) == "a 5 b"
+
+
+def test_what_is_kept_is_there_once_whatever_the_model_does_with_its_name() -> None:
+    text = layout("a {x} b", protection=True)
+    for said in ("X1", "X1 X1", "nom", "x1"):
+        assert translate(text, by_table({"X1": said})) == "a {x} b", said
+    assert translate(text, by_table({}, order=[0, 2])) == "a {x} b"
