@@ -52,7 +52,7 @@ class Generator(Protocol):
 
 
 class LanguageModel(Generator, Tokenizing, Protocol):
-    """A generator that is one model."""
+    """Completes prompts as one model, so it can show its tokens."""
 
 
 Model = Scorer | LanguageModel

@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 import uvicorn
 
@@ -30,17 +31,19 @@ async def url(tokenizer: Tokenizer) -> AsyncIterator[str]:
 
 async def test_langchain(url: str) -> None:
     package = pytest.importorskip("langchain_openai", reason="LangChain is not installed")
-    options: dict[str, Any] = {"base_url": url, "api_key": "x", "max_retries": 0}
-    chat = package.ChatOpenAI(model="story", **options)
-    whole = await chat.ainvoke("Well?")
-    pieces = [piece.content async for piece in chat.astream("Well?")]
-    translated = await package.ChatOpenAI(model="shout:fr", **options).ainvoke("Go on.")
+    async with httpx.AsyncClient() as client:
+        options: dict[str, Any] = {"base_url": url, "api_key": "x", "http_async_client": client}
+        chat = package.ChatOpenAI(model="story", **options)
+        whole = await chat.ainvoke("Well?")
+        pieces = [piece.content async for piece in chat.astream("Well?")]
+        translated = await package.ChatOpenAI(model="shout:fr", **options).ainvoke("Go on.")
 
     assert whole.content == "".join(pieces) == TEXT and len(pieces) > 5
     assert whole.usage_metadata["output_tokens"] == len(TEXT)
     assert translated.content == "GO ON."
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # pydantic's, of litellm's own types
 async def test_litellm(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     litellm = pytest.importorskip("litellm", reason="litellm wants an older openai than this one")
