@@ -50,12 +50,6 @@ MODEL = click.Path(path_type=Path, file_okay=False, exists=True)
     type=click.IntRange(1, MAX_BEAMS),
     help="Beam search of this width.  [default: the bundle's, else greedy]",
 )
-@click.option(
-    "--marks",
-    type=click.Choice(["markup", "protection"]),
-    help="Count tags at the right words, or spans that must not change, instead; the lines are"
-    " as in tests/data/markup_pairs.tsv and tests/data/protected.tsv, the model a bundle.",
-)
 @click.option("--json", "wants_json", is_flag=True, help="Report as JSON.")
 def evaluate(
     model: Path,
@@ -64,7 +58,6 @@ def evaluate(
     data: Path,
     against: Path | None,
     num_beams: int | None,
-    marks: str | None,
     wants_json: bool,
 ) -> None:
     """Score MODEL, a checkpoint folder or a bundle: translations per origin, by BLEU, chrF and what
@@ -76,7 +69,6 @@ def evaluate(
     \b
     Examples:
       attendant evaluate build/bundles/transformer-en-fr-int8 --test data/en-fr/test.tsv.gz
-      attendant evaluate BUNDLE --marks markup --test tests/data/markup_pairs.tsv
       attendant evaluate build/zoo/luong/fp32 --beam 5 --test 'data/multi30k/val.{en,fr}.gz'
       attendant evaluate build/bundles/llama-en-int8 --against build/bundles/llama-en-fp32
         --held-out models/recipes/llama-en.toml --data data
@@ -85,11 +77,6 @@ def evaluate(
     from models.checkpoint import CheckpointError
     from serving.errors import BundleError
 
-    if marks is not None:
-        if len(tests) != 1:
-            raise click.UsageError("--marks needs one --test")
-        _count_marks(model, tests[0], marks, wants_json)
-        return
     models = [model, *([against] if against else [])]
     try:
         report = ask(models, Question(tests, recipe, data, num_beams))
@@ -101,22 +88,6 @@ def evaluate(
     except (OSError, ValueError) as error:
         _fail(str(error))
     click.echo(json.dumps(report.as_json()) if wants_json else report.as_markdown())
-
-
-def _count_marks(model: Path, test_file: Path, marks: str, wants_json: bool) -> None:
-    from export.marked_scores import Marks, score_marks
-    from serving.errors import BundleError
-
-    try:
-        score = score_marks(model, test_file, Marks(marks))
-    except (BundleError, OSError, ValueError) as error:
-        _fail(f"{model} cannot be scored on {test_file}: {error}")
-    if wants_json:
-        click.echo(json.dumps({"right": score.num_right, "marks": score.num_marks}))
-        return
-    for expected, text in score.wrong:
-        click.echo(f"{expected}\n  {text}")
-    click.echo(f"{score.num_right} of {score.num_marks} are right: {score.share:.1%}")
 
 
 def _fail(*lines: str) -> NoReturn:

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _READY_TIMEOUT_SECONDS = 60.0
 _MAX_HAPROXY_THREADS = 4
 _SPARE_PORTS = 4
+_BEAT_SECONDS = 10.0  # at least so often it is looked for a new certificate
 
 
 class Stopped(BaseException):
@@ -81,7 +83,7 @@ def _serve(
         for group, served in zip(config.groups, front.groups, strict=True):
             told = group.model_copy(update=of_all)
             deploy(told, served.application, served.prefix)
-        _wait_until_ready(front.public.url)
+        _wait_until_ready(front.operations.url)
         announce()
         manager.tell("READY=1")
         try:
@@ -106,16 +108,21 @@ def _watch(proxy: HAProxy, manager: ServiceManager) -> None:
         _ignore_signals()
         raise part_ended(name, processes[name])
 
+    def beat() -> None:
+        manager.tell("WATCHDOG=1")
+        proxy.renew_certificate()
+
     processes = essential_processes()
     watch.add(proxy.pid, start_again)
     for name, process in processes.items():
         watch.add(process.pid, partial(give_up, name))
-    watch.run(partial(manager.tell, "WATCHDOG=1"), manager.heartbeat_seconds)
+    watch.run(beat, min(manager.heartbeat_seconds or _BEAT_SECONDS, _BEAT_SECONDS))
 
 
 def _front(config: ServerConfig) -> Front:
     """Say where the first group answers, at `/`, and the others, beneath their names."""
-    public = listening_at(config.host, config.port)
+    scheme = "https" if config.tls else "http"
+    public = replace(listening_at(config.host, config.port), scheme=scheme)
     run_id = secrets.token_hex(4)
     # While one is replaced, a replica has two.
     ports = free_ports(2 * sum(group.max_replicas for group in config.groups) + _SPARE_PORTS)
@@ -128,9 +135,10 @@ def _front(config: ServerConfig) -> Front:
         ports=ports[:-1],
         metrics_port=ports[-1],
         groups=tuple(
-            Served(group.name, f"{group.name}-{run_id}", prefix)
+            Served(group.name, f"{group.name}-{run_id}", prefix, group.canary_percent or 0)
             for group, prefix in zip(config.groups, prefixes, strict=True)
         ),
+        tls=config.tls and config.tls.beneath(Path.cwd()),
     )
 
 

@@ -13,6 +13,7 @@ from serving.commands.align import align
 from serving.commands.common import fail
 from serving.commands.generate import generate
 from serving.commands.keys import keys
+from serving.commands.models import models
 from serving.commands.score import score
 from serving.commands.serve import serve
 from serving.commands.translate import translate
@@ -68,7 +69,7 @@ def main() -> None:
     """
 
 
-for command in (serve, keys, translate, generate, score, align):
+for command in (serve, keys, models, translate, generate, score, align):
     main.add_command(command)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from serving.access.account import current_account
+from serving.access.account import Part, current_account
 from serving.engine.measures import EngineStats, StepStats
 from serving.metrics import REQUEST_BUCKETS, Metrics
 from serving.pipelines.engine_port import EnginePort
@@ -132,6 +132,12 @@ class EngineMetrics:
     def meter_of(self, model: str) -> "ModelMeter":
         return ModelMeter(self._ours, self._vllm, (model, self._replica))
 
+    def forget(self, model: str) -> None:
+        """Tell no more of a model what holds now; what was counted of it stays."""
+        for metric in (*vars(self._ours).values(), *vars(self._vllm).values()):
+            if isinstance(metric, Gauge):
+                metric.remove(model, self._replica)
+
 
 class ModelMeter:
     """Keeps the metrics of one model: of its engine's steps, and of its requests."""
@@ -140,6 +146,7 @@ class ModelMeter:
         def bound(metric: Any, *more: str) -> Any:
             return metric.labels(*labels, *more)
 
+        self._model, _ = labels
         kinds, phases = ("source", "prompt", "generated"), ("encode", "prefill", "decode", "host")
         self._tokens = {kind: bound(ours.tokens, kind) for kind in kinds}
         self._phases = {phase: bound(ours.step, phase) for phase in phases}
@@ -193,6 +200,19 @@ class ModelMeter:
         _add(self._encoder_hits, step.num_encoder_hits)
         _add(self._encoder_misses, step.num_encoder_misses)
 
+    def _part(self, event: FinishedEvent, started: float) -> Part:
+        return Part(
+            self._model,
+            started,
+            event.queue_seconds,
+            event.prefill_seconds,
+            event.decode_seconds,
+            event.num_steps,
+            event.num_source_tokens + event.num_prompt_tokens,
+            event.num_generated_tokens,
+            reads_source=event.num_source_tokens > 0,
+        )
+
     def on_stats(self, stats: EngineStats) -> None:
         for gauge in self._rows:
             gauge.set(stats.num_rows)
@@ -211,9 +231,12 @@ class ModelMeter:
         for histogram in self._inter_token:
             histogram.observe(seconds)
 
-    def on_finished(self, event: FinishedEvent, seconds: float) -> None:
+    def on_finished(self, event: FinishedEvent, started: float, seconds: float) -> None:
         num_given = event.num_source_tokens + event.num_prompt_tokens
-        current_account().add(num_given, event.num_generated_tokens, event.queue_seconds)
+        account = current_account()
+        account.add(num_given, event.num_generated_tokens, event.queue_seconds)
+        if account.parts is not None:
+            account.parts.append(self._part(event, started))
         self._tokens["source"].inc(event.num_source_tokens)
         self._tokens["prompt"].inc(event.num_prompt_tokens)
         self._tokens["generated"].inc(event.num_generated_tokens)
@@ -250,7 +273,7 @@ class MeasuredEngine:
                     tell(now - previous)
                     previous, tell = now, self._meter.on_next_token
                 elif isinstance(event, FinishedEvent):
-                    self._meter.on_finished(event, now - started)
+                    self._meter.on_finished(event, started, now - started)
                 yield event
 
     async def stream(
@@ -275,7 +298,7 @@ class MeasuredEngine:
                 self._meter.on_next_token(now - previous)
             latest[event.request_id] = now
         elif isinstance(event, FinishedEvent):
-            self._meter.on_finished(event, now - started)
+            self._meter.on_finished(event, started, now - started)
 
     async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
         started = time.perf_counter()
@@ -283,5 +306,5 @@ class MeasuredEngine:
         seconds = time.perf_counter() - started
         for events in outcomes:
             if isinstance(events[-1], FinishedEvent):
-                self._meter.on_finished(events[-1], seconds)
+                self._meter.on_finished(events[-1], started, seconds)
         return outcomes

@@ -175,7 +175,9 @@ class FinishedEvent:
     num_generated_tokens: the rest of what was reported, and the stop token if it was generated.
     stop_logprob: log-probability of the stop token that ended it; None if none did.
     hypotheses: of a beam search, best first; the best one is what the token events told.
-    queue_seconds: from its submission to its row; it says nothing of the output.
+    queue_seconds: from its submission to its row. prefill_seconds: from there to its first step,
+        while its source or prompt was read. decode_seconds, num_steps: from there to its end. They
+        say nothing of the output.
     """
 
     request_id: str
@@ -186,6 +188,9 @@ class FinishedEvent:
     stop_logprob: float | None = None
     hypotheses: tuple[Hypothesis, ...] = ()
     queue_seconds: float = field(default=0.0, compare=False)
+    prefill_seconds: float = field(default=0.0, compare=False)
+    decode_seconds: float = field(default=0.0, compare=False)
+    num_steps: int = field(default=0, compare=False)
 
 
 @dataclass(slots=True)

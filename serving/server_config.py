@@ -46,17 +46,37 @@ class Access(_Config):
     log: the file that takes a line for each request; `-` is the console; None is off.
     keys: the file of keys, as `attendant keys` writes it; None lets everyone in, unless the
         environment names a key.
+    operators: the file of keys, of the same kind, of those who may load and unload models; None
+        lets nobody.
     metrics_need_key: `/metrics` is open without it.
     """
 
     log: Path | None = None
     keys: Path | None = None
+    operators: Path | None = None
     metrics_need_key: bool = False
 
     def beneath(self, folder: Path) -> Self:
         """Return the same with paths relative to a folder."""
         log = self.log if self.log in (None, CONSOLE) else folder / self.log
-        return self.model_copy(update={"log": log, "keys": self.keys and folder / self.keys})
+        operators = self.operators and folder / self.operators
+        keys = self.keys and folder / self.keys
+        return self.model_copy(update={"log": log, "keys": keys, "operators": operators})
+
+
+class Tls(_Config):
+    """Names the files, in PEM, with which clients are spoken to in TLS.
+
+    certificate: the server's own, and after it those that vouch for it.
+    """
+
+    certificate: Path
+    key: Path
+
+    def beneath(self, folder: Path) -> Self:
+        """Return the same with paths relative to a folder."""
+        files = {"certificate": folder / self.certificate, "key": folder / self.key}
+        return self.model_copy(update=files)
 
 
 class Autoscaling(_Config):
@@ -98,6 +118,8 @@ class WorkerGroup(_Config):
     device: auto is cuda where there is a GPU and all bundles are made for one, else cpu.
     gpus_per_replica: None is one on device cuda, none on cpu. Part of one is that part of its
         memory too; what the replica's models share of it are equal parts.
+    canary_percent: of the requests that the first group would get this one does, to try another
+        version of its models under the same names.
     access, state_dir: of the whole server where `ServerConfig` says it; on a cluster a group has
         its own.
     """
@@ -120,6 +142,7 @@ class WorkerGroup(_Config):
     timeout_seconds: Seconds = 300.0
     limits: TextLimits = TextLimits()
     documents: DocumentLimits = DocumentLimits()
+    canary_percent: Annotated[int, Field(ge=0, le=100)] | None = None
     access: Access = Access()
     state_dir: Path | None = None
 
@@ -170,6 +193,7 @@ class ServerConfig(_Config):
     drain_seconds: how long requests in progress may go on after SIGTERM.
     state_dir: the folder of what survives the server, as documents in progress; None is
         `$XDG_STATE_HOME/attendant`, or `~/.local/state/attendant`.
+    tls: None speaks plain HTTP, as the operations port always does.
     """
 
     host: str = "127.0.0.1"
@@ -178,6 +202,7 @@ class ServerConfig(_Config):
     drain_seconds: Annotated[float, Field(ge=0)] = 30.0
     access: Access = Access()
     state_dir: Path | None = None
+    tls: Tls | None = None
     groups: tuple[WorkerGroup, ...]
     deploy: Deployment = Deployment()
 
@@ -187,6 +212,16 @@ class ServerConfig(_Config):
             raise ValueError("access is the whole server's: say it beside groups, not in one")
         if any(group.state_dir for group in self.groups):
             raise ValueError("state_dir is the whole server's: say it beside groups, not in one")
+        return self
+
+    @model_validator(mode="after")
+    def _canaries_stand_beside_the_first_group(self) -> Self:
+        if self.groups and self.groups[0].canary_percent is not None:
+            raise ValueError(
+                "canary_percent: the first group is the one that a canary stands beside"
+            )
+        if sum(group.canary_percent or 0 for group in self.groups) > 100:
+            raise ValueError("canary_percent: all canaries together get more than 100 percent")
         return self
 
     @model_validator(mode="after")
@@ -205,7 +240,9 @@ def read_config(path: Path) -> ServerConfig:
     groups = tuple(_with_paths_from(group, path.parent) for group in config.groups)
     access = config.access.beneath(path.parent)
     state_dir = config.state_dir and path.parent / config.state_dir
-    return config.model_copy(update={"groups": groups, "access": access, "state_dir": state_dir})
+    tls = config.tls and config.tls.beneath(path.parent)
+    of_all = {"access": access, "state_dir": state_dir, "tls": tls}
+    return config.model_copy(update={"groups": groups, **of_all})
 
 
 def parse_file(path: Path) -> ServerConfig:

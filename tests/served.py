@@ -44,14 +44,18 @@ def served(config: dict[str, Any], folder: Path, **options: Any) -> Iterator[str
 
 @contextmanager
 def served_with_console(
-    config: dict[str, Any], folder: Path, **options: Any
+    config: dict[str, Any], folder: Path, pids: list[int] | None = None, **options: Any
 ) -> Iterator[tuple[str, list[str]]]:
-    """The URL of a server, and the lines that it writes once it serves, as they come."""
+    """The URL of a server, and the lines that it writes once it serves, as they come. pids: gets
+    that of its process.
+    """
     path = folder / "server.yaml"
     path.write_text(json.dumps({"port": free_port(), **config}, default=str))
     lines: list[str] = []
     with attendant("serve", "--config", str(path), **options) as process:
         url = _url(process)
+        if pids is not None:
+            pids.append(process.pid)
         reader = threading.Thread(target=_read, args=(process, lines))
         reader.start()
         try:

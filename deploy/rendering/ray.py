@@ -18,6 +18,8 @@ def render(config: ServerConfig) -> Files:
 def serve_config(config: ServerConfig) -> dict[str, Any]:
     """Raises ConfigError where it leaves open what a cluster must know."""
     settings.check_placement(config)
+    settings.refuse_canary_groups(config)
+    settings.refuse_operators(config, "a cluster's groups are what the configuration says")
     return {
         "proxy_location": "EveryNode",
         "http_options": {"host": "0.0.0.0", "port": config.port},

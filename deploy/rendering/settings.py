@@ -24,6 +24,8 @@ def check_placement(config: ServerConfig) -> None:
     Who renders is not who serves: nothing can be left to what this machine has.
     """
     problems = [problem for group in config.groups for problem in _problems_of(group)]
+    if config.tls:
+        problems.append("tls: in containers it is for the proxy or the Ingress before them")
     if config.deploy.bundles_volume and not problems and bundles_folder(config) == "/":
         problems.append("deploy.bundles_volume: the bundles have no folder in common")
     _raise(problems)
@@ -31,6 +33,7 @@ def check_placement(config: ServerConfig) -> None:
 
 def check_pods(config: ServerConfig) -> None:
     """Check what holds where whole pods are scaled, as on plain Kubernetes. Raises ConfigError."""
+    refuse_operators(config, "each pod would be changed by itself")
     scaled = {(group.autoscaling, group.replicas) for group in config.groups}
     problems = []
     if len(scaled) > 1 and any(group.autoscaling for group in config.groups):
@@ -39,6 +42,18 @@ def check_pods(config: ServerConfig) -> None:
             "a RayService scales groups one by one"
         )
     _raise(problems)
+
+
+def refuse_operators(config: ServerConfig, reason: str) -> None:
+    """Refuse to let models be loaded where what one server is told reaches no other."""
+    if config.access.operators:
+        _raise([f"access.operators: {reason}; change the configuration and apply it"])
+
+
+def refuse_canary_groups(config: ServerConfig) -> None:
+    """Refuse what the server's own HAProxy does where there is none."""
+    if any(group.canary_percent is not None for group in config.groups):
+        _raise(["groups: canary_percent: Ray Serve cannot route by weight"])
 
 
 def refuse_canary(config: ServerConfig, target: str) -> None:

@@ -10,6 +10,24 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Describes what the engine did for one part of a request, as a sentence.
+
+    started_at: a time of `time.perf_counter`. reads_source: its prefill encoded a source.
+    """
+
+    model: str
+    started_at: float
+    queue_seconds: float
+    prefill_seconds: float
+    decode_seconds: float
+    num_steps: int
+    num_given_tokens: int
+    num_generated_tokens: int
+    reads_source: bool
+
+
 @dataclass(slots=True)
 class Account:
     """Holds what is known so far.
@@ -19,6 +37,8 @@ class Account:
     num_given_tokens: of sources and prompts.
     queue_seconds: the longest that a part of the request waited for its row; None if none got one
         in this process.
+    parts: None where nobody asks, that is, while requests are not traced.
+    traceparent: of the request's own span (W3C Trace Context); empty likewise.
     """
 
     protocol: str = ""
@@ -28,6 +48,8 @@ class Account:
     num_given_tokens: int = 0
     num_generated_tokens: int = 0
     queue_seconds: float | None = None
+    parts: list[Part] | None = None
+    traceparent: str = ""
 
     def add(self, num_given: int, num_generated: int, queue_seconds: float | None = None) -> None:
         """Note that one part of the request, as a sentence, is done."""
@@ -58,3 +80,12 @@ def accounted() -> Iterator[Account]:
         yield account
     finally:
         _current.reset(token)
+
+
+def open_account() -> Account:
+    """Open an account for the rest of the task: generators end in other contexts than they began
+    in, where nothing can be set back.
+    """
+    account = Account()
+    _current.set(account)
+    return account

@@ -57,7 +57,8 @@ def create_app(services: Services) -> FastAPI:
         description="Trained attention models over HTTP.",
         lifespan=working,
     )
-    app.add_middleware(Guard, report=_report, access=AccessLog(services.write_access))
+    access = AccessLog(services.write_access)
+    app.add_middleware(Guard, report=_report, access=access, tracing=services.tracing)
     app.add_middleware(Heads)
     app.add_middleware(
         CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]

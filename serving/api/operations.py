@@ -1,21 +1,41 @@
-"""Answers those who run the server: is it alive, is it ready, how is it doing."""
+"""Answers those who run the server: is it alive, is it ready, how is it doing.
 
-from fastapi import APIRouter, Depends
+Those among them with a key of their own change which models it has.
+"""
+
+from pathlib import Path
+
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from serving.api.http.bodies import validated
+from serving.api.http.fields import READS_JSON, limited
 from serving.api.http.gate import Gate
 from serving.api.http.openapi import OF_A_LIST, OF_ANY_ROUTE, described_text
 from serving.api.http.plain_errors import PlainError, plain_error
 from serving.api.http.protocol import Protocol
-from serving.api.http.services import Services
+from serving.api.http.services import Operators, Services
 from serving.metrics import Metrics
+from serving.server_config import TextLimits
 
 PROTOCOL = Protocol("operations", "", plain_error, PlainError)
 
 
 class Status(TypedDict):
     status: str
+
+
+class LoadBody(BaseModel):
+    """Names what is to be loaded. bundle: a folder on the server's machine, by its absolute path.
+    group: the one that is to serve it; without it the first.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    bundle: str
+    group: str | None = None
 
 
 _NOT_READY = {"model": Status | PlainError, "description": "Loading, draining, or failed."}
@@ -47,4 +67,25 @@ def router(services: Services) -> APIRouter:
         """Return Prometheus metrics of all replicas."""
         return Response(await services.exposition(), media_type=services.metrics.content_type)
 
+    if services.operators:
+        _add_changes(routes, services.operators, services.limits)
     return routes
+
+
+def _add_changes(routes: APIRouter, operators: Operators, limits: TextLimits) -> None:
+    """Add what the front lets through at the port for operations only, so no document lists it."""
+    loader = operators.loader
+    with_key = [Depends(Gate(operators.keys).door(PROTOCOL))]
+
+    @routes.post("/models", dependencies=with_key, include_in_schema=False)
+    async def load(request: Request) -> JSONResponse:
+        """Load a bundle into all replicas of a group; answer once they serve it."""
+        body = validated(LoadBody, await READS_JSON.read(limited(request, limits)))
+        card = await loader.load(Path(body.bundle), body.group)
+        return JSONResponse({"model": card.name}, 201)
+
+    @routes.delete("/models/{name:path}", dependencies=with_key, include_in_schema=False)
+    async def unload(name: str) -> JSONResponse:
+        """Take a model out of all replicas; requests in progress end as they would have."""
+        await loader.unload(name)
+        return JSONResponse({"model": name})

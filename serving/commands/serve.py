@@ -1,6 +1,7 @@
 """`attendant serve`: bundles over HTTP."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 
 A_PART_ENDED = 3  # exit code: nothing is wrong with what was asked for; start it again
 OF_THE_SERVER = ("host", "port", "operations_port", "state_dir")
+OF_TLS = {"tls_certificate": "certificate", "tls_key": "key"}
 OF_A_GROUP = ("replicas", "device", "engines", "threads")
-OF_ACCESS = {"keys": "keys", "access_log": "log"}  # flags and what the configuration calls them
+# Flags and what the configuration calls them.
+OF_ACCESS = {"keys": "keys", "operators": "operators", "access_log": "log"}
 
 
 @click.command()
@@ -57,6 +60,21 @@ OF_ACCESS = {"keys": "keys", "access_log": "log"}  # flags and what the configur
     "--keys",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Serve only who shows a key of this file, which `attendant keys` writes.",
+)
+@click.option(
+    "--operators",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Let who shows a key of this file, likewise, load and unload models while it runs.",
+)
+@click.option(
+    "--tls-certificate",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Speak TLS to clients, with this certificate and those after it in the file, in PEM.",
+)
+@click.option(
+    "--tls-key",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The certificate's key, in PEM.",
 )
 @click.option(
     "--access-log",
@@ -99,6 +117,8 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     from serving.deployments.start_checks import problems_of
     from serving.deployments.surroundings import MAX_CONNECTIONS, allowed_connections
 
+    # The first process of a container is sent no signal that it has not asked for.
+    signal.signal(signal.SIGTERM, lambda *_: _leave(128 + signal.SIGTERM))
     server_config = _server_config(bundles, config, flags)
     problems = problems_of(server_config)
     if problems:
@@ -132,20 +152,24 @@ def _leave(code: int) -> NoReturn:
 def _server_config(
     bundles: tuple[Path, ...], path: Path | None, flags: dict[str, Any]
 ) -> "ServerConfig":
-    from serving.server_config import parse_config, read_config
+    from serving.server_config import Tls, parse_config, read_config
 
     given = {name: value for name, value in flags.items() if value is not None}
     server: dict[str, Any] = {name: given[name] for name in OF_THE_SERVER if name in given}
     access = {name: given.pop(flag) for flag, name in OF_ACCESS.items() if flag in given}
+    tls = {name: given.pop(flag) for flag, name in OF_TLS.items() if flag in given}
+    if len(tls) == 1:
+        raise click.UsageError("--tls-certificate and --tls-key need each other")
     if path is not None:
         if bundles or given.keys() - server.keys():
             raise click.UsageError("--config says which bundles run where; give it alone")
         config = read_config(path)
-        return config.model_copy(
-            update={**server, "access": config.access.model_copy(update=access)}
-        )
+        server["access"] = config.access.model_copy(update=access)
+        server["tls"] = Tls.model_validate(tls) if tls else config.tls
+        return config.model_copy(update=server)
     if not bundles:
         raise click.UsageError("give at least one BUNDLE, or --config FILE")
     group = {name: given[name] for name in OF_A_GROUP if name in given}
     groups = [{**group, "bundles": bundles}]
-    return parse_config("attendant serve", {**server, "access": access, "groups": groups})
+    server |= {"access": access, "tls": tls or None, "groups": groups}
+    return parse_config("attendant serve", server)

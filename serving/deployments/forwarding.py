@@ -15,7 +15,7 @@ from ray import serve
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
-from ray.serve.schema import ApplicationStatus
+from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from serving.access.account import current_account
 from serving.api.http.error_responses import ENDS
@@ -34,6 +34,8 @@ from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, 
 DEPLOYMENT = "attendant"
 _REMEMBERED_SECONDS = 5.0
 _PATIENCE_SECONDS = 0.5
+_ANSWERING = ("RUNNING", "UPDATING")
+_UNKNOWN_SECONDS = 0.02  # a new handle does not know the replicas yet, and asks those that it knows
 
 
 class Applications:
@@ -72,9 +74,18 @@ class WideCatalog(Catalog):
         super().__init__(models)
         self._own_application = own_application
         self._applications = applications
-        self._others: list[Model] = []
+        self._others: Sequence[Remote] = ()
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
+
+    async def application_of(self, name: str) -> str:
+        """Return the application that serves a model. Raises ModelNotFound."""
+        model = await self.named(name)
+        return model.application if isinstance(model, Remote) else self._own_application
+
+    def look_again(self) -> None:
+        """Forget what the other groups have."""
+        self._asked_at = float("-inf")
 
     async def elsewhere(self) -> Sequence[Model]:
         async with self._asking:
@@ -83,7 +94,7 @@ class WideCatalog(Catalog):
                 self._asked_at = time.monotonic()
         return self._others
 
-    async def _ask(self) -> list[Model]:
+    async def _ask(self) -> "list[Remote]":
         running = await self._applications.running()
         others = [name for name in running if name != self._own_application]
         handles = [serve.get_deployment_handle(DEPLOYMENT, name) for name in others]
@@ -96,17 +107,17 @@ class RemoteModel:
     """Has what all models have."""
 
     def __init__(self, handle: DeploymentHandle, card: ModelCard) -> None:
-        self.card = card
+        self.card, self.application = card, handle.app_name
         self._handle = handle
 
     async def tokenize(self, job: TokenizeJob) -> TokenizedText:
         response = self._handle.tokenize.remote(self.card.name, job)
-        found: TokenizedText = await _answer_to(response)
+        found: TokenizedText = await answer_to(response)
         return found
 
     async def detokenize(self, token_ids: TokenIds) -> str:
         response = self._handle.detokenize.remote(self.card.name, token_ids)
-        text: str = await _answer_to(response)
+        text: str = await answer_to(response)
         return text
 
 
@@ -115,7 +126,7 @@ class RemoteTranslator(RemoteModel):
 
     async def translate(self, job: TranslationJob) -> Translation:
         response = self._handle.translate.remote(self.card.name, job)
-        translation: Translation = await _answer_to(response)
+        translation: Translation = await answer_to(response)
         current_account().add(translation.num_source_tokens, translation.num_generated_tokens)
         return translation
 
@@ -130,7 +141,7 @@ class RemoteTranslator(RemoteModel):
 
     async def score(self, job: ScoreJob) -> tuple[PairScore, ...]:
         response = self._handle.score.remote(self.card.name, job)
-        scores: tuple[PairScore, ...] = await _answer_to(response)
+        scores: tuple[PairScore, ...] = await answer_to(response)
         current_account().add(0, sum(len(score.tokens) for score in scores))
         return scores
 
@@ -146,6 +157,9 @@ class RemoteGenerator(RemoteModel):
                 if delta.finish_reason:
                     account.add(delta.num_prompt_tokens, delta.num_generated_tokens)
                 yield delta
+
+
+Remote = RemoteTranslator | RemoteGenerator
 
 
 @contextmanager
@@ -164,7 +178,7 @@ def failing_from_afar() -> Iterator[None]:
         raise failure from None
 
 
-def _remote(handle: DeploymentHandle, card: ModelCard) -> Model:
+def _remote(handle: DeploymentHandle, card: ModelCard) -> Remote:
     if card.task is Task.TRANSLATE:
         return RemoteTranslator(handle, card)
     return RemoteGenerator(handle, card)
@@ -195,20 +209,40 @@ async def _broadcast(handle: DeploymentHandle, timeout_seconds: float) -> list[E
     return [answer for answer in answers if isinstance(answer, Exposed)]
 
 
+async def ask_all(
+    application: str, timeout_seconds: float, method: str, *arguments: Any
+) -> list[Any]:
+    """Call a method of every replica of a group; among the answers are the errors of some."""
+    handle = serve.get_deployment_handle(DEPLOYMENT, application)
+    while True:
+        responses = handle.broadcast(method, *arguments)
+        answers = await responses.results_async(timeout_s=timeout_seconds, return_exceptions=True)
+        if answers:
+            return list(answers)
+        await asyncio.sleep(_UNKNOWN_SECONDS)
+
+
 async def _answer(handle: DeploymentHandle) -> Any:
     return await handle.cards.remote()
 
 
 def running_applications() -> list[str]:
     """Ask Serve's controller for the names of all groups, and wait for it."""
-    return [
-        name
-        for name, application in serve.status().applications.items()
-        if application.status is ApplicationStatus.RUNNING and DEPLOYMENT in application.deployments
-    ]
+    applications = serve.status().applications
+    return [name for name, application in applications.items() if _answers(application)]
 
 
-async def _answer_to(response: Any) -> Any:
+def _answers(application: ApplicationStatusOverview) -> bool:
+    """Tell whether a group has replicas that answer: while models come and go it is not RUNNING."""
+    deployment = application.deployments.get(DEPLOYMENT)
+    if deployment is None:
+        return False
+    states = deployment.replica_states.items()
+    is_running = application.status is ApplicationStatus.RUNNING
+    return is_running or any(count and state.value in _ANSWERING for state, count in states)
+
+
+async def answer_to(response: Any) -> Any:
     """Ask over a handle. Whoever stops waiting cancels."""
     try:
         return await response
@@ -216,7 +250,7 @@ async def _answer_to(response: Any) -> Any:
         response.cancel()
         raise
     except (RayError, RayServeException) as error:
-        _raise_local(error)
+        raise_local(error)
 
 
 async def _streamed(response: Any) -> AsyncGenerator[Any, None]:
@@ -231,13 +265,13 @@ async def _streamed(response: Any) -> AsyncGenerator[Any, None]:
         has_ended = True
     except (RayError, RayServeException) as error:
         has_ended = True
-        _raise_local(error)
+        raise_local(error)
     finally:
         if not has_ended:
             response.cancel()
 
 
-def _raise_local(error: Exception) -> NoReturn:
+def raise_local(error: Exception) -> NoReturn:
     """Return the error as it was raised over there."""
     cause = error.cause if isinstance(error, RayTaskError) else None
     if isinstance(cause, AttendantError):

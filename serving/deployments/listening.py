@@ -14,16 +14,19 @@ _EVERY_ADDRESS = {
 
 @dataclass(frozen=True)
 class Listening:
-    """Holds a port and a numeric address of this machine, or the one that stands for all."""
+    """Holds a port and a numeric address of this machine, or the one that stands for all; and what
+    is spoken there.
+    """
 
     address: str
     port: int
+    scheme: str = "http"
 
     @property
     def url(self) -> str:
         """Reaches the server from this machine."""
         address, _ = _EVERY_ADDRESS.get(self.address, (self.address, ""))
-        return f"http://{joined(address, self.port)}"
+        return f"{self.scheme}://{joined(address, self.port)}"
 
     def __str__(self) -> str:
         if self.address not in _EVERY_ADDRESS:

@@ -16,7 +16,7 @@ import ray
 from ray import serve
 from ray._private import worker
 
-from serving.deployments.forwarding import DEPLOYMENT
+from serving.deployments.forwarding import ask_all
 from serving.deployments.group import application_of, cpus_per_replica
 from serving.deployments.scratch import ray_folder
 from serving.errors import AttendantError, PartEnded
@@ -48,7 +48,7 @@ def ray_here(config: ServerConfig, folder: Path) -> Iterator[None]:
 def deploy(group: WorkerGroup, application: str, prefix: str) -> None:
     """Return once all replicas of the group run. Raises AttendantError."""
     try:
-        serve.run(application_of(group), name=application, route_prefix=prefix or "/")
+        serve.run(application_of(group, prefix), name=application, route_prefix=prefix or "/")
     except RuntimeError as error:
         raise AttendantError(f"group {group.name} did not start: {_cause(application)}") from error
 
@@ -56,14 +56,9 @@ def deploy(group: WorkerGroup, application: str, prefix: str) -> None:
 def end_requests(applications: Sequence[str], timeout_seconds: float) -> None:
     """Have every replica answer, in the shapes of our protocols, what it has not finished."""
 
-    async def end(name: str) -> None:
-        handle = serve.get_deployment_handle(DEPLOYMENT, name)
-        # A new handle does not know the replicas yet, and asks those that it knows.
-        while not await handle.broadcast("end_requests").results_async(timeout_s=timeout_seconds):
-            await asyncio.sleep(0.02)
-
     async def end_all() -> None:
-        await asyncio.gather(*map(end, applications))
+        each = (ask_all(name, timeout_seconds, "end_requests") for name in applications)
+        await asyncio.gather(*each)
 
     within(timeout_seconds, lambda: asyncio.run(end_all()))  # handles need a loop to run on
 

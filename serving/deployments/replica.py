@@ -6,15 +6,15 @@ The replica is the ingress itself, so a request reaches its engine without anoth
 
 import asyncio
 import os
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from pathlib import Path
 from typing import Any
 
 from ray import serve
 
-from serving.access.key_ring import key_ring
+from serving.access.key_ring import KeyRing, key_ring
 from serving.api.application import create_app
-from serving.api.http.services import Services
+from serving.api.http.services import Operators, Services
 from serving.deployments.console import log_to_console, writer_to
 from serving.deployments.forwarding import (
     Applications,
@@ -28,8 +28,10 @@ from serving.deployments.loopback import stay_on_loopback
 from serving.deployments.metrics.exposition import merged
 from serving.deployments.metrics.outliving import Exposed, outliving
 from serving.deployments.metrics.proxy import proxy_exposition
+from serving.deployments.models.changes import GroupChanges, ServerChanges
+from serving.deployments.models.loaded import LoadedModels
+from serving.deployments.models.lock import changes_lock
 from serving.deployments.scaling import load_of
-from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.planning.plan import Allowance
 from serving.engine.turns import FairShare
@@ -37,14 +39,14 @@ from serving.engine_metrics import EngineMetrics
 from serving.metrics import Metrics
 from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.catalog import Model
 from serving.pipelines.completion.job import CompletionJob
-from serving.pipelines.loading import load_model
+from serving.pipelines.loading import LoadedModel, load_model
 from serving.pipelines.merging import in_batches
 from serving.pipelines.tokens import TokenizedText, TokenizeJob
 from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
 from serving.server_config import WorkerGroup
 from serving.storage.database import default_state_dir
+from serving.tracing.exporting import tracing_to_collector
 
 _METRICS_TIMEOUT_SECONDS = 2.0
 
@@ -53,7 +55,7 @@ _METRICS_TIMEOUT_SECONDS = 2.0
 class Replica:
     """Loads all bundles of a group and serves them."""
 
-    def __init__(self, group: WorkerGroup, cpus: int) -> None:
+    def __init__(self, group: WorkerGroup, cpus: int, prefix: str) -> None:
         log_to_console()
         unframe_streams()
         stay_on_loopback()
@@ -61,33 +63,44 @@ class Replica:
         self._metrics = Metrics(context.replica_tag)
         self._outliving = outliving(context.replica_tag, self._metrics.exposition)
         self._engine_metrics = EngineMetrics(self._metrics)
-        self._limits, self._access = group.limits, group.access
-        self._document_limits = group.documents
-        self._state_dir = group.state_dir or default_state_dir()
+        self._tracing = tracing_to_collector(os.environ, context.replica_tag)
+        self._group, self._cpus, self._prefix = group, cpus, prefix
+        self._application = context.app_name
         self._keys = key_ring(group.access.keys, os.environ)
-        self._engines: list[AsyncEngine] = []
         self._share = FairShare(cpus)
-        config, allowance = engine_config(group, cpus), allowance_of(group, cpus)
-        models = [self._load(path, config, allowance) for path in group.bundles]
+        self._models = LoadedModels(self._load, self._engine_metrics.forget)
+        self._models.start(group.bundles)
         self._applications = Applications(running_applications)
-        self._catalog = WideCatalog(models, context.app_name, self._applications)
+        self._catalog = WideCatalog(self._models.served, self._application, self._applications)
+        self._changes = self._own_changes()
 
     def __serve_build_asgi_app__(self) -> Any:
         """Ray Serve asks for the application once the constructor has run."""
         return create_app(
             Services(
                 self._catalog,
-                self._limits,
+                self._group.limits,
                 self._metrics,
                 self._exposition,
                 self._is_healthy,
                 self._keys,
-                self._access.metrics_need_key,
-                writer_to(self._access.log),
-                self._state_dir,
-                document_limits=self._document_limits,
+                self._group.access.metrics_need_key,
+                writer_to(self._group.access.log),
+                self._operators(),
+                self._tracing,
+                state_dir=self._group.state_dir or default_state_dir(),
+                document_limits=self._group.documents,
             )
         )
+
+    async def reconfigure(self, config: dict[str, Any]) -> None:
+        """Ray Serve calls this once the constructor has run, and whenever the group's bundles are
+        others than before.
+        """
+        bundles = tuple(map(Path, config["bundles"]))
+        await self._models.become(bundles)
+        self._group = self._group.model_copy(update={"bundles": bundles})
+        self._catalog.hold(self._models.served)
 
     async def check_health(self) -> None:
         """Ray Serve asks now and then, and replaces a replica that raises."""
@@ -98,16 +111,18 @@ class Replica:
         """Ray Serve waits for this when the replica has drained."""
         await self.end_requests()
         self._outliving.end()
+        if self._tracing:
+            await asyncio.to_thread(self._tracing.close)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Ray Serve asks this of groups that scale."""
-        return load_of([engine.stats() for engine in self._engines])
+        return load_of([engine.stats() for engine in self._models.engines])
 
     # Called over handles, by other replicas and by who runs the server.
 
     async def end_requests(self) -> None:
         """Answer all requests in progress that the server is stopping, and take no more."""
-        await asyncio.gather(*(engine.shutdown() for engine in self._engines))
+        await asyncio.gather(*(engine.shutdown() for engine in self._models.engines))
 
     async def cards(self) -> list[ModelCard]:
         return self._catalog.own_cards
@@ -115,12 +130,14 @@ class Replica:
     async def translate(self, model: str, job: TranslationJob) -> Translation:
         with failing_from_afar():
             translator = await self._catalog.translator(model, job.source, job.target)
-            return await translator.translate(job)
+            with self._continued(job):
+                return await translator.translate(job)
 
     async def score(self, model: str, job: ScoreJob) -> tuple[PairScore, ...]:
         with failing_from_afar():
             scorer = await self._catalog.scorer(model, job.source, job.target)
-            return await scorer.score(job)
+            with self._continued(job):
+                return await scorer.score(job)
 
     async def tokenize(self, model: str, job: TokenizeJob) -> TokenizedText:
         with failing_from_afar():
@@ -133,29 +150,80 @@ class Replica:
     async def stream_translation(self, model: str, job: TranslationJob) -> Any:
         with failing_from_afar():
             translator = await self._catalog.translator(model, job.source, job.target)
-            async with aclosing(in_batches(translator.stream(job))) as batches:
-                async for batch in batches:
-                    yield batch
+            with self._continued(job):
+                async with aclosing(in_batches(translator.stream(job))) as batches:
+                    async for batch in batches:
+                        yield batch
 
     async def stream(self, model: str, job: CompletionJob) -> Any:
         with failing_from_afar():
             generator = await self._catalog.generator(model)
-            async with aclosing(in_batches(generator.stream(job))) as batches:
-                async for batch in batches:
-                    yield batch
+            with self._continued(job):
+                async with aclosing(in_batches(generator.stream(job))) as batches:
+                    async for batch in batches:
+                        yield batch
 
     async def own_exposition(self) -> Exposed:
         return await asyncio.to_thread(self._outliving.told)
 
-    def _load(self, bundle: Path, config: EngineConfig, allowance: Allowance) -> Model:
-        meter_of = self._engine_metrics.meter_of
-        max_segments = self._limits.max_segments
-        loaded = load_model(bundle, config, allowance, max_segments, meter_of, self._share.join)
-        self._engines.append(loaded.engine)
-        return loaded.pipeline
+    async def prepare(self, bundle: Path) -> ModelCard:
+        with failing_from_afar():
+            return await self._models.prepare(bundle)
+
+    async def discard(self, bundle: Path) -> None:
+        self._models.discard(bundle)
+
+    async def look_again(self) -> None:
+        self._catalog.look_again()
+
+    async def load(self, bundle: Path) -> ModelCard:
+        """Load a bundle into every replica of this group."""
+        with failing_from_afar():
+            assert self._changes is not None
+            return await self._changes.load(bundle)
+
+    async def unload(self, model: str) -> None:
+        """Take a model out of every replica of this group."""
+        with failing_from_afar():
+            assert self._changes is not None
+            await self._changes.unload(model, self._models.bundle_of(model))
+
+    def _continued(self, job: TranslationJob | ScoreJob | CompletionJob) -> Any:
+        """Tell what the engine does for a job that came from elsewhere."""
+        traceparent = job.decoding.traceparent
+        return self._tracing.continued(traceparent) if self._tracing else nullcontext()
+
+    def _own_changes(self) -> GroupChanges | None:
+        lock = changes_lock()
+        if lock is None:
+            return None
+        return GroupChanges(self._application, lambda: self._group, self._redeploy, lock)
+
+    def _operators(self) -> Operators | None:
+        path = self._group.access.operators
+        if path is None or self._changes is None:
+            return None
+        changes = ServerChanges(self._application, self._catalog, self._applications)
+        return Operators(KeyRing(path, {}), changes)
+
+    def _redeploy(self, group: WorkerGroup) -> None:
+        from serving.deployments.ray_here import deploy  # which knows this class
+
+        deploy(group, self._application, self._prefix)
+
+    def _load(self, bundle: Path) -> LoadedModel:
+        group, cpus = self._group, self._cpus
+        return load_model(
+            bundle,
+            engine_config(group, cpus),
+            allowance_of(group, cpus),
+            group.limits.max_segments,
+            self._engine_metrics.meter_of,
+            self._share.join,
+        )
 
     def _is_healthy(self) -> bool:
-        return all(engine.is_alive for engine in self._engines)
+        return self._models.are_alive
 
     async def _exposition(self) -> bytes:
         """Return the metrics of all replicas, of those that have ended, and of HAProxy; of this one

@@ -1,5 +1,6 @@
 """Finds what would keep a configuration from being served, before Ray starts."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,16 +8,19 @@ from pathlib import Path
 from serving.access.key_file import read_keys
 from serving.bundle.opening import Bundle
 from serving.deployments.devices import device_of
+from serving.deployments.front.certificate import read_certificate
 from serving.engine.graphs.session import check_device
 from serving.errors import BundleError, ConfigError, DeviceError, StorageError
 from serving.pipelines.loading import ModelParts
-from serving.server_config import CONSOLE, Access, ServerConfig, WorkerGroup
+from serving.server_config import CONSOLE, Access, ServerConfig, Tls, WorkerGroup
 from serving.storage.database import make_folder
+from serving.tracing.exporting import problems_of_tracing
 
 
 def problems_of(config: ServerConfig) -> list[str]:
     """Return a line for each problem, bundle by bundle."""
-    problems = [*_access_problems(config.access), *_state_problems(config.state_dir)]
+    problems = [*_access_problems(config.access), *_tls_problems(config.tls)]
+    problems += [*_state_problems(config.state_dir), *problems_of_tracing(os.environ)]
     names: Counter[str] = Counter()
     for group in config.groups:
         bundles: list[Bundle] = []
@@ -25,7 +29,8 @@ def problems_of(config: ServerConfig) -> list[str]:
                 bundles.append(ModelParts.open(path).bundle)
             except BundleError as error:
                 problems += [f"{error.path}: {problem}" for problem in error.problems]
-        names.update(bundle.manifest.name for bundle in bundles)
+        if group.canary_percent is None:  # else its models are to have the names of others
+            names.update(bundle.manifest.name for bundle in bundles)
         problems += _device_problems(group, bundles)
     problems += [
         f"model {name}: served {count} times" for name, count in names.items() if count > 1
@@ -34,9 +39,9 @@ def problems_of(config: ServerConfig) -> list[str]:
 
 
 def _access_problems(access: Access) -> Iterator[str]:
-    if access.keys is not None:
+    for path in filter(None, (access.keys, access.operators)):
         try:
-            read_keys(access.keys)
+            read_keys(path)
         except ConfigError as error:
             yield from (f"{error.path}: {problem}" for problem in error.problems)
     if access.log not in (None, CONSOLE) and not access.log.parent.is_dir():
@@ -50,6 +55,14 @@ def _state_problems(folder: Path | None) -> Iterator[str]:
             make_folder(folder)
         except StorageError as error:
             yield str(error)
+
+
+def _tls_problems(tls: Tls | None) -> Iterator[str]:
+    try:
+        if tls is not None:
+            read_certificate(tls)
+    except ConfigError as error:
+        yield from (f"{error.path}: {problem}" for problem in error.problems)
 
 
 def _device_problems(group: WorkerGroup, bundles: list[Bundle]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from serving.deployments.metrics.outliving import METRICS_FOLDER
 from serving.deployments.metrics.proxy import PROXY_METRICS_PORT
+from serving.deployments.models.lock import CHANGES_LOCK
 from serving.deployments.scratch import write_token
 from serving.errors import AttendantError
 
@@ -23,7 +24,11 @@ def environment(folder: Path, ports: range, metrics_port: int) -> dict[str, str]
 
     ports: those set aside for replicas. metrics_port: where HAProxy tells its own metrics.
     """
-    own = {METRICS_FOLDER: str(folder / "metrics"), PROXY_METRICS_PORT: str(metrics_port)}
+    own = {
+        METRICS_FOLDER: str(folder / "metrics"),
+        PROXY_METRICS_PORT: str(metrics_port),
+        CHANGES_LOCK: str(folder / "changes.lock"),
+    }
     return {**_defaults(folder), **os.environ, **_necessities(ports), **own}
 
 

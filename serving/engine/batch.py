@@ -4,6 +4,8 @@ Rows are the prefix [0, num_rows); a row that leaves is filled by the last one. 
 to the step graph in place: writing here is feeding it.
 """
 
+import time
+
 import numpy as np
 
 from serving.arrays import Array
@@ -15,12 +17,12 @@ class Batch:
 
     num_given: how many of a row's next tokens are given in advance. num_generated: how many of its
     tokens were not. max_generated: how many may be. num_ahead: how many tokens every row has been
-    run for that it has not taken yet.
+    run for that it has not taken yet. num_steps: how often rows have taken tokens.
     """
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
-        self.num_ahead = 0
+        self.num_ahead = self.num_steps = 0
         self.generations: list[Generation] = []
         self.ids = np.zeros((slots, 1), np.int64)
         self.past_lengths = np.zeros(slots, np.int32)
@@ -63,6 +65,7 @@ class Batch:
     def add(self, generation: Generation, num_prefilled: int) -> int:
         """Give a generation the next row, whose states hold so many of its given tokens."""
         row = self.num_rows
+        generation.entered_at, generation.entered_step = time.perf_counter(), self.num_steps
         self.ids[row, 0] = generation.given_ids[num_prefilled]
         self.past_lengths[row] = num_prefilled
         self.total_lengths[row] = num_prefilled + 1
@@ -109,6 +112,7 @@ class Batch:
         """Give every row one more token; those that had given ones have one of them less."""
         rows = len(token_ids)
         self.num_ahead -= 1
+        self.num_steps += 1
         is_given = self.num_given[:rows] > 0
         self.ids[:rows, 0] = token_ids
         self.past_lengths[:rows] += 1

@@ -75,16 +75,24 @@ class AsyncEngine:
             for worker in self._workers:
                 worker.warmed_up.result()
         except BaseException:
-            self._close()
+            self.close()
             for worker in self._workers:
                 worker.join()
             raise
 
     async def shutdown(self) -> None:
-        """Abort what is open and end the threads, after the steps they are in."""
-        self._close()
+        """Abort what is open and wait until the threads have ended, after the steps they are in."""
+        self.close()
         for worker in self._workers:
             await asyncio.to_thread(worker.join)
+
+    def close(self) -> None:
+        """Abort what is open and let the threads end. May be called from any thread."""
+        with self._door:
+            was_open, self._is_open = self._is_open, False
+        if was_open:
+            for worker in self._workers:
+                worker.stop()
 
     def check_room(self, work: int, share: str, priority: int) -> None:
         """Raise Overloaded if a job of about so much work, in tokens, would be refused
@@ -157,13 +165,6 @@ class AsyncEngine:
             for worker in self._workers:
                 worker.tell(partial(self._cancel, worker, ticket))
 
-    def _close(self) -> None:
-        with self._door:
-            was_open, self._is_open = self._is_open, False
-        if was_open:
-            for worker in self._workers:
-                worker.stop()
-
     # From here on, everything runs on the engines' threads.
 
     def _cancel(self, worker: Worker, ticket: Ticket) -> None:
@@ -180,7 +181,7 @@ class AsyncEngine:
     def on_end(self, worker: Worker, has_failed: bool) -> None:
         """Where one engine fails, all end: the last one ends what is left, so that nobody waits."""
         if has_failed:
-            self._close()
+            self.close()
         with self._door:
             self._num_running -= 1
             is_last = self._num_running == 0

@@ -186,6 +186,8 @@ class Engine:
         self._events += decision.events
         self.step_stats.num_reorders = len(decision.copies)
         for generation, event in decision.endings:
+            event.prefill_seconds, event.decode_seconds = generation.times(time.perf_counter())
+            event.num_steps = self._batch.num_steps - generation.entered_step
             self._end(generation, event)
 
     def _fail_batch(self, error: Exception) -> None:

@@ -20,7 +20,8 @@ class Generation:
     """prompt_ids: the bundle's prefix and the request's prompt. max_new_tokens: within the bundle's
     limits. deadline: None or a time of `time.perf_counter`. shortlist: i64, ascending; None for the
     whole vocabulary. last_id: what the last of `max_new_tokens` must be; None if it may be any.
-    queue_seconds: until it got its row.
+    queue_seconds: until it got its row. entered_at: when it was among the rows that decode, after
+    so many of the engine's steps: entered_step.
     """
 
     request: GenerationRequest
@@ -34,6 +35,8 @@ class Generation:
     shortlist: Ids | None = None
     last_id: int | None = None
     queue_seconds: float = 0.0
+    entered_at: float = 0.0
+    entered_step: int = 0
 
     @property
     def request_id(self) -> str:
@@ -82,6 +85,11 @@ class Generation:
             or request.processors != NO_PROCESSORS
             or request.constraint is not None
         )
+
+    def times(self, ended_at: float) -> tuple[float, float]:
+        """Return the seconds from its row to its first step, and from there to its end."""
+        prefill_seconds = self.entered_at - self.submitted_at - self.queue_seconds
+        return prefill_seconds, ended_at - self.entered_at
 
     def finished(
         self,

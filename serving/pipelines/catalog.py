@@ -62,6 +62,10 @@ class Catalog:
     """Holds the models of this process; subclasses know of others elsewhere."""
 
     def __init__(self, models: Sequence[Model]) -> None:
+        self.hold(models)
+
+    def hold(self, models: Sequence[Model]) -> None:
+        """Have these models in this process from now on, and no others."""
         self._models = {model.card.name: model for model in models}
 
     @property

@@ -31,6 +31,7 @@ class Decoding:
 
     processors: all but the bad words, which are texts here.
     share: on whose account the job is.
+    traceparent: of the span of the request that the job is of; empty where none is kept.
     """
 
     sampling: SamplingParams = GREEDY
@@ -45,6 +46,7 @@ class Decoding:
     priority: int = 0
     timeout_seconds: float | None = None
     share: str = ""
+    traceparent: str = ""
 
 
 PLAIN = Decoding()

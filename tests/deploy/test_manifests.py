@@ -1,6 +1,7 @@
 """What is rendered for Kubernetes holds under Kubernetes' own schemas, and says each thing once."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -9,10 +10,12 @@ import yaml
 
 from deploy.rendering import kubernetes, rayservice
 from serving.errors import ConfigError
-from serving.server_config import ServerConfig, parse_config
+from serving.server_config import Access, ServerConfig, Tls, parse_config
 from tests.deploy.rendered import CANARY, GROUP, ON_GPUS, SCALED, config, documents
 
 KUBERNETES_VERSION = "1.35"
+TLS = Tls(certificate=Path("/c.pem"), key=Path("/k.pem"))
+OPERATORS = Access(operators=Path("/operators.json"))
 NOT_ITS_OWN = ("HTTPRoute", "RayService")  # kinds that Kubernetes learns from others
 CONFIGURATIONS = [
     pytest.param(config(), id="one group"),
@@ -156,6 +159,8 @@ def test_a_canary_gets_its_share() -> None:
         (config({**GROUP, "bundles": ["b"]}), "path in the container"),
         (config({**GROUP, "bundles": ["/a/b", "/c"]}, bundles_volume="v"), "no folder in common"),
         (config(SCALED, ON_GPUS), "a pod holds all groups"),
+        (config().model_copy(update={"tls": TLS}), "for the proxy or the Ingress"),
+        (config().model_copy(update={"access": OPERATORS}), "each pod would be changed by itself"),
     ],
 )
 def test_what_is_left_open_is_told(server: ServerConfig, problem: str) -> None:
@@ -166,3 +171,10 @@ def test_what_is_left_open_is_told(server: ServerConfig, problem: str) -> None:
 def test_other_targets_do_not_route_by_weight() -> None:
     with pytest.raises(ConfigError, match="cannot route by weight"):
         rayservice.render(config(canary=CANARY))
+    with pytest.raises(ConfigError, match="cannot route by weight"):
+        rayservice.render(config(GROUP, {**GROUP, "name": "trial", "canary_percent": 5}))
+
+
+def test_a_cluster_has_the_models_that_its_configuration_says() -> None:
+    with pytest.raises(ConfigError, match="what the configuration says"):
+        rayservice.render(config().model_copy(update={"access": OPERATORS}))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from export.evaluate import evaluate
 from export.marked_scores import Marks, score_marks
+from export.marks_command import evaluate_marks
 from tests.served import int8_bundle
 
 DATA = Path(__file__).parent.parent / "data"
@@ -29,16 +29,16 @@ def test_the_shipped_transformer_puts_marks_right(bundle: Path, marks: Marks, fl
 def test_the_command_shows_what_is_wrong(bundle: Path, tmp_path: Path) -> None:
     test = tmp_path / "pairs.tsv"
     test.write_text("I saw a <b>black dog</b>.\tb=chien noir\nThe <i>cat</i> sleeps.\ti=wrong\n")
-    options = [str(bundle), "--marks", "markup", "--test", str(test)]
-    said = CliRunner().invoke(evaluate, options).stdout
+    options = [str(bundle), "--markup", str(test)]
+    said = CliRunner().invoke(evaluate_marks, options).stdout
     assert said.startswith("i=wrong\n  Le <i>chat</i> ")
-    assert said.endswith("1 of 2 are right: 50.0%\n")
+    assert said.endswith("markup: 1 of 2 are right: 50.0%\n")
 
 
 def test_a_line_without_a_tab_is_refused(bundle: Path, tmp_path: Path) -> None:
     test = tmp_path / "pairs.tsv"
     test.write_text("I saw a <b>black dog</b>.\n")
-    options = [str(bundle), "--marks", "markup", "--test", str(test)]
-    result = CliRunner().invoke(evaluate, options)
+    options = [str(bundle), "--markup", str(test)]
+    result = CliRunner().invoke(evaluate_marks, options)
     assert result.exit_code == 2
     assert "a line without a tab" in result.stderr

@@ -31,6 +31,9 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     assert told == {"prot", "port", "groups.0.bundles", "groups.0.replicas", "groups.0.nmae"}
 
 
+_CANARIES = ", ".join(f"{{name: {name}, bundles: [a], canary_percent: 60}}" for name in "bc")
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -42,6 +45,9 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
         ("groups: [{bundles: [a], autoscaling: {min_replicas: 4, max_replicas: 3}}]", "more than"),
         ("groups: [{bundles: [a], autoscaling: {}}]", "max_replicas"),
         ("groups: [{bundles: [a]}]\ndeploy: {imagee: b, memory_mib: 1}", "memory_mib.*imagee"),
+        ("groups: [{bundles: [a], canary_percent: 5}]", "the first group is the one"),
+        (f"groups: [{{bundles: [a]}}, {_CANARIES}]", "more than 100 percent"),
+        ("tls: {certificate: a}\ngroups: [{bundles: [a]}]", "tls.key"),
         (None, "No such file"),
     ],
 )
@@ -52,3 +58,15 @@ def test_files_that_are_no_configuration(tmp_path: Path, text: str | None, probl
 
     with pytest.raises(ConfigError, match=problem):
         read_config(path)
+
+
+def test_files_beside_the_configuration_are_relative_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "server.yaml"
+    path.write_text(
+        "tls: {certificate: c.pem, key: /k.pem}\naccess: {operators: o.json}\n"
+        "groups: [{bundles: [a]}]\n"
+    )
+    config = read_config(path)
+    assert config.tls is not None
+    assert (config.tls.certificate, config.tls.key) == (tmp_path / "c.pem", Path("/k.pem"))
+    assert config.access.operators == tmp_path / "o.json"

@@ -47,6 +47,7 @@ class RequestBody(FieldsBody):
 
 Body = TypeVar("Body", bound=RequestBody)
 AnyBody = TypeVar("AnyBody", bound=FieldsBody)
+Checked = TypeVar("Checked", bound=BaseModel)
 
 
 def parse(cls: type[AnyBody], fields: Mapping[str, Any]) -> AnyBody:
@@ -59,8 +60,13 @@ def parse(cls: type[AnyBody], fields: Mapping[str, Any]) -> AnyBody:
         for name, value in fields.items()
         if value is not None and value not in cls.no_op_values.get(name, ())
     }
+    return validated(cls, asking)
+
+
+def validated(cls: type[Checked], fields: Mapping[str, Any]) -> Checked:
+    """Make what is no job's body out of its fields. Raises RequestError likewise."""
     try:
-        return cls.model_validate(asking)
+        return cls.model_validate(fields)
     except ValidationError as error:
         raise _request_error(error) from None
 

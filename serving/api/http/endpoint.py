@@ -119,9 +119,14 @@ class Endpoint(Generic[Body, Model]):
 
 
 def _shared(job: Any) -> Any:
-    """Put a job on the account of the key that was shown: keys get equal shares."""
-    share = current_account().key
-    return replace(job, decoding=replace(job.decoding, share=share)) if share else job
+    """Put a job on the account of the key that was shown, as keys get equal shares, and into the
+    trace of its request.
+    """
+    account = current_account()
+    if not (account.key or account.traceparent):
+        return job
+    decoding = replace(job.decoding, share=account.key, traceparent=account.traceparent)
+    return replace(job, decoding=decoding)
 
 
 def job_id() -> str:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -18,6 +18,7 @@ from serving.api.http.error_responses import (
     log_failure,
 )
 from serving.api.http.protocol import path_of
+from serving.tracing.spans import Tracing
 
 _ID_HEADER = "x-request-id"
 _IS_ID = re.compile("[!-~]{1,128}")
@@ -29,10 +30,17 @@ class Guard:
     broken off.
     """
 
-    def __init__(self, app: ASGIApp, report: Report, access: AccessLog) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        report: Report,
+        access: AccessLog,
+        tracing: Tracing | None = None,
+    ) -> None:
         self._app = app
         self._report = report
         self._access = access
+        self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -40,7 +48,7 @@ class Guard:
             return
         answer = _Answer(scope, send)
         it = Asked(answer.request_id, scope["method"], path_of(scope))
-        with _in_context(it), self._access.line(it, scope, answer):
+        with _in_context(it), self._access.line(it, scope, answer), self._traced(scope, answer):
             try:
                 await self._app(scope, receive, answer.send)
             except ENDS:
@@ -52,6 +60,12 @@ class Guard:
                 status, body = self._report(scope, error)
                 response = JSONResponse(body, status)
                 await response(scope, receive, answer.send)
+
+    def _traced(self, scope: Scope, answer: "_Answer") -> AbstractContextManager[None]:
+        if self._tracing is None:
+            return nullcontext()
+        asked_by = Headers(scope=scope)
+        return self._tracing.request(scope["method"], path_of(scope), asked_by, answer)
 
 
 class _Answer:

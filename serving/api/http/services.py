@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 from serving.access.key_ring import KeyRing
 from serving.access.quota import Quota
@@ -11,9 +12,32 @@ from serving.detection.identify import Identifier
 from serving.documents.documents import Documents
 from serving.glossaries.store import GlossaryStore
 from serving.metrics import Metrics
+from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog
 from serving.server_config import DocumentLimits, TextLimits
 from serving.storage.database import default_state_dir
+from serving.tracing.spans import Tracing
+
+
+class Loader(Protocol):
+    """Changes which models a running server has."""
+
+    async def load(self, bundle: Path, group: str | None) -> ModelCard:
+        """Return once every replica of the group, by default the first, has the bundle's model.
+
+        Raises RequestError for a bundle or a group that cannot be.
+        """
+
+    async def unload(self, model: str) -> None:
+        """Return once no replica takes requests for the model. Raises RequestError."""
+
+
+@dataclass(frozen=True)
+class Operators:
+    """Holds what those have who run the server: keys of their own, and what they may change."""
+
+    keys: KeyRing
+    loader: Loader
 
 
 @dataclass(frozen=True)
@@ -25,6 +49,8 @@ class Services:
     metrics_need_key: so does `/metrics`, which else is open.
     write_access: takes the lines of the access log; None where it is off.
     state_dir: the folder of what survives the server.
+    operators: None where nobody may load or unload models.
+    tracing: None where no spans are wanted.
     """
 
     catalog: Catalog
@@ -35,6 +61,8 @@ class Services:
     keys: KeyRing | None = None
     metrics_need_key: bool = False
     write_access: Callable[[str], None] | None = None
+    operators: Operators | None = None
+    tracing: Tracing | None = None
     state_dir: Path = field(default_factory=default_state_dir)
     identifier: Identifier = field(default_factory=Identifier)
     document_limits: DocumentLimits = field(default_factory=DocumentLimits)

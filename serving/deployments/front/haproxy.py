@@ -2,6 +2,7 @@
 
 import csv
 import ctypes
+import logging
 import os
 import signal
 import socket
@@ -12,8 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from serving.deployments.front.configuration import Front, configuration
+from serving.deployments.front.certificate import Certificate
+from serving.deployments.front.configuration import Front, configuration, socket_in
 from serving.errors import AttendantError
+
+logger = logging.getLogger(__name__)
 
 _START_SECONDS = 10.0
 _COMMAND_SECONDS = 5.0
@@ -29,7 +33,10 @@ class HAProxy:
 
         self._binary = get_haproxy_binary()
         self._front = front
-        self._socket = folder / "haproxy.sock"
+        self._folder, self._socket = folder, socket_in(folder)
+        self._certificate = Certificate(front.tls, folder) if front.tls else None
+        if self._certificate:
+            self._certificate.write()
         self._configuration = folder / "haproxy.cfg"
         self._log = folder / "haproxy.log"
         self._is_stopping = False
@@ -44,7 +51,7 @@ class HAProxy:
     def start(self) -> None:
         """Return once it listens. Raises AttendantError if it does not, or dies again and again."""
         self._count_start()
-        text = configuration(self._front, self._socket, self._is_stopping)
+        text = configuration(self._front, self._folder, self._is_stopping)
         self._configuration.write_text(text, encoding="utf-8")
         self._socket.unlink(missing_ok=True)
         with self._log.open("ab") as log:
@@ -73,6 +80,25 @@ class HAProxy:
         """Count the requests that replicas are serving."""
         rows = csv.DictReader(self._command("show stat -1 2 -1").removeprefix("# ").splitlines())
         return sum(int(row["scur"]) for row in rows)
+
+    def renew_certificate(self) -> None:
+        """Take over the files of the certificate if they have changed; connections go on."""
+        if self._certificate is None or not self._certificate.has_changed():
+            return
+        try:
+            self._certificate.write()
+            self._take_over(self._certificate.path)
+        except (AttendantError, OSError) as error:
+            logger.error("the certificate stays as it was: %s", error)
+        else:
+            logger.warning("the certificate was renewed")
+
+    def _take_over(self, certificate: Path) -> None:
+        """Have new connections use what the file now holds. Raises AttendantError."""
+        self._command(f"set ssl cert {certificate} <<\n{certificate.read_text(encoding='ascii')}")
+        answer = self._command(f"commit ssl cert {certificate}")
+        if "Success" not in answer:
+            raise AttendantError(f"HAProxy refuses it: {' '.join(answer.split())}")
 
     def _count_start(self) -> None:
         now = time.monotonic()

@@ -34,10 +34,9 @@ def best_runs(within: Array, outside: Array) -> Runs:
     scores = [0.0] + [_NEVER] * (2 * num_marks)
     for choice in choices:
         scores = choice.follow(scores)
-    _, state = _entered(scores)[-1]
+    last = 2 * num_marks
+    _, state = max((scores[last], last), _entered(scores)[last])
     states = []
-    if scores[-1] >= _entered(scores)[-1][0]:
-        state = 2 * num_marks
     for choice in reversed(choices):
         states.append(state)
         state = choice.came_from[state]

@@ -44,8 +44,9 @@ class MarkedSegment:
 
     @property
     def is_one_text(self) -> bool:
-        """Say if it is words and nothing else."""
-        return len(self.tokens) == 1 and self.tokens[0].role is Role.TEXT
+        """Say if it is words and nothing else, and its translation is written as it comes."""
+        is_text = len(self.tokens) == 1 and self.tokens[0].role is Role.TEXT
+        return is_text and not self.is_in_capitals
 
     @property
     def needs_origins(self) -> bool:

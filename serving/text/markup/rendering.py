@@ -22,7 +22,7 @@ def marked_text(
     attention: [target tokens, source tokens]; None for models that have none.
     """
     if segment.is_one_text:
-        return _cased(target.text.strip(), segment).translate(segment.references)
+        return target.text.strip().translate(segment.references)
     words = source_words(segment.tokens)
     translated = TranslatedWords(target, _over(segment.text, source), attention, words)
     translated.put_back_kept()

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from serving.cli import main
 from tests.served import eventually, int8_bundle, served_with_console
+from tests.serving.deployments.parts import name_of, pids_of
 
 EN_FR = {"source": "en", "target": "fr"}
 
@@ -29,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
     groups = [
         {"name": name, "bundles": [bundle], "cpus_per_replica": 1, "engines": 1, "threads": 1}
         for name, bundle in (
-            ("near", int8_bundle("near", "transformer", folder)),
+            ("counted", int8_bundle("near", "transformer", folder)),
             ("far", int8_bundle("far", "llama", folder)),
         )
     ]
@@ -73,7 +74,7 @@ def test_counters_outlive_a_replica_that_is_killed(server: tuple[str, Path, str]
         body = {"q": "A dog.", "api_key": key, **EN_FR}
         assert client.post("/translate", json=body).status_code == 200
         before = counters(client)
-        os.kill(replica_of("near", url), signal.SIGKILL)
+        os.kill(replica_of("counted"), signal.SIGKILL)
 
         def answers() -> bool:
             try:
@@ -99,21 +100,7 @@ def counters(client: httpx.Client) -> "Counter[tuple[Any, ...]]":
     )
 
 
-def replica_of(group: str, url: str) -> int:
-    """The process of a group's replica, of this server and no other."""
-    port = url.rpartition(":")[2]
-    found = [
-        folder
-        for folder in Path("/proc").glob("[0-9]*")
-        if f"ServeReplica:{group}" in read(folder / "cmdline")
-        and f"ATTENDANT_PORT={port}" in read(folder / "environ").split("\0")
-    ]
-    assert len(found) == 1
-    return int(found[0].name)
-
-
-def read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:  # it has ended, or is another user's
-        return ""
+def replica_of(group: str) -> int:
+    """The process of a group's replica; no other server has a group of this name."""
+    [found] = [pid for pid in pids_of(os.getpid(), "replica") if f":{group}" in name_of(pid)]
+    return found

@@ -9,11 +9,13 @@ from dataclasses import replace
 import pytest
 
 from serving.arrays import Array
+from serving.engine.admission.lanes import Lane
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.graphs.graph import Graphs
 from serving.engine.measures import EngineStats, StepStats
+from serving.engine.shared import Shared
 from serving.errors import EngineStopped, Overloaded, RequestError
 from serving.parameters import BeamParams, SamplingParams
 from serving.request import AbortedEvent, FailedEvent, FinishedEvent, GenerationRequest, TokenEvent
@@ -114,6 +116,10 @@ class Gate:
         for _ in range(num_runs):
             await asyncio.to_thread(self._arrived.acquire)
             self._permits.release()
+        await self.arrival()
+
+    async def arrival(self) -> None:
+        """Wait until the thread stands before a run."""
         await asyncio.to_thread(self._arrived.acquire)
         self._arrived.release()
 
@@ -158,6 +164,39 @@ async def test_cancelling_a_run_cancels_all_its_requests() -> None:
             await task
         await bridge.run([GenerationRequest("after", (4,))])
         assert not engine.has_work
+
+
+async def test_an_engine_that_sleeps_is_woken_by_the_end_of_another_ones_large_job() -> None:
+    """While there was one, small jobs were not for it."""
+    first, second, small = gates = [Gate(Script()) for _ in range(3)]
+    bundle, config = toy_bundle(has_encoder=False), EngineConfig(slots=8, threads=1)
+    shared = Shared.of(bundle.manifest, config, first.graphs())
+    lanes = (Lane.COMMON, Lane.COMMON, Lane.SMALL)
+    bridge = AsyncEngine(
+        [
+            Engine(bundle, config, gate.graphs(), (), shared, lane)
+            for gate, lane in zip(gates, lanes, strict=True)
+        ]
+    )
+    bridge.start()
+
+    def asked(name: str, job: str = "") -> GenerationRequest:
+        return GenerationRequest(name, None, (), max_new_tokens=1, job_id=job)
+
+    large = asyncio.create_task(bridge.run([asked("1", "large"), asked("2", "large")]))
+    await asyncio.gather(first.arrival(), second.arrival())
+    second.open()  # it does its half and sleeps
+    tasks = [asyncio.create_task(bridge.run([asked("beside")]))]
+    await small.arrival()  # and goes no further
+    tasks += [asyncio.create_task(bridge.run([asked(name)])) for name in "ab"]
+    await asyncio.sleep(0.1)
+    await first.let_through(1)  # the large job ends; this engine takes one of the two that wait
+    done, _ = await asyncio.wait(tasks, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    assert large.done() and len(done) == 1
+    for gate in gates:
+        gate.open()
+    await asyncio.gather(*tasks)
+    await bridge.shutdown()
 
 
 async def test_refusals_reach_the_caller_and_nobody_else() -> None:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,30 @@ def test_replicas_are_found_at_whatever_port(front: Front, client: httpx.Client)
         assert eventually(lambda: is_served(client) and is_served(client, "/groups/far/x"))
         assert {client.get("/x").text for _ in range(10)} == {"near-1"}
         assert {client.get("/groups/far/x").text for _ in range(10)} == {"far-1"}
+
+
+def test_a_canary_gets_its_part_of_what_comes_to_the_root(front: Front, tmp_path: Path) -> None:
+    canary = replace(front, groups=(NEAR, replace(FAR, canary_percent=25)))
+    with (
+        replica(front.ports[0], "near-1"),
+        haproxy(canary, tmp_path),
+        httpx.Client(base_url=front.public.url, timeout=20) as client,
+    ):
+        assert eventually(lambda: is_served(client))
+        assert {client.get("/x").text for _ in range(40)} == {"near-1"}  # the canary is not there
+    with (
+        replica(front.ports[0], "near-1"),
+        replica(front.ports[1], "far-1"),
+        haproxy(canary, tmp_path),
+        httpx.Client(base_url=front.public.url, timeout=20) as client,
+    ):
+        assert eventually(lambda: is_served(client, "/groups/far/x"))
+        assert eventually(lambda: all(is_served(client) for _ in range(20)))
+        answers = Counter(client.get("/x").text for _ in range(400))
+        assert {client.get("/groups/far/x").text for _ in range(20)} == {"far-1"}
+        assert {client.get("/health").text for _ in range(20)} == {"near-1"}
+    assert set(answers) == {"near-1", "far-1"}
+    assert 60 <= answers["far-1"] <= 140  # 4.6 standard deviations around 100
 
 
 def test_what_is_not_of_this_run_or_not_ready_gets_nothing(

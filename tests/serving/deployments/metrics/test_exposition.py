@@ -29,8 +29,8 @@ def exposition_of(replica: str) -> bytes:
     meter.on_step(report, EngineStats(1, 3, 64, 1000), 0.006)
     meter.on_first_token(0.02)
     meter.on_next_token(0.005)
-    meter.on_finished(FinishedEvent("r", FinishReason.STOP, 20, 1, 5), 0.5)
-    meter.on_finished(FinishedEvent("r", FinishReason.CONSTRAINT, 0, 1, 0), 0.5)
+    meter.on_finished(FinishedEvent("r", FinishReason.STOP, 20, 1, 5), 0.0, 0.5)
+    meter.on_finished(FinishedEvent("r", FinishReason.CONSTRAINT, 0, 1, 0), 0.0, 0.5)
     return metrics.exposition()
 
 

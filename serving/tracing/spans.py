@@ -1,0 +1,136 @@
+"""Makes spans of requests for OpenTelemetry: one for each, and beneath it what the engine did: the
+wait for a row, the reading of the source or prompt, and the decoding with its number of steps.
+
+Names are OpenTelemetry's own for generative AI, where it has any. No text of a user is in a span,
+and no token has one.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from serving.access.account import Account, Part, current_account, open_account
+
+_OPERATIONS = {"/chat/completions": "chat", "/completions": "text_completion", "/score": "score"}
+_TRANSLATES = "translate"
+_MOST_PARTS = 64  # of one request: a book has thousands of sentences
+_MAX_PATH_CHARACTERS = 256
+Attributes = dict[str, str | int]
+_W3C = TraceContextTextMapPropagator()
+
+
+class Answer(Protocol):
+    status: int | None
+
+
+class Provider(Protocol):
+    def get_tracer(self, name: str) -> Tracer: ...
+
+    def shutdown(self) -> None: ...
+
+
+class Tracing:
+    """Tells spans to whoever the provider exports them to."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer("attendant")
+
+    @contextmanager
+    def request(
+        self, method: str, path: str, headers: Mapping[str, str], answer: Answer
+    ) -> Iterator[None]:
+        """Keep the span of a request that is served; it is told if a protocol counted the request.
+
+        headers: may name a span of the client's, whose child it is then (W3C Trace Context).
+        """
+        span = self._tracer.start_span(path, _W3C.extract(headers), SpanKind.SERVER)
+        context = set_span_in_context(span)
+        account = current_account()
+        account.parts, account.traceparent = [], _traceparent(context)
+        try:
+            yield
+        finally:
+            if account.protocol:
+                self._tell(account.parts, context)
+                _describe(span, account, _operation(path))
+                span.set_attribute("http.request.method", method)
+                span.set_attribute("url.path", path[:_MAX_PATH_CHARACTERS])
+                if answer.status is not None:
+                    span.set_attribute("http.response.status_code", answer.status)
+                span.end()
+
+    @contextmanager
+    def continued(self, traceparent: str) -> Iterator[None]:
+        """Tell what is done here for a request whose own span is in another process."""
+        account = open_account()
+        account.parts, account.traceparent = [], traceparent
+        try:
+            yield
+        finally:
+            self._tell(account.parts, _W3C.extract({"traceparent": traceparent}))
+
+    def close(self) -> None:
+        """Hand over what has not been exported yet."""
+        self._provider.shutdown()
+
+    def _tell(self, parts: Sequence[Part], context: Context) -> None:
+        offset = time.time() - time.perf_counter()
+        for part in parts[:_MOST_PARTS]:
+            read = "encode" if part.reads_source else "prefill"
+            attributes: Attributes = {
+                "gen_ai.request.model": part.model,
+                "gen_ai.usage.input_tokens": part.num_given_tokens,
+                "gen_ai.usage.output_tokens": part.num_generated_tokens,
+                "attendant.steps": part.num_steps,
+            }
+            started = part.started_at + offset
+            for name, seconds, more in (
+                ("waiting", part.queue_seconds, {}),
+                (read, part.prefill_seconds, {}),
+                ("decode", part.decode_seconds, attributes),
+            ):
+                ended = started + seconds
+                span = self._tracer.start_span(
+                    name, context, attributes=more, start_time=_nanoseconds(started)
+                )
+                span.end(_nanoseconds(ended))
+                started = ended
+
+
+def _describe(span: Span, account: Account, operation: str) -> None:
+    span.update_name(f"{operation} {account.model}".rstrip())
+    attributes: Attributes = {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": "attendant",
+        "gen_ai.request.model": account.model,
+        "gen_ai.usage.input_tokens": account.num_given_tokens,
+        "gen_ai.usage.output_tokens": account.num_generated_tokens,
+        "attendant.outcome": account.outcome,
+        "attendant.parts": len(account.parts or ()),
+    }
+    span.set_attributes(attributes)
+    if account.outcome != "success":
+        span.set_attribute("error.type", account.outcome)
+    if account.outcome in ("failed", "expired", "overloaded"):
+        span.set_status(Status(StatusCode.ERROR))
+
+
+def _operation(path: str) -> str:
+    """Return what a request asks for, in OpenTelemetry's words where it has one."""
+    return next((name for end, name in _OPERATIONS.items() if path.endswith(end)), _TRANSLATES)
+
+
+def _traceparent(context: Context) -> str:
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier, context)
+    return carrier["traceparent"]
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1e9)
