@@ -141,8 +141,8 @@ class WorkerGroup(_Config):
     max_wait_seconds: Seconds = 2.0
     timeout_seconds: Seconds = 300.0
     limits: TextLimits = TextLimits()
-    documents: DocumentLimits = DocumentLimits()
     canary_percent: Annotated[int, Field(ge=0, le=100)] | None = None
+    documents: DocumentLimits = DocumentLimits()
     access: Access = Access()
     state_dir: Path | None = None
 
@@ -191,9 +191,9 @@ class ServerConfig(_Config):
     operations_port: where /health, /ready and /metrics answer however many clients there are; None
         is the one after `port`, or any free one if that is taken.
     drain_seconds: how long requests in progress may go on after SIGTERM.
+    tls: None speaks plain HTTP, as the operations port always does.
     state_dir: the folder of what survives the server, as documents in progress; None is
         `$XDG_STATE_HOME/attendant`, or `~/.local/state/attendant`.
-    tls: None speaks plain HTTP, as the operations port always does.
     """
 
     host: str = "127.0.0.1"
@@ -201,8 +201,8 @@ class ServerConfig(_Config):
     operations_port: Annotated[int, Field(ge=0, le=65535)] | None = None
     drain_seconds: Annotated[float, Field(ge=0)] = 30.0
     access: Access = Access()
-    state_dir: Path | None = None
     tls: Tls | None = None
+    state_dir: Path | None = None
     groups: tuple[WorkerGroup, ...]
     deploy: Deployment = Deployment()
 
@@ -239,9 +239,9 @@ def read_config(path: Path) -> ServerConfig:
     config = parse_file(path)
     groups = tuple(_with_paths_from(group, path.parent) for group in config.groups)
     access = config.access.beneath(path.parent)
-    state_dir = config.state_dir and path.parent / config.state_dir
     tls = config.tls and config.tls.beneath(path.parent)
-    of_all = {"access": access, "state_dir": state_dir, "tls": tls}
+    state_dir = config.state_dir and path.parent / config.state_dir
+    of_all = {"access": access, "tls": tls, "state_dir": state_dir}
     return config.model_copy(update={"groups": groups, **of_all})
 
 

@@ -88,7 +88,7 @@ class Replica:
                 writer_to(self._group.access.log),
                 self._operators(),
                 self._tracing,
-                state_dir=self._group.state_dir or default_state_dir(),
+                self._group.state_dir or default_state_dir(),
                 document_limits=self._group.documents,
             )
         )

@@ -48,6 +48,14 @@ def _access_problems(access: Access) -> Iterator[str]:
         yield f"{access.log}: there is no such folder"
 
 
+def _tls_problems(tls: Tls | None) -> Iterator[str]:
+    try:
+        if tls is not None:
+            read_certificate(tls)
+    except ConfigError as error:
+        yield from (f"{error.path}: {problem}" for problem in error.problems)
+
+
 def _state_problems(folder: Path | None) -> Iterator[str]:
     """Try a folder that was named: a server without state has no need of the usual one."""
     if folder is not None:
@@ -55,14 +63,6 @@ def _state_problems(folder: Path | None) -> Iterator[str]:
             make_folder(folder)
         except StorageError as error:
             yield str(error)
-
-
-def _tls_problems(tls: Tls | None) -> Iterator[str]:
-    try:
-        if tls is not None:
-            read_certificate(tls)
-    except ConfigError as error:
-        yield from (f"{error.path}: {problem}" for problem in error.problems)
 
 
 def _device_problems(group: WorkerGroup, bundles: list[Bundle]) -> Iterator[str]:

@@ -46,8 +46,8 @@ class RequestBody(FieldsBody):
 
 
 Body = TypeVar("Body", bound=RequestBody)
-AnyBody = TypeVar("AnyBody", bound=FieldsBody)
 Checked = TypeVar("Checked", bound=BaseModel)
+AnyBody = TypeVar("AnyBody", bound=FieldsBody)
 
 
 def parse(cls: type[AnyBody], fields: Mapping[str, Any]) -> AnyBody:

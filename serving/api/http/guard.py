@@ -31,11 +31,7 @@ class Guard:
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        report: Report,
-        access: AccessLog,
-        tracing: Tracing | None = None,
+        self, app: ASGIApp, report: Report, access: AccessLog, tracing: Tracing | None = None
     ) -> None:
         self._app = app
         self._report = report

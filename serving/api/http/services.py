@@ -48,9 +48,9 @@ class Services:
     keys: None lets everyone in.
     metrics_need_key: so does `/metrics`, which else is open.
     write_access: takes the lines of the access log; None where it is off.
-    state_dir: the folder of what survives the server.
     operators: None where nobody may load or unload models.
     tracing: None where no spans are wanted.
+    state_dir: the folder of what survives the server.
     """
 
     catalog: Catalog

@@ -85,7 +85,11 @@ def test_the_model_is_loaded_once_and_when_it_is_asked(monkeypatch: pytest.Monke
         def rank(self, text: str) -> list[tuple[str, float]]:
             return [("en", 1.0)]
 
-    monkeypatch.setattr(identify, "_load", lambda: loads.append(1) or Model())
+    def load() -> Model:
+        loads.append(1)
+        return Model()
+
+    monkeypatch.setattr(identify, "_load", load)
     lazy = Identifier()
     assert loads == []
 
