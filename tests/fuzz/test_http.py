@@ -22,6 +22,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "/detect": {"q": "A dog runs."},
     "/score": {"q": "a", "translations": "A", **EN_FR},
     "/v2/translate": {"text": ["A dog runs."], "source_lang": "EN", "target_lang": "FR"},
+    "/tokenize": {"model": "story", "prompt": "p"},
+    "/detokenize": {"model": "story", "tokens": [5]},
     "/v1/completions": {"model": "story", "prompt": "p", "max_tokens": 3},
     "/v1/chat/completions": {"model": "story", "messages": [{"role": "user", "content": "p"}]},
 }
