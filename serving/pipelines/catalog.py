@@ -52,7 +52,7 @@ class Generator(Protocol):
 
 
 class LanguageModel(Generator, Tokenizing, Protocol):
-    """Completes prompts as one model, so it can show its tokens."""
+    """Generates as one model, and shows its tokens."""
 
 
 Model = Scorer | LanguageModel
