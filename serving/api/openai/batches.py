@@ -35,7 +35,7 @@ _OF_AN_OBJECT = (400, *OF_A_MODEL)
 Record = TypeVar("Record", FileRecord, BatchRecord)
 
 
-class FileBody(FieldsBody):
+class BatchFileBody(FieldsBody):
     """Holds a file of requests."""
 
     model_config = ConfigDict(extra="forbid")
@@ -55,7 +55,7 @@ class BatchBody(FieldsBody):
     metadata: Annotated[dict[str, str], Field(max_length=16)] = Field(default_factory=dict)
 
 
-BODIES = (FileBody, BatchBody)
+BODIES = (BatchFileBody, BatchBody)
 
 
 def kept(services: Services) -> Batches:
@@ -100,11 +100,11 @@ def _add_files(
     @routes.post(
         "/files",
         responses=PROTOCOL.responses(FileObject, OF_A_BODY),
-        openapi_extra=described_body(FileBody, MULTIPART, example={"purpose": INPUT_PURPOSE}),
+        openapi_extra=described_body(BatchFileBody, MULTIPART, example={"purpose": INPUT_PURPOSE}),
     )
     async def upload(request: Request) -> JSONResponse:
         """Keep a file of requests, one JSON object a line, for 30 days."""
-        async with uploaded(request, services, PROTOCOL, FileBody, MAX_FILE_MIB) as body:
+        async with uploaded(request, services, PROTOCOL, BatchFileBody, MAX_FILE_MIB) as body:
             name = Path(body.file.filename).name
             return JSONResponse(_file(await batches.take(_owner(), name, body.file.file)))
 
