@@ -72,11 +72,11 @@ def _languages(server: Server) -> str:
 
 
 def _translation(server: Server) -> str | None:
-    if (model := server.first("translate")) is None:
+    if server.first("translate") is None:
         return None
     source = next(each for each in json.loads(server.ask("/languages")) if each["targets"])
     languages = {"source": source["code"], "target": source["targets"][0]}
-    answer = server.ask("/translate", {"q": _TEXT, "model": model, **languages})
+    answer = server.ask("/translate", {"q": _TEXT, **languages})
     return _some(json.loads(answer)["translatedText"])
 
 

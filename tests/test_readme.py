@@ -29,6 +29,8 @@ def test_there_is_an_example_for_each_endpoint() -> None:
     paths = set(re.findall(r"localhost:8000(/[\w/]+)", "".join(blocks)))
     assert paths == {
         "/translate",
+        "/translate_file",
+        "/v2/translate",
         "/score",
         "/languages",
         "/v1/completions",
