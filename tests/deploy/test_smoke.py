@@ -32,7 +32,7 @@ def smoke(url: str) -> tuple[int, dict[str, str]]:
 def test_our_server_passes(server_url: str) -> None:
     code, found = smoke(server_url)
     assert [*found] == NAMES
-    assert code == 0, found
+    assert code == 0, [each for each in found.values() if not each.startswith("ok")]
     assert "transformer-en-fr" in found["models"]
 
 
