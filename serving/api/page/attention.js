@@ -29,7 +29,7 @@ export function showAttention(word, map, weights) {
     .map((name, number) => [name, weights[number]])
     .sort(([, one], [, other]) => other - one)
     .slice(0, 3)
-    .map(([name, weight]) => `${name} ${Math.round(100 * weight)} %`);
+    .map(([name, weight]) => `${name} ${Math.round(100 * weight)}\u00a0%`);
   byId("attention-said").textContent = `${word}: ${heaviest.join(", ")}`;
 }
 

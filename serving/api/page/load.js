@@ -18,7 +18,7 @@ const CHARTS = [
   ["Time of a request, median", " ms", (now, then) => quantile(0.5, "attendant_request_seconds", now, then)],
   ["Time of a request, 95 of 100", " ms", (now, then) => quantile(0.95, "attendant_request_seconds", now, then)],
   ["Time to the first token, median", " ms", (now, then) => quantile(0.5, "attendant_time_to_first_token_seconds", now, then)],
-  ["Requests that failed or were refused, a second", "", (now, then, seconds) =>
+  ["Errors and refusals a second", "", (now, then, seconds) =>
     rate("attendant_requests_total", now, then, seconds) - rate("attendant_requests_total", now, then, seconds, 'outcome="success"')],
 ];
 

@@ -159,7 +159,7 @@ function coloured(textContent, { logprob, others }) {
   return made;
 }
 
-const percent = (logprob) => `${(100 * Math.exp(logprob)).toPrecision(2)} %`;
+const percent = (logprob) => `${(100 * Math.exp(logprob)).toPrecision(2)}\u00a0%`;
 
 function beginTokens(box) {
   withArrows(box, ".token");
