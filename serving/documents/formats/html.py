@@ -29,7 +29,7 @@ _INLINE = _names(
 _VOID = _names("area base br col embed hr img input link meta source track wbr")
 # Elements whose content is no language.
 _LEFT_ALONE = _names("code kbd math object pre samp script select style svg template textarea var")
-_LINE_ENDS = re.compile(r"[ \t]*\r?\n\s*")
+_LINE_ENDS = re.compile(r"(?<![ \t])[ \t]*\r?\n\s*")  # tried once a run of spaces
 
 
 @dataclass(frozen=True)

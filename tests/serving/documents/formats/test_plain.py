@@ -238,3 +238,9 @@ def test_markdown_with_carriage_returns_alone(tmp_path: Path) -> None:
 
     assert fragments == ["Head", "one two", "three"]
     assert written == b"# HEAD\r\rONE TWO\r\r- THREE\r"
+
+
+def test_a_page_of_spaces_takes_no_time(tmp_path: Path) -> None:
+    fragments, _ = shout(tmp_path, "a.html", "<p>one" + " " * 200_000 + "two</p>")
+
+    assert len(fragments) == 1
