@@ -82,7 +82,7 @@ class _Tokens(HTMLParser):
     def handle_pi(self, data: str) -> None:
         self._add("other")
 
-    def parse_marked_section(self, i: int, report: int = 1) -> int:
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
         """Take `<![` for the comment that browsers take it for; the parser fails on most."""
         return self.parse_bogus_comment(i, report)
 
