@@ -93,6 +93,7 @@ API_RANK = {
     "libretranslate": 1,
     "scoring": 1,
     "operations": 1,
+    "front_page": 1,
     "application": 2,
 }
 

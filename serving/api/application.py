@@ -13,6 +13,7 @@ from starlette.types import Scope
 from serving.api import operations
 from serving.api.deepl import protocol as deepl_protocol
 from serving.api.deepl import routes as deepl
+from serving.api.front_page import add_page
 from serving.api.http.access_log import AccessLog
 from serving.api.http.error_responses import install_error_handlers
 from serving.api.http.guard import Guard, Heads
@@ -67,6 +68,7 @@ def create_app(services: Services) -> FastAPI:
     for protocol in (libretranslate, openai, tokens, scoring, deepl, operations):
         app.include_router(protocol.router(services))
     app.include_router(batches.router(services, kept))
+    add_page(app)
     others = (*deepl.OTHER_BODIES, *files.BODIES, *batches.BODIES)
     describe_bodies(app, [*(endpoint.body for endpoint in ENDPOINTS), *others])
     return app

@@ -1,0 +1,51 @@
+// Offers other ways to go on from a word of the translation.
+
+import { byId, element, withArrows } from "./elements.js";
+
+let asked = null; // the word that they are for
+
+export function beginAlternatives() {
+  const menu = byId("alternatives");
+  withArrows(menu, "button");
+  menu.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") closeAlternatives(true);
+  });
+  document.addEventListener("pointerdown", (event) => {
+    if (!menu.contains(event.target)) closeAlternatives(false);
+  });
+  menu.addEventListener("focusout", (event) => {
+    if (event.relatedTarget && !menu.contains(event.relatedTarget)) closeAlternatives(false);
+  });
+}
+
+// Opens beneath the word at once; the ways come later.
+export function openAlternatives(word) {
+  closeAlternatives(false);
+  asked = word;
+  word.setAttribute("aria-expanded", "true");
+  const menu = byId("alternatives");
+  const box = menu.parentElement.getBoundingClientRect();
+  menu.style.top = `${word.getBoundingClientRect().bottom - box.top + 4}px`;
+  menu.replaceChildren(element("p", { className: "note", textContent: "Looking for others …" }));
+  menu.hidden = false;
+}
+
+export function offer(word, ways, choose) {
+  if (asked !== word) return;
+  const none = element("p", { className: "note", textContent: "There are no others." });
+  const buttons = ways.map(({ shown, text }, number) => {
+    const button = element("button", { type: "button", textContent: shown, tabIndex: number ? -1 : 0 });
+    button.setAttribute("role", "menuitem");
+    button.addEventListener("click", () => { closeAlternatives(false); choose(text); });
+    return button;
+  });
+  byId("alternatives").replaceChildren(...(buttons.length ? buttons : [none]));
+  buttons[0]?.focus();
+}
+
+export function closeAlternatives(goesBack) {
+  byId("alternatives").hidden = true;
+  asked?.setAttribute("aria-expanded", "false");
+  if (goesBack) asked?.focus();
+  asked = null;
+}

@@ -1,0 +1,61 @@
+// Begins: tabs, the key, and what the server has. Each tab has a file of its own.
+
+import { byId, withArrows } from "./elements.js";
+import { get, keepKey, shownKey } from "./server.js";
+import { showLoad } from "./load.js";
+import { showModels } from "./models.js";
+import { beginTranslating, offerLanguages } from "./translate.js";
+import { beginWriting, offerWriters } from "./write.js";
+
+const tabs = [...document.querySelectorAll("[role=tab]")];
+
+function show(chosen) {
+  for (const tab of tabs) {
+    const isChosen = tab === chosen;
+    tab.setAttribute("aria-selected", isChosen);
+    tab.tabIndex = isChosen ? 0 : -1;
+    byId(tab.getAttribute("aria-controls")).hidden = !isChosen;
+  }
+  showLoad(chosen.id === "tab-load");
+}
+
+function tabOfAddress() {
+  return tabs.find((tab) => `#${tab.getAttribute("aria-controls")}` === location.hash) ?? tabs[0];
+}
+
+function beginTabs() {
+  for (const tab of tabs) {
+    tab.dataset.label = tab.textContent; // keeps the width of the bold label free
+    const choose = () => {
+      history.replaceState(null, "", `#${tab.getAttribute("aria-controls")}`);
+      show(tab);
+    };
+    tab.addEventListener("click", choose);
+    tab.addEventListener("focus", choose);
+  }
+  withArrows(document.querySelector("[role=tablist]"), "[role=tab]");
+  addEventListener("hashchange", () => show(tabOfAddress()));
+  show(tabOfAddress());
+}
+
+function beginKey() {
+  byId("key").value = shownKey();
+  byId("key").addEventListener("change", () => { keepKey(byId("key").value.trim()); loadAll(); });
+  byId("key-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    byId("key").blur();
+  });
+}
+
+async function loadAll() {
+  const [settings, models] = await Promise.all([get("frontend/settings").catch(() => null), showModels()]);
+  byId("key-form").classList.toggle("unseen", !settings?.keyRequired);
+  await offerLanguages(settings, models);
+  offerWriters(models);
+}
+
+beginTabs();
+beginKey();
+beginTranslating();
+beginWriting();
+loadAll();

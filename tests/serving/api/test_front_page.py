@@ -1,0 +1,69 @@
+"""The page at `/`: what is sent, and what a browser is told that it may do."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from serving.api import front_page
+from tests.serving.api.world import World
+
+FOLDER = Path(front_page.__file__).parent / "page"
+PATHS = [f"/page/{path.name}" for path in sorted(FOLDER.iterdir())]
+
+
+@pytest.mark.parametrize("path", ["/", *PATHS])
+async def test_a_browser_may_run_only_what_is_here(world: World, path: str) -> None:
+    response = await world.client.get(path)
+
+    assert response.status_code == 200
+    policy = dict(
+        part.split(" ", 1) for part in response.headers["content-security-policy"].split("; ")
+    )
+    assert policy["default-src"] == "'none'"
+    assert {policy[f"{each}-src"] for each in ("script", "style", "img", "connect")} == {"'self'"}
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path", ["/", "/page/app.js"])
+async def test_what_has_not_changed_is_not_sent_again(world: World, path: str) -> None:
+    tag = (await world.client.get(path)).headers["etag"]
+
+    again = await world.client.get(path, headers={"If-None-Match": tag})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    assert "content-security-policy" in again.headers
+
+
+async def test_all_that_the_page_names_is_there(world: World) -> None:
+    page = (await world.client.get("/")).text
+    named = {*re.findall(r'(?:src|href)="([^"]*)"', page)}
+    modules = {
+        f"page/{name}"
+        for path in FOLDER.glob("*.js")
+        for name in re.findall(r'from "\./([^"]*)"', path.read_text(encoding="utf-8"))
+    }
+    for path in named | modules:
+        assert (await world.client.get(f"/{path}")).status_code == 200
+
+
+def test_it_is_small_and_brings_no_markup_of_its_own_into_texts() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in FOLDER.iterdir()]
+    assert sum(len(source.encode()) for source in sources) < 100_000
+    for source in sources:
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", source
+        )
+        assert not re.search(r'https?://(?!www\.w3\.org/2000/svg")', source)
+    assert not re.search(r"<style|\sstyle=|\son\w+=", (FOLDER / "index.html").read_text())
+
+
+@pytest.mark.parametrize("path", ["/page/none.js", "/page/%2e%2e/front_page.py", "/page/"])
+async def test_nothing_else_is_sent(world: World, path: str) -> None:
+    response = await world.client.get(path)
+    assert (response.status_code, response.json()) == (404, {"error": "Not Found"})
+
+
+async def test_other_methods_are_refused_in_the_usual_shape(world: World) -> None:
+    response = await world.client.post("/")
+    assert (response.status_code, response.json()) == (405, {"error": "Method Not Allowed"})
+    assert (await world.client.head("/")).status_code == 200
