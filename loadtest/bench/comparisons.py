@@ -187,7 +187,7 @@ _ENDLESS = {"ignore_eos": True, "max_new_tokens": None}
 def _steps_until_served(
     engine: Engine, victims: list[GenerationRequest], workload: Workload
 ) -> int:
-    waiting = next(workload.requests("waiting", **_ENDLESS))
+    waiting = next(workload.requests("waiting", **_ENDLESS, priority=1))  # else the short go first
     engine.submit(*victims, waiting)
     for _ in range(STEPS_BEFORE_CANCEL):
         assert not _has_token(engine, waiting), "the victims do not fill the engine"

@@ -29,7 +29,7 @@ class Dropout(nn.Module):
 
     def _scales(self, x: Tensor) -> Tensor:
         """Return 0 for what is dropped and 1 / (1 - p) for what is kept."""
-        draws = torch.empty(-(-x.numel() * _BITS // 64), dtype=torch.int64)
+        draws = torch.empty(-(-x.numel() * _BITS // 64), dtype=torch.int64, device=x.device)
         draws.random_(-(2**63), 2**63 - 1)
         bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
         kept = bits >= int((self.probability - 0.5) * 2**_BITS)

@@ -13,7 +13,7 @@ from serving.text.languages import primary_language
 
 _MAX_CHARACTERS = 2_000  # more of a text tell nothing new
 # Tags, addresses and numbers look alike in all languages, or like English.
-_NO_LANGUAGE = re.compile(r"<[^<>]*>|\w+://\S+|www\.\S+|\S+@\S+|[\d_]+")
+_NO_LANGUAGE = re.compile(r"<[^<>]*>|\w{1,20}://\S+|www\.\S+|[^\s@]{1,64}@\S+|[\d_]+")
 # The model's codes where they are not ours: of languages that it has under another name, and of
 # members of macrolanguages that it tells apart.
 _OTHER_CODES = {

@@ -46,6 +46,7 @@ def parse_entries(text: str, written_as: EntriesFormat, pair: Pair) -> dict[str,
     """
     if len(text) > MAX_BYTES or len(text.encode(errors="surrogatepass")) > MAX_BYTES:
         raise TooLarge("entries", f"{len(text)} characters", f"must be at most {MAX_BYTES} bytes")
+    text = text.removeprefix("\ufeff")  # of files that programs saved
     rows = _tsv_rows(text) if written_as is EntriesFormat.TSV else _csv_rows(text, pair)
     places: dict[str, str] = {}
     entries: dict[str, str] = {}

@@ -4,7 +4,8 @@ import re
 
 _TAGS = r"(?:\s|<[^<>]*>)*"
 _FIRST_LETTER = re.compile(rf"^({_TAGS})([^\W\d_])")
-_LAST_MARKS = re.compile(rf"([.!?…。！？]*)({_TAGS})$")
+# Of a text that is read from its end, where a run of marks is looked at once.
+_LAST_MARKS = re.compile(r"((?:\s|>[^<>]*<)*)([.!?…。！？]*)")
 
 
 def formatted_as(source: str, translation: str) -> str:
@@ -24,8 +25,8 @@ def _with_beginning(source: str, translation: str) -> str:
 
 def _with_end(source: str, translation: str) -> str:
     """Marks are left as the target language writes them where both have one."""
-    wanted, own = _LAST_MARKS.search(source), _LAST_MARKS.search(translation)
+    wanted, own = _LAST_MARKS.match(source[::-1]), _LAST_MARKS.match(translation[::-1])
     assert wanted is not None and own is not None  # they match nothing at least
-    if bool(wanted[1]) == bool(own[1]):
+    if bool(wanted[2]) == bool(own[2]):
         return translation
-    return translation[: own.start()] + wanted[1] + own[2]
+    return translation[: len(translation) - own.end()] + wanted[2][::-1] + own[1][::-1]

@@ -29,7 +29,7 @@ _INLINE = _names(
 _VOID = _names("area base br col embed hr img input link meta source track wbr")
 # Elements whose content is no language.
 _LEFT_ALONE = _names("code kbd math object pre samp script select style svg template textarea var")
-_LINE_ENDS = re.compile(r"[ \t]*\r?\n\s*")
+_LINE_ENDS = re.compile(r"(?<![ \t])[ \t]*\r?\n\s*")  # tried once a run of spaces
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,10 @@ class _Tokens(HTMLParser):
     def handle_pi(self, data: str) -> None:
         self._add("other")
 
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
+        """Take `<![` for the comment that browsers take it for; the parser fails on most."""
+        return self.parse_bogus_comment(i, report)
+
     def _add(self, kind: str, name: str = "", keeps: bool = False) -> None:
         line, column = self.getpos()
         self.found.append(_Token(kind, self._lines[line - 1] + column, name, keeps))
@@ -110,7 +114,7 @@ def read(path: Path) -> Document:
 
 def _spans(text: str, written: "partial[str]") -> Iterator[Span]:
     tokens = _Tokens(text).found
-    ends = [*(token.start for token in tokens[1:]), len(text)]
+    ends = [*(token.start for token in tokens), len(text)][1:]
     held = _Open()
     alone: list[_Token] = []  # the element that is left alone, and those of its name in it
     for token, end in zip(tokens, ends, strict=True):

@@ -29,6 +29,8 @@ _HARD_BREAK = re.compile(r"(?: {2,}|\\)\n[ \t]*")
 _SOFT_BREAK = re.compile(r"[ \t]*\n[ \t]*")
 _FOOTNOTE = re.compile(r"(\[\^[^\]\s]+\]:?)")
 
+_LINE_END = re.compile(r"\r\n?|\n")  # the parser's
+
 
 class _Unread(Exception):
     """Says that the text is not as it was parsed; such a block stays as it is."""
@@ -48,7 +50,7 @@ def read(path: Path) -> Document:
 def _spans(text: str) -> Iterator[Span]:
     front = _FRONT_MATTER.match(text)
     begin = front.end() if front else 0
-    lines = [begin, *(found.end() for found in re.finditer("\n", text[begin:]))]
+    lines = [begin, *(found.end() for found in _LINE_END.finditer(text[begin:]))]
     lines[1:] = [begin + line for line in lines[1:]]
     place = begin
     for previous, token in pairwise(_parser().parse(text[begin:])):
@@ -67,7 +69,7 @@ def _spans(text: str) -> Iterator[Span]:
 def _stretch(content: str) -> "re.Pattern[str]":
     """Match a block's content in the file, where lines have the marks of quotes before them."""
     lines = [re.escape(line.lstrip()).replace(r"\|", r"\\?\|") for line in content.split("\n")]
-    return re.compile(r"[ \t]*\n[ \t>]*".join(lines))
+    return re.compile(rf"[ \t]*(?:{_LINE_END.pattern})[ \t>]*".join(lines))
 
 
 def _in_a_cell(text: str) -> str:

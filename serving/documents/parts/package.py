@@ -9,6 +9,7 @@ import shutil
 import zipfile
 from collections import Counter
 from collections.abc import Mapping
+from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from zlib import error as ZlibError
 
@@ -20,6 +21,12 @@ MAX_RATIO = 200  # of what unpacks to more than MIN_BOMB_BYTES; XML seldom packs
 MIN_BOMB_BYTES = 4 * 2**20
 _ENCRYPTED = 0x1
 _CHUNK_BYTES = 2**20
+# What reading an archive raises that is damaged; bzip2's data and places outside the file are
+# OSErrors, names in no encoding ValueErrors.
+_DAMAGE = (
+    *(zipfile.BadZipFile, EOFError, NotImplementedError, ZlibError),
+    *(LZMAError, OSError, ValueError),
+)
 _MACROS = re.compile(r"vba(project|data)|^basic/|^scripts/", re.IGNORECASE)
 
 
@@ -33,7 +40,7 @@ class Package:
             with zipfile.ZipFile(path) as archive:
                 self._entries = {entry.filename: entry for entry in archive.infolist()}
                 _check(archive)
-        except (zipfile.BadZipFile, EOFError, NotImplementedError, ZlibError) as error:
+        except _DAMAGE as error:
             message = f"is no whole ZIP archive, as its format asks for: {error}"
             raise RequestError("file", path.name, message) from None
 

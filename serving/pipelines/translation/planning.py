@@ -24,7 +24,7 @@ from serving.text.splitting import TextLayout, split_text
 
 # A translation may need this many times the tokens of its source, and must still fit the target.
 _MOST_GROWTH = 1.5
-_LAST_WORD = re.compile(r"\s?\S+$")
+_LAST_WORD = re.compile(r"\s?(?<!\S)\S+$")  # tried once a word, not once a character
 
 
 @dataclass(frozen=True, slots=True)

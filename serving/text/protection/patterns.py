@@ -52,7 +52,7 @@ AMOUNT = re.compile(
 )
 NUMBER = re.compile(rf"{_NUMBER}(?![\w:/'’]|[.,-]\d|\s?[ap]\.?m\b)")
 # What ends a sentence, or closes what was opened before an address, is no part of it.
-_TRAILING = re.compile(r"[.,;:!?…'\"»”)\]]+$")
+_TRAILING = re.compile(r"(?<![.,;:!?…'\"»”)\]])[.,;:!?…'\"»”)\]]+$")
 
 _PICTURE = (
     r"[\U0001F1E6-\U0001F1FF]{2}"  # flags

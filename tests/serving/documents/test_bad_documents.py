@@ -207,3 +207,25 @@ def test_text_of_another_kind(tmp_path: Path, name: str, data: bytes) -> None:
 def test_links_and_local_templates_are_no_harm(document: Path) -> None:
     assert read_document(document, "a.docx").fragments
     assert docx.Document(io.BytesIO(document.read_bytes())).paragraphs
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=["bzip2", "lzma"])
+def test_a_damaged_archive_that_is_packed_in_another_way(tmp_path: Path, method: int) -> None:
+    path = tmp_path / "a.odt"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("content.xml", "<a/>" * 100)
+    with open(path, "r+b") as file:
+        file.seek(30 + len("content.xml") + 12)  # within what is packed, after LZMA's own head
+        file.write(b"\xff" * 8)
+
+    refused(path, "is no whole ZIP archive")
+
+
+def test_an_archive_whose_entries_begin_before_it(tmp_path: Path) -> None:
+    make_odt(path := tmp_path / "a.odt")
+    data = bytearray(path.read_bytes())
+    end = data.rindex(b"PK\x05\x06")
+    data[end + 16 : end + 20] = struct.pack("<I", 2**31)  # where the list of entries is
+    path.write_bytes(data)
+
+    refused(path, "is no whole ZIP archive")

@@ -7,16 +7,16 @@ between sentences. It knows the marks that people write in a sentence, not all o
 import re
 from collections.abc import Iterator
 
+from serving.text.alignment import Span
 from serving.text.markup.tokens import Role, Token, text_tokens
 
 _LINE_MARK = r"[ \t]*(?:#{1,6}|[-*+]|\d{1,3}[.)]|>+)[ \t]+(?:\[[ xX]\][ \t]+)?"
 _RULE = r"[ \t]*(?:[-*_=|:][ \t]*){3,}"
 _BETWEEN = re.compile(
-    rf"^(?P<fence>[ \t]*(?P<mark>```+|~~~+)[^\n]*\n(?:.*?\n)??[ \t]*(?P=mark)[ \t]*$)"
-    rf"|^(?:{_RULE}$|{_LINE_MARK}(?=\S))",
-    re.MULTILINE | re.DOTALL,
+    rf"^(?:[ \t]*(?P<mark>```++|~~~++)[^\n]*\n|{_RULE}$|{_LINE_MARK}(?=\S))", re.MULTILINE
 )
-_CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)")
+_FENCE_END = re.compile(r"^[ \t]*(```++|~~~++)[ \t]*$", re.MULTILINE)
+_CODE = re.compile(r"(?<!`)(`++).+?(?<!`)\1(?!`)")
 _LINK = (
     r"(?P<link>!?\[)(?P<label>[^\[\]\n]+)(?P<target>\](?:\([^()\s]*(?:\s\"[^\"\n]*\")?\)|\[\w*\]))"
 )
@@ -35,6 +35,26 @@ def read_plain(text: str, reads_markdown: bool, breaks_lines: bool) -> Iterator[
     yield from _Reader(text, breaks_lines).between(text)
 
 
+def _between(text: str) -> Iterator[Span]:
+    """Find what stands between sentences; a fence that is never closed does not. All ends of fences
+    are found at once: to look for each would take the square of the text's length.
+    """
+    ends: dict[str, list[Span]] = {}
+    for found in reversed([*_FENCE_END.finditer(text)]):
+        ends.setdefault(found[1], []).append(Span(*found.span()))
+    place = 0
+    while match := _BETWEEN.search(text, place):
+        place = match.end()
+        if (mark := match["mark"]) is not None:
+            waiting = ends.get(mark, [])
+            while waiting and waiting[-1].start < place:
+                waiting.pop()
+            if not waiting:
+                continue
+            place = waiting[-1].end
+        yield Span(match.start(), place)
+
+
 class _Reader:
     """Finds first what stands between sentences, then code, then pairs, then tags."""
 
@@ -45,10 +65,10 @@ class _Reader:
 
     def between(self, text: str) -> Iterator[Token]:
         start = 0
-        for match in _BETWEEN.finditer(text):
-            yield from self._inline(text[start : match.start()])
-            yield Token(Role.BREAK, match.group())
-            start = match.end()
+        for span in _between(text):
+            yield from self._inline(text[start : span.start])
+            yield Token(Role.BREAK, text[span.start : span.end])
+            start = span.end
         yield from self._inline(text[start:])
 
     def _inline(self, text: str) -> Iterator[Token]:

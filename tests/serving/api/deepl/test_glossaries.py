@@ -140,6 +140,19 @@ async def test_csv_with_quotes_and_languages(own: World) -> None:
     assert found.text == 'first\tpremier\nsource"Entry\ttarget,Entry'
 
 
+@pytest.mark.parametrize(
+    ("entries_format", "text"), [("tsv", "\ufeffdog\tchien"), ("csv", '\ufeff"dog","chien"')]
+)
+async def test_a_byte_order_mark_is_no_part_of_a_term(
+    own: World, entries_format: str, text: str
+) -> None:
+    identity = await made(own, entries=text, entries_format=entries_format)
+
+    found = await own.client.get(f"/v2/glossaries/{identity}/entries")
+
+    assert found.text == "dog\tchien"
+
+
 async def test_too_much(own: World, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = "\n".join(f"{number:05d}\t{'x' * 1000}" for number in range(10_500))
     response = await own.client.post("/v2/glossaries", json={**ANIMALS, "entries": lines})

@@ -219,3 +219,28 @@ def test_xliff_2(tmp_path: Path) -> None:
         "<target>Fini</target>",
     ]
     assert b'trgLang="fr"' in written and written.count(b'state="translated"') == 1
+
+
+def test_an_empty_page(tmp_path: Path) -> None:
+    assert shout(tmp_path, "a.html", "") == ([], b"")
+
+
+@pytest.mark.parametrize("section", ["<![if IE]>", "<![CD-->", "<![CDATA[x]]>", "<![>", "<!["])
+def test_marked_sections_of_a_page(tmp_path: Path, section: str) -> None:
+    fragments, written = shout(tmp_path, "a.html", f"<p>Before</p>{section}<p>after</p>")
+
+    assert fragments[0] == "Before"
+    assert written.startswith(f"<p>BEFORE</p>{section}".encode())
+
+
+def test_markdown_with_carriage_returns_alone(tmp_path: Path) -> None:
+    fragments, written = shout(tmp_path, "a.md", "# Head\r\rone\rtwo\r\r- three\r")
+
+    assert fragments == ["Head", "one two", "three"]
+    assert written == b"# HEAD\r\rONE TWO\r\r- THREE\r"
+
+
+def test_a_page_of_spaces_takes_no_time(tmp_path: Path) -> None:
+    fragments, _ = shout(tmp_path, "a.html", "<p>one" + " " * 200_000 + "two</p>")
+
+    assert len(fragments) == 1

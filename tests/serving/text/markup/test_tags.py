@@ -3,6 +3,7 @@
 import pytest
 
 from serving.text.markup.options import Markup, MarkupKind
+from serving.text.markup.readers.html import read_html
 from tests.serving.text.markup.fake_model import HTML, XML, at_random, by_table, layout, translate
 
 FRENCH = {"red": "rouge", "car": "voiture", "the": "la", "house,": "maison,", "big": "grande"}
@@ -74,3 +75,10 @@ def test_what_of_html_is_read(text: str, read: list[str]) -> None:
 def test_what_of_xml_is_read(markup: Markup, read: list[str]) -> None:
     found = layout("<p>a <b>b</b> c</p><q><r>d</r><s>e</s></q>", markup)
     assert [segment.text for segment in found.segments] == read
+
+
+@pytest.mark.parametrize("tag", ["<a ", "<a b=", "<a b='", "</a", "<!--"])
+def test_tags_that_never_end_take_no_time(tag: str) -> None:
+    text = tag * 60_000
+
+    assert "".join(token.raw for token in read_html(text, HTML)) == text

@@ -4,6 +4,7 @@ from decimal import Decimal
 
 import pytest
 
+from serving.text.markup.readers.plain import read_plain
 from serving.text.markup.tokens import Role, text_tokens
 from serving.text.protection.numbers import localised, localised_amount, values
 from serving.text.protection.protecting import Protection
@@ -89,3 +90,22 @@ def test_what_is_kept_is_there_once_whatever_the_model_does_with_its_name() -> N
     for said in ("X1", "X1 X1", "nom", "x1"):
         assert translate(text, by_table({"X1": said})) == "a {x} b", said
     assert translate(text, by_table({}, order=[0, 2])) == "a {x} b"
+
+
+@pytest.mark.parametrize("text", ["`" * 200_000, "```x\n" * 20_000, "~" * 200_000])
+def test_marks_of_code_that_is_never_closed_take_no_time(text: str) -> None:
+    assert "".join(token.raw for token in read_plain(text, True, True)) == text
+
+
+def test_a_fence_ends_at_the_mark_that_began_it() -> None:
+    text = "a\n~~~\nb\n```\nc\n```\n~~~\nd\n```\ne"
+
+    found = [t.raw for t in read_plain(text, True, False) if t.role is Role.BREAK]
+
+    assert found == ["~~~\nb\n```\nc\n```\n~~~"]
+
+
+def test_long_runs_take_no_time() -> None:
+    marks = "http://" + "!" * 200_000 + "a"
+
+    assert found(marks) == [marks]
