@@ -27,6 +27,7 @@ function beginTabs() {
   for (const tab of tabs) {
     tab.dataset.label = tab.textContent; // keeps the width of the bold label free
     const choose = () => {
+      if (tab.getAttribute("aria-selected") === "true") return; // a click focuses it, too
       history.replaceState(null, "", `#${tab.getAttribute("aria-controls")}`);
       show(tab);
     };

@@ -1,4 +1,6 @@
-// Finds words in texts. Knows nothing of the server and nothing of the page.
+// Finds words in texts. Knows nothing of the page.
+
+import { Refused } from "./server.js";
 
 const segmenters = new Map();
 
@@ -50,7 +52,7 @@ export function glossaryOf(text) {
   for (const line of text.split("\n").filter((each) => each.trim())) {
     const [term, ...rest] = line.split("=");
     const translations = rest.join("=").split(",").map((each) => each.trim()).filter(Boolean);
-    if (!term.trim() || !translations.length) throw new SyntaxError(`Glossary: “${line.trim()}” should read term = translation.`);
+    if (!term.trim() || !translations.length) throw new Refused(`Glossary: “${line.trim()}” should read term = translation.`);
     glossary[term.trim()] = translations;
   }
   return glossary;

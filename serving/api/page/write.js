@@ -81,7 +81,7 @@ async function chat() {
   const said = { role: "user", content: byId("prompt").value };
   const wanted = byId("logprobs").checked ? { logprobs: true, top_logprobs: OTHERS_SHOWN } : {};
   const body = { model: byId("writer").value, messages: [...system(), ...messages, said], ...parameters(), ...wanted };
-  paragraph(who("You"), said.content);
+  const question = paragraph(who("You"), said.content);
   const answer = paragraph(who("Model"));
   byId("prompt").value = "";
   let content = "";
@@ -92,8 +92,14 @@ async function chat() {
     }
   } finally {
     if (content) messages.push(said, { role: "assistant", content });
-    else byId("prompt").value ||= said.content;
+    else takeBack(said.content, question, answer);
   }
+}
+
+// What was not answered can be changed and sent again.
+function takeBack(content, ...paragraphs) {
+  byId("prompt").value ||= content;
+  for (const each of paragraphs) each.remove();
 }
 
 const who = (name) => element("span", { className: "who", textContent: `${name}: ` });
