@@ -76,7 +76,7 @@ class Replica:
 
     def __serve_build_asgi_app__(self) -> Any:
         """Ray Serve asks for the application once the constructor has run."""
-        return create_app(
+        app = create_app(
             Services(
                 self._catalog,
                 self._group.limits,
@@ -92,6 +92,8 @@ class Replica:
                 document_limits=self._group.documents,
             )
         )
+        app.openapi()  # now, while nobody waits: it takes a second
+        return app
 
     async def reconfigure(self, config: dict[str, Any]) -> None:
         """Ray Serve calls this once the constructor has run, and whenever the group's bundles are

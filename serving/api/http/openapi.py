@@ -65,8 +65,21 @@ def described_body(
 
 
 def describe_bodies(app: FastAPI, classes: Iterable[type[BaseModel]]) -> None:
-    """Put the schemas that bodies refer to into the document, once all routes are there."""
-    document = app.openapi()
+    """Have the document hold the schemas that bodies refer to. It is made when it is first asked
+    for: that takes a second.
+    """
+    without_bodies = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            _add_bodies(without_bodies(), classes)
+        assert app.openapi_schema is not None
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI's documentation has it
+
+
+def _add_bodies(document: dict[str, Any], classes: Iterable[type[BaseModel]]) -> None:
     _, definitions = models_json_schema([(cls, "validation") for cls in classes], ref_template=_REF)
     schemas = document["components"]["schemas"]
     schemas |= definitions["$defs"]
