@@ -213,7 +213,7 @@ async function waysFrom({ source: q, target }, start) {
   const said = target_prefix.trim();
   return texts
     .filter((text) => spaced(text) !== spaced(target))
-    .map((text) => ({ text, shown: said && text.startsWith(said) ? `… ${text.slice(said.length).trim()}` : text }));
+    .map((text) => ({ text, shown: said && text.startsWith(said) ? `…${text.slice(said.length).trimEnd()}` : text }));
 }
 
 const spaced = (text) => text.trim().replace(/\s+/g, " ");
