@@ -161,7 +161,7 @@ async function attend(word) {
     if (!word.isConnected || !word.matches(":hover, :focus")) return;
     const weights = weightsAt(map, sentence.target, Number(word.dataset.start), Number(word.dataset.end));
     if (weights) showAttention(word.textContent, map, weights);
-    else clearAttention(`${word.textContent}: was not written by the model itself`);
+    else clearAttention(`${word.textContent}: was taken over from the text`);
   } catch (error) {
     clearAttention(error.message);
   }
@@ -212,9 +212,11 @@ async function waysFrom({ source: q, target }, start) {
   const texts = [...new Set([answer.translatedText, ...answer.alternatives])];
   const said = target_prefix.trim();
   return texts
-    .filter((text) => text.trim() !== target.trim())
+    .filter((text) => spaced(text) !== spaced(target))
     .map((text) => ({ text, shown: said && text.startsWith(said) ? `… ${text.slice(said.length).trim()}` : text }));
 }
+
+const spaced = (text) => text.trim().replace(/\s+/g, " ");
 
 function choose(sentence, text) {
   const [before] = sentence.target.match(/^\s*/);

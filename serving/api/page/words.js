@@ -2,6 +2,9 @@
 
 import { Refused } from "./server.js";
 
+const FIRST_WORDS = 4;
+const KEPT = /^X\d+$/; // stands for an address, a number and the like
+
 const segmenters = new Map();
 
 // Cuts a text into parts, {text, start, isWord}.
@@ -35,15 +38,24 @@ export function places(words, text, from = 0) {
   });
 }
 
-// Cuts a text into the sentences whose words are given; what stands between goes with the latter.
+// Cuts a text into the sentences whose words are given; what stands between goes with the former.
 export function sentencesOf(text, wordsOfEach) {
   let from = 0;
-  const ends = wordsOfEach.map((words) => {
-    from = places(words, text, from).reduce((end, place) => place?.[1] ?? end, from);
-    return from;
+  const starts = wordsOfEach.map((words, number) => {
+    const start = number ? startOf(words, text, from) : 0;
+    from = places(words, text, start).reduce((end, place) => place?.[1] ?? end, start);
+    return start;
   });
-  ends[ends.length - 1] = text.length;
-  return ends.map((end, number) => text.slice(number ? ends[number - 1] : 0, end));
+  return starts.map((start, number) => text.slice(start, starts[number + 1]));
+}
+
+// Finds where a sentence starts by its first words, up to one that the server reads by another name.
+function startOf(words, text, from) {
+  const kept = words.findIndex((word) => KEPT.test(word));
+  const first = words.slice(0, kept < 0 ? FIRST_WORDS : Math.min(kept, FIRST_WORDS)).filter(Boolean);
+  const pattern = first.map((word) => word.replace(/[^\p{L}\p{N}]/gu, "\\$&")).join("\\s*");
+  const found = text.slice(from).search(new RegExp(pattern));
+  return from + Math.max(found, 0);
 }
 
 // Reads lines of `term = translation, translation`.

@@ -143,8 +143,9 @@ def style_of(word: WebElement, name: str) -> str:
     return found
 
 
-def test_another_way_to_go_on_replaces_its_sentence_alone(page: Page) -> None:
-    before = page.translate(SENTENCES)
+@pytest.mark.parametrize("text", [SENTENCES, "The dog weighs 3.5 kg. Two men are talking."])
+def test_another_way_to_go_on_replaces_its_sentence_alone(page: Page, text: str) -> None:
+    before = page.translate(text)
     first, second = before.split(". ")
     [word] = [each for each in page.all(".word") if each.text == "hommes"]
     word.click()
