@@ -127,9 +127,10 @@ def is_served(client: httpx.Client, path: str = "/x") -> bool:
 
 def test_replicas_are_found_at_whatever_port(front: Front, client: httpx.Client) -> None:
     with replica(front.ports[2], "near-1"), replica(front.ports[0], "far-1"):
-        assert eventually(lambda: is_served(client) and is_served(client, "/groups/far/x"))
-        assert {client.get("/x").text for _ in range(10)} == {"near-1"}
-        assert {client.get("/groups/far/x").text for _ in range(10)} == {"far-1"}
+        # HAProxy takes servers for ready until it has asked each once.
+        assert eventually(lambda: {client.get("/x").text for _ in range(10)} == {"near-1"})
+        far = "/groups/far/x"
+        assert eventually(lambda: {client.get(far).text for _ in range(10)} == {"far-1"})
 
 
 def test_a_canary_gets_its_part_of_what_comes_to_the_root(front: Front, tmp_path: Path) -> None:
@@ -139,8 +140,8 @@ def test_a_canary_gets_its_part_of_what_comes_to_the_root(front: Front, tmp_path
         haproxy(canary, tmp_path),
         httpx.Client(base_url=front.public.url, timeout=20) as client,
     ):
-        assert eventually(lambda: is_served(client))
-        assert {client.get("/x").text for _ in range(40)} == {"near-1"}  # the canary is not there
+        # The canary is not there.
+        assert eventually(lambda: {client.get("/x").text for _ in range(40)} == {"near-1"})
     with (
         replica(front.ports[0], "near-1"),
         replica(front.ports[1], "far-1"),
@@ -169,6 +170,8 @@ def test_what_is_not_of_this_run_or_not_ready_gets_nothing(
         ready.is_ready = False
         assert eventually(lambda: not is_served(client))
         assert eventually(lambda: client.get("/x").status_code == 503, 2)
+        assert {*client.get("/x").json()} == {*client.get("/v1/models").json()} == {"error"}
+        assert isinstance(client.get("/v2/usage").json()["message"], str)  # as DeepL has it
 
 
 @pytest.mark.parametrize("body", [b"", bytes(50_000)])
@@ -197,7 +200,7 @@ def test_a_request_that_kills_replicas_is_answered_too(front: Front, client: htt
         assert eventually(lambda: is_served(client))
         assert eventually(lambda: all(is_served(client) for _ in range(10)))
         assert client.post("/die").status_code in (502, 503)
-        assert client.get("/x").status_code in (200, 503)
+        assert client.get("/x").status_code in (200, 502, 503)
 
 
 def test_another_replica_answers_what_one_has_not(front: Front, client: httpx.Client) -> None:
