@@ -30,7 +30,7 @@ from serving.server_config import Access, ServerConfig, WorkerGroup
 _LOAD_SECONDS = 600.0
 _DISCARD_SECONDS = 10.0
 _TELL_SECONDS = 5.0
-_OF_THE_SERVER = {"access": Access()}  # a group of its own may have none
+_OF_THE_SERVER = {"access": Access(), "state_dir": None}  # a group of its own may have none
 Result = TypeVar("Result")
 # Deploys a group with these bundles in place of the one that runs, and returns when all replicas
 # have them.
