@@ -214,7 +214,7 @@ def test_an_error_of_the_engine_names_its_field(official: openai.OpenAI, model: 
         ("/v1/completions", b'{"model": "none", "prompt": "a"}', 404),
         ("/v1/completions", b'{"model": "llama-en", "prompt": "\\ud800"}', 400),
         ("/v1/completions", b'{"model": "llama-en", "prompt": "a", "max_tokens": 1.5}', 400),
-        ("/v1/completions", b'{"model": "transformer-en-fr", "prompt": "a"}', 400),
+        ("/v1/completions", b'{"model": "transformer-en-fr", "prompt": "a", "echo": true}', 400),
         ("/nowhere", b"", 404),
     ],
 )

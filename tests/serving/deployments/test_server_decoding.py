@@ -125,7 +125,8 @@ def test_scoring_a_text(official: openai.OpenAI, model: str) -> None:
     assert scored.logprobs.tokens is not None and scored.logprobs.token_logprobs is not None
     assert all(math.isfinite(logprob) for logprob in scored.logprobs.token_logprobs)
     if scored.logprobs.tokens[-8:] == generated.logprobs.tokens:  # text may be cut otherwise
-        expected = pytest.approx(generated.logprobs.token_logprobs, abs=1e-4)
+        # A last bit that differs between many tokens at once and one may round to another int8.
+        expected = pytest.approx(generated.logprobs.token_logprobs, abs=5e-3)
         assert scored.logprobs.token_logprobs[-8:] == expected
 
 
