@@ -104,7 +104,6 @@ async def test_no_op_fields_are_accepted(world: World) -> None:
         ({"model": None}, "model", 400),
         ({"model": "x"}, "model", 404),
         ({"model": "\ud800"}, "model", 404),
-        ({"model": "shout"}, "model", 400),
         ({"prompt": None}, "prompt", 400),
         ({"prompt": 3}, "prompt", 400),
         ({"prompt": []}, "prompt", 400),
