@@ -11,6 +11,8 @@ SHELL := /bin/bash
 
 HOST ?= 127.0.0.1
 PORT ?= 8000
+# Half of the tests' time is waiting for servers, so that two processes pay on one core too.
+TEST_PROCESSES ?= 2
 
 is_new_enough := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3 python3.11 python3.12 python3.13; do \
@@ -58,7 +60,7 @@ test: $(test_stamp) ## format check, lint, types, tests
 	$(venv)/bin/ruff format --check .
 	$(venv)/bin/ruff check .
 	$(venv)/bin/mypy
-	$(venv)/bin/pytest
+	$(venv)/bin/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --durations 20
 
 bench: bundles ## tokens per second of the bare engine, one line of JSON for each bundle
 	@for bundle in $(bundles); do $(attendant) bench $$bundle --device $(provider) --json; done

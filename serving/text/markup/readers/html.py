@@ -75,7 +75,7 @@ class _Reader:
             follows = self._text[start + 1 : start + 2]
             if match := _MARK.match(self._text, start):
                 return match
-            if follows.isalpha() or follows == "/":
+            if (follows.isascii() and follows.isalpha()) or follows == "/":
                 return None
             start += 1
         return None
