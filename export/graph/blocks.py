@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from export.graph.writer import Array, GraphWriter, Value
+from export.graph.value import Value
+from export.graph.writer import Array, GraphWriter
 
 NO_OUTLIERS: Mapping[str, Array] = {}
 OBSERVED = "largest."  # outputs of a graph that tell of inputs, before the name of a matrix

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from export.graph.writer import Array, GraphWriter, Value
+from export.graph.value import Value
+from export.graph.writer import Array, GraphWriter
 from serving.bundle.manifest import WANTS_LOGP
 
 WINDOW = 20  # the best tokens that the step graph returns: what OpenAI's top_logprobs may ask

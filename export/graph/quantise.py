@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from export.graph.writer import Array, GraphWriter, Value
+from export.graph.value import Value
+from export.graph.writer import Array, GraphWriter
 
 LEVELS = 127  # symmetric: -127..127
 ZERO_POINT = 128  # of the unsigned activations, which the fast kernels want

@@ -11,7 +11,8 @@ differ there. Equals go by their ids.
 from dataclasses import replace
 
 from export.graph.model import ExportedModel
-from export.graph.writer import GraphWriter, Value
+from export.graph.value import Value
+from export.graph.writer import GraphWriter
 from serving.bundle.manifest import DEVICE_PRECISIONS, EDITS, MAX_TOP_K, SELECT, Precision
 
 BLOCK = 256

@@ -5,12 +5,14 @@ A thin layer over onnxscript's GraphBuilder. It knows ONNX, not attention models
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from onnxscript import GraphBuilder
 
+from export.graph.value import Value, element_type, type_of_output
 from serving.bundle.manifest import BATCH, GraphSpec, Shape, StateSpec, TensorSpec
 
 OPSET = 23
@@ -18,7 +20,6 @@ IR_VERSION = 11
 MOST_UNEVEN = 4  # pieces of a Split; of more CUDA's reads tables on the host when it is replayed
 MICROSOFT = "com.microsoft"  # ONNX Runtime's own operators
 
-Value = ir.Value
 Array = np.ndarray[Any, np.dtype[Any]]
 Store = Callable[[str, Array], ir.TensorProtocol]  # keeps a named weight somewhere
 
@@ -61,23 +62,24 @@ class GraphWriter:
         """Declare an input; of one per row the batch axis in front is implied."""
         spec = TensorSpec(name, dtype, (BATCH, *shape) if per_row else shape)
         self._inputs.append(spec)
-        value: Value = self._builder.input(name, _ir_type(dtype), list(spec.shape))
-        return value
+        bare = self._builder.input(name, element_type(dtype), list(spec.shape))
+        return Value(self, bare, dtype)
 
     def switch(self, name: str) -> Value:
         """Declare an input, [] bool, that is on where nobody feeds it."""
         self._inputs.append(TensorSpec(name, "bool", ()))
         on = in_memory(name, np.array(True))
-        value: Value = self._builder.input(name, _ir_type("bool"), [], const_value=on)
-        return value
+        bare = self._builder.input(name, element_type("bool"), [], const_value=on)
+        return Value(self, bare, "bool")
 
     def output(self, name: str, value: Value, dtype: str, shape: Shape) -> None:
         """Declare an output; the batch axis in front is implied."""
+        assert value.dtype == dtype, f"{name} is {value.dtype}, not {dtype}"
         spec = TensorSpec(name, dtype, (BATCH, *shape))
         self._outputs.append(spec)
-        self._builder.add_output(value, name)
-        value.type = _tensor(dtype)
-        value.shape = ir.Shape(list(spec.shape))
+        self._builder.add_output(value.bare, name)
+        value.bare.type = _tensor(dtype)
+        value.bare.shape = ir.Shape(list(spec.shape))
 
     def state_input(self, state: StateSpec) -> Value:
         return self.input(state.name, state.dtype, state.shape)
@@ -94,9 +96,10 @@ class GraphWriter:
         """A named initializer; the second call with the same name gives the same value."""
         if name not in self._weights:
             tensor = self.store(name, array)
-            self._weights[name] = self._builder.initializer(tensor, name=name, qualify=False)
+            bare = self._builder.initializer(tensor, name=name, qualify=False)
+            self._weights[name] = Value(self, bare, array.dtype.name)
         value = self._weights[name]
-        assert value.shape == ir.Shape(array.shape), f"{name} stands for two weights"
+        assert value.bare.shape == ir.Shape(array.shape), f"{name} stands for two weights"
         return value
 
     def constant(self, value: Any, dtype: str) -> Value:
@@ -146,15 +149,20 @@ class GraphWriter:
         found = [ir.Value(name=f"{name}.{i}.next", type=_tensor(dtype)) for i in range(count)]
         goes_on = ir.Value(name=f"{name}.goes_on", type=_tensor("bool"))
 
-        def trace(op: Any, turn: Value, is_on: Value, *values: Value) -> list[Value]:
+        def trace(
+            op: Any, turn: ir.Value, is_on: ir.Value, *values: ir.Value
+        ) -> list[ir.Value]:
             with self._inside(op.builder):
-                return [op.Identity(is_on), *body(turn, *values)]
+                goes_on: ir.Value = op.Identity(is_on)
+                own = (Value(self, value, dtype) for value in values)
+                following = body(Value(self, turn, "int64"), *own)
+                return [goes_on, *(value.bare for value in following)]
 
         self._builder.push_module(name)  # names inside must differ from those outside
         graph = self._builder.subgraph(trace, [turn, is_on, *given], [goes_on, *found], name=name)
         self._builder.pop_module()
         results = self.op.Loop(times, None, *carried, body=graph, _outputs=count)
-        return [results] if count == 1 else list(results)
+        return [replace(each, dtype=dtype) for each in ([results] if count == 1 else results)]
 
     def branch(
         self,
@@ -171,9 +179,9 @@ class GraphWriter:
         def traced(name: str, write: Callable[[], Sequence[Value]]) -> ir.Graph:
             found = [ir.Value(name=f"{name}.{i}", type=_tensor(dtype)) for i in range(count)]
 
-            def trace(op: Any) -> list[Value]:
+            def trace(op: Any) -> list[ir.Value]:
                 with self._inside(op.builder):
-                    return list(write())
+                    return [value.bare for value in write()]
 
             self._builder.push_module(name)  # names inside must differ from those outside
             graph = self._builder.subgraph(trace, [], found, name=name)
@@ -181,7 +189,8 @@ class GraphWriter:
             return graph
 
         branches = {"then_branch": traced("then", then), "else_branch": traced("else", otherwise)}
-        return list(self.op.If(condition, **branches, _outputs=count))
+        results = self.op.If(condition, **branches, _outputs=count)
+        return [replace(each, dtype=dtype) for each in results]
 
     @property
     def is_in_loop(self) -> bool:
@@ -189,9 +198,20 @@ class GraphWriter:
         return self._builder is not self._outermost
 
     def add(self, domain: str, version: int, operator: str) -> Callable[..., Any]:
-        """Creates nodes of the operator where the writer is: in the graph, or in a loop's body."""
-        create: Callable[..., Any] = getattr(self._builder.opset(domain, version), operator)
-        return create
+        """Create nodes of the operator where the writer is: in the graph, or in a loop's body."""
+        create = getattr(self._builder.opset(domain, version), operator)
+
+        def node(*inputs: Value | None, **attributes: Any) -> Value | list[Value]:
+            bare = (value.bare if value is not None else None for value in inputs)
+            found = create(*bare, **attributes)
+            outputs = [found] if isinstance(found, ir.Value) else found
+            values = [
+                Value(self, output, type_of_output(operator, i, inputs, attributes))
+                for i, output in enumerate(outputs)
+            ]
+            return values if len(values) > 1 else values[0]
+
+        return node
 
     @contextmanager
     def _inside(self, builder: GraphBuilder) -> Iterator[None]:
@@ -211,13 +231,4 @@ class _Operators:
 
 
 def _tensor(dtype: str) -> ir.TensorType:
-    return ir.TensorType(_ir_type(dtype))
-
-
-def element_type(dtype: str) -> int:
-    """ONNX's number of a type, as Cast takes it."""
-    return int(_ir_type(dtype))
-
-
-def _ir_type(dtype: str) -> ir.DataType:
-    return ir.DataType.from_numpy(np.dtype(dtype))
+    return ir.TensorType(element_type(dtype))

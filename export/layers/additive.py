@@ -1,6 +1,6 @@
 """Additive attention (Bahdanau et al. 2015, A.1.2) in graphs, over padded rows."""
 
-from export.graph.writer import Value, element_type
+from export.graph.value import Value, element_type
 from export.layers.basic import Layers
 
 

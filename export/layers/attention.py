@@ -7,7 +7,8 @@ in the engine's buffers; the step graph appends to them in place.
 import math
 from dataclasses import dataclass
 
-from export.graph.writer import GraphWriter, Value, element_type
+from export.graph.value import Value, element_type
+from export.graph.writer import GraphWriter
 from export.layers.heads import HeadLayout
 from serving.bundle.manifest import LENGTH, SOURCE, StateKind, StateSpec
 

@@ -13,7 +13,8 @@ from export.graph.blocks import BlockQuantiser
 from export.graph.choice import Columns, choose, choose_on_device
 from export.graph.quantise import Channels, RowQuantiser
 from export.graph.weights import Weights
-from export.graph.writer import Array, GraphWriter, Value, element_type
+from export.graph.value import Value, element_type
+from export.graph.writer import Array, GraphWriter
 from export.layers.heads import HeadLayout
 from serving.bundle.manifest import Precision
 

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from export.graph.writer import Array, Value
+from export.graph.value import Value
+from export.graph.writer import Array
 from export.layers.basic import Layers
 from serving.bundle.manifest import StateKind, StateSpec
 

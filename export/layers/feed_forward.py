@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from export.graph.writer import GraphWriter, Value
+from export.graph.value import Value
+from export.graph.writer import GraphWriter
 from export.layers.basic import Layers
 
 

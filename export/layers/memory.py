@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from export.graph.quantise import LEVELS
-from export.graph.writer import GraphWriter, Value
+from export.graph.value import Value
+from export.graph.writer import GraphWriter
 from export.layers.attention import (
     Heads,
     KeyValue,

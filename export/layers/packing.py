@@ -6,7 +6,8 @@ what mixes tokens, attention, gets the rows apart. CUDA's graphs keep fixed shap
 
 from abc import ABC, abstractmethod
 
-from export.graph.writer import GraphWriter, Value
+from export.graph.value import Value
+from export.graph.writer import GraphWriter
 from export.layers.attention import is_real, places
 
 

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from export.graph.writer import Array, Value
+from export.graph.value import Value
+from export.graph.writer import Array
 from export.layers.attention import count
 from export.layers.basic import Layers
 from models.configs.translators.transformer import TransformerSizes

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from export.graph.writer import Array, Value, element_type
+from export.graph.value import Value, element_type
+from export.graph.writer import Array
 from export.layers.attention import is_real
 from export.layers.basic import Layers
 from export.layers.cells import STEPS, CellStep, State, advance, cell_states

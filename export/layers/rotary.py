@@ -5,7 +5,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from export.graph.writer import Array, Value
+from export.graph.value import Value
+from export.graph.writer import Array
 from export.layers.basic import Layers
 from export.layers.heads import PAIRS
 

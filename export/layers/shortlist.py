@@ -12,7 +12,8 @@ import numpy as np
 
 from export.graph.choice import filled_up
 from export.graph.quantise import Channels, quantise_rows
-from export.graph.writer import Array, Value
+from export.graph.value import Value
+from export.graph.writer import Array
 from export.layers.basic import Layers
 from models.configs.base import ArchitectureConfig, TranslationModelConfig
 from serving.bundle.manifest import CANDIDATES, UNION

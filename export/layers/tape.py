@@ -3,7 +3,8 @@
 Each row reads and writes at its own length. `models.layers.tape` is the same in torch.
 """
 
-from export.graph.writer import GraphWriter, Value
+from export.graph.value import Value
+from export.graph.writer import GraphWriter
 from export.layers.additive import additive_scores, mix
 from export.layers.attention import is_real, ragged_softmax
 from export.layers.basic import Layers

@@ -1,6 +1,6 @@
 """Words in and words out of families whose output has a bias (`models.layers.vocabulary`)."""
 
-from export.graph.writer import Value
+from export.graph.value import Value
 from export.layers.basic import Layers
 from export.layers.shortlist import choose_tokens
 from models.configs.language_models.recurrent_lm import RecurrentLanguageModelConfig

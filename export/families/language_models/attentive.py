@@ -6,7 +6,7 @@ outputs is a tape of them all or a window of the last.
 
 from typing import Protocol
 
-from export.graph.writer import Value
+from export.graph.value import Value
 from export.layers.additive import additive_scores, mix
 from export.layers.attention import LOWEST
 from export.layers.basic import Layers

@@ -5,7 +5,7 @@ from itertools import chain
 
 from export.families.language_models.language import language_model
 from export.graph.model import ExportedModel
-from export.graph.writer import Value
+from export.graph.value import Value
 from export.layers.attention import Heads, self_attention
 from export.layers.basic import Layers
 from models.configs.language_models.decoder_only import DecoderOnlyConfig

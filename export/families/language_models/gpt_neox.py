@@ -3,7 +3,8 @@
 from export.families.language_models.decoder_only import DecoderOnlyStep
 from export.graph.model import ExportedModel
 from export.graph.weights import Weights
-from export.graph.writer import GraphWriter, Value
+from export.graph.value import Value
+from export.graph.writer import GraphWriter
 from export.layers.attention import Heads
 from export.layers.basic import Layers
 from export.layers.feed_forward import feed_forward

@@ -3,7 +3,8 @@
 from export.families.language_models.recurrent_language import recurrent_language_model
 from export.graph.model import ExportedModel
 from export.graph.weights import Weights
-from export.graph.writer import GraphWriter, Value
+from export.graph.value import Value
+from export.graph.writer import GraphWriter
 from export.layers.basic import Layers
 from models.configs.language_models.ngram_lm import NgramLMConfig
 from serving.bundle.manifest import Precision, StateKind, StateSpec

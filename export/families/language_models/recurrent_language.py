@@ -5,7 +5,7 @@ from typing import Protocol
 
 from export.families.language_models.language import language_model
 from export.graph.model import ExportedModel
-from export.graph.writer import Value
+from export.graph.value import Value
 from export.layers.basic import Layers
 from export.layers.recurrent import RecurrentLayers
 from export.layers.vocabulary import choose

@@ -4,7 +4,8 @@ from export.families.language_models.attentive import AttentiveReadout
 from export.families.language_models.recurrent_language import Readout, recurrent_language_model
 from export.graph.model import ExportedModel
 from export.graph.weights import Weights
-from export.graph.writer import GraphWriter, Value
+from export.graph.value import Value
+from export.graph.writer import GraphWriter
 from export.layers.basic import Layers
 from export.layers.tape import Tape
 from models.configs.language_models.recurrent_lm import RecurrentLMConfig

@@ -4,7 +4,8 @@ from export.families.translators.context_decoder import ContextDecoder
 from export.families.translators.translation import source_inputs, translation_model
 from export.graph.model import ExportedModel
 from export.graph.weights import Weights
-from export.graph.writer import GraphWriter, Value
+from export.graph.value import Value
+from export.graph.writer import GraphWriter
 from export.layers.additive import additive_scores, mix
 from export.layers.attention import is_real, ragged_softmax
 from export.layers.basic import Layers

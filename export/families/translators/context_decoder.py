@@ -8,7 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from export.graph.writer import Array, Value
+from export.graph.value import Value
+from export.graph.writer import Array
 from export.layers.basic import Layers
 from export.layers.cells import STEPS, State, cell_states, cell_step, read_states, write_states
 from models.configs.recurrent import RecurrentConfig

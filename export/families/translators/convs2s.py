@@ -9,7 +9,8 @@ from export.families.translators.transformer import CrossAttention, ReportedCros
 from export.families.translators.translation import source_inputs, translation_model
 from export.graph.model import ExportedModel
 from export.graph.weights import Weights
-from export.graph.writer import GraphWriter, Value, element_type
+from export.graph.value import Value, element_type
+from export.graph.writer import GraphWriter
 from export.layers.attention import Heads, is_real, places
 from export.layers.basic import Layers
 from export.layers.heads import HeadLayout, head_layout

@@ -10,7 +10,8 @@ import numpy as np
 from export.families.translators.translation import source_inputs, translation_model
 from export.graph.model import ExportedModel
 from export.graph.weights import Weights
-from export.graph.writer import Array, GraphWriter, Value
+from export.graph.value import Value
+from export.graph.writer import Array, GraphWriter
 from export.layers.additive import additive_scores, mix
 from export.layers.attention import count, is_real, ragged_softmax
 from export.layers.basic import Layers

@@ -10,7 +10,8 @@ import numpy as np
 from export.families.translators.translation import source_inputs, translation_model
 from export.graph.model import ExportedModel
 from export.graph.weights import Weights
-from export.graph.writer import GraphWriter, Value, element_type
+from export.graph.value import Value, element_type
+from export.graph.writer import GraphWriter
 from export.layers.attention import is_real
 from export.layers.basic import Layers
 from export.layers.cells import STEPS, advance, cell_states, cell_step

@@ -7,7 +7,8 @@ from itertools import chain
 from export.families.translators.translation import source_inputs, translation_model
 from export.graph.model import ExportedModel
 from export.graph.weights import Weights
-from export.graph.writer import GraphWriter, Value
+from export.graph.value import Value
+from export.graph.writer import GraphWriter
 from export.layers.attention import (
     Heads,
     encoder_attention,

@@ -5,7 +5,7 @@ import numpy as np
 from export.families.translators.transformer import CrossAttention, Step, build_with
 from export.graph.model import ExportedModel
 from export.graph.weights import Weights
-from export.graph.writer import Value
+from export.graph.value import Value
 from export.layers.basic import Layers
 from models.configs.translators.transformer_ssru import TransformerSSRUConfig
 from serving.bundle.manifest import Precision, StateKind, StateSpec

@@ -1,7 +1,8 @@
 """What the sequence-to-sequence families share: the source's inputs and limits."""
 
 from export.graph.model import ExportedModel
-from export.graph.writer import GraphWriter, Value
+from export.graph.value import Value
+from export.graph.writer import GraphWriter
 from models.configs.base import TranslationModelConfig
 from serving.bundle.manifest import SOURCE, Limits, StateSpec
 
