@@ -52,22 +52,22 @@ class BlockQuantiser:
         y = self._multiply(x, name, weight.shape, 4, packed(levels), scale, bias)
         if not rest.any():
             return y
-        return self._graph.op.Add(y, self._times_rest(x, name, rest, weight.shape[1]))
+        return y + self._times_rest(x, name, rest, weight.shape[1])
 
     def score(self, x: Value, name: str, table: Array, bias: Array | None) -> Value:
         """x [..., in] -> [..., words]: the product with a table of words [words, in]."""
-        graph, op = self._graph, self._graph.op
+        graph = self._graph
         levels, scale = eight_bits(table)
         columns = self._outlying(x, name, table.shape[1])
         if columns is None:
             return self._multiply(x, name, table.shape, 8, levels, scale, bias)
         rest = np.ones(table.shape[1], np.float32)
         rest[columns] = 0
-        small = op.Mul(x, graph.weight(f"{name}.small", rest))
-        large = op.Gather(x, graph.ints(*columns.tolist()), axis=-1)
+        small = x * graph.weight(f"{name}.small", rest)
+        large = graph.op.Gather(x, graph.ints(*columns.tolist()), axis=-1)
         weight = graph.weight(f"{name}.large", table[:, columns].T.astype(np.float32))
         y = self._multiply(small, name, table.shape, 8, levels, scale, bias)
-        return op.Add(y, op.MatMul(large, weight))
+        return y + large @ weight
 
     def lookup(self, ids: Value, name: str, table: Array) -> Value:
         """Rows of a table [words, dim] whose other use may be `score`: stored once for both."""
@@ -92,10 +92,8 @@ class BlockQuantiser:
 
     def _tell_of(self, x: Value, name: str, in_dim: int) -> None:
         """How large each input is, of x [batch, ..., in_dim]."""
-        graph, op = self._graph, self._graph.op
-        tokens = op.Reshape(op.Abs(x), graph.ints(0, -1, in_dim))
-        largest = op.ReduceMax(tokens, graph.ints(1), keepdims=0)
-        graph.output(f"{OBSERVED}{name}", largest, "float32", (in_dim,))
+        largest = x.abs().reshape(0, -1, in_dim).max(1, keepdims=False)
+        self._graph.output(f"{OBSERVED}{name}", largest, "float32", (in_dim,))
 
     def _multiply(
         self,
@@ -125,11 +123,10 @@ class BlockQuantiser:
 
     def _times_rest(self, x: Value, name: str, rest: Array, in_dim: int) -> Value:
         """What every weight of a block has more, [out, blocks], times the block's sum of x."""
-        graph, op = self._graph, self._graph.op
         if x not in self._block_sums:
             belongs = np.repeat(np.eye(rest.shape[1], dtype=np.float32), SOURCE_BLOCK, axis=0)
-            self._block_sums[x] = op.MatMul(x, graph.weight(f"blocks.{in_dim}", belongs[:in_dim]))
-        return op.MatMul(self._block_sums[x], graph.weight(f"{name}.rest", rest.T))
+            self._block_sums[x] = x @ self._graph.weight(f"blocks.{in_dim}", belongs[:in_dim])
+        return self._block_sums[x] @ self._graph.weight(f"{name}.rest", rest.T)
 
 
 def eight_bits(weight: Array) -> tuple[Array, Array]:

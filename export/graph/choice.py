@@ -48,13 +48,13 @@ def choose(graph: GraphWriter, logits: Value, columns: Columns) -> None:
 
     def scored() -> list[Value]:
         is_whole = columns.width == columns.num_scored
-        own = logits if is_whole else _cut(graph, logits, columns.vocab_size)
+        own = logits if is_whole else logits[:, : columns.vocab_size]
         logp, normaliser = _log_probabilities(graph, own)
         return [logp, op.GatherElements(logp, places, axis=1), normaliser]
 
     def unscored() -> list[Value]:
         nothing = graph.constant(np.zeros((1, 1)), "float32")
-        normaliser = op.Gather(best, graph.constant(0, "int64"), axis=1)
+        normaliser = best[:, 0]
         return [op.Identity(nothing), op.Identity(best), normaliser]
 
     wanted = graph.switch(WANTS_LOGP)
@@ -94,12 +94,8 @@ def _log_probabilities(graph: GraphWriter, logits: Value) -> tuple[Value, Value]
     """-> [batch, scored], and what they are less than the logits [batch]."""
     op, first = graph.op, graph.ints(0)
     logp = op.LogSoftmax(logits, axis=-1)
-    shift = op.Sub(op.Gather(logits, first, axis=1), op.Gather(logp, first, axis=1))
-    return logp, op.Squeeze(shift, graph.ints(1))
-
-
-def _cut(graph: GraphWriter, logits: Value, count: int) -> Value:
-    return graph.op.Slice(logits, graph.ints(0), graph.ints(count), graph.ints(1))
+    shift = op.Gather(logits, first, axis=1) - op.Gather(logp, first, axis=1)
+    return logp, shift.squeeze(1)
 
 
 def _likeliest(graph: GraphWriter, logits: Value, columns: Columns) -> tuple[Value, Value]:
@@ -117,13 +113,13 @@ def _likeliest_of_blocks(graph: GraphWriter, logits: Value, num_blocks: int) -> 
     first of equals: so it does here, as the blocks found are put in order first.
     """
     op, count, size = graph.op, graph.ints(WINDOW), graph.constant(BLOCK, "int64")
-    blocks = op.Reshape(logits, graph.ints(0, num_blocks, BLOCK))
-    greatest = op.ReduceMax(blocks, graph.ints(-1), keepdims=0)
+    blocks = logits.reshape(0, num_blocks, BLOCK)
+    greatest = blocks.max(-1, keepdims=False)
     _, found = op.TopK(greatest, count, axis=-1, _outputs=2)
     order, _ = op.TopK(found, count, axis=-1, largest=0, _outputs=2)
-    chosen = op.GatherND(blocks, op.Unsqueeze(order, graph.ints(-1)), batch_dims=1)
-    flat = op.Reshape(chosen, graph.ints(0, WINDOW * BLOCK))
+    chosen = op.GatherND(blocks, order.unsqueeze(-1), batch_dims=1)
+    flat = chosen.reshape(0, WINDOW * BLOCK)
     best, places = op.TopK(flat, count, axis=-1, _outputs=2)
-    block = op.Div(places, size)
-    moved = op.Sub(op.GatherElements(order, block, axis=1), block)
-    return best, op.Add(places, op.Mul(moved, size))
+    block = places / size
+    moved = op.GatherElements(order, block, axis=1) - block
+    return best, places + moved * size

@@ -80,9 +80,7 @@ class RowQuantiser:
         if channels is not None and channels.input_range is not None:
             return self._clipped_linear(x, name, weight, bias, channels)
         product = self._row_wise_linear(x, name, weight, channels)
-        if bias is None:
-            return product
-        return self._graph.op.Add(product, self._graph.weight(f"{name}.bias", bias))
+        return product if bias is None else product + self._graph.weight(f"{name}.bias", bias)
 
     def lookup(
         self, ids: Value, name: str, table: Array, channels: Channels, scale: float
@@ -101,9 +99,9 @@ class RowQuantiser:
         if channels is not None and channels.input_range is not None:
             step = self._step_of(channels)
             return op.QuantizeLinear(x, step, zero), step
-        row_range = self._row_range(x)
-        levels = op.QuantizeLinear(op.Div(x, row_range), self._step, zero)
-        return levels, op.Mul(row_range, self._step)
+        row_range = _row_range(x)
+        levels = op.QuantizeLinear(x / row_range, self._step, zero)
+        return levels, row_range * self._step
 
     def _clipped_linear(
         self, x: Value, name: str, weight: Array, bias: Array | None, channels: Channels
@@ -116,8 +114,7 @@ class RowQuantiser:
         self, x: Value, name: str, weight: Array, channels: Channels | None
     ) -> Value:
         levels, row_range = self._quantise(x)
-        product = self._multiply(levels, self._step, name, weight, channels)
-        return self._graph.op.Mul(product, row_range)
+        return self._multiply(levels, self._step, name, weight, channels) * row_range
 
     def _multiply(
         self,
@@ -163,16 +160,15 @@ class RowQuantiser:
         return self._graph.constant(channels.input_range / LEVELS, "float32")
 
     def _quantise(self, x: Value) -> tuple[Value, Value]:
-        """x -> uint8 levels and each row's largest magnitude [..., 1]."""
+        """Turn x into uint8 levels and each row's largest magnitude [..., 1]."""
         if x not in self._quantised:
-            op = self._graph.op
-            row_range = self._row_range(x)
+            op, row_range = self._graph.op, _row_range(x)
             # In a row of zeros 0/0 becomes some level, which the range, 0, makes 0 again.
-            levels = op.QuantizeLinear(op.Div(x, row_range), self._step, self._zero_point)
+            levels = op.QuantizeLinear(x / row_range, self._step, self._zero_point)
             self._quantised[x] = (levels, row_range)
         return self._quantised[x]
 
-    def _row_range(self, x: Value) -> Value:
-        op = self._graph.op
-        row_range: Value = op.ReduceMax(op.Abs(x), self._graph.ints(-1), keepdims=1)
-        return row_range
+
+def _row_range(x: Value) -> Value:
+    """Find each row's largest magnitude: [..., 1]."""
+    return x.abs().max(-1, keepdims=True)

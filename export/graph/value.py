@@ -85,7 +85,7 @@ class Value:
         if isinstance(last, slice):
             return self._cut({i: each for i, each in enumerate(keys) if each != slice(None)})
         index = last if isinstance(last, Value) else self.graph.constant(last, "int64")
-        return self._op.Gather(self, index, **({"axis": len(whole)} if whole else {}))
+        return self._op.Gather(self, index, axis=len(whole))
 
     def sigmoid(self) -> "Value":
         return self._op.Sigmoid(self)

@@ -149,9 +149,7 @@ class GraphWriter:
         found = [ir.Value(name=f"{name}.{i}.next", type=_tensor(dtype)) for i in range(count)]
         goes_on = ir.Value(name=f"{name}.goes_on", type=_tensor("bool"))
 
-        def trace(
-            op: Any, turn: ir.Value, is_on: ir.Value, *values: ir.Value
-        ) -> list[ir.Value]:
+        def trace(op: Any, turn: ir.Value, is_on: ir.Value, *values: ir.Value) -> list[ir.Value]:
             with self._inside(op.builder):
                 goes_on: ir.Value = op.Identity(is_on)
                 own = (Value(self, value, dtype) for value in values)

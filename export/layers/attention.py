@@ -7,13 +7,13 @@ in the engine's buffers; the step graph appends to them in place.
 import math
 from dataclasses import dataclass
 
-from export.graph.value import Value, element_type
-from export.graph.writer import GraphWriter
+from export.graph.target import Target
+from export.graph.value import Value
 from export.layers.heads import HeadLayout
+from export.layers.ragged import LOWEST, is_real
 from serving.bundle.manifest import LENGTH, SOURCE, StateKind, StateSpec
 
 KeyValue = tuple[Value, Value]  # each [batch, kv_heads, length, head_dim]
-LOWEST = -1e30  # score of positions beyond a row's end
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Heads:
     num_heads: int
     num_kv_heads: int
     layout: HeadLayout
-    dtype: str
+    target: Target
     rotary: tuple[Value, Value] | None = None
     window: int | None = None
     cap: float | None = None
@@ -74,11 +74,10 @@ class Heads:
         axis = LENGTH if kind is StateKind.APPEND else SOURCE
         shape = (self.num_kv_heads, axis, self.head_dim)
         names = (f"{name}_{part}.{layer}" for part in ("key", "value"))
-        return [StateSpec(each, kind, shape, self.dtype) for each in names]
+        return [StateSpec(each, kind, shape, self.target.dtype) for each in names]
 
 
 def self_attention(
-    graph: GraphWriter,
     qkv: Value,
     past: KeyValue,
     total_lengths: Value,
@@ -86,19 +85,20 @@ def self_attention(
     heads: Heads,
     bias: Value | None = None,
 ) -> tuple[Value, Value, Value]:
-    """qkv [batch, tokens, queries + keys + values] -> mixed values, next keys and values.
+    """Attend by qkv [batch, tokens, queries + keys + values]: mixed values, next keys and values.
 
     Any number of rows with one token each, or one row with several tokens. The longest total
     length may be any bound on it; a constant needs no copy from the GPU. ``bias`` [batch, heads, 1,
     capacity], with one token each, is added to the scores.
     """
-    in_operator = bias if heads.dtype == "float32" else None  # CUDA's operator takes none
+    graph = qkv.graph
+    in_operator = None if heads.target.is_cuda else bias  # CUDA's operator takes none
     mixed, keys, values = graph.ms.GroupQueryAttention(
         qkv,
         None,
         None,
         *past,
-        graph.op.Sub(total_lengths, graph.constant(1, "int32")),
+        total_lengths - 1,
         graph.constant([capacity], "int32"),
         *(heads.rotary or (None, None)),
         None,
@@ -111,36 +111,34 @@ def self_attention(
     )
     if bias is not in_operator:
         query = graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])[0]
-        mixed = _masked_attention(graph, query, (keys, values), total_lengths, heads, bias)
+        mixed = _masked_attention(query, (keys, values), total_lengths, heads, bias)
     return mixed, keys, values
 
 
-def cross_attention(
-    graph: GraphWriter, query: Value, memory: KeyValue, source_lengths: Value, heads: Heads
-) -> Value:
-    """query [batch, 1, query_dim] attends to encoder keys and values.
+def cross_attention(query: Value, memory: KeyValue, source_lengths: Value, heads: Heads) -> Value:
+    """Attend from query [batch, 1, query_dim] to encoder keys and values.
 
     They are given as a past, with no new keys. ONNX Runtime takes one token per row here.
     """
-    if heads.dtype != "float32":
-        return _masked_attention(graph, query, memory, source_lengths, heads)
-    return graph.ms.GroupQueryAttention(
-        *_of_source(graph, query, memory, source_lengths, heads), **heads.attributes
-    )
+    if heads.target.is_cuda:
+        return _masked_attention(query, memory, source_lengths, heads)
+    inputs = _of_source(query, memory, source_lengths, heads)
+    return query.graph.ms.GroupQueryAttention(*inputs, **heads.attributes)
 
 
 def int8_cross_attention(
-    graph: GraphWriter, query: Value, memory: KeyValue, source_lengths: Value, heads: Heads
+    query: Value, memory: KeyValue, source_lengths: Value, heads: Heads
 ) -> list[Value]:
-    """The same of int8 keys and values, whose levels count as they are.
+    """Attend to int8 keys and values, whose levels count as they are.
 
     Returns what was found, and the memory, which the operator wants to give back: unchanged, and in
     place where that is bound to it.
     """
+    graph = query.graph
     one = graph.constant([1], "float32")
     quantised = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"}
     results = graph.ms.GroupQueryAttention(
-        *_of_source(graph, query, memory, source_lengths, heads),
+        *_of_source(query, memory, source_lengths, heads),
         *[None] * 5,
         one,
         one,
@@ -153,123 +151,77 @@ def int8_cross_attention(
 
 
 def _of_source(
-    graph: GraphWriter, query: Value, memory: KeyValue, source_lengths: Value, heads: Heads
+    query: Value, memory: KeyValue, source_lengths: Value, heads: Heads
 ) -> tuple[Value, ...]:
-    """The operator's first inputs."""
-    op = graph.op
+    """Give the operator's first inputs."""
+    graph = query.graph
     ends, axes = graph.ints(0, heads.kv_dim), graph.ints(1, 2)
-    nothing = op.Slice(query, graph.ints(0, 0), ends, axes)  # [batch, 0, kv_dim]
-    last_positions = op.Sub(source_lengths, graph.constant(1, "int32"))
-    span = op.Cast(op.Shape(memory[0], start=2, end=3), to=6)
+    nothing = graph.op.Slice(query, graph.ints(0, 0), ends, axes)  # [batch, 0, kv_dim]
+    last_positions = source_lengths - 1
+    span = memory[0].length(2).cast("int32")
     return query, nothing, nothing, *memory, last_positions, span
 
 
-def attention_scores(graph: GraphWriter, query: Value, keys: Value, heads: Heads) -> Value:
-    """What a query [batch, 1, query_dim] and keys [batch, kv_heads, source, head_dim] score: f32
-    [batch, heads, source], before the softmax.
+def attention_scores(query: Value, keys: Value, heads: Heads) -> Value:
+    """Score keys [batch, kv_heads, source, head_dim] by a query [batch, 1, query_dim]: f32 [batch,
+    heads, source], before the softmax.
 
     Summed position by position, as a matrix product's order may depend on how many there are.
     """
-    op = graph.op
-    queries = split_heads(graph, query, heads)
-    if heads.dtype != "float32":
-        queries, keys = op.Cast(queries, to=1), op.Cast(keys, to=1)
-    queries = op.Mul(queries, graph.constant(heads.scale, "float32"))
+    queries = split_heads(query, heads).cast("float32")
+    keys = keys.cast("float32")
+    queries = queries * heads.scale
     if heads.group == 1:
-        return op.ReduceSum(op.Mul(queries, keys), graph.ints(-1), keepdims=0)
-    grouped = graph.ints(0, heads.num_kv_heads, heads.group, 1, heads.head_dim)
-    products = op.Mul(op.Reshape(queries, grouped), op.Unsqueeze(keys, graph.ints(2)))
-    scores = op.ReduceSum(products, graph.ints(-1), keepdims=0)
-    return op.Reshape(scores, graph.ints(0, heads.num_heads, -1))
+        return (queries * keys).sum(-1)
+    grouped = queries.reshape(0, heads.num_kv_heads, heads.group, 1, heads.head_dim)
+    return (grouped * keys.unsqueeze(2)).sum(-1).reshape(0, heads.num_heads, -1)
 
 
-def ragged_softmax(graph: GraphWriter, scores: Value, within: Value) -> Value:
-    """Softmax over the last axis of f32 ``scores``, where ``within``; exactly 0 elsewhere.
-
-    It must not depend on how far the rows are padded: CumSum adds one position after the other.
+def encoder_attention(qkv: Value, lengths: Value, heads: Heads, bias: Value | None = None) -> Value:
+    """Attend from every position to all real positions of its row, with a ``bias`` [1, heads,
+    source, source] of the scores if any.
     """
-    op, last = graph.op, graph.ints(-1)
-    scores = op.Where(within, scores, graph.constant(LOWEST, "float32"))
-    above = op.Exp(op.Sub(scores, op.ReduceMax(scores, last, keepdims=1)))
-    likelihood = op.Where(within, above, graph.constant(0, "float32"))
-    running = op.CumSum(likelihood, graph.constant(-1, "int64"))
-    return op.Div(likelihood, op.ReduceMax(running, last, keepdims=1))
-
-
-def encoder_attention(
-    graph: GraphWriter, qkv: Value, lengths: Value, heads: Heads, bias: Value | None = None
-) -> Value:
-    """Every position attends to all real positions of its row, with a ``bias`` [1, heads, source,
-    source] of the scores if any.
-    """
-    op = graph.op
-    if heads.dtype != "float32":
+    graph = qkv.graph
+    if heads.target.is_cuda:
         query, *key_value = graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])
-        key, value = (split_heads(graph, each, heads) for each in key_value)
-        return _masked_attention(graph, query, (key, value), lengths, heads, bias)
-    total = op.Cast(op.Shape(qkv, start=1, end=2), to=6)
-    last_positions = op.Sub(lengths, graph.constant(1, "int32"))
+        key, value = (split_heads(each, heads) for each in key_value)
+        return _masked_attention(query, (key, value), lengths, heads, bias)
+    total = qkv.length(1).cast("int32")
+    last_positions = lengths - 1
     optional = (None, None, None, bias)
     return graph.ms.GroupQueryAttention(
         qkv, None, None, None, None, last_positions, total, *optional, **heads.attributes, causal=0
     )
 
 
-def split_heads(graph: GraphWriter, x: Value, heads: Heads) -> Value:
-    """[batch, length, heads * head_dim] -> [batch, heads, length, head_dim]."""
-    split = graph.op.Reshape(x, graph.ints(0, 0, -1, heads.head_dim))
-    return graph.op.Transpose(split, perm=[0, 2, 1, 3])
-
-
-def is_real(graph: GraphWriter, like: Value, lengths: Value) -> Value:
-    """Whether positions of ``like`` [batch, length] lie within their rows: [batch, length] bool.
-
-    Positions are counted by a running sum: a Range would be made on the CPU, which a CUDA session
-    refuses.
-    """
-    return graph.op.LessOrEqual(count(graph, like), graph.op.Unsqueeze(lengths, graph.ints(1)))
-
-
-def count(graph: GraphWriter, like: Value) -> Value:
-    """1, 2, 3, ... along the rows of ``like`` [batch, length]: int32."""
-    ones = graph.op.Cast(graph.op.Equal(like, like), to=6)
-    return graph.op.CumSum(ones, graph.constant(1, "int64"))
-
-
-def places(graph: GraphWriter, like: Value) -> Value:
-    """0, 1, 2, ... along the rows of ``like`` [batch, length]: int32."""
-    return graph.op.Sub(count(graph, like), graph.constant(1, "int32"))
+def split_heads(x: Value, heads: Heads) -> Value:
+    """Split [batch, length, heads * head_dim] into [batch, heads, length, head_dim]."""
+    return x.reshape(0, 0, -1, heads.head_dim).transpose(0, 2, 1, 3)
 
 
 def _masked_attention(
-    graph: GraphWriter,
     query: Value,
     key_value: KeyValue,
     lengths: Value,
     heads: Heads,
     bias: Value | None = None,
 ) -> Value:
-    """Plain attention in standard operators, for CUDA: there GroupQueryAttention writes present
+    """Attend by standard operators, for CUDA: there GroupQueryAttention writes present
     keys and values even where nobody wants them. Softmax is taken in fp32.
     """
-    op = graph.op
-    keys, values = (_repeat(graph, each, heads) for each in key_value)
-    scale = graph.constant(heads.scale, heads.dtype)
-    queries = split_heads(graph, op.Mul(query, scale), heads)
-    scores = op.Cast(op.MatMul(queries, op.Transpose(keys, perm=[0, 1, 3, 2])), to=1)
+    keys, values = (_repeat(each, heads) for each in key_value)
+    queries = split_heads(query * heads.scale, heads)
+    scores = (queries @ keys.transpose(0, 1, 3, 2)).cast("float32")
     if bias is not None:
-        scores = op.Add(scores, op.Cast(bias, to=1))
-    any_head = op.ReduceMax(scores, graph.ints(1, 2), keepdims=0)  # [batch, source], for its shape
-    mask = op.Unsqueeze(is_real(graph, any_head, lengths), graph.ints(1, 2))
-    scores = op.Where(mask, scores, graph.constant(LOWEST, "float32"))
-    mixed = op.MatMul(op.Cast(op.Softmax(scores, axis=-1), to=element_type(heads.dtype)), values)
-    return op.Reshape(op.Transpose(mixed, perm=[0, 2, 1, 3]), graph.ints(0, 0, heads.query_dim))
+        scores = scores + bias.cast("float32")
+    any_head = scores.max(1, 2, keepdims=False)  # [batch, source], for its shape
+    scores = scores.where(is_real(any_head, lengths).unsqueeze(1, 2), LOWEST)
+    weights = query.graph.op.Softmax(scores, axis=-1).cast(values.dtype)
+    return (weights @ values).transpose(0, 2, 1, 3).reshape(0, 0, heads.query_dim)
 
 
-def _repeat(graph: GraphWriter, x: Value, heads: Heads) -> Value:
+def _repeat(x: Value, heads: Heads) -> Value:
     """Give every head its keys or values: [batch, kv_heads, ...] -> [batch, heads, ...]."""
     if heads.group == 1:
         return x
-    return graph.op.Gather(
-        x, graph.ints(*(h // heads.group for h in range(heads.num_heads))), axis=1
-    )
+    return x[:, x.graph.ints(*(head // heads.group for head in range(heads.num_heads)))]

@@ -12,19 +12,13 @@ import numpy as np
 from export.graph.blocks import BlockQuantiser
 from export.graph.choice import Columns, choose, choose_on_device
 from export.graph.quantise import Channels, RowQuantiser
+from export.graph.target import TARGETS
+from export.graph.value import Value
 from export.graph.weights import Weights
-from export.graph.value import Value, element_type
 from export.graph.writer import Array, GraphWriter
 from export.layers.heads import HeadLayout
-from serving.bundle.manifest import Precision
+from serving.bundle.manifest import Precision, StateKind, StateSpec
 
-DTYPES = {
-    Precision.FP32: "float32",
-    Precision.FP16: "float16",
-    Precision.BF16: "bfloat16",
-    Precision.INT8: "float32",
-    Precision.INT4: "float32",
-}
 ALIGNED = 4  # numbers from one aligned address to the next
 
 
@@ -41,7 +35,8 @@ class Layers:
         graph.store = weights.store
         self.op = graph.op
         self.weights = weights
-        self.dtype = DTYPES[precision]
+        self.target = TARGETS[precision]
+        self.dtype = self.target.dtype
         self._blocks, self._quantiser = None, None
         if precision is Precision.INT4 or (precision is Precision.INT8 and in_blocks):
             self._blocks = BlockQuantiser(
@@ -54,6 +49,10 @@ class Layers:
     def quantiser(self) -> RowQuantiser | None:
         """Of linear maps, where they are computed in row-wise int8."""
         return self._quantiser
+
+    def state(self, name: str, kind: StateKind, *shape: int | str) -> StateSpec:
+        """Name a state in floats."""
+        return StateSpec(name, kind, shape, self.dtype)
 
     def float_weight(self, name: str, array: Array) -> Value:
         return self.graph.weight(name, array.astype(self.dtype))
@@ -74,10 +73,8 @@ class Layers:
             return self._blocks.linear(x, name, weight, bias)
         if self._quantiser is not None:
             return self._quantiser.linear(x, name, weight, bias, channels)
-        y = self.op.MatMul(x, self.float_weight(f"{name}.transposed", weight.T))
-        if bias is None:
-            return y
-        return self.op.Add(y, self.float_weight(f"{name}.bias", bias))
+        y = x @ self.float_weight(f"{name}.transposed", weight.T)
+        return y if bias is None else y + self.float_weight(f"{name}.bias", bias)
 
     def linear(
         self,
@@ -130,7 +127,7 @@ class Layers:
         if self._blocks is None:
             return self.lookup(ids, f"{name}.table", table * np.float32(scale))
         rows = self._blocks.lookup(ids, name, table)
-        return rows if scale == 1.0 else self.op.Mul(rows, self.graph.constant(scale, self.dtype))
+        return rows if scale == 1.0 else rows * scale
 
     def lookup(self, ids: Value, name: str, table: Array) -> Value:
         return self.op.Gather(self.float_weight(name, table), ids)
@@ -156,26 +153,26 @@ class Layers:
 
     def pad(self, x: Value, *pads: int, axes: Sequence[int]) -> Value:
         """Put zeros before x and behind it; ``pads`` as ONNX has them. CUDA cannot in bfloat16."""
-        op, graph = self.op, self.graph
-        wide = op.Cast(x, to=element_type("float32")) if self.dtype == "bfloat16" else x
-        zero = graph.constant(0, "float32" if wide is not x else self.dtype)
-        padded = op.Pad(wide, graph.ints(*pads), zero, graph.ints(*axes))
-        return padded if wide is x else op.Cast(padded, to=element_type(self.dtype))
+        graph, dtype = self.graph, self.target.common_dtype
+        zero = graph.constant(0, dtype)
+        padded = self.op.Pad(x.cast(dtype), graph.ints(*pads), zero, graph.ints(*axes))
+        return padded.cast(self.dtype)
 
-    def sum_features(self, x: Value, dim: int) -> Value:
-        """x [..., dim] -> [...]. ONNX Runtime adds up by fours from an aligned address on: zeros
-        fill the rows up, so that each begins at one wherever it lies.
+    def dot(self, x: Value, y: Value, dim: int) -> Value:
+        """Multiply vectors [..., dim], feature by feature, and add up: f32 [...].
+
+        ONNX Runtime adds up by fours from an aligned address on: zeros fill the products up, so
+        that each row begins at one wherever it lies.
         """
+        products = x * y
         if missing := -dim % ALIGNED:
-            x = self.pad(x, 0, missing, axes=[-1])
-        return self.op.ReduceSum(x, self.graph.ints(-1), keepdims=0)
+            products = self.pad(products, 0, missing, axes=[-1])
+        return products.sum(-1).cast("float32")
 
     def last_position(self, x: Value, past_lengths: Value, total_lengths: Value) -> Value:
-        """Each row's last real position: x [batch, tokens, dim] -> [batch, dim]."""
-        num_new = self.op.Sub(total_lengths, past_lengths)
-        last = self.op.Cast(self.op.Sub(num_new, self.graph.constant(1, "int32")), to=7)
-        index = self.op.Unsqueeze(last, self.graph.ints(1))
-        return self.op.GatherND(x, index, batch_dims=1)
+        """Pick each row's last real position: x [batch, tokens, dim] -> [batch, dim]."""
+        last = (total_lengths - past_lengths - 1).cast("int64")
+        return self.op.GatherND(x, last.unsqueeze(1), batch_dims=1)
 
     def choose(
         self,
@@ -190,7 +187,5 @@ class Layers:
         tokens stand in columns of it. Without that, what is beyond the vocabulary is -inf.
         """
         columns = Columns(vocab_size, width or vocab_size, token_ids)
-        if self.dtype == "float32":
-            choose(self.graph, logits, columns)
-        else:
-            choose_on_device(self.graph, self.op.Cast(logits, to=1), columns)
+        write = choose_on_device if self.target.is_cuda else choose
+        write(self.graph, logits.cast("float32"), columns)

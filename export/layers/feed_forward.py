@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from export.graph.value import Value
-from export.graph.writer import GraphWriter
 from export.layers.basic import Layers
 
 
@@ -17,20 +16,20 @@ def feed_forward(
     is_gated: bool,
     bias: bool,
 ) -> Value:
-    """x [..., d_model] -> [..., d_model], without the residual sum. dims: d_model and ffn_dim."""
+    """Feed x [..., d_model] forward, without the residual sum. dims: d_model and ffn_dim."""
     d_model, ffn_dim = dims
     names = [f"{name}.gate", f"{name}.up"] if is_gated else [f"{name}.up"]
     sizes = [ffn_dim] * len(names)
     parts = layers.graph.split(layers.linear(x, names, d_model, sizes, bias=bias), sizes)
-    y = ACTIVATIONS[activation](layers.graph, parts[0])
+    y = ACTIVATIONS[activation](parts[0])
     if is_gated:
-        y = layers.op.Mul(y, parts[1])
+        y = y * parts[1]
     return layers.linear(y, [f"{name}.down"], ffn_dim, [d_model], bias=bias)
 
 
-ACTIVATIONS: dict[str, Callable[[GraphWriter, Value], Value]] = {
-    "relu": lambda graph, x: graph.op.Relu(x),
-    "gelu": lambda graph, x: graph.op.Gelu(x),
-    "gelu_tanh": lambda graph, x: graph.op.Gelu(x, approximate="tanh"),  # GPT-2's
-    "swish": lambda graph, x: graph.op.Mul(x, graph.op.Sigmoid(x)),
+ACTIVATIONS: dict[str, Callable[[Value], Value]] = {
+    "relu": lambda x: x.relu(),
+    "gelu": lambda x: x.graph.op.Gelu(x),
+    "gelu_tanh": lambda x: x.graph.op.Gelu(x, approximate="tanh"),  # GPT-2's
+    "swish": lambda x: x * x.sigmoid(),
 }

@@ -35,7 +35,7 @@ class SourceMemory(ABC):
     @property
     @abstractmethod
     def states(self) -> list[StateSpec]:
-        """What is kept of it."""
+        """Name what is kept of it."""
 
     @abstractmethod
     def write(self, graph: GraphWriter, keys_values: Value) -> None:
@@ -48,7 +48,7 @@ class SourceMemory(ABC):
         """Take the states as inputs."""
 
     def _put_out(self, graph: GraphWriter, states: list[StateSpec], per_head: Value) -> None:
-        """Keys and values [batch, 2 * kv_heads, source, head_dim]."""
+        """Put out keys and values [batch, 2 * kv_heads, source, head_dim]."""
         sizes = graph.ints(self.heads.num_kv_heads, self.heads.num_kv_heads)
         parts = graph.op.Split(per_head, sizes, axis=1, _outputs=2)
         for state, part in zip(states, parts, strict=True):
@@ -63,11 +63,11 @@ class ReadMemory(ABC):
 
     @abstractmethod
     def attend(self, query: Value, lengths: Value) -> Value:
-        """What each head finds [batch, 1, query_dim]."""
+        """Find what each head looks for: [batch, 1, query_dim]."""
 
     @abstractmethod
     def scores(self, query: Value) -> Value:
-        """f32 [batch, heads, source], before the softmax."""
+        """Score the source: f32 [batch, heads, source], before the softmax."""
 
 
 class FloatMemory(SourceMemory):
@@ -76,22 +76,22 @@ class FloatMemory(SourceMemory):
         return self.heads.states("cross", StateKind.CONSTANT, self.layer)
 
     def write(self, graph: GraphWriter, keys_values: Value) -> None:
-        self._put_out(graph, self.states, split_heads(graph, keys_values, self.heads))
+        self._put_out(graph, self.states, split_heads(keys_values, self.heads))
 
     def read(self, graph: GraphWriter) -> "ReadFloats":
         key, value = map(graph.state_input, self.states)
-        return ReadFloats(graph, self.heads, (key, value))
+        return ReadFloats(self.heads, (key, value))
 
 
 class ReadFloats(ReadMemory):
-    def __init__(self, graph: GraphWriter, heads: Heads, memory: KeyValue) -> None:
-        self._graph, self._heads, self._memory = graph, heads, memory
+    def __init__(self, heads: Heads, memory: KeyValue) -> None:
+        self._heads, self._memory = heads, memory
 
     def attend(self, query: Value, lengths: Value) -> Value:
-        return cross_attention(self._graph, query, self._memory, lengths, self._heads)
+        return cross_attention(query, self._memory, lengths, self._heads)
 
     def scores(self, query: Value) -> Value:
-        return attention_scores(self._graph, query, self._memory[0], self._heads)
+        return attention_scores(query, self._memory[0], self._heads)
 
 
 class Int8Memory(SourceMemory):
@@ -109,8 +109,8 @@ class Int8Memory(SourceMemory):
         ]
 
     def write(self, graph: GraphWriter, keys_values: Value) -> None:
-        levels, steps = _quantise(graph, keys_values)
-        self._put_out(graph, self.states[:2], split_heads(graph, levels, self.heads))
+        levels, steps = _quantise(keys_values)
+        self._put_out(graph, self.states[:2], split_heads(levels, self.heads))
         for state, step in zip(
             self.states[2:], graph.split(steps, [self.heads.kv_dim] * 2), strict=True
         ):
@@ -120,16 +120,16 @@ class Int8Memory(SourceMemory):
         return ReadInt8(graph, self.heads, self.states)
 
 
-def _quantise(graph: GraphWriter, x: Value) -> tuple[Value, Value]:
-    """x [batch, source, dim] -> int8 levels, and a level's worth [batch, 1, dim] of each channel of
-    a row, by its largest magnitude.
+def _quantise(x: Value) -> tuple[Value, Value]:
+    """Round x [batch, source, dim] to int8 levels, and tell a level's worth [batch, 1, dim] of each
+    channel of a row, by its largest magnitude.
     """
-    op = graph.op
-    largest = op.ReduceMax(op.Abs(x), graph.ints(1), keepdims=1)
+    graph = x.graph
+    largest = x.abs().max(1, keepdims=True)
     unit = graph.constant(1 / LEVELS, "float32")
     # In a channel of zeros 0/0 becomes some level, which the step, 0, makes 0 again.
-    levels = op.QuantizeLinear(op.Div(x, largest), unit, graph.constant(0, "int8"))
-    return levels, op.Mul(largest, unit)
+    levels = graph.op.QuantizeLinear(x / largest, unit, graph.constant(0, "int8"))
+    return levels, largest * unit
 
 
 class ReadInt8(ReadMemory):
@@ -141,26 +141,21 @@ class ReadInt8(ReadMemory):
         self._key_step, self._value_step = map(self._per_head, (key_step, value_step))
 
     def attend(self, query: Value, lengths: Value) -> Value:
-        op = self._graph.op
-        scaled = op.Mul(query, self._key_step)
-        mixed, *levels = int8_cross_attention(
-            self._graph, scaled, self._memory, lengths, self._heads
-        )
+        scaled = query * self._key_step
+        mixed, *levels = int8_cross_attention(scaled, self._memory, lengths, self._heads)
         for state, each in zip(self._levels, levels, strict=True):
             self._graph.next_state(state, each)
-        return op.Mul(mixed, self._value_step)
+        return mixed * self._value_step
 
     def scores(self, query: Value) -> Value:
-        op = self._graph.op
-        keys = op.Cast(self._memory[0], to=1)
-        scaled = op.Mul(query, self._key_step)
-        return attention_scores(self._graph, scaled, keys, self._heads)
+        keys = self._memory[0].cast("float32")
+        return attention_scores(query * self._key_step, keys, self._heads)
 
     def _per_head(self, step: Value) -> Value:
-        """[batch, 1, kv_dim] -> [batch, 1, query_dim]: heads that share keys share their steps."""
+        """Spread [batch, 1, kv_dim] to [batch, 1, query_dim]: heads share steps as they do keys."""
         heads = self._heads
         if heads.group == 1:
             return step
         columns = np.arange(heads.kv_dim).reshape(heads.num_kv_heads, 1, heads.head_dim)
         spread = np.broadcast_to(columns, (heads.num_kv_heads, heads.group, heads.head_dim))
-        return self._graph.op.Gather(step, self._graph.ints(*spread.ravel().tolist()), axis=2)
+        return step[:, :, self._graph.ints(*spread.ravel().tolist())]

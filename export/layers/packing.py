@@ -6,9 +6,9 @@ what mixes tokens, attention, gets the rows apart. CUDA's graphs keep fixed shap
 
 from abc import ABC, abstractmethod
 
+from export.graph.target import Target
 from export.graph.value import Value
-from export.graph.writer import GraphWriter
-from export.layers.attention import is_real, places
+from export.layers.ragged import is_real, places
 
 
 class SourceTokens(ABC):
@@ -26,19 +26,17 @@ class SourceTokens(ABC):
         """[batch, source, dim] -> vectors of the tokens."""
 
 
-def source_tokens(graph: GraphWriter, ids: Value, lengths: Value, dtype: str) -> SourceTokens:
-    """Those that an encoder in ``dtype`` computes on."""
-    if dtype == "float32":
-        return PackedTokens(graph, ids, lengths)
-    return PaddedTokens(graph, ids)
+def source_tokens(ids: Value, lengths: Value, target: Target) -> SourceTokens:
+    """Pick those that an encoder for ``target`` computes on."""
+    return PaddedTokens(ids) if target.is_cuda else PackedTokens(ids, lengths)
 
 
 class PaddedTokens(SourceTokens):
     """All of them; vectors are [batch, source, dim]."""
 
-    def __init__(self, graph: GraphWriter, ids: Value) -> None:
+    def __init__(self, ids: Value) -> None:
         self.ids = ids
-        self.positions = places(graph, ids)
+        self.positions = places(ids)
 
     def spread(self, x: Value) -> Value:
         return x
@@ -50,16 +48,16 @@ class PaddedTokens(SourceTokens):
 class PackedTokens(SourceTokens):
     """The real ones, row after row; vectors are [tokens, dim]."""
 
-    def __init__(self, graph: GraphWriter, ids: Value, lengths: Value) -> None:
-        op, flat = graph.op, graph.ints(-1)
-        self._op = op
-        within = op.Cast(op.Reshape(is_real(graph, ids, lengths), flat), to=6)
-        so_far = op.CumSum(within, graph.constant(0, "int64"))
-        last = op.Sub(so_far, graph.constant(1, "int32"))
+    def __init__(self, ids: Value, lengths: Value) -> None:
+        graph = ids.graph
+        self._op, flat = graph.op, graph.ints(-1)
+        op = self._op
+        within = op.Reshape(is_real(ids, lengths), flat).cast("int32")
+        last = op.CumSum(within, graph.constant(0, "int64")) - 1
         self._token_at = op.Reshape(last, op.Shape(ids))  # padding: the row's last
         self._place_of = op.Reshape(op.NonZero(within), flat)
         self.ids = op.Gather(op.Reshape(ids, flat), self._place_of)
-        self.positions = op.Gather(op.Reshape(places(graph, ids), flat), self._place_of)
+        self.positions = op.Gather(op.Reshape(places(ids), flat), self._place_of)
 
     def spread(self, x: Value) -> Value:
         return self._op.Gather(x, self._token_at)

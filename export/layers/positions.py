@@ -6,8 +6,8 @@ import numpy as np
 
 from export.graph.value import Value
 from export.graph.writer import Array
-from export.layers.attention import count
 from export.layers.basic import Layers
+from export.layers.ragged import count
 from models.configs.translators.transformer import TransformerSizes
 from models.layers.buckets import relative_buckets
 
@@ -16,11 +16,11 @@ class Positions:
     """Of one stack; ``encode`` asks for the source's, ``step`` for those of one new token a row."""
 
     def add_source(self, x: Value, positions: Value) -> Value:
-        """x [..., dim] of tokens at int32 ``positions`` [...], as the layers shall see it."""
+        """Make x [..., dim] of tokens at int32 ``positions`` [...] what the layers shall see."""
         return x
 
     def add_target(self, x: Value, past_lengths: Value) -> Value:
-        """x [batch, 1, dim] as the layers shall see it."""
+        """Make x [batch, 1, dim] what the layers shall see."""
         return x
 
     def source_bias(self, ids: Value) -> Value | None:
@@ -41,15 +41,11 @@ class AddedPositions(Positions):
         self._table = layers.float_weight(name, table)
 
     def add_source(self, x: Value, positions: Value) -> Value:
-        """What is in the padding may be beyond the table."""
-        op, graph = self._graph.op, self._graph
-        clipped = op.Min(positions, graph.constant(self._last, "int32"))
-        return op.Add(x, op.Gather(self._table, clipped))
+        """Add the table's rows; what is in the padding may be beyond them."""
+        return x + self._graph.op.Gather(self._table, positions.minimum(self._last))
 
     def add_target(self, x: Value, past_lengths: Value) -> Value:
-        op = self._graph.op
-        positions = op.Unsqueeze(past_lengths, self._graph.ints(1))
-        return op.Add(x, op.Gather(self._table, positions))
+        return x + self._graph.op.Gather(self._table, past_lengths.unsqueeze(1))
 
 
 class RelativePositions(Positions):
@@ -64,29 +60,22 @@ class RelativePositions(Positions):
         self._table = layers.float_weight(name, table)
 
     def source_bias(self, ids: Value) -> Value:
-        op, graph = self._graph.op, self._graph
-        positions = op.Gather(count(graph, ids), graph.constant(0, "int64"), axis=0)  # of any row
-        queries = op.Unsqueeze(positions, graph.ints(1))
-        return op.Unsqueeze(self._bias(queries, positions), graph.ints(0))
+        positions = count(ids)[0]  # of any row
+        return self._bias(positions.unsqueeze(1), positions).unsqueeze(0)
 
     def target_bias(self, past_lengths: Value) -> Value:
-        op, graph = self._graph.op, self._graph
-        keys = graph.constant(np.arange(self._capacity), "int32")
-        bias = self._bias(op.Unsqueeze(past_lengths, graph.ints(1)), keys)
-        return op.Unsqueeze(op.Transpose(bias, perm=[1, 0, 2]), graph.ints(2))
+        keys = self._graph.constant(np.arange(self._capacity), "int32")
+        return self._bias(past_lengths.unsqueeze(1), keys).transpose(1, 0, 2).unsqueeze(2)
 
     def _bias(self, queries: Value, keys: Value) -> Value:
-        """Positions [queries, 1] and [keys] -> [heads, queries, keys]."""
-        op, graph = self._graph.op, self._graph
-        offset = op.Add(op.Sub(keys, queries), graph.constant(self._farthest, "int32"))
+        """Look up positions [queries, 1] and [keys]: [heads, queries, keys]."""
+        offset = keys - queries + self._farthest
         # Not Clip, which CUDA has for no integers of 32 bits.
-        at_least = op.Max(offset, graph.constant(0, "int32"))
-        clipped = op.Min(at_least, graph.constant(2 * self._farthest, "int32"))
-        return op.Gather(self._table, clipped, axis=1)
+        return self._table[:, offset.maximum(0).minimum(2 * self._farthest)]
 
 
 def positions_of(layers: Layers, config: TransformerSizes, stack: str, capacity: int) -> Positions:
-    """Those of ``stack``, the encoder or the decoder, for sequences of up to ``capacity``."""
+    """Build those of ``stack``, the encoder or the decoder, for up to ``capacity`` tokens."""
     name = f"{stack}.positions.weight"
     if config.positions == "relative":
         weight = layers.weights.take(name, config.num_buckets, config.num_heads)

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from export.graph.value import Value, element_type
+from export.graph.value import Value
 from export.graph.writer import Array
-from export.layers.attention import is_real
 from export.layers.basic import Layers
-from export.layers.cells import STEPS, CellStep, State, advance, cell_states
+from export.layers.cells import CellStep, State, advance, cell_states
+from export.layers.ragged import is_real
+from models.layers.equations import CELLS
 from serving.bundle.manifest import StateSpec
 
 # Blocks in ONNX's order: LSTM input, output, forget, new; GRU update, reset, new. Not RNN: what it
@@ -37,29 +38,27 @@ class RecurrentLayers:
     ) -> None:
         self._layers, self._graph = layers, layers.graph
         self._name, self._cell, self._dim = name, cell, hidden_dim
+        self._common_dtype = layers.target.common_dtype
         self._ends = ("", "_reverse") if bidirectional else ("",)
         above = hidden_dim * len(self._ends)
         self._input_dims = [input_dim] + [above] * (num_layers - 1)
 
     @property
-    def _is_cast(self) -> bool:
-        return self._layers.dtype == "bfloat16"
-
-    @property
     def states(self) -> list[list[StateSpec]]:
-        """Of each layer, as the engine keeps them."""
+        """Name those of each layer, as the engine keeps them."""
         return cell_states(self._cell, self._dim, self._layers.dtype, len(self._input_dims))
 
     def step(self, x: Value) -> Value:
-        """One token further, x [batch, input_dim] -> the top layer's output [batch, hidden_dim]."""
+        """Go one token further by x [batch, input_dim]: the top layer's output."""
         for depth, states in enumerate(self.states):
             step, gates = self._project(x, f"l{depth}", self._input_dims[depth])
             x = advance(self._layers, step, gates, states)
         return x
 
     def encode(self, x: Value, lengths: Value) -> tuple[Value, list[State]]:
-        """x [batch, source, input_dim], lengths int32 [batch] -> the top layer's outputs [batch,
-        source, directions * hidden_dim] and each layer's and direction's state at its rows' ends.
+        """Read x [batch, source, input_dim] of lengths int32 [batch]: the top layer's outputs
+        [batch, source, directions * hidden_dim] and each layer's and direction's state at its rows'
+        ends.
 
         Outputs beyond a row's end are zeros.
         """
@@ -71,14 +70,12 @@ class RecurrentLayers:
         return x, last
 
     def _operator(self, x: Value, lengths: Value, depth: int) -> tuple[Value, list[State]]:
-        """x [batch, source, features] -> outputs [batch, source, directions * hidden], states."""
-        op, graph = self._graph.op, self._graph
-        num_states = STEPS[self._cell].num_states
+        """Read x [batch, source, features]: outputs [batch, source, directions * dim], states."""
+        op = self._graph.op
+        num_states = CELLS[self._cell].num_states
         options = {"linear_before_reset": 1} if self._cell == "gru" else {}
-        if self._is_cast:
-            x = op.Cast(x, to=element_type("float32"))
         found = getattr(op, self._cell.upper())(
-            op.Transpose(x, perm=[1, 0, 2]),
+            x.cast(self._common_dtype).transpose(1, 0, 2),
             *self._operator_weights(depth),
             lengths,
             hidden_size=self._dim,
@@ -86,26 +83,22 @@ class RecurrentLayers:
             **options,
             _outputs=1 + num_states,
         )
-        if self._is_cast:
-            found = [op.Cast(each, to=element_type(self._layers.dtype)) for each in found]
-        outputs, *ends = found
-        joined = op.Transpose(outputs, perm=[2, 0, 1, 3])  # [batch, source, direction, hidden]
-        directions = [graph.constant(i, "int64") for i in range(len(self._ends))]
-        states = [tuple(op.Gather(end, i, axis=0) for end in ends) for i in directions]
-        return op.Reshape(joined, graph.ints(0, 0, self._dim * len(self._ends))), states
+        outputs, *ends = [each.cast(self._layers.dtype) for each in found]
+        joined = outputs.transpose(2, 0, 1, 3)  # [batch, source, direction, hidden]
+        states = [tuple(end[i] for end in ends) for i in range(len(self._ends))]
+        return joined.reshape(0, 0, self._dim * len(self._ends)), states
 
     def _operator_weights(self, depth: int) -> list[Value]:
-        """ONNX's W, R and B [direction, ...]."""
+        """Give ONNX's W, R and B [direction, ...]."""
         arrays = zip(*(self._ordered(f"l{depth}{end}", depth) for end in self._ends), strict=True)
         name = f"{self._name}.l{depth}"
-        dtype = "float32" if self._is_cast else self._layers.dtype
         return [
-            self._graph.weight(f"{name}.{part}", np.stack(each).astype(dtype))
+            self._graph.weight(f"{name}.{part}", np.stack(each).astype(self._common_dtype))
             for part, each in zip(("W", "R", "B"), arrays, strict=True)
         ]
 
     def _ordered(self, layer: str, depth: int) -> tuple[Array, Array, Array]:
-        """The weights of a direction, their blocks in ONNX's order."""
+        """Put the blocks of a direction's weights in ONNX's order."""
         blocks = [np.arange(self._dim) + i * self._dim for i in ORDERS[self._cell]]
         order = np.concatenate(blocks)
         weight, bias, recurrent, recurrent_bias = (
@@ -114,64 +107,55 @@ class RecurrentLayers:
         return weight, recurrent, np.concatenate([bias, recurrent_bias])
 
     def _loop(self, x: Value, lengths: Value, depth: int) -> tuple[Value, list[State]]:
-        """The same, one position after the other."""
+        """Do as the operator does, one position after the other."""
         runs = [self._run(x, lengths, f"l{depth}{end}", depth) for end in self._ends]
         outputs = [each for each, _ in runs]
         joined = outputs[0] if len(outputs) == 1 else self._graph.op.Concat(*outputs, axis=-1)
         return joined, [state for _, state in runs]
 
     def _run(self, x: Value, lengths: Value, layer: str, depth: int) -> tuple[Value, State]:
-        """One direction; a row that has ended stays what it is."""
+        """Read in one direction; a row that has ended stays what it is."""
         graph, op = self._graph, self._graph.op
         directed = self._directed(x, lengths, layer)
         step, gates = self._project(directed, layer, self._input_dims[depth])
-        any_gate = op.Gather(gates, graph.constant(0, "int64"), axis=2)
-        if self._is_cast:  # CUDA compares no bfloat16
-            any_gate = op.Cast(any_gate, to=element_type("float32"))
-        is_on = op.Unsqueeze(is_real(graph, any_gate, lengths), graph.ints(2))
-        gates_in_time, is_on_in_time = (op.Transpose(v, perm=[1, 0, 2]) for v in (gates, is_on))
+        any_gate = gates[:, :, 0].cast(self._common_dtype)
+        is_on = is_real(any_gate, lengths).unsqueeze(2)
+        gates_in_time, is_on_in_time = gates.transpose(1, 0, 2), is_on.transpose(1, 0, 2)
 
         def turn(position: Value, hidden: Value) -> list[Value]:
-            (following,) = step(op.Gather(gates_in_time, position, axis=0), (hidden,))
-            kept = op.Where(op.Gather(is_on_in_time, position, axis=0), following, hidden)
+            (following,) = step(gates_in_time[position], (hidden,))
+            kept = following.where(is_on_in_time[position], hidden)
             return [kept, op.Identity(kept)]
 
-        times = op.Shape(x, start=1, end=2)
-        begin = [self._zeros(gates)]
+        times, begin = x.length(1), [self._zeros(gates)]
         last, outputs = graph.loop(times, begin, self._layers.dtype, turn, num_collected=1)
-        outputs = op.Transpose(outputs, perm=[1, 0, 2])
+        outputs = outputs.transpose(1, 0, 2)
         # Between a Transpose and a MatMul something must stand: in fp16, ONNX Runtime fuses the two
         # and then crashes on the loop.
-        outputs = op.Where(is_on, outputs, graph.constant(0, self._layers.dtype))
+        outputs = outputs.where(is_on, 0)
         return self._directed(outputs, lengths, layer), (last,)
 
     def _zeros(self, gates: Value) -> Value:
-        """[batch, hidden], as many rows as gates [batch, source, gates * hidden] have."""
-        op, graph = self._graph.op, self._graph
-        first = op.Gather(gates, graph.constant(0, "int64"), axis=1)
-        some = op.Slice(first, graph.ints(0), graph.ints(self._dim), graph.ints(1))
-        return op.Sub(some, some)
+        """Make [batch, hidden], of as many rows as gates [batch, source, gates * hidden] have."""
+        some = gates[:, 0][:, : self._dim]
+        return some - some
 
     def _directed(self, x: Value, lengths: Value, layer: str) -> Value:
-        """Rows of x [batch, source, features] as this direction reads them."""
+        """Turn rows of x [batch, source, features] as this direction reads them."""
         if not layer.endswith("_reverse"):
             return x
-        if not self._is_cast:
-            return reverse_rows(self._layers, x, lengths)
-        op = self._graph.op  # ONNX reverses no bfloat16
-        wide = reverse_rows(self._layers, op.Cast(x, to=element_type("float32")), lengths)
-        return op.Cast(wide, to=element_type("bfloat16"))
+        return reverse_rows(x.cast(self._common_dtype), lengths).cast(x.dtype)
 
     def _project(self, x: Value, layer: str, input_dim: int) -> tuple[CellStep, Value]:
-        """The cell of a layer, and its projected input."""
+        """Build the cell of a layer, and project its input."""
         weight, bias, recurrent, recurrent_bias = self._weights(layer, input_dim)
         name = f"{self._name}.{layer}"
-        step = STEPS[self._cell](self._layers, f"{name}.recurrent", recurrent, recurrent_bias)
+        step = CellStep(self._layers, self._cell, f"{name}.recurrent", recurrent, recurrent_bias)
         return step, self._layers.project(x, f"{name}.input", weight, bias)
 
     def _weights(self, layer: str, input_dim: int) -> list[Array]:
-        """Input weight and bias, recurrent weight and bias."""
-        kind, take = STEPS[self._cell], self._layers.weights.take
+        """Take input weight and bias, recurrent weight and bias."""
+        kind, take = CELLS[self._cell], self._layers.weights.take
         gates, recurrent = kind.num_gates * self._dim, kind.num_recurrent * self._dim
         shapes: Sequence[tuple[str, tuple[int, ...]]] = (
             ("weight_ih", (gates, input_dim)),
@@ -182,7 +166,6 @@ class RecurrentLayers:
         return [take(f"{self._name}.{part}_{layer}", *shape) for part, shape in shapes]
 
 
-def reverse_rows(layers: Layers, x: Value, lengths: Value) -> Value:
-    """Each row of x [batch, source, ...] backwards, up to its own length."""
-    whole = layers.op.Cast(lengths, to=7)
-    return layers.op.ReverseSequence(x, whole, batch_axis=0, time_axis=1)
+def reverse_rows(x: Value, lengths: Value) -> Value:
+    """Turn each row of x [batch, source, ...] backwards, up to its own length."""
+    return x.graph.op.ReverseSequence(x, lengths.cast("int64"), batch_axis=0, time_axis=1)

@@ -7,9 +7,9 @@ outputs is a tape of them all or a window of the last.
 from typing import Protocol
 
 from export.graph.value import Value
-from export.layers.additive import additive_scores, mix
-from export.layers.attention import LOWEST
+from export.layers.additive import additive_scores, context_of
 from export.layers.basic import Layers
+from export.layers.ragged import LOWEST
 from models.configs.language_models.recurrent_lm import RecurrentLanguageModelConfig
 from serving.bundle.manifest import StateKind, StateSpec
 
@@ -32,9 +32,8 @@ class Window:
 
     def __init__(self, layers: Layers, size: int, key_dim: int, value_dim: int) -> None:
         self._layers, self._size, self._key_dim = layers, size, key_dim
-        replace, dtype = StateKind.REPLACE, layers.dtype
-        self.keys = StateSpec("window_keys", replace, (size, key_dim), dtype)
-        self.values = StateSpec("window_values", replace, (size, value_dim), dtype)
+        self.keys = layers.state("window_keys", StateKind.REPLACE, size, key_dim)
+        self.values = layers.state("window_values", StateKind.REPLACE, size, value_dim)
         self.states = (self.keys, self.values)
 
     def open(self, past_lengths: Value) -> None:
@@ -43,25 +42,23 @@ class Window:
         self._windows = graph.state_input(self.keys), graph.state_input(self.values)
 
     def read(self, query: Value, score: str) -> tuple[Value, Value]:
-        """The values mixed [batch, value_dim] as weighed by `query` [batch, key_dim] and the layer
-        `score`, and the weights f32 [batch, size]; all zeros before the second position.
+        """Sum the values [batch, value_dim] as weighed by `query` [batch, key_dim] and the layer
+        `score`; tell the weights f32 [batch, size]; all zeros before the second position.
         """
         graph, op = self._layers.graph, self._layers.graph.op
         keys, values = self._windows
         scores = additive_scores(self._layers, query, keys, score, self._key_dim)
         ages = graph.constant(range(self._size, 0, -1), "int32")
-        is_filled = op.LessOrEqual(ages, op.Unsqueeze(self._past_lengths, graph.ints(1)))
-        weights = op.Softmax(op.Where(is_filled, scores, graph.constant(LOWEST, "float32")))
-        weights = op.Where(is_filled, weights, graph.constant(0, "float32"))
-        return mix(self._layers, weights, values), weights
+        is_filled = ages <= self._past_lengths.unsqueeze(1)
+        weights = op.Softmax(scores.where(is_filled, LOWEST)).where(is_filled, 0)
+        return context_of(weights, values), weights
 
     def append(self, key: Value, value: Value) -> None:
         """The oldest position makes room for key [batch, key_dim] and value [batch, value_dim]."""
         graph, op = self._layers.graph, self._layers.graph.op
-        later = graph.ints(1), graph.ints(self._size), graph.ints(1)  # from, to, axis
         for state, window, new in zip(self.states, self._windows, (key, value), strict=True):
-            new = op.Unsqueeze(new, graph.ints(1))
-            graph.next_state(state, op.Concat(op.Slice(window, *later), new, axis=1))
+            newest = new.unsqueeze(1)
+            graph.next_state(state, op.Concat(window[:, 1 : self._size], newest, axis=1))
 
 
 class AttentiveReadout:
@@ -91,7 +88,7 @@ class AttentiveReadout:
         self._past.append(key, parts[min(1, len(parts) - 1)])
         both = graph.op.Concat(context, parts[-1], axis=-1)
         sizes = [self._readout_dim]
-        return graph.op.Tanh(self._linear(both, ["combine"], 2 * self._part_dim, sizes))
+        return self._linear(both, ["combine"], 2 * self._part_dim, sizes).tanh()
 
     def _linear(self, x: Value, names: list[str], in_dim: int, out_dims: list[int]) -> Value:
         names = [f"readout.{name}" for name in names]

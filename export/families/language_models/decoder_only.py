@@ -8,6 +8,7 @@ from export.graph.model import ExportedModel
 from export.graph.value import Value
 from export.layers.attention import Heads, self_attention
 from export.layers.basic import Layers
+from export.layers.vocabulary import Vocabulary
 from models.configs.language_models.decoder_only import DecoderOnlyConfig
 from serving.bundle.manifest import StateKind, StateSpec
 
@@ -19,10 +20,20 @@ class DecoderOnlyStep(ABC):
 
     has_qkv_bias = False
     has_mixing_bias = False  # after attention
-    has_output_bias = False  # of the vocabulary's logits
+    has_output_bias = False  # of the vocabulary's logits, where its tables are not tied
+    embedding_scale = 1.0
+    logit_cap: float | None = None
 
     def __init__(self, config: DecoderOnlyConfig, layers: Layers) -> None:
         self.config, self.layers, self.graph = config, layers, layers.graph
+        has_bias = self.has_output_bias and not config.tied_embeddings
+        self.words = Vocabulary(
+            layers,
+            config,
+            (config.d_model, config.d_model),
+            scale=self.embedding_scale,
+            bias="output.bias" if has_bias else None,
+        )
         self.heads = [self.heads_of(layer) for layer in range(config.num_layers)]
         self.states: list[list[StateSpec]] = [
             heads.states("self", StateKind.APPEND, layer) for layer, heads in enumerate(self.heads)
@@ -42,7 +53,7 @@ class DecoderOnlyStep(ABC):
 
     def embed(self, ids: Value, past_lengths: Value) -> Value:
         """ids [batch, tokens] after ``past_lengths`` positions -> the first layer's input."""
-        return self.layers.embed(ids, "embedding", self.config.vocab_size, self.config.d_model)
+        return self.words.embed(ids)
 
     def normalise_heads(self, qkv: Value, name: str, heads: Heads) -> Value:
         """Queries, keys and values side by side, [batch, tokens, all of them], as they attend."""
@@ -50,10 +61,10 @@ class DecoderOnlyStep(ABC):
 
     def block(self, x: Value, layer: int, total_lengths: Value) -> Value:
         """One layer with its residual sums, x [batch, tokens, d_model]."""
-        op, name = self.graph.op, f"layers.{layer}"
-        x = op.Add(x, self.attend(x, layer, total_lengths))
+        name = f"layers.{layer}"
+        x = x + self.attend(x, layer, total_lengths)
         normed = self.norm(x, f"{name}.feed_forward_norm")
-        return op.Add(x, self.feed_forward(normed, f"{name}.feed_forward"))
+        return x + self.feed_forward(normed, f"{name}.feed_forward")
 
     def build(self) -> ExportedModel:
         config, graph, layers = self.config, self.graph, self.layers
@@ -64,7 +75,7 @@ class DecoderOnlyStep(ABC):
         for layer in range(config.num_layers):
             x = self.block(x, layer, total_lengths)
         x = layers.last_position(x, past_lengths, total_lengths)
-        layers.choose(self.logits(self.norm(x, "norm")), config.vocab_size)
+        self.words.choose(self.norm(x, "norm"), self.logit_cap)
         return language_model(config, graph, tuple(chain(*self.states)))
 
     def attend(self, x: Value, layer: int, total_lengths: Value) -> Value:
@@ -80,8 +91,7 @@ class DecoderOnlyStep(ABC):
             bias=self.has_qkv_bias,
             into=heads.layout,
         )
-        mixed, keys, values = self_attention(
-            graph,
+        found, keys, values = self_attention(
             self.normalise_heads(qkv, name, heads),
             past,
             total_lengths,
@@ -91,19 +101,10 @@ class DecoderOnlyStep(ABC):
         graph.next_state(key_state, keys)
         graph.next_state(value_state, values)
         return self.layers.linear(
-            mixed,
+            found,
             [f"{name}.output"],
             heads.trained_query_dim,
             [self.config.d_model],
             bias=self.has_mixing_bias,
             out_of=heads.layout,
         )
-
-    def logits(self, x: Value) -> Value:
-        """x [batch, d_model] -> [batch, vocab]."""
-        vocab_size, is_tied = self.config.vocab_size, self.config.tied_embeddings
-        name, take = "embedding" if is_tied else "output", self.layers.weights.take
-        weight = take(f"{name}.weight", vocab_size, self.config.d_model)
-        has_bias = self.has_output_bias and not is_tied
-        bias = take(f"{name}.bias", vocab_size) if has_bias else None
-        return self.layers.score(x, name, weight, bias)

@@ -2,8 +2,8 @@
 
 from export.families.language_models.recurrent_language import recurrent_language_model
 from export.graph.model import ExportedModel
-from export.graph.weights import Weights
 from export.graph.value import Value
+from export.graph.weights import Weights
 from export.graph.writer import GraphWriter
 from export.layers.basic import Layers
 from models.configs.language_models.ngram_lm import NgramLMConfig
@@ -24,18 +24,17 @@ class NgramReadout:
     def __init__(self, config: NgramLMConfig, layers: Layers) -> None:
         self._config, self._layers = config, layers
         num_kept = sum(range(config.num_parts))
-        shape = (num_kept * config.part_dim,)
-        self.parts = StateSpec("parts", StateKind.REPLACE, shape, layers.dtype)
+        self.parts = layers.state("parts", StateKind.REPLACE, num_kept * config.part_dim)
         self.states: tuple[StateSpec, ...] = (self.parts,) if num_kept else ()
 
     def build(self, output: Value) -> Value:
-        config, op = self._config, self._layers.op
+        config = self._config
         parts = self._turn(output) if self.states else output
         dims = config.hidden_dim, [config.embedding_dim]
-        return op.Tanh(self._layers.linear(parts, ["readout.combine"], *dims, bias=False))
+        return self._layers.linear(parts, ["readout.combine"], *dims, bias=False).tanh()
 
     def _turn(self, output: Value) -> Value:
-        """The parts whose turn it is, [batch, hidden_dim]; the others are kept."""
+        """Give the parts whose turn it is, [batch, hidden_dim]; the others are kept."""
         graph, size = self._layers.graph, self._config.part_dim
         joined = graph.op.Concat(output, graph.state_input(self.parts), axis=-1)
         sizes = [n for later in range(self._config.num_parts - 1, 0, -1) for n in (1, later)]

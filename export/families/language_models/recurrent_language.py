@@ -8,7 +8,7 @@ from export.graph.model import ExportedModel
 from export.graph.value import Value
 from export.layers.basic import Layers
 from export.layers.recurrent import RecurrentLayers
-from export.layers.vocabulary import choose
+from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.language_models.recurrent_lm import RecurrentLanguageModelConfig
 from serving.bundle.manifest import StateSpec
 
@@ -20,18 +20,16 @@ class Readout(Protocol):
     def states(self) -> tuple[StateSpec, ...]: ...
 
     def build(self, output: Value) -> Value:
-        """The cells' output [batch, hidden_dim] -> what predicts, [batch, embedding_dim]."""
+        """Make of the cells' output [batch, hidden_dim] what predicts [batch, embedding_dim]."""
 
 
 def recurrent_language_model(
     config: RecurrentLanguageModelConfig, layers: Layers, readout: Readout
 ) -> ExportedModel:
-    graph = layers.graph
-    ids = graph.input("ids", "int64", (1,))
-    table = config.vocab_size, config.embedding_dim
-    embedded = layers.embed(ids, "embedding", *table, config.scale_of_embeddings)
+    """Build its one graph."""
+    graph, words = layers.graph, recurrent_vocabulary(layers, config)
     sizes = config.embedding_dim, config.hidden_dim, config.num_layers
     cells = RecurrentLayers(layers, "recurrent", config.cell, *sizes)
-    output = cells.step(graph.op.Squeeze(embedded, graph.ints(1)))
-    choose(layers, config, readout.build(output), config.embedding_dim)
+    output = cells.step(words.embed_token(graph.input("ids", "int64", (1,))))
+    words.choose(readout.build(output))
     return language_model(config, graph, (*chain(*cells.states), *readout.states))

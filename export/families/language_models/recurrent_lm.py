@@ -3,8 +3,8 @@
 from export.families.language_models.attentive import AttentiveReadout
 from export.families.language_models.recurrent_language import Readout, recurrent_language_model
 from export.graph.model import ExportedModel
-from export.graph.weights import Weights
 from export.graph.value import Value
+from export.graph.weights import Weights
 from export.graph.writer import GraphWriter
 from export.layers.basic import Layers
 from export.layers.tape import Tape
@@ -27,8 +27,7 @@ class PlainReadout:
 
     def build(self, output: Value) -> Value:
         dims = self._config.hidden_dim, [self._config.embedding_dim]
-        combined = self._layers.linear(output, ["readout.combine"], *dims, bias=False)
-        return self._layers.op.Tanh(combined)
+        return self._layers.linear(output, ["readout.combine"], *dims, bias=False).tanh()
 
 
 def _readout(config: RecurrentLMConfig, layers: Layers) -> Readout:

@@ -11,8 +11,9 @@ import numpy as np
 from export.graph.value import Value
 from export.graph.writer import Array
 from export.layers.basic import Layers
-from export.layers.cells import STEPS, State, cell_states, cell_step, read_states, write_states
+from export.layers.cells import State, cell_states, cell_step, read_states, write_states
 from models.configs.recurrent import RecurrentConfig
+from models.layers.equations import CELLS
 
 Kind = Literal["maxout", "tanh"]
 
@@ -26,23 +27,23 @@ class ContextDecoder:
         self._config, self._layers, self._context_dim = config, layers, context_dim
         self._is_maxout = readout == "maxout"
         self._readout_dim = config.readout_dim * (2 if self._is_maxout else 1)
-        self._gates = STEPS[config.cell].num_gates * config.hidden_dim
+        self._gates = CELLS[config.cell].num_gates * config.hidden_dim
         [self.states] = cell_states(config.cell, config.hidden_dim, layers.dtype, 1)
 
     @property
     def feed_dim(self) -> int:
-        """How much a word or a context feeds: the gates, then the readout."""
+        """Tell how much a word or a context feeds: the gates, then the readout."""
         return self._gates + self._readout_dim
 
     def project_token(self, embedded: Value) -> Value:
-        """[batch, embedding_dim] -> [batch, feed_dim]."""
+        """Project [batch, embedding_dim] to [batch, feed_dim]."""
         bias = self._layers.weights.take("decoder.input.bias", self._gates)
         padded = np.pad(bias, (0, self._readout_dim))
         dim = self._config.embedding_dim
         return self._project(embedded, "decoder.input", "readout.embedding", dim, padded)
 
     def project_context(self, context: Value) -> Value:
-        """[batch, context_dim] -> [batch, feed_dim]."""
+        """Project [batch, context_dim] to [batch, feed_dim]."""
         names = "decoder.context", "readout.context"
         return self._project(context, *names, self._context_dim)
 
@@ -51,14 +52,13 @@ class ContextDecoder:
         return read_states(self._layers, self.states)
 
     def step(self, feed: Value, state: State) -> Value:
-        """What word and context feed [batch, feed_dim] -> the readout [batch, readout_dim]."""
-        op = self._layers.op
+        """Make of what word and context feed [batch, feed_dim] the readout [batch, readout_dim]."""
         gates, readout = self._layers.graph.split(feed, [self._gates, self._readout_dim])
         config = self._config
         cell = cell_step(self._layers, config.cell, "decoder.hidden", config.hidden_dim)
         following = cell(gates, state)
         write_states(self._layers, self.states, following)
-        return self._activate(op.Add(self._project_state(following[0]), readout))
+        return self._activate(self._project_state(following[0]) + readout)
 
     def _project_state(self, hidden: Value) -> Value:
         bias = self._layers.weights.take("readout.state.bias", self._readout_dim)
@@ -76,12 +76,12 @@ class ContextDecoder:
         return self._apart(self._layers.weights.take(f"{name}.weight", self._readout_dim, in_dim))
 
     def _apart(self, rows: Array) -> Array:
-        """Maxout's pairs, 0 and 1, 2 and 3, ..., in two halves: 0, 2, ... before 1, 3, ..."""
+        """Put maxout's pairs, 0 and 1, 2 and 3, ..., in two halves: 0, 2, ... before 1, 3, ..."""
         return np.concatenate([rows[0::2], rows[1::2]]) if self._is_maxout else rows
 
     def _activate(self, total: Value) -> Value:
-        """The larger of each pair, or tanh."""
-        op = self._layers.op
+        """Take the larger of each pair, or tanh."""
         if not self._is_maxout:
-            return op.Tanh(total)
-        return op.Max(*self._layers.graph.split(total, [self._config.readout_dim] * 2))
+            return total.tanh()
+        first, second = self._layers.graph.split(total, [self._config.readout_dim] * 2)
+        return first.maximum(second)

@@ -7,119 +7,36 @@ from itertools import chain
 
 import numpy as np
 
-from export.families.translators.translation import source_inputs, translation_model
+from export.families.translators.luong_attention import LuongAttention
+from export.families.translators.translation import Translator, build_translator
 from export.graph.model import ExportedModel
-from export.graph.weights import Weights
 from export.graph.value import Value
-from export.graph.writer import Array, GraphWriter
-from export.layers.additive import additive_scores, mix
-from export.layers.attention import count, is_real, ragged_softmax
+from export.graph.weights import Weights
+from export.graph.writer import Array
+from export.layers.additive import context_of
 from export.layers.basic import Layers
-from export.layers.cells import STEPS, State, advance, cell_states, cell_step
+from export.layers.cells import State, advance, cell_states, cell_step
 from export.layers.recurrent import RecurrentLayers
-from export.layers.vocabulary import Vocabulary
+from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.luong import LuongConfig
+from models.layers.equations import CELLS
 from serving.bundle.manifest import SOURCE, Precision, StateKind, StateSpec
 
 
 def build(config: LuongConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    encode = _Encode(config, Layers(GraphWriter("encode"), weights, precision))
-    step = _Step(config, Layers(GraphWriter("step"), weights, precision))
-    step_attention = _Step(config, Layers(GraphWriter("step_attention"), weights, precision))
-    encode.build()
-    step.build()
-    step_attention.build(with_attention=True)
-    return translation_model(
-        config,
-        graphs=(encode.graph, step.graph, step_attention.graph),
-        states=step.states,
-        alignment_heads=(0,),
-    )
+    return build_translator(Luong, config, weights, precision)
 
 
-class _Attention:
-    """Scores, weights and contexts in the step graph."""
-
-    def __init__(self, config: LuongConfig, layers: Layers) -> None:
-        self.config, self.layers, self.graph = config, layers, layers.graph
-
-    @property
-    def hidden_parts(self) -> list[str]:
-        """Layers of h_t, each as large: W_a's half that reads it (concat), W_p (local-p)."""
-        parts = []
-        if self.config.score == "concat":
-            parts.append("attention.score.query")
-        if self.config.attention == "local-p":
-            parts.append("attention.center_hidden")
-        return parts
-
-    def weigh(self, hidden: Value, keys: Value, parts: dict[str, Value]) -> Value:
-        """a_t f32 [batch, source] of h_t and what `hidden_parts` make of it."""
-        graph = self.graph
-        lengths = graph.input("source_lengths", "int32", ())
-        scores = self._scores(hidden, keys, parts)
-        within = is_real(graph, scores, lengths)
-        if self.config.window is None:
-            return ragged_softmax(graph, scores, within)
-        distances = self._distances(scores, lengths, parts)
-        window = graph.constant(self.config.window, "float32")
-        within = graph.op.And(within, graph.op.LessOrEqual(graph.op.Abs(distances), window))
-        weights = ragged_softmax(graph, scores, within)
-        return weights if self.config.attention == "local-m" else self._favour(weights, distances)
-
-    def _scores(self, hidden: Value, keys: Value, parts: dict[str, Value]) -> Value:
-        """3.1; products are summed position by position, as a matrix product's order may depend on
-        how many there are.
-        """
-        op, graph, dim = self.graph.op, self.graph, self.config.hidden_dim
-        if self.config.score == "concat":
-            query, name = parts["attention.score.query"], "attention.score.score"
-            return additive_scores(self.layers, query, keys, name, dim)
-        products = op.Mul(op.Unsqueeze(hidden, graph.ints(1)), keys)
-        return self._in_float(self.layers.sum_features(products, dim))
-
-    def _distances(self, scores: Value, lengths: Value, parts: dict[str, Value]) -> Value:
-        """s - p_t f32 [batch, source]; s counts from 1."""
-        op, graph = self.graph.op, self.graph
-        positions = op.Cast(count(graph, scores), to=1)
-        if self.config.attention == "local-m":
-            times = graph.input("total_lengths", "int32", ())
-            centers = op.Cast(op.Min(times, lengths), to=1)
-        else:
-            inner = op.Tanh(parts["attention.center_hidden"])
-            centers = op.Mul(op.Sigmoid(self._center(inner)), op.Cast(lengths, to=1))  # (9)
-        return op.Sub(positions, op.Unsqueeze(centers, graph.ints(1)))
-
-    def _center(self, inner: Value) -> Value:
-        """v_p . inner: f32 [batch]."""
-        name, dim = "attention.center.weight", self.config.hidden_dim
-        vector = self.layers.float_weight(name, self.layers.weights.take(name, 1, dim)[0])
-        product = self.graph.op.Mul(inner, vector)
-        return self._in_float(self.layers.sum_features(product, dim))
-
-    def _favour(self, weights: Value, distances: Value) -> Value:
-        """Times a Gaussian of deviation window / 2 (10)."""
-        op, graph = self.graph.op, self.graph
-        assert self.config.window is not None
-        scale = graph.constant(-2 / self.config.window**2, "float32")
-        return op.Mul(weights, op.Exp(op.Mul(op.Mul(distances, distances), scale)))
-
-    def _in_float(self, x: Value) -> Value:
-        return x if self.layers.dtype == "float32" else self.graph.op.Cast(x, to=1)
-
-
-class _Part:
-    """What the graphs share: the states, and words."""
-
-    def __init__(self, config: LuongConfig, layers: Layers) -> None:
-        self.config, self.layers, self.graph = config, layers, layers.graph
-        self.dim, dtype = config.hidden_dim, layers.dtype
-        self.words = Vocabulary(config, layers)
-        self.memory = StateSpec("memory", StateKind.CONSTANT, (SOURCE, self.dim), dtype)
-        self.keys = StateSpec("keys", StateKind.CONSTANT, (SOURCE, self.dim), dtype)
+class Luong(Translator[LuongConfig]):
+    def __init__(self, config: LuongConfig, layers: Layers, tells_attention: bool = False) -> None:
+        super().__init__(config, layers, tells_attention)
+        self.dim = config.hidden_dim
+        self.words = recurrent_vocabulary(layers, config)
+        self.memory = layers.state("memory", StateKind.CONSTANT, SOURCE, self.dim)
+        self.keys = layers.state("keys", StateKind.CONSTANT, SOURCE, self.dim)
         self.has_keys = config.score != "dot"  # there they are the memory
-        self.cells = cell_states(config.cell, self.dim, dtype, config.num_layers)
-        self.fed = StateSpec("readout", StateKind.REPLACE, (config.readout_dim,), dtype)
+        self.cells = cell_states(config.cell, self.dim, layers.dtype, config.num_layers)
+        self.fed = layers.state("readout", StateKind.REPLACE, config.readout_dim)
 
     @property
     def states(self) -> tuple[StateSpec, ...]:
@@ -127,11 +44,8 @@ class _Part:
         fed = (self.fed,) if self.config.input_feeding else ()
         return (self.memory, *keys, *chain(*self.cells), *fed)
 
-
-class _Encode(_Part):
-    def build(self) -> None:
+    def encode(self, ids: Value, lengths: Value) -> None:
         graph, config = self.graph, self.config
-        ids, lengths = source_inputs(graph)
         sizes = config.embedding_dim, self.dim // config.num_directions, config.num_layers
         is_bidirectional = config.bidirectional
         encoder = RecurrentLayers(
@@ -147,20 +61,37 @@ class _Encode(_Part):
         for state, value in zip(chain(*self.cells), chain(*first), strict=True):
             graph.state_output(state, value)
 
+    def step(self) -> None:
+        """Write h_t, a_t, c_t and h~_t = tanh(W_c [c_t; h_t]) (5)."""
+        graph = self.graph
+        hidden = self._advance(self.words.embed_token(self.ids))
+        memory = graph.state_input(self.memory)
+        keys = graph.state_input(self.keys) if self.has_keys else memory
+        attention = LuongAttention(self.config, self.layers)
+        readout, parts = self._project_hidden(hidden, attention.hidden_parts)
+        weights = attention.weights(hidden, keys, parts)
+        readout = readout + self._project_context(context_of(weights, memory))
+        if self.config.readout == "tanh":
+            readout = readout.tanh()
+        if self.config.input_feeding:
+            graph.next_state(self.fed, readout)
+        self.words.choose(readout)
+        self.tell(weights)
+
     def _bridge(self, last: list[State]) -> list[State]:
-        """`models.architectures.translators.luong.Bridge`."""
+        """Do as `models.architectures.translators.luong.Bridge`."""
         op, graph = self.graph.op, self.graph
         dim = self.dim // self.config.num_directions * self.config.num_layers
         bridged = []
         for part, each in enumerate(zip(*last, strict=True)):
-            joined = op.Reshape(op.Concat(*each, axis=-1), graph.ints(0, -1, dim))
+            joined = op.Concat(*each, axis=-1).reshape(0, -1, dim)
             linear = self.layers.linear(joined, [f"bridge.parts.{part}"], dim, [dim], bias=True)
-            flat = op.Reshape(op.Relu(linear), graph.ints(0, -1))
+            flat = linear.relu().reshape(0, -1)
             bridged.append(graph.split(flat, [self.dim // self.config.num_directions] * len(last)))
         return list(zip(*bridged, strict=True))
 
     def _join_directions(self, last: list[State]) -> list[State]:
-        """Of each layer and direction -> of each layer, the directions side by side."""
+        """Put the directions of each layer side by side."""
         num = self.config.num_directions
         if num == 1:
             return last
@@ -170,48 +101,26 @@ class _Encode(_Part):
             for layer in layers
         ]
 
-
-class _Step(_Part):
-    def build(self, with_attention: bool = False) -> None:
-        graph, op = self.graph, self.graph.op
-        hidden = self._advance(self.words.embed_token(graph.input("ids", "int64", (1,))))
-        memory = graph.state_input(self.memory)
-        keys = graph.state_input(self.keys) if self.has_keys else memory
-        attention = _Attention(self.config, self.layers)
-        readout, parts = self._project_hidden(hidden, attention.hidden_parts)
-        weights = attention.weigh(hidden, keys, parts)
-        context = mix(self.layers, weights, memory)
-        readout = op.Add(readout, self._project_context(context))
-        if self.config.readout == "tanh":
-            readout = op.Tanh(readout)  # (5)
-        if self.config.input_feeding:
-            graph.next_state(self.fed, readout)
-        self.words.choose(readout)
-        if with_attention:
-            one_head = op.Unsqueeze(weights, graph.ints(1))
-            graph.output("attention", one_head, "float32", (1, SOURCE))
-
     def _advance(self, embedded: Value) -> Value:
-        """One token further in all layers: the top one's output h_t [batch, hidden_dim]."""
+        """Go one token further in all layers: the top one's output h_t [batch, hidden_dim]."""
         x, in_dim = embedded, self.config.embedding_dim
         for layer, states in enumerate(self.cells):
             name = f"decoder.layers.{layer}"
             gates = self._gates(x, f"{name}.input", in_dim, bias=True)
             if layer == 0 and self.config.input_feeding:
                 fed, fed_dim = self.graph.state_input(self.fed), self.config.readout_dim
-                more = self._gates(fed, f"{name}.context", fed_dim, bias=False)
-                gates = self.graph.op.Add(gates, more)
+                gates = gates + self._gates(fed, f"{name}.context", fed_dim, bias=False)
             step = cell_step(self.layers, self.config.cell, f"{name}.hidden", self.dim)
             x = advance(self.layers, step, gates, states)
             in_dim = self.dim
         return x
 
     def _gates(self, x: Value, name: str, in_dim: int, *, bias: bool) -> Value:
-        out_dims = [STEPS[self.config.cell].num_gates * self.dim]
+        out_dims = [CELLS[self.config.cell].num_gates * self.dim]
         return self.layers.linear(x, [name], in_dim, out_dims, bias=bias)
 
     def _project_hidden(self, hidden: Value, names: list[str]) -> tuple[Value, dict[str, Value]]:
-        """h_t's half of W_c, and the layers `names` of it."""
+        """Multiply h_t by its half of W_c, and by the layers `names`."""
         take, dim, readout_dim = self.layers.weights.take, self.dim, self.config.readout_dim
         weights = [self._readout_weight[:, dim:]]
         weights += [take(f"{name}.weight", dim, dim) for name in names]
@@ -221,7 +130,7 @@ class _Step(_Part):
         return readout, dict(zip(names, parts, strict=True))
 
     def _hidden_bias(self, names: list[str]) -> Array:
-        """Of the readout and of the layers `names`; only the score's has one."""
+        """Join those of the readout and of the layers `names`; only the score's has one."""
         take, dim = self.layers.weights.take, self.dim
         biases = [take("readout.bias", self.config.readout_dim)]
         for name in names:
@@ -234,5 +143,5 @@ class _Step(_Part):
 
     @property
     def _readout_weight(self) -> Array:
-        """W_c, of [c_t; h_t]."""
+        """Take W_c, of [c_t; h_t]."""
         return self.layers.weights.take("readout.weight", self.config.readout_dim, 2 * self.dim)

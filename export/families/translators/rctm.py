@@ -7,29 +7,21 @@ from itertools import accumulate
 
 import numpy as np
 
-from export.families.translators.translation import source_inputs, translation_model
+from export.families.translators.translation import Translator, build_translator
 from export.graph.model import ExportedModel
+from export.graph.value import Value
 from export.graph.weights import Weights
-from export.graph.value import Value, element_type
-from export.graph.writer import GraphWriter
-from export.layers.attention import is_real
 from export.layers.basic import Layers
-from export.layers.cells import STEPS, advance, cell_states, cell_step
-from export.layers.vocabulary import Vocabulary
+from export.layers.cells import advance, cell_states, cell_step
+from export.layers.ragged import is_real
+from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.rctm import RctmConfig
+from models.layers.equations import CELLS
 from serving.bundle.manifest import Precision, StateKind, StateSpec
 
 
 def build(config: RctmConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    encode = _Encode(config, Layers(GraphWriter("encode"), weights, precision))
-    step = _Step(config, Layers(GraphWriter("step"), weights, precision))
-    encode.build()
-    step.build()
-    return translation_model(
-        config,
-        graphs=(encode.graph, step.graph),
-        states=(step.context, *step.cells),
-    )
+    return build_translator(Rctm, config, weights, precision)
 
 
 class SentenceModel:
@@ -41,8 +33,7 @@ class SentenceModel:
 
     def __init__(self, config: RctmConfig, layers: Layers) -> None:
         self._graph, self._dim = layers.graph, config.embedding_dim
-        self._outer_dtype = layers.dtype
-        self._dtype = "float32" if layers.dtype == "bfloat16" else layers.dtype
+        self._dtype = layers.target.common_dtype
         sizes = config.kernel_sizes
         kernels = [
             layers.weights.take(f"sentence.kernels.{i}", self._dim, 1, size)
@@ -58,77 +49,70 @@ class SentenceModel:
         self._shrunk = self._graph.constant(shrunk[:-1], "int32")  # columns lost before each turn
 
     def encode(self, embedded: Value, lengths: Value) -> Value:
-        """embedded [batch, source, embedding_dim] -> [batch, embedding_dim]."""
+        """Make of words [batch, source, embedding_dim] a vector [batch, embedding_dim]."""
         graph, op = self._graph, self._graph.op
-        is_cast = self._dtype != self._outer_dtype
-        if is_cast:
-            embedded = op.Cast(embedded, to=element_type(self._dtype))
-        x = op.Transpose(embedded, perm=[0, 2, 1])
-        first = op.Slice(x, graph.ints(0), graph.ints(1), graph.ints(2))
+        x = embedded.cast(self._dtype).transpose(0, 2, 1)
+        first = x[:, :, :1]
         x = op.Pad(x, graph.ints(0, 0, 0, 0, 0, self._num_kernels))  # room for the last kernel
 
         def turn(index: Value, x: Value, vector: Value) -> tuple[Value, Value]:
-            left = op.Sub(lengths, op.Gather(self._shrunk, index))
+            left = lengths - op.Gather(self._shrunk, index)
             convolved = self._convolve(x, left, index)
-            column = op.Slice(convolved, graph.ints(0), graph.ints(1), graph.ints(2))
-            goes_on = op.Greater(left, graph.constant(1, "int32"))
-            return convolved, op.Where(op.Unsqueeze(goes_on, graph.ints(1, 2)), column, vector)
+            column = convolved[:, :, :1]
+            goes_on = left > 1
+            return convolved, column.where(goes_on.unsqueeze(1, 2), vector)
 
         _, vector = graph.loop(self._num_turns(lengths), [x, first], self._dtype, turn)
-        sentence = op.Squeeze(vector, graph.ints(2))
-        return op.Cast(sentence, to=element_type(self._outer_dtype)) if is_cast else sentence
+        return vector.squeeze(2).cast(embedded.dtype)
 
     def _num_turns(self, lengths: Value) -> Value:
-        """Until one column is left of the longest row."""
-        graph, op = self._graph, self._graph.op
-        longest = op.ReduceMax(lengths, graph.ints(0), keepdims=1)
-        goes_on = op.Greater(op.Sub(longest, self._shrunk), graph.constant(1, "int32"))
-        return op.ReduceSum(op.Cast(goes_on, to=7), graph.ints(0), keepdims=0)
+        """Count until one column is left of the longest row."""
+        longest = lengths.max(0, keepdims=True)
+        return (longest - self._shrunk > 1).cast("int64").sum(0)
 
     def _convolve(self, x: Value, left: Value, index: Value) -> Value:
-        """tanh(K * x): every feature by its own kernel, over the row's columns that are left."""
+        """Take tanh(K * x): every feature by its own kernel, over the columns that are left."""
         graph, op = self._graph, self._graph.op
-        index = op.Unsqueeze(index, graph.ints(0))
+        index = index.unsqueeze(0)
         span = op.Gather(self._starts, index), op.Gather(self._ends, index)
         kernel = op.Slice(self._kernels, *span, graph.ints(2))
-        any_feature = op.Gather(x, graph.constant(0, "int64"), axis=1)  # for its shape
-        real = op.Unsqueeze(is_real(graph, any_feature, left), graph.ints(1))
-        x = op.Where(real, x, graph.constant(0, self._dtype))
-        return op.Tanh(op.Conv(x, kernel, group=self._dim))
+        any_feature = x[:, 0]  # for its shape
+        x = x.where(is_real(any_feature, left).unsqueeze(1), 0)
+        convolved: Value = op.Conv(x, kernel, group=self._dim)
+        return convolved.tanh()
 
 
-class _Part:
-    """What both graphs share: the states, words, and what the cell reads."""
+class Rctm(Translator[RctmConfig]):
+    alignment_heads = ()
 
-    def __init__(self, config: RctmConfig, layers: Layers) -> None:
-        self.config, self.layers, self.graph = config, layers, layers.graph
-        self.vocabulary = Vocabulary(config, layers)
-        self.num_gates = STEPS[config.cell].num_gates * config.hidden_dim
-        self.context = StateSpec("context", StateKind.CONSTANT, (self.num_gates,), layers.dtype)
+    def __init__(self, config: RctmConfig, layers: Layers, tells_attention: bool = False) -> None:
+        super().__init__(config, layers, tells_attention)
+        self.words = recurrent_vocabulary(layers, config)
+        self.num_gates = CELLS[config.cell].num_gates * config.hidden_dim
+        self.context = layers.state("context", StateKind.CONSTANT, self.num_gates)
         (self.cells,) = cell_states(config.cell, config.hidden_dim, layers.dtype, num_layers=1)
 
-    def gates(self, x: Value, name: str, *, bias: bool) -> Value:
-        """[..., embedding_dim] -> a part of the cell's input [..., num_gates]."""
-        dim = self.config.embedding_dim
-        return self.layers.linear(x, [name], dim, [self.num_gates], bias=bias)
+    @property
+    def states(self) -> tuple[StateSpec, ...]:
+        return (self.context, *self.cells)
 
-
-class _Encode(_Part):
-    def build(self) -> None:
-        """S csm(e); the cell begins with zeros."""
-        ids, lengths = source_inputs(self.graph)
-        embedded = self.vocabulary.embed_source(ids)
+    def encode(self, ids: Value, lengths: Value) -> None:
+        """Write S csm(e); the cell begins with zeros."""
+        embedded = self.words.embed_source(ids)
         sentence = SentenceModel(self.config, self.layers).encode(embedded, lengths)
-        context = self.gates(sentence, "decoder.context", bias=False)
+        context = self._gates(sentence, "decoder.context", bias=False)
         self.graph.state_output(self.context, context)
 
-
-class _Step(_Part):
-    def build(self) -> None:
-        graph, sizes = self.graph, (self.config.hidden_dim, [self.config.readout_dim])
-        embedded = self.vocabulary.embed_token(graph.input("ids", "int64", (1,)))
-        word = self.gates(embedded, "decoder.input", bias=True)
-        inputs = graph.op.Add(word, graph.state_input(self.context))
-        cell = cell_step(self.layers, self.config.cell, "decoder.hidden", self.config.hidden_dim)
+    def step(self) -> None:
+        config = self.config
+        word = self._gates(self.words.embed_token(self.ids), "decoder.input", bias=True)
+        inputs = word + self.graph.state_input(self.context)
+        cell = cell_step(self.layers, config.cell, "decoder.hidden", config.hidden_dim)
         hidden = advance(self.layers, cell, inputs, self.cells)
-        self.vocabulary.choose(self.layers.linear(hidden, ["readout"], *sizes, bias=False))
+        sizes = config.hidden_dim, [config.readout_dim]
+        self.words.choose(self.layers.linear(hidden, ["readout"], *sizes, bias=False))
+
+    def _gates(self, x: Value, name: str, *, bias: bool) -> Value:
+        """Project x [..., embedding_dim] to a part of the cell's input [..., num_gates]."""
+        dim = self.config.embedding_dim
+        return self.layers.linear(x, [name], dim, [self.num_gates], bias=bias)

@@ -2,47 +2,46 @@
 
 from itertools import chain
 
-from export.families.translators.translation import source_inputs, translation_model
+from export.families.translators.translation import Translator, build_translator
 from export.graph.model import ExportedModel
+from export.graph.value import Value
 from export.graph.weights import Weights
-from export.graph.writer import GraphWriter
 from export.layers.basic import Layers
 from export.layers.recurrent import RecurrentLayers, reverse_rows
-from export.layers.vocabulary import Vocabulary
+from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.sutskever import SutskeverConfig
-from serving.bundle.manifest import Precision
+from serving.bundle.manifest import Precision, StateSpec
 
 
 def build(config: SutskeverConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    encode = Layers(GraphWriter("encode"), weights, precision)
-    step = Layers(GraphWriter("step"), weights, precision)
-    _encode(config, encode)
-    _step(config, step)
-    return translation_model(
-        config,
-        graphs=(encode.graph, step.graph),
-        states=tuple(chain(*_stack(config, step, "decoder").states)),
-    )
+    return build_translator(Sutskever, config, weights, precision)
 
 
-def _encode(config: SutskeverConfig, layers: Layers) -> None:
-    ids, lengths = source_inputs(layers.graph)
-    if config.reversed_source:
-        ids = reverse_rows(layers, ids, lengths)
-    encoder = _stack(config, layers, "encoder")
-    _, last = encoder.encode(Vocabulary(config, layers).embed_source(ids), lengths)
-    for spec, value in zip(chain(*encoder.states), chain(*last), strict=True):
-        layers.graph.state_output(spec, value)
+class Sutskever(Translator[SutskeverConfig]):
+    alignment_heads = ()
 
+    def __init__(
+        self, config: SutskeverConfig, layers: Layers, tells_attention: bool = False
+    ) -> None:
+        super().__init__(config, layers, tells_attention)
+        self.words = recurrent_vocabulary(layers, config)
+        sizes = config.embedding_dim, config.hidden_dim, config.num_layers
+        self.encoder, self.decoder = (
+            RecurrentLayers(layers, name, config.cell, *sizes) for name in ("encoder", "decoder")
+        )
 
-def _step(config: SutskeverConfig, layers: Layers) -> None:
-    vocabulary = Vocabulary(config, layers)
-    embedded = vocabulary.embed_token(layers.graph.input("ids", "int64", (1,)))
-    hidden = _stack(config, layers, "decoder").step(embedded)
-    sizes = config.hidden_dim, [config.readout_dim]
-    vocabulary.choose(layers.linear(hidden, ["readout"], *sizes, bias=False))
+    @property
+    def states(self) -> tuple[StateSpec, ...]:
+        return tuple(chain(*self.decoder.states))
 
+    def encode(self, ids: Value, lengths: Value) -> None:
+        if self.config.reversed_source:
+            ids = reverse_rows(ids, lengths)
+        _, last = self.encoder.encode(self.words.embed_source(ids), lengths)
+        for state, value in zip(self.states, chain(*last), strict=True):
+            self.graph.state_output(state, value)
 
-def _stack(config: SutskeverConfig, layers: Layers, name: str) -> RecurrentLayers:
-    sizes = config.embedding_dim, config.hidden_dim, config.num_layers
-    return RecurrentLayers(layers, name, config.cell, *sizes)
+    def step(self) -> None:
+        hidden = self.decoder.step(self.words.embed_token(self.ids))
+        sizes = self.config.hidden_dim, [self.config.readout_dim]
+        self.words.choose(self.layers.linear(hidden, ["readout"], *sizes, bias=False))

@@ -2,43 +2,43 @@
 
 import numpy as np
 
-from export.families.translators.transformer import CrossAttention, Step, build_with
+from export.families.translators.transformer import TransformerLike
+from export.families.translators.translation import build_translator
 from export.graph.model import ExportedModel
-from export.graph.weights import Weights
 from export.graph.value import Value
+from export.graph.weights import Weights
 from export.layers.basic import Layers
 from models.configs.translators.transformer_ssru import TransformerSSRUConfig
-from serving.bundle.manifest import Precision, StateKind, StateSpec
+from serving.bundle.manifest import Precision, StateKind
 
 
 def build(config: TransformerSSRUConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    return build_with(SSRUStep, config, weights, precision)
+    return build_translator(TransformerSSRU, config, weights, precision)
 
 
-class SSRUStep(Step):
-    """f = sigmoid(W_t x + b_f), c' = f c + (1 - f) W x, relu(c') (Kim et al. 2019)."""
+class TransformerSSRU(TransformerLike[TransformerSSRUConfig]):
+    """Keeps f = sigmoid(W_t x + b_f), c' = f c + (1 - f) W x, relu(c') (Kim et al. 2019)."""
 
     def __init__(
-        self, config: TransformerSSRUConfig, layers: Layers, cross_attention: type[CrossAttention]
+        self, config: TransformerSSRUConfig, layers: Layers, tells_attention: bool = False
     ) -> None:
-        super().__init__(config, layers, cross_attention)
-        shape = (1, config.d_model)
+        super().__init__(config, layers, tells_attention)
         self.past_states = [
-            [StateSpec(f"cell.{layer}", StateKind.REPLACE, shape, layers.dtype)]
+            [layers.state(f"cell.{layer}", StateKind.REPLACE, 1, config.d_model)]
             for layer in range(config.decoder_layers)
         ]
 
     def read_target(self, x: Value, layer: int) -> Value:
-        op, name = self.graph.op, f"decoder.layers.{layer}.recurrence"
+        name = f"decoder.layers.{layer}.recurrence"
         (state,) = self.past_states[layer]
-        gate, update = self._project(self.enter(x, f"{name}_norm"), name)
-        kept = op.Sub(self.graph.state_input(state), update)
-        cell = op.Add(update, op.Mul(op.Sigmoid(gate), kept))
+        forget, new = self._project(self.before_sublayer(x, f"{name}_norm"), name)
+        kept = self.graph.state_input(state) - new
+        cell = new + forget.sigmoid() * kept
         self.graph.next_state(state, cell)
-        return self.leave(x, op.Relu(cell), f"{name}_norm")
+        return self.after_sublayer(x, cell.relu(), f"{name}_norm")
 
     def _project(self, x: Value, name: str) -> list[Value]:
-        """W_t x + b_f and W x, in one product."""
+        """Take W_t x + b_f and W x, in one product."""
         dim, weights = self.config.d_model, self.layers.weights
         names = [f"{name}.{part}.weight" for part in ("forget", "input")]
         weight = np.concatenate([weights.take(each, dim, dim) for each in names])

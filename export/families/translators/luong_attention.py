@@ -1,0 +1,71 @@
+"""Luong's attention in the step graph: scores, the window of local attention, weights.
+
+Equations are those of Luong et al. 2015, 3.1 and 3.2.
+"""
+
+from export.graph.value import Value
+from export.layers.additive import additive_scores
+from export.layers.basic import Layers
+from export.layers.ragged import count, is_real, softmax_within
+from models.configs.translators.luong import LuongConfig
+
+
+class LuongAttention:
+    def __init__(self, config: LuongConfig, layers: Layers) -> None:
+        self.config, self.layers, self.graph = config, layers, layers.graph
+
+    @property
+    def hidden_parts(self) -> list[str]:
+        """Name layers of h_t, each as large: W_a's half that reads it (concat), W_p (local-p)."""
+        parts = []
+        if self.config.score == "concat":
+            parts.append("attention.score.query")
+        if self.config.attention == "local-p":
+            parts.append("attention.center_hidden")
+        return parts
+
+    def weights(self, hidden: Value, keys: Value, parts: dict[str, Value]) -> Value:
+        """Weigh by a_t f32 [batch, source], of h_t and what `hidden_parts` make of it."""
+        lengths = self.graph.input("source_lengths", "int32", ())
+        scores = self._scores(hidden, keys, parts)
+        within = is_real(scores, lengths)
+        if self.config.window is None:
+            return softmax_within(scores, within)
+        distances = self._distances(scores, lengths, parts)
+        window = self.graph.constant(self.config.window, "float32")
+        weights = softmax_within(scores, within & (distances.abs() <= window))
+        is_monotonic = self.config.attention == "local-m"
+        return weights if is_monotonic else weights * self._gaussian(distances)
+
+    def _scores(self, hidden: Value, keys: Value, parts: dict[str, Value]) -> Value:
+        """Score as 3.1; products are summed position by position, as a matrix product's order may
+        depend on how many there are.
+        """
+        dim = self.config.hidden_dim
+        if self.config.score == "concat":
+            query, name = parts["attention.score.query"], "attention.score.score"
+            return additive_scores(self.layers, query, keys, name, dim)
+        return self.layers.dot(hidden.unsqueeze(1), keys, dim)
+
+    def _distances(self, scores: Value, lengths: Value, parts: dict[str, Value]) -> Value:
+        """Take s - p_t f32 [batch, source]; s counts from 1."""
+        positions = count(scores).cast("float32")
+        if self.config.attention == "local-m":
+            times = self.graph.input("total_lengths", "int32", ())
+            centers = times.minimum(lengths).cast("float32")
+        else:
+            inner = parts["attention.center_hidden"].tanh()
+            centers = self._center(inner).sigmoid() * lengths.cast("float32")  # (9)
+        return positions - centers.unsqueeze(1)
+
+    def _center(self, inner: Value) -> Value:
+        """Take v_p . inner: f32 [batch]."""
+        name, dim = "attention.center.weight", self.config.hidden_dim
+        vector = self.layers.float_weight(name, self.layers.weights.take(name, 1, dim)[0])
+        return self.layers.dot(inner, vector, dim)
+
+    def _gaussian(self, distances: Value) -> Value:
+        """Fall off with the distance, by a deviation of window / 2 (10)."""
+        assert self.config.window is not None
+        scale = self.graph.constant(-2 / self.config.window**2, "float32")
+        return (distances * distances * scale).exp()

@@ -1,0 +1,125 @@
+"""The recurrent cells' equations, over whatever has operators: torch's tensors, values of a graph.
+
+x is the projected input, U the recurrent weight with its bias; both are stacks of blocks, for LSTM
+and GRU in torch's order. In `models.layers.cells` stands which paper each cell is from.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, TypeVar
+
+
+class Operand(Protocol):
+    def __add__(self, other: Any, /) -> Self: ...
+
+    def __sub__(self, other: Any, /) -> Self: ...
+
+    def __mul__(self, other: Any, /) -> Self: ...
+
+    def sigmoid(self) -> Self: ...
+
+    def tanh(self) -> Self: ...
+
+
+T = TypeVar("T", bound=Operand)
+
+
+class Recurrence(Protocol[T]):
+    """Holds U, of one cell."""
+
+    def times(self, hidden: T, first: int, last: int) -> T:
+        """Multiply U's blocks first..last-1 by ``hidden``, and add their bias."""
+
+    def split(self, x: T, *blocks: int) -> Sequence[T]:
+        """Cut the last axis into pieces of so many blocks."""
+
+
+State = tuple[T, ...]  # hidden [batch, hidden_dim]; LSTM: and memory cell, as large
+Step = Callable[[T, State[T], Recurrence[T]], State[T]]
+
+
+def rnn(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
+    """h' = tanh(x + U h)."""
+    return ((x + u.times(state[0], 0, 1)).tanh(),)
+
+
+def lstm(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
+    """Of blocks i, f, g, o."""
+    hidden, memory = state
+    i, f, g, o = u.split(x + u.times(hidden, 0, 4), 1, 1, 1, 1)
+    return lstm_output(o, lstm_memory(i, f, g, memory))
+
+
+def lstm_memory(i: T, f: T, g: T, memory: T) -> T:
+    """c' = s(f) c + s(i) tanh(g)."""
+    fresh = i.sigmoid() * g.tanh()
+    return f.sigmoid() * memory + fresh
+
+
+def lstm_output(o: T, memory: T) -> tuple[T, T]:
+    """h' = s(o) tanh(c'), and c'."""
+    return o.sigmoid() * memory.tanh(), memory
+
+
+def gru(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
+    """n = tanh(x_n + r (U h)), h' = (1 - z) n + z h; blocks reset, update, new."""
+    (hidden,) = state
+    x_gates, x_new = u.split(x, 2, 1)
+    h_gates, h_new = u.split(u.times(hidden, 0, 3), 2, 1)
+    reset, update = u.split((x_gates + h_gates).sigmoid(), 1, 1)
+    new = (x_new + reset * h_new).tanh()
+    return (new + update * (hidden - new),)
+
+
+def mut1(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
+    """z = s(x_z), r = s(x_r + U_r h), h' = z tanh(U (r h) + tanh(x_n)) + (1 - z) h.
+
+    Blocks reset, update, new; the recurrent weight has no update.
+    """
+    (hidden,) = state
+    x_reset, x_update, x_new = u.split(x, 1, 1, 1)
+    reset = (x_reset + u.times(hidden, 0, 1)).sigmoid()
+    new = (u.times(reset * hidden, 1, 2) + x_new.tanh()).tanh()
+    return (hidden + x_update.sigmoid() * (new - hidden),)
+
+
+def mut2(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
+    """z = s(x_z + U_z h), r = s(x_r + U_r h), h' = z tanh(U (r h) + x_n) + (1 - z) h.
+
+    Blocks reset, update, new.
+    """
+    (hidden,) = state
+    x_gates, x_new = u.split(x, 2, 1)
+    reset, update = u.split((x_gates + u.times(hidden, 0, 2)).sigmoid(), 1, 1)
+    new = (u.times(reset * hidden, 2, 3) + x_new).tanh()
+    return (hidden + update * (new - hidden),)
+
+
+def mut3(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
+    """As MUT2 with z = s(x_z + U_z tanh(h)); blocks reset, update, new."""
+    (hidden,) = state
+    x_reset, x_update, x_new = u.split(x, 1, 1, 1)
+    reset = (x_reset + u.times(hidden, 0, 1)).sigmoid()
+    update = (x_update + u.times(hidden.tanh(), 1, 2)).sigmoid()
+    new = (u.times(reset * hidden, 2, 3) + x_new).tanh()
+    return (hidden + update * (new - hidden),)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """num_gates: blocks of the input's weight. num_recurrent: blocks of the recurrent weight."""
+
+    step: Step[Any]
+    num_gates: int = 3
+    num_recurrent: int = 3
+    num_states: int = 1
+
+
+CELLS = {
+    "rnn": Cell(rnn, num_gates=1, num_recurrent=1),
+    "lstm": Cell(lstm, num_gates=4, num_recurrent=4, num_states=2),
+    "gru": Cell(gru),
+    "mut1": Cell(mut1, num_recurrent=2),
+    "mut2": Cell(mut2),
+    "mut3": Cell(mut3),
+}
