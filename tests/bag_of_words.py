@@ -5,12 +5,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from export.families.translators.translation import source_inputs, translation_model
+from export.families.translators.translation import Translator, build_translator
 from export.graph.model import ExportedModel
+from export.graph.value import Value
 from export.graph.weights import Weights
-from export.graph.writer import GraphWriter
-from export.layers.attention import is_real, ragged_softmax
-from export.layers.basic import Layers
+from export.layers.additive import context_of
+from export.layers.ragged import ragged_softmax
 from models.batch import Batch, length_mask
 from models.configs.base import Size, TranslationModelConfig
 from serving.bundle.manifest import SOURCE, Precision, StateKind, StateSpec
@@ -55,34 +55,34 @@ class BagOfWords(nn.Module):
 
 
 def build(config: BagOfWordsConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    size, dim = config.vocab_size, config.dim
-    words = StateSpec("words", StateKind.CONSTANT, (SOURCE, dim), "float32")
-    hidden = StateSpec("hidden", StateKind.REPLACE, (dim,), "float32")  # begins at zero
-    encode = Layers(GraphWriter("encode"), weights, precision)
-    source_ids, _ = source_inputs(encode.graph)
-    encode.graph.state_output(words, encode.embed(source_ids, "embedding", size, dim))
+    return build_translator(BagOfWordsGraph, config, weights, precision)
 
-    def step(name: str) -> GraphWriter:
-        layers = Layers(graph := GraphWriter(name), weights, precision)
-        op, middle = graph.op, graph.ints(1)  # the axis between batch and dim
-        ids = graph.input("ids", "int64", (1,))
-        lengths = graph.input("source_lengths", "int32", ())
-        memory, past = graph.state_input(words), graph.state_input(hidden)
-        word = op.Squeeze(layers.embed(ids, "embedding", size, dim), middle)
-        query = layers.linear(op.Add(past, word), ["query"], dim, [dim], bias=False)
-        products = op.Mul(op.Unsqueeze(query, middle), memory)
-        scores = op.ReduceSum(products, graph.ints(-1), keepdims=0)
-        looks = op.Unsqueeze(ragged_softmax(graph, scores, is_real(graph, scores, lengths)), middle)
-        both = op.Concat(word, op.Squeeze(op.MatMul(looks, memory), middle), axis=-1)
+
+class BagOfWordsGraph(Translator[BagOfWordsConfig]):
+    @property
+    def states(self) -> tuple[StateSpec, ...]:
+        dim, state = self.config.dim, self.layers.state
+        words = state("words", StateKind.CONSTANT, SOURCE, dim)
+        return words, state("hidden", StateKind.REPLACE, dim)  # begins at zero
+
+    def embed(self, ids: Value) -> Value:
+        return self.layers.embed(ids, "embedding", self.config.vocab_size, self.config.dim)
+
+    def encode(self, ids: Value, lengths: Value) -> None:
+        self.graph.state_output(self.states[0], self.embed(ids))
+
+    def step(self) -> None:
+        graph, layers, dim, size = self.graph, self.layers, self.config.dim, self.config.vocab_size
+        words, hidden = map(graph.state_input, self.states)
+        word = self.embed(self.ids).squeeze(1)  # [batch, dim]
+        query = layers.linear(hidden + word, ["query"], dim, [dim], bias=False)
+        scores = layers.dot(query.unsqueeze(1), words, dim)  # [batch, source]
+        weights = ragged_softmax(scores, graph.input("source_lengths", "int32", ()))
+        both = graph.op.Concat(word, context_of(weights, words), axis=-1)
         gates = layers.linear(both, ["gates"], 2 * dim, [2 * dim], bias=True)
         keep, new = graph.split(gates, [dim, dim])
-        new = op.Tanh(new)
-        output = op.Add(new, op.Mul(op.Sigmoid(keep), op.Sub(past, new)))
-        graph.next_state(hidden, output)
-        layers.choose(layers.linear(output, ["project"], dim, [size], bias=True), size)
-        if name == "step_attention":
-            graph.output("attention", looks, "float32", (1, SOURCE))
-        return graph
-
-    graphs = (encode.graph, step("step"), step("step_attention"))
-    return translation_model(config, graphs, (words, hidden), alignment_heads=(0,))
+        new = new.tanh()
+        hidden = new + keep.sigmoid() * (hidden - new)
+        graph.next_state(self.states[1], hidden)
+        layers.choose(layers.linear(hidden, ["project"], dim, [size], bias=True), size)
+        self.tell(weights)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from export.checking.rows import Rows
-from export.layers.cells import STEPS
+from models.layers.equations import CELLS
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.graph.rounding import assert_errs_by_rounding
@@ -26,7 +26,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("cell", STEPS)
+@pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("family", ["bahdanau", "cho", "sutskever"])
 def test_log_probabilities_are_those_of_torch(tmp_path: Path, family: str, cell: str) -> None:
     bundle = tiny_bundle(family, tmp_path, Precision.FP32, cell=cell)
@@ -39,7 +39,7 @@ def test_options_are_those_of_torch(tmp_path: Path, family: str, changes: dict[s
     assert largest_error(bundle, tmp_path / family, examples_of(family)) < 2e-5
 
 
-@pytest.mark.parametrize("cell", STEPS)
+@pytest.mark.parametrize("cell", CELLS)
 def test_int8_and_fp16_are_near(tmp_path: Path, cell: str) -> None:
     for precision in (Precision.FP16, Precision.INT8):
         bundle = tiny_bundle("bahdanau", tmp_path, precision, cell=cell)

@@ -17,15 +17,15 @@ def test_a_loop_carries_grows_and_collects() -> None:
     start = graph.input("start", "float32", (3,))
 
     def body(turn: Value, x: Value, history: Value) -> list[Value]:
-        x = graph.op.Tanh(layers.linear(x, ["layer"], 3, [3], bias=True))
-        numbered = graph.op.Add(x, graph.op.Cast(turn, to=1))
+        x = layers.linear(x, ["layer"], 3, [3], bias=True).tanh()
+        numbered = x + turn.cast("float32")
         return [x, graph.op.Concat(history, x, axis=1), numbered]
 
     times = graph.constant(4, "int64")
     last, history, numbered = graph.loop(times, [start, start], "float32", body, num_collected=1)
     graph.output("last", last, "float32", (3,))
     graph.output("history", history, "float32", (15,))
-    graph.output("numbered", graph.op.Transpose(numbered, perm=[1, 0, 2]), "float32", (4, 3))
+    graph.output("numbered", numbered.transpose(1, 0, 2), "float32", (4, 3))
     after = layers.linear(last, ["layer"], 3, [3], bias=True)  # the same weight outside
     graph.output("after", after, "float32", (3,))
 

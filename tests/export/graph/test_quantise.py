@@ -56,7 +56,7 @@ def product_in_loop(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
         return [rows, quantiser.linear(rows, "weight", weight)]
 
     _, found = graph.loop(graph.constant(1, "int64"), [rows], "float32", turn, num_collected=1)
-    graph.output("y", graph.op.Squeeze(found, graph.ints(0)), "float32", (len(weight),))
+    graph.output("y", found.squeeze(0), "float32", (len(weight),))
     (result,) = session_of(graph).run(None, {"x": x})
     return np.asarray(result)
 

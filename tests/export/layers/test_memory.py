@@ -5,6 +5,7 @@ import onnx_ir as ir
 import pytest
 
 from export.graph.quantise import LEVELS
+from export.graph.target import ON_CPU
 from export.graph.writer import GraphWriter
 from export.layers.attention import Heads
 from export.layers.heads import head_layout
@@ -16,7 +17,7 @@ LENGTHS = np.array([5, 9, 1], np.int32)
 
 
 def heads_of(num_heads: int, num_kv_heads: int) -> Heads:
-    return Heads(num_heads, num_kv_heads, head_layout(16), "float32")
+    return Heads(num_heads, num_kv_heads, head_layout(16), ON_CPU)
 
 
 def run(graph: GraphWriter, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
