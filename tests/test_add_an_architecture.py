@@ -38,7 +38,7 @@ ENTRIES: dict[str, Any] = {
 ENTRY_LINES = [
     'CONFIGS["bag-of-words"] = BagOfWordsConfig  # in models/configs/registry.py',
     'MODULES["bag-of-words"] = BagOfWords  # in models/registry.py',
-    'BUILDERS["bag-of-words"] = build  # in export/bundling/exporting.py',
+    'BUILDERS["bag-of-words"] = build  # in export/families/registry.py',
 ]
 PRECISIONS = ["fp32", "int8"]
 PAIRS = {
