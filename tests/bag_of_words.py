@@ -5,15 +5,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from export.families.translators.translation import Translator, build_translator
-from export.graph.model import ExportedModel
+from export.families.translators.translation import Translator
 from export.graph.value import Value
-from export.graph.weights import Weights
 from export.layers.additive import context_of
 from export.layers.ragged import ragged_softmax
 from models.batch import Batch, length_mask
 from models.configs.base import Size, TranslationModelConfig
-from serving.bundle.manifest import SOURCE, Precision, StateKind, StateSpec
+from serving.bundle.manifest import SOURCE, StateKind, StateSpec
 
 State = dict[str, Tensor]
 
@@ -52,10 +50,6 @@ class BagOfWords(nn.Module):
         keep, new = self.gates(torch.cat([word, context], -1)).chunk(2, -1)
         hidden = torch.lerp(new.tanh(), hidden, keep.sigmoid())
         return hidden, {**state, "hidden": hidden}
-
-
-def build(config: BagOfWordsConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    return build_translator(BagOfWordsGraph, config, weights, precision)
 
 
 class BagOfWordsGraph(Translator[BagOfWordsConfig]):

@@ -1,12 +1,17 @@
-"""How a Transformer's stacks know the order of what they read: vectors, or a bias of scores."""
+"""How a Transformer's stacks know the order of what they read: vectors, a bias of scores, or tables
+of rotary embeddings for ONNX Runtime's attention (Su et al. 2021).
+"""
 
 import math
+from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from export.graph.value import Value
 from export.graph.writer import Array
 from export.layers.basic import Layers
+from export.layers.heads import PAIRS
 from export.layers.ragged import count
 from models.configs.translators.transformer import TransformerSizes
 from models.layers.buckets import relative_buckets
@@ -93,3 +98,26 @@ def sinusoids(num_positions: int, dim: int) -> Array:
     rate = np.exp(np.arange(0, dim, 2) * (-math.log(10000.0) / dim))
     angle = np.arange(num_positions)[:, None] * rate
     return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(num_positions, dim)
+
+
+def rotary_tables(
+    layers: Layers, num_positions: int, frequencies: Sequence[float], magnitude: float, name: str
+) -> tuple[Value, Value] | None:
+    """cos and sin, times ``magnitude``, of position * frequency: each [positions, pairs]; without
+    frequencies none. The operator rotates as many pairs of a head as the tables are wide; those
+    that `export.layers.heads` adds stay as they are.
+    """
+    if not frequencies:
+        return None
+    cos, sin = _tables(num_positions, tuple(frequencies), magnitude)
+    return layers.float_weight(f"{name}.cos", cos), layers.float_weight(f"{name}.sin", sin)
+
+
+@lru_cache(maxsize=2)  # every layer asks for them
+def _tables(
+    num_positions: int, frequencies: tuple[float, ...], magnitude: float
+) -> tuple[Array, Array]:
+    angle = np.arange(num_positions)[:, None] * np.array(frequencies)
+    more = ((0, 0), (0, -len(frequencies) % PAIRS))
+    cos, sin = np.cos(angle) * magnitude, np.sin(angle) * magnitude
+    return np.pad(cos, more, constant_values=1), np.pad(sin, more)

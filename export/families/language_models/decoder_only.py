@@ -2,18 +2,23 @@
 
 from abc import ABC, abstractmethod
 from itertools import chain
+from typing import Generic, TypeVar
 
 from export.families.language_models.language import language_model
 from export.graph.model import ExportedModel
 from export.graph.value import Value
+from export.graph.weights import Weights
+from export.graph.writer import GraphWriter
 from export.layers.attention import Heads, self_attention
 from export.layers.basic import Layers
 from export.layers.vocabulary import Vocabulary
 from models.configs.language_models.decoder_only import DecoderOnlyConfig
-from serving.bundle.manifest import StateKind, StateSpec
+from serving.bundle.manifest import Precision, StateKind, StateSpec
+
+Config = TypeVar("Config", bound=DecoderOnlyConfig)
 
 
-class DecoderOnlyStep(ABC):
+class DecoderOnlyStep(ABC, Generic[Config]):
     """What all of them have in common; each says how positions enter, what it normalises and feeds
     forward by, and what has biases.
     """
@@ -24,7 +29,7 @@ class DecoderOnlyStep(ABC):
     embedding_scale = 1.0
     logit_cap: float | None = None
 
-    def __init__(self, config: DecoderOnlyConfig, layers: Layers) -> None:
+    def __init__(self, config: Config, layers: Layers) -> None:
         self.config, self.layers, self.graph = config, layers, layers.graph
         has_bias = self.has_output_bias and not config.tied_embeddings
         self.words = Vocabulary(
@@ -66,7 +71,13 @@ class DecoderOnlyStep(ABC):
         normed = self.norm(x, f"{name}.feed_forward_norm")
         return x + self.feed_forward(normed, f"{name}.feed_forward")
 
-    def build(self) -> ExportedModel:
+    @classmethod
+    def build(cls, config: Config, weights: Weights, precision: Precision) -> ExportedModel:
+        layers = Layers(GraphWriter("step"), weights, precision, in_blocks=True)
+        return cls(config, layers).write()
+
+    def write(self) -> ExportedModel:
+        """Write the one graph."""
         config, graph, layers = self.config, self.graph, self.layers
         ids = graph.input("ids", "int64", ("tokens",))
         past_lengths = graph.input("past_lengths", "int32", ())

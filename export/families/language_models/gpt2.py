@@ -1,26 +1,15 @@
 """The GPT-2-shaped language model: learned positions, LayerNorm, GELU, biases."""
 
 from export.families.language_models.decoder_only import DecoderOnlyStep
-from export.graph.model import ExportedModel
 from export.graph.value import Value
-from export.graph.weights import Weights
-from export.graph.writer import GraphWriter
 from export.layers.attention import Heads
-from export.layers.basic import Layers
 from export.layers.feed_forward import feed_forward
 from export.layers.heads import head_layout
 from export.layers.ragged import count
 from models.configs.language_models.gpt2 import GPT2Config
-from serving.bundle.manifest import Precision
 
 
-def build(config: GPT2Config, weights: Weights, precision: Precision) -> ExportedModel:
-    layers = Layers(GraphWriter("step"), weights, precision, in_blocks=True)
-    return GPT2Step(config, layers).build()
-
-
-class GPT2Step(DecoderOnlyStep):
-    config: GPT2Config
+class GPT2(DecoderOnlyStep[GPT2Config]):
     has_qkv_bias = has_mixing_bias = True
 
     def heads_of(self, layer: int) -> Heads:

@@ -1,27 +1,16 @@
 """The GPT-NeoX-shaped language model: RoPE of a part of each head, sublayers side by side."""
 
 from export.families.language_models.decoder_only import DecoderOnlyStep
-from export.graph.model import ExportedModel
 from export.graph.value import Value
-from export.graph.weights import Weights
-from export.graph.writer import GraphWriter
 from export.layers.attention import Heads
 from export.layers.basic import Layers
 from export.layers.feed_forward import feed_forward
 from export.layers.heads import head_layout
-from export.layers.rotary import rotary_tables
+from export.layers.positions import rotary_tables
 from models.configs.language_models.gpt_neox import GPTNeoXConfig
-from serving.bundle.manifest import Precision
 
 
-def build(config: GPTNeoXConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    layers = Layers(GraphWriter("step"), weights, precision, in_blocks=True)
-    return GPTNeoXStep(config, layers).build()
-
-
-class GPTNeoXStep(DecoderOnlyStep):
-    config: GPTNeoXConfig
-
+class GPTNeoX(DecoderOnlyStep[GPTNeoXConfig]):
     def __init__(self, config: GPTNeoXConfig, layers: Layers) -> None:
         self.has_qkv_bias = self.has_mixing_bias = config.attention_bias
         self.has_output_bias = config.output_bias

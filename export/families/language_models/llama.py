@@ -1,27 +1,16 @@
 """The Llama-shaped language model: RoPE in the attention operator, RMSNorm, gated feed-forward."""
 
 from export.families.language_models.decoder_only import DecoderOnlyStep
-from export.graph.model import ExportedModel
 from export.graph.value import Value
-from export.graph.weights import Weights
-from export.graph.writer import GraphWriter
 from export.layers.attention import Heads
 from export.layers.basic import Layers
 from export.layers.feed_forward import feed_forward
 from export.layers.heads import head_layout
-from export.layers.rotary import rotary_tables
+from export.layers.positions import rotary_tables
 from models.configs.language_models.llama import LlamaConfig
-from serving.bundle.manifest import Precision
 
 
-def build(config: LlamaConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    layers = Layers(GraphWriter("step"), weights, precision, in_blocks=True)
-    return LlamaStep(config, layers).build()
-
-
-class LlamaStep(DecoderOnlyStep):
-    config: LlamaConfig
-
+class Llama(DecoderOnlyStep[LlamaConfig]):
     def __init__(self, config: LlamaConfig, layers: Layers) -> None:
         self.has_qkv_bias = config.attention_bias != "none"
         self.has_mixing_bias = config.attention_bias == "all"

@@ -1,27 +1,19 @@
 """RNNsearch: a bidirectional encoder, and a decoder step with additive attention."""
 
 from export.families.translators.context_decoder import ContextDecoder
-from export.families.translators.translation import Translator, build_translator
-from export.graph.model import ExportedModel
+from export.families.translators.translation import Translator
 from export.graph.value import Value
-from export.graph.weights import Weights
 from export.layers.additive import additive_scores, context_of
 from export.layers.basic import Layers
 from export.layers.ragged import ragged_softmax
 from export.layers.recurrent import RecurrentLayers
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.bahdanau import BahdanauConfig
-from serving.bundle.manifest import SOURCE, Precision, StateKind, StateSpec
-
-
-def build(config: BahdanauConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    return build_translator(Bahdanau, config, weights, precision)
+from serving.bundle.manifest import SOURCE, StateKind, StateSpec
 
 
 class Bahdanau(Translator[BahdanauConfig]):
-    def __init__(
-        self, config: BahdanauConfig, layers: Layers, tells_attention: bool = False
-    ) -> None:
+    def __init__(self, config: BahdanauConfig, layers: Layers, tells_attention: bool) -> None:
         super().__init__(config, layers, tells_attention)
         self.memory_dim = 2 * config.hidden_dim
         self.words = recurrent_vocabulary(layers, config)

@@ -1,25 +1,19 @@
 """RNN encoder-decoder (Cho et al. 2014): encode gives what the context feeds to every step."""
 
 from export.families.translators.context_decoder import ContextDecoder
-from export.families.translators.translation import Translator, build_translator
-from export.graph.model import ExportedModel
+from export.families.translators.translation import Translator
 from export.graph.value import Value
-from export.graph.weights import Weights
 from export.layers.basic import Layers
 from export.layers.recurrent import RecurrentLayers
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.cho import ChoConfig
-from serving.bundle.manifest import Precision, StateKind, StateSpec
-
-
-def build(config: ChoConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    return build_translator(Cho, config, weights, precision)
+from serving.bundle.manifest import StateKind, StateSpec
 
 
 class Cho(Translator[ChoConfig]):
     alignment_heads = ()
 
-    def __init__(self, config: ChoConfig, layers: Layers, tells_attention: bool = False) -> None:
+    def __init__(self, config: ChoConfig, layers: Layers, tells_attention: bool) -> None:
         super().__init__(config, layers, tells_attention)
         self.words = recurrent_vocabulary(layers, config)
         self.decoder = ContextDecoder(config, layers, config.hidden_dim, "maxout")

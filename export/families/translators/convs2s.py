@@ -4,24 +4,17 @@ layer the inputs that its next convolution will read, side by side.
 
 import math
 
-from export.families.translators.translation import Translator, build_translator
-from export.graph.model import ExportedModel
+from export.families.translators.translation import Translator
 from export.graph.value import Value, element_type
-from export.graph.weights import Weights
 from export.layers.attention import Heads
 from export.layers.basic import Layers
-from export.layers.cross_attention import CrossAttention
 from export.layers.heads import HeadLayout, head_layout
-from export.layers.memory import ReadFloats
+from export.layers.memory import CrossAttention, ReadFloats
 from export.layers.positions import AddedPositions
 from export.layers.ragged import is_real, places
 from export.layers.vocabulary import Vocabulary
 from models.configs.translators.convs2s import ConvS2SConfig
-from serving.bundle.manifest import SOURCE, Precision, StateKind, StateSpec
-
-
-def build(config: ConvS2SConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    return build_translator(ConvS2S, config, weights, precision)
+from serving.bundle.manifest import SOURCE, StateKind, StateSpec
 
 
 class ConvS2S(Translator[ConvS2SConfig]):
@@ -29,9 +22,7 @@ class ConvS2S(Translator[ConvS2SConfig]):
     does not.
     """
 
-    def __init__(
-        self, config: ConvS2SConfig, layers: Layers, tells_attention: bool = False
-    ) -> None:
+    def __init__(self, config: ConvS2SConfig, layers: Layers, tells_attention: bool) -> None:
         super().__init__(config, layers, tells_attention)
         # The last layer's. In a model trained on captions 69 % of the words that a sentence and its
         # translation share look back at themselves most, by 57 % of the weight; 70 % by 34 % in the

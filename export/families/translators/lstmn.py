@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from export.families.translators.translation import Translator, build_translator
+from export.families.translators.translation import Translator
 from export.graph.model import ExportedModel
 from export.graph.value import Value
 from export.graph.weights import Weights
@@ -29,7 +29,7 @@ LONGEST = 2**31 - 1  # beyond the end of any source
 
 
 def build(config: LstmnConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    return build_translator(FUSIONS[config.fusion], config, weights, precision)
+    return FUSIONS[config.fusion].build(config, weights, precision)
 
 
 class Lstmn(Translator[LstmnConfig], ABC):
@@ -42,7 +42,7 @@ class Lstmn(Translator[LstmnConfig], ABC):
     token_parts: tuple[str, ...] = ()
     hidden_parts: tuple[str, ...] = ()
 
-    def __init__(self, config: LstmnConfig, layers: Layers, tells_attention: bool = False) -> None:
+    def __init__(self, config: LstmnConfig, layers: Layers, tells_attention: bool) -> None:
         super().__init__(config, layers, tells_attention)
         self.dim, self.query_dim = config.hidden_dim, config.attention_dim
         self.words = recurrent_vocabulary(layers, config)

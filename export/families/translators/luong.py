@@ -8,10 +8,8 @@ from itertools import chain
 import numpy as np
 
 from export.families.translators.luong_attention import LuongAttention
-from export.families.translators.translation import Translator, build_translator
-from export.graph.model import ExportedModel
+from export.families.translators.translation import Translator
 from export.graph.value import Value
-from export.graph.weights import Weights
 from export.graph.writer import Array
 from export.layers.additive import context_of
 from export.layers.basic import Layers
@@ -20,15 +18,11 @@ from export.layers.recurrent import RecurrentLayers
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.luong import LuongConfig
 from models.layers.equations import CELLS
-from serving.bundle.manifest import SOURCE, Precision, StateKind, StateSpec
-
-
-def build(config: LuongConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    return build_translator(Luong, config, weights, precision)
+from serving.bundle.manifest import SOURCE, StateKind, StateSpec
 
 
 class Luong(Translator[LuongConfig]):
-    def __init__(self, config: LuongConfig, layers: Layers, tells_attention: bool = False) -> None:
+    def __init__(self, config: LuongConfig, layers: Layers, tells_attention: bool) -> None:
         super().__init__(config, layers, tells_attention)
         self.dim = config.hidden_dim
         self.words = recurrent_vocabulary(layers, config)

@@ -7,21 +7,15 @@ from itertools import accumulate
 
 import numpy as np
 
-from export.families.translators.translation import Translator, build_translator
-from export.graph.model import ExportedModel
+from export.families.translators.translation import Translator
 from export.graph.value import Value
-from export.graph.weights import Weights
 from export.layers.basic import Layers
 from export.layers.cells import advance, cell_states, cell_step
 from export.layers.ragged import is_real
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.rctm import RctmConfig
 from models.layers.equations import CELLS
-from serving.bundle.manifest import Precision, StateKind, StateSpec
-
-
-def build(config: RctmConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    return build_translator(Rctm, config, weights, precision)
+from serving.bundle.manifest import StateKind, StateSpec
 
 
 class SentenceModel:
@@ -85,7 +79,7 @@ class SentenceModel:
 class Rctm(Translator[RctmConfig]):
     alignment_heads = ()
 
-    def __init__(self, config: RctmConfig, layers: Layers, tells_attention: bool = False) -> None:
+    def __init__(self, config: RctmConfig, layers: Layers, tells_attention: bool) -> None:
         super().__init__(config, layers, tells_attention)
         self.words = recurrent_vocabulary(layers, config)
         self.num_gates = CELLS[config.cell].num_gates * config.hidden_dim

@@ -2,27 +2,19 @@
 
 from itertools import chain
 
-from export.families.translators.translation import Translator, build_translator
-from export.graph.model import ExportedModel
+from export.families.translators.translation import Translator
 from export.graph.value import Value
-from export.graph.weights import Weights
 from export.layers.basic import Layers
 from export.layers.recurrent import RecurrentLayers, reverse_rows
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.sutskever import SutskeverConfig
-from serving.bundle.manifest import Precision, StateSpec
-
-
-def build(config: SutskeverConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    return build_translator(Sutskever, config, weights, precision)
+from serving.bundle.manifest import StateSpec
 
 
 class Sutskever(Translator[SutskeverConfig]):
     alignment_heads = ()
 
-    def __init__(
-        self, config: SutskeverConfig, layers: Layers, tells_attention: bool = False
-    ) -> None:
+    def __init__(self, config: SutskeverConfig, layers: Layers, tells_attention: bool) -> None:
         super().__init__(config, layers, tells_attention)
         self.words = recurrent_vocabulary(layers, config)
         sizes = config.embedding_dim, config.hidden_dim, config.num_layers

@@ -5,27 +5,20 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import TypeVar
 
-from export.families.translators.translation import Translator, build_translator
-from export.graph.model import ExportedModel
+from export.families.translators.translation import Translator
 from export.graph.value import Value
-from export.graph.weights import Weights
 from export.layers.attention import Heads, encoder_attention, self_attention
 from export.layers.basic import Layers
-from export.layers.cross_attention import CrossAttention
 from export.layers.feed_forward import feed_forward
 from export.layers.heads import head_layout
-from export.layers.memory import FloatMemory, Int8Memory
+from export.layers.memory import CrossAttention, FloatMemory, Int8Memory
 from export.layers.packing import SourceTokens, source_tokens
 from export.layers.positions import positions_of
 from export.layers.vocabulary import Vocabulary
 from models.configs.translators.transformer import TransformerConfig, TransformerSizes
-from serving.bundle.manifest import Precision, StateKind, StateSpec
+from serving.bundle.manifest import StateKind, StateSpec
 
 Config = TypeVar("Config", bound=TransformerSizes)
-
-
-def build(config: TransformerConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    return build_translator(Transformer, config, weights, precision)
 
 
 class TransformerLike(Translator[Config]):
@@ -35,7 +28,7 @@ class TransformerLike(Translator[Config]):
 
     past_states: list[list[StateSpec]]  # of every decoder layer
 
-    def __init__(self, config: Config, layers: Layers, tells_attention: bool = False) -> None:
+    def __init__(self, config: Config, layers: Layers, tells_attention: bool) -> None:
         super().__init__(config, layers, tells_attention)
         # Those of the last decoder layer, as in Marian and CTranslate2. In the shipped model 90 %
         # of the words that a sentence and its translation share look back at themselves (88 % by
@@ -167,9 +160,7 @@ class TransformerLike(Translator[Config]):
 class Transformer(TransformerLike[TransformerConfig]):
     """Keys and values of the target so far lie in place, and are appended to."""
 
-    def __init__(
-        self, config: TransformerConfig, layers: Layers, tells_attention: bool = False
-    ) -> None:
+    def __init__(self, config: TransformerConfig, layers: Layers, tells_attention: bool) -> None:
         super().__init__(config, layers, tells_attention)
         self.past_states = [
             self.heads.states("self", StateKind.APPEND, layer)

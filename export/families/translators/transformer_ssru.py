@@ -3,24 +3,17 @@
 import numpy as np
 
 from export.families.translators.transformer import TransformerLike
-from export.families.translators.translation import build_translator
-from export.graph.model import ExportedModel
 from export.graph.value import Value
-from export.graph.weights import Weights
 from export.layers.basic import Layers
 from models.configs.translators.transformer_ssru import TransformerSSRUConfig
-from serving.bundle.manifest import Precision, StateKind
-
-
-def build(config: TransformerSSRUConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    return build_translator(TransformerSSRU, config, weights, precision)
+from serving.bundle.manifest import StateKind
 
 
 class TransformerSSRU(TransformerLike[TransformerSSRUConfig]):
     """Keeps f = sigmoid(W_t x + b_f), c' = f c + (1 - f) W x, relu(c') (Kim et al. 2019)."""
 
     def __init__(
-        self, config: TransformerSSRUConfig, layers: Layers, tells_attention: bool = False
+        self, config: TransformerSSRUConfig, layers: Layers, tells_attention: bool
     ) -> None:
         super().__init__(config, layers, tells_attention)
         self.past_states = [

@@ -27,9 +27,29 @@ class Translator(ABC, Generic[Config]):
 
     alignment_heads: tuple[int, ...] = (0,)
 
-    def __init__(self, config: Config, layers: Layers, tells_attention: bool = False) -> None:
+    def __init__(self, config: Config, layers: Layers, tells_attention: bool) -> None:
         self.config, self.layers, self.graph = config, layers, layers.graph
         self.tells_attention = tells_attention
+
+    @classmethod
+    def build(cls, config: Config, weights: Weights, precision: Precision) -> ExportedModel:
+        """Write all graphs."""
+
+        def part(name: str) -> "Translator[Config]":
+            layers = Layers(GraphWriter(name), weights, precision)
+            return cls(config, layers, name == "step_attention")
+
+        encode, step = part("encode"), part("step")
+        steps = [step, part("step_attention")] if step.alignment_heads else [step]
+        for each in steps:
+            each.open()
+        source_ids = encode.graph.input("source_ids", "int64", (SOURCE,))
+        encode.encode(source_ids, encode.graph.input("source_lengths", "int32", ()))
+        for each in steps:
+            each.step()
+        graphs = tuple(each.graph for each in (encode, *steps))
+        limits = Limits(config.max_source_tokens, config.max_target_tokens)
+        return ExportedModel(graphs, step.states, limits, step.alignment_heads)
 
     @property
     @abstractmethod
@@ -52,23 +72,3 @@ class Translator(ABC, Generic[Config]):
         """Put out attention f32 [batch, source], of one head, where it is to be told."""
         if self.tells_attention:
             self.graph.output("attention", weights.unsqueeze(1), "float32", (1, SOURCE))
-
-
-def build_translator(
-    family: type[Translator[Config]], config: Config, weights: Weights, precision: Precision
-) -> ExportedModel:
-    def part(name: str) -> Translator[Config]:
-        layers = Layers(GraphWriter(name), weights, precision)
-        return family(config, layers, name == "step_attention")
-
-    encode, step = part("encode"), part("step")
-    steps = [step, part("step_attention")] if step.alignment_heads else [step]
-    for each in steps:
-        each.open()
-    source_ids = encode.graph.input("source_ids", "int64", (SOURCE,))
-    encode.encode(source_ids, encode.graph.input("source_lengths", "int32", ()))
-    for each in steps:
-        each.step()
-    graphs = tuple(each.graph for each in (encode, *steps))
-    limits = Limits(config.max_source_tokens, config.max_target_tokens)
-    return ExportedModel(graphs, step.states, limits, step.alignment_heads)

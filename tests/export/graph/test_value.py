@@ -62,9 +62,11 @@ def test_comparisons_choose() -> None:
 def test_numbers_become_constants_of_the_type(dtype: str) -> None:
     _, x, _ = inputs()
     total = x.cast(dtype) + 3
-    constant = total.bare.producer().inputs[1]
+    node = total.bare.producer()
+    assert node is not None
+    assert node.inputs[1] is not None
     assert total.dtype == dtype
-    assert constant.dtype == ir.DataType.from_numpy(np.dtype(getattr(ml_dtypes, dtype, dtype)))
+    assert node.inputs[1].dtype == ir.DataType.from_numpy(np.dtype(getattr(ml_dtypes, dtype, dtype)))
 
 
 def test_what_has_the_type_is_not_cast() -> None:
