@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("serving", "loadtest", "deploy")
+ROOMS = ("graph", "layers", "families", "bundling", "checking")
+PACKAGES = ("serving", "loadtest", "deploy", *(f"export/{room}" for room in ROOMS))
 FRAGMENTS = {
     *("A", "All", "An", "By", "For", "How", "In", "It", "None", "Of", "So", "Some", "That", "The"),
     *("They", "This", "Those", "What", "Whether", "Which", "Who", "Whose"),

@@ -1,4 +1,4 @@
-"""The bundle's model card: the checkpoint's own, and what the export did to the model."""
+"""Writes the bundle's model card: the checkpoint's own, and what the export did to the model."""
 
 from export.checking.parity import Parity
 from serving.bundle.manifest import Precision

@@ -1,4 +1,4 @@
-"""A model's conventions as the manifest has them."""
+"""Turns a model's conventions into what the manifest has."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""From a checkpoint to a bundle: build the graphs, write the files, verify, put in place."""
+"""Leads from a checkpoint to a bundle: build the graphs, write the files, verify, put in place."""
 
 import contextlib
 import tempfile
@@ -29,8 +29,8 @@ def build_model(
     store: Store = in_memory,
     outliers: Mapping[str, Array] | None = NO_OUTLIERS,
 ) -> ExportedModel:
-    """The graphs and states of a checkpoint, one weight after the other put into ``store``. Raises
-    CheckpointError with all its problems.
+    """Build the graphs and states of a checkpoint, one weight after the other put into ``store``.
+    Raises CheckpointError with all its problems.
 
     outliers: as `export.graph.weights` has them.
     """

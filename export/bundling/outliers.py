@@ -1,4 +1,4 @@
-"""Which inputs of a language model's matrices are too large to share a scale with others.
+"""Finds inputs of a language model's matrices that are too large to share a scale with others.
 
 A few features of a trained Transformer are tens of times as large as the rest (LLM.int8(), Dettmers
 et al. 2022), and the first token of a text has some that are thousands of times as large. Rounded
@@ -23,7 +23,7 @@ EVEN = "attention.output"  # whose inputs are even enough: they gained nothing
 
 
 def outliers_of(bundle: Bundle) -> Mapping[str, Array]:
-    """By the names of matrices, the numbers of their outlying inputs.
+    """Number the outlying inputs of matrices, by their names.
 
     The bundle's step graph tells how large inputs are, as `export.graph.blocks` writes it if
     asked to.
@@ -43,6 +43,6 @@ def outliers_of(bundle: Bundle) -> Mapping[str, Array]:
 
 
 def _outlying(largest: Array) -> Array:
-    """largest: what each input came to at most."""
+    """Number those of ``largest``, which is what each input came to at most."""
     order = np.argsort(-largest, kind="stable")[:MOST]
     return np.sort(order[largest[order] > FACTOR * np.median(largest)])

@@ -41,7 +41,7 @@ ALIGNMENT = 4096  # of large tensors, so that ONNX Runtime can map them
 
 
 class WeightFile:
-    """One file of large tensors for all graphs of a bundle; equal tensors are stored once."""
+    """Writes a file of large tensors for all graphs of a bundle; equal tensors are stored once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -130,14 +130,14 @@ class BundleWriter:
 
 
 def _languages(config: AnyConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Of source and target; a language model's are the same."""
+    """Name those of source and target; a language model's are the same."""
     if isinstance(config, LanguageModelConfig):
         return config.languages, config.languages
     return config.source_languages, config.target_languages
 
 
 def _quality(checkpoint: Checkpoint) -> dict[str, Any]:
-    """What training measured, if the checkpoint says."""
+    """Read what training measured, if the checkpoint says."""
     try:
         quality = json.loads(checkpoint.files.get(QUALITY_FILE, b"{}"))
     except ValueError as error:
@@ -149,7 +149,7 @@ def _quality(checkpoint: Checkpoint) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder beside ``folder`` that takes its place when the block succeeds.
+    """Open a temporary folder beside ``folder`` that takes its place when the block succeeds.
 
     Only an earlier bundle is replaced. Raises FileExistsError where anything else is in the way.
     """

@@ -1,4 +1,4 @@
-"""What verification found: how far a bundle's graphs are from the torch module, for the card."""
+"""Holds what verification found: how far a bundle's graphs are from the torch module."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

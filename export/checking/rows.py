@@ -27,8 +27,8 @@ SPAN_MULTIPLE = 16
 
 
 class Rows:
-    """States of ``sources`` side by side; of a language model these are empty. With a shortlist,
-    every token is on it.
+    """Keeps states of ``sources`` side by side; of a language model these are empty. With a
+    shortlist, every token is on it.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Rows:
         threads: int = 1,
         wants_attention: bool = False,
     ) -> None:
-        """``span`` is the padded source length; by default the least that fits."""
+        """Encode the sources. span: their padded length; by default the least that fits."""
         self._bundle, self._manifest = bundle, bundle.manifest
         self._step_spec = bundle.manifest.graphs["step_attention" if wants_attention else "step"]
         graphs = open_graphs(bundle, EngineConfig(threads=threads))

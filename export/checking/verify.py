@@ -72,7 +72,7 @@ class Differences:
 
     @property
     def own_error(self) -> LogpError:
-        """Of the tokens that the texts go on with: what scores and `logprobs` tell."""
+        """Tell that of the tokens that the texts go on with: what scores and `logprobs` tell."""
         mean = self._sum_own / max(self._num_predicted, 1)
         return LogpError(self._largest_own, mean, self._num_predicted)
 
@@ -92,8 +92,8 @@ class Verifier:
         self._target_tokenizer = read_tokenizer(checkpoint.target_tokenizer)
 
     def compare(self, test_file: Path | None, num_texts: int) -> Parity:
-        """On random ids, and on texts evenly spread over ``test_file`` if there is one: sentence
-        pairs, or prose for a language model. Raises ValueError if the file holds none.
+        """Compare on random ids, and on texts evenly spread over ``test_file`` if there is one:
+        sentence pairs, or prose for a language model. Raises ValueError if the file holds none.
         """
         random_ids = self._on_random_ids()
         if test_file is None:
@@ -196,13 +196,13 @@ class Verifier:
             yield teacher_forced_log_probabilities(self._module, batch)[0].numpy()
 
     def _onnx(self, sources: Ids, targets: Ids) -> Array:
-        """[batch, longest target, vocab]; rows go on with padding after their end."""
+        """Score [batch, longest target, vocab]; rows go on with padding after their end."""
         longest = max(map(len, targets))
         padded = [[*ids, *[self._config.pad_id] * (longest - len(ids))] for ids in targets]
         return Rows(self._bundle, sources).score(padded)
 
     def _source(self, ids: list[int]) -> list[int]:
-        """The encoder's input; a language model has none."""
+        """Frame the encoder's input; a language model has none."""
         prefix, suffix = self._around.source_prefix, self._around.source_suffix
         limit = self._limits.max_source_tokens
         return [*prefix, *ids[: limit - len(prefix + suffix)], *suffix] if limit else []
@@ -213,7 +213,7 @@ class Verifier:
 
 
 def _around(manifest: Manifest) -> Tokens:
-    """Of a model of many languages, between the first it reads and the first it writes."""
+    """Take those between the first language that it reads and the first that it writes."""
     if manifest.task is not Task.TRANSLATE:
         return manifest.tokens
     return manifest.tokens.between(manifest.source_languages[0], manifest.target_languages[0])
@@ -222,7 +222,7 @@ def _around(manifest: Manifest) -> Tokens:
 def _shortlisting(
     requests: Sequence[GenerationRequest], shortlist: Shortlist
 ) -> list[GenerationRequest]:
-    """The same as the service asks for them."""
+    """Ask for the same as the service does."""
     return [
         replace(request, shortlist=shortlist.tokens_for(request.source_ids or ()))
         for request in requests

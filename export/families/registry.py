@@ -1,4 +1,4 @@
-"""From an architecture's name to what builds its graphs."""
+"""Leads from an architecture's name to what builds its graphs."""
 
 from collections.abc import Callable
 from typing import Any

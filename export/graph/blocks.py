@@ -1,4 +1,4 @@
-"""Weights in blocks of one row, each with a scale of its own: 8 bits or 4, as GGUF files have them.
+"""Holds weights in blocks of a row, each with a scale of its own: 8 bits or 4, as in GGUF files.
 
 ONNX Runtime's MatMulNBits quantises the activations itself, block by block: one node where row-wise
 int8 (`export.graph.quantise`) has six, which is what counts where few rows are decoded.
@@ -32,7 +32,7 @@ ROWS_AT_ONCE = 2048
 
 
 class BlockQuantiser:
-    """Linear maps in 8 or 4 bits, and tables of words, which are always in 8.
+    """Writes linear maps in 8 or 4 bits, and tables of words, which are always in 8.
 
     outliers: by name, inputs that are multiplied in fp32, for products in 8 bits; None: the graph
     shall tell how large inputs are.
@@ -45,7 +45,7 @@ class BlockQuantiser:
         self._block_sums: dict[Value, Value] = {}
 
     def linear(self, x: Value, name: str, weight: Array, bias: Array | None) -> Value:
-        """x [..., in] times weight [out, in] transposed, plus bias [out] -> [..., out]."""
+        """Multiply x [..., in] by weight [out, in] transposed and add bias [out]: [..., out]."""
         if self._bits == 8:
             return self.score(x, name, weight, bias)
         levels, scale, rest = four_bits(weight)
@@ -55,7 +55,7 @@ class BlockQuantiser:
         return y + self._times_rest(x, name, rest, weight.shape[1])
 
     def score(self, x: Value, name: str, table: Array, bias: Array | None) -> Value:
-        """x [..., in] -> [..., words]: the product with a table of words [words, in]."""
+        """Multiply x [..., in] by a table of words [words, in]: [..., words]."""
         graph = self._graph
         levels, scale = eight_bits(table)
         columns = self._outlying(x, name, table.shape[1])
@@ -70,7 +70,7 @@ class BlockQuantiser:
         return y + large @ weight
 
     def lookup(self, ids: Value, name: str, table: Array) -> Value:
-        """Rows of a table [words, dim] whose other use may be `score`: stored once for both."""
+        """Look up rows of a table [words, dim] that is stored once for this and `score`."""
         levels, scale = eight_bits(table)
         return self._graph.ms.GatherBlockQuantized(
             self._graph.weight(f"{name}.rows", levels.reshape(len(table), -1)[:, : table.shape[1]]),
@@ -83,7 +83,7 @@ class BlockQuantiser:
         )
 
     def _outlying(self, x: Value, name: str, in_dim: int) -> Array | None:
-        """Numbers of inputs, if there are any."""
+        """Number such inputs, if there are any."""
         if self._outliers is None:
             self._tell_of(x, name, in_dim)
             return None
@@ -91,7 +91,7 @@ class BlockQuantiser:
         return None if columns is None or not len(columns) else columns
 
     def _tell_of(self, x: Value, name: str, in_dim: int) -> None:
-        """How large each input is, of x [batch, ..., in_dim]."""
+        """Tell how large each input is, of x [batch, ..., in_dim]."""
         largest = x.abs().reshape(0, -1, in_dim).max(1, keepdims=False)
         self._graph.output(f"{OBSERVED}{name}", largest, "float32", (in_dim,))
 
@@ -122,7 +122,7 @@ class BlockQuantiser:
         )
 
     def _times_rest(self, x: Value, name: str, rest: Array, in_dim: int) -> Value:
-        """What every weight of a block has more, [out, blocks], times the block's sum of x."""
+        """Multiply the block's sum of x by what every weight of a block has more, [out, blocks]."""
         if x not in self._block_sums:
             belongs = np.repeat(np.eye(rest.shape[1], dtype=np.float32), SOURCE_BLOCK, axis=0)
             self._block_sums[x] = x @ self._graph.weight(f"blocks.{in_dim}", belongs[:in_dim])
@@ -130,7 +130,7 @@ class BlockQuantiser:
 
 
 def eight_bits(weight: Array) -> tuple[Array, Array]:
-    """[out, in] -> uint8 levels [out, blocks, 16] around 128, and scales [out, blocks].
+    """Turn [out, in] into uint8 levels [out, blocks, 16] around 128, and scales [out, blocks].
 
     Weights that come from 8 bits in blocks of 32 (Q8_0) keep their levels.
     """
@@ -138,7 +138,7 @@ def eight_bits(weight: Array) -> tuple[Array, Array]:
 
 
 def four_bits(weight: Array) -> tuple[Array, Array, Array]:
-    """[out, in] -> levels 0..15 and scales of blocks of 16, and `rest` [out, blocks of 32]:
+    """Turn [out, in] into levels 0..15, scales of blocks of 16, and `rest` [out, blocks of 32]:
 
         weight = scale * (level - 8) + rest
 
@@ -149,7 +149,7 @@ def four_bits(weight: Array) -> tuple[Array, Array, Array]:
 
 
 def _by_parts(quantise: Callable[[Array], tuple[Array, ...]], weight: Array) -> tuple[Any, ...]:
-    """So many rows at a time: a table of words is large, and its like is made several times."""
+    """Quantise so many rows at a time: tables are large, and their like is made several times."""
     starts = range(0, len(weight), ROWS_AT_ONCE)
     parts = [quantise(weight[start : start + ROWS_AT_ONCE]) for start in starts]
     return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
@@ -171,7 +171,7 @@ def _eight_bit_steps(blocks: Array) -> Array:
 
 
 def _lie_on(blocks: Array, steps: Array) -> Array:
-    """Whether all weights of a block are whole steps: then their source had them in 8 bits."""
+    """Tell whether all weights of a block are whole steps: then their source had them in 8 bits."""
     levels: Array = blocks / steps[:, :, None]
     distances: Array = np.abs(levels - np.rint(levels)).max(axis=2)
     lie_on: Array = np.less(distances, TOLERANCE * 127)
@@ -207,7 +207,7 @@ def _centre(levels: Array, step: Array, rest: Array) -> None:
 
 
 def _steps(blocks: Array, low: Array) -> Array:
-    """Between two levels: what the source had, where the values of a block lie on 16 levels."""
+    """Find the step between levels: the source's, where the values of a block lie on 16 levels."""
     span = np.maximum(blocks.max(axis=2) - low, SMALLEST_SCALE)
     gaps = np.diff(np.sort(blocks, axis=2), axis=2)
     smallest = np.where(gaps > span[:, :, None] / 16, gaps, np.inf).min(axis=2)
@@ -219,12 +219,12 @@ def _steps(blocks: Array, low: Array) -> Array:
 
 
 def packed(levels: Array) -> Array:
-    """Two levels a byte, the first in the lower half: [out, blocks, 16] -> [out, blocks, 8]."""
+    """Put two levels in a byte, the first in the lower half: [out, blocks, 8]."""
     return levels[:, :, ::2] | levels[:, :, 1::2] << 4
 
 
 def in_blocks(weight: Array, size: int) -> Array:
-    """[out, in] -> [out, blocks, size]; zeros fill the last block."""
+    """Cut [out, in] into [out, blocks, size]; zeros fill the last block."""
     padding = -weight.shape[1] % size
     if padding:
         weight = np.pad(weight, ((0, 0), (0, padding)))

@@ -1,4 +1,5 @@
-"""The outputs of a step graph by which tokens are chosen: the likeliest, and how likely they are.
+"""Writes outputs of a step graph by which tokens are chosen: the likeliest, and how likely they
+are.
 
 The likeliest are read off the logits, whether or not a row of the batch wants log-probabilities:
 so what a row gets does not depend on the others. Where none wants them, the engine says so and
@@ -23,8 +24,8 @@ LEAST_IN_BLOCKS = 8_192
 
 @dataclass(frozen=True)
 class Columns:
-    """What stands in columns of logits: the vocabulary, then up to `width` tokens that never come;
-    or the candidates that `token_ids` makes ids of.
+    """Says what stands in columns of logits: the vocabulary, then up to `width` tokens that never
+    come; or the candidates that `token_ids` makes ids of.
     """
 
     vocab_size: int
@@ -37,7 +38,7 @@ class Columns:
 
     @property
     def num_scored(self) -> int | str:
-        """How many log-probabilities are put out."""
+        """Tell how many log-probabilities are put out."""
         return self.width if self.token_ids else self.vocab_size
 
 
@@ -63,7 +64,7 @@ def choose(graph: GraphWriter, logits: Value, columns: Columns) -> None:
 
 
 def choose_on_device(graph: GraphWriter, logits: Value, columns: Columns) -> None:
-    """The same for devices: their runs are recorded, without branches."""
+    """Write the same for devices: their runs are recorded, without branches."""
     logp, normaliser = _log_probabilities(graph, logits)
     window = graph.ints(columns.window)
     top_logp, places = graph.op.TopK(logp, window, axis=-1, _outputs=2)
@@ -91,7 +92,7 @@ def filled_up(weight: Array, bias: Array | None) -> tuple[Array, Array | None]:
 
 
 def _log_probabilities(graph: GraphWriter, logits: Value) -> tuple[Value, Value]:
-    """-> [batch, scored], and what they are less than the logits [batch]."""
+    """Normalise to [batch, scored], and tell what they are less than the logits [batch]."""
     op, first = graph.op, graph.ints(0)
     logp = op.LogSoftmax(logits, axis=-1)
     shift = op.Gather(logits, first, axis=1) - op.Gather(logp, first, axis=1)
@@ -99,7 +100,7 @@ def _log_probabilities(graph: GraphWriter, logits: Value) -> tuple[Value, Value]
 
 
 def _likeliest(graph: GraphWriter, logits: Value, columns: Columns) -> tuple[Value, Value]:
-    """The greatest logits and their columns [batch, window], best first; of equals the first."""
+    """Find the greatest logits and their columns [batch, window], of equals the first."""
     width = columns.width
     if isinstance(width, str) or width < LEAST_IN_BLOCKS or width % BLOCK:
         window = graph.ints(columns.window)
@@ -109,8 +110,8 @@ def _likeliest(graph: GraphWriter, logits: Value, columns: Columns) -> tuple[Val
 
 
 def _likeliest_of_blocks(graph: GraphWriter, logits: Value, num_blocks: int) -> tuple[Value, Value]:
-    """As many tokens lie in at most as many blocks, those of the greatest maxima. TopK takes the
-    first of equals: so it does here, as the blocks found are put in order first.
+    """Look in as many blocks, those of the greatest maxima: as many tokens lie in no more. TopK
+    takes the first of equals: so it does here, as the blocks found are put in order first.
     """
     op, count, size = graph.op, graph.ints(WINDOW), graph.constant(BLOCK, "int64")
     blocks = logits.reshape(0, num_blocks, BLOCK)

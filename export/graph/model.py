@@ -1,4 +1,6 @@
-"""What a family's builder returns: its graphs and states, before they are written to a folder."""
+"""Holds what a family's builder returns: its graphs and states, before they are written to a
+folder.
+"""
 
 from dataclasses import dataclass
 
@@ -15,6 +17,6 @@ class ExportedModel:
 
     @property
     def window(self) -> int:
-        """How many of the best tokens the step graph returns."""
+        """Tell how many of the best tokens the step graph returns."""
         outputs = next(graph for graph in self.graphs if graph.name == "step").spec("").outputs
         return next(int(spec.shape[-1]) for spec in outputs if spec.name == "top_ids")

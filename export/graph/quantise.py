@@ -1,4 +1,4 @@
-"""Row-wise int8: each row of activations has its own scale, each output channel of weights too.
+"""Multiplies in row-wise int8: each row of activations has a scale, each channel of weights too.
 
 Weights that a model's source holds in int8 keep its levels and scales.
 
@@ -21,7 +21,7 @@ SMALLEST_RANGE = 1e-12  # keeps a channel of zeros from dividing by zero
 
 @dataclass(frozen=True)
 class Channels:
-    """How a weight is quantised: the step from level to level of every output channel [out].
+    """Says how a weight is quantised: the step between levels of every output channel [out].
 
     input_range: what its input is clipped to; None where every row has a range of its own.
     """
@@ -31,8 +31,8 @@ class Channels:
 
 
 def quantise_channels(weight: Array, channels: Channels | None = None) -> tuple[Array, Array]:
-    """[out, in] weights -> int8 [in, out] and the scale of every output channel [out]: as they were
-    quantised already, or as finely as a channel's largest weight allows.
+    """Turn [out, in] weights into int8 [in, out] and the scale of every output channel [out]: as
+    they were quantised already, or as finely as a channel's largest weight allows.
     """
     if channels is not None:
         scale = channels.scale
@@ -43,15 +43,15 @@ def quantise_channels(weight: Array, channels: Channels | None = None) -> tuple[
 
 
 def quantise_rows(weight: Array, channels: Channels | None = None) -> tuple[Array, Array]:
-    """[out, in] weights -> uint8 [out, in] around ZERO_POINT, and the scale of every row [out]: for
-    products in which some of the rows are gathered first.
+    """Turn [out, in] weights into uint8 [out, in] around ZERO_POINT and the scale of every row
+    [out]: for products in which some of the rows are gathered first.
     """
     levels, scale = quantise_channels(weight, channels)
     return (levels.T.astype(np.int16) + ZERO_POINT).astype(np.uint8), scale
 
 
 class RowQuantiser:
-    """Linear maps on row-wise quantised activations; projections of the same input share it.
+    """Writes linear maps on row-wise quantised activations; projections of one input share it.
 
     Where a model was tuned for a fixed range of an input, that is taken: fewer operations, and the
     numbers it was tuned with.
@@ -65,7 +65,7 @@ class RowQuantiser:
 
     @property
     def _step(self) -> Value:
-        """From level to level, of rows that were divided by their ranges."""
+        """Give a level's worth, of rows that were divided by their ranges."""
         return self._graph.constant(1 / LEVELS, "float32")
 
     def linear(
@@ -76,7 +76,7 @@ class RowQuantiser:
         bias: Array | None = None,
         channels: Channels | None = None,
     ) -> Value:
-        """x [..., in] times weight [out, in] transposed, plus bias [out] -> [..., out]."""
+        """Multiply x [..., in] by weight [out, in] transposed and add bias [out]: [..., out]."""
         if channels is not None and channels.input_range is not None:
             return self._clipped_linear(x, name, weight, bias, channels)
         product = self._row_wise_linear(x, name, weight, channels)
@@ -85,7 +85,7 @@ class RowQuantiser:
     def lookup(
         self, ids: Value, name: str, table: Array, channels: Channels, scale: float
     ) -> Value:
-        """Rows of a table [words, dim] that its source holds in one step of levels, times scale."""
+        """Look up rows of a table [words, dim] that its source holds in one step, times scale."""
         graph = self._graph
         rows, steps = quantise_rows(table, channels)
         found = graph.op.Gather(graph.weight(f"{name}.rows", rows), ids)
@@ -94,7 +94,7 @@ class RowQuantiser:
         return vectors
 
     def signed(self, x: Value, channels: Channels | None) -> tuple[Value, Value]:
-        """x [..., in] -> int8 levels and what a level is worth: [], or [..., 1] of each row."""
+        """Turn x [..., in] into int8 levels and what one is worth: [], or [..., 1] of each row."""
         op, zero = self._graph.op, self._graph.constant(0, "int8")
         if channels is not None and channels.input_range is not None:
             step = self._step_of(channels)
@@ -148,7 +148,7 @@ class RowQuantiser:
         )
 
     def _clip(self, x: Value, channels: Channels) -> Value:
-        """x -> uint8 levels within the range of the weight's input, and one level below it."""
+        """Turn x into uint8 levels within the range of the weight's input, and one below it."""
         key = x, channels.input_range
         if key not in self._clipped:
             step = self._step_of(channels)

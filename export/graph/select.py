@@ -75,7 +75,7 @@ class _Selection:
         self._params: dict[str, Value] = {}
 
     def draw(self, scores: Value) -> tuple[Value, Value]:
-        """[batch, vocab] -> the columns of token ids, and of whether no token may come."""
+        """Draw of [batch, vocab]: the columns of token ids, and of whether no token may come."""
         op, graph = self._op, self._graph
         window = graph.ints(min(MAX_TOP_K, self._vocab_size))
         likeliest, _ = op.TopK(scores, window, axis=-1, _outputs=2)
@@ -146,7 +146,7 @@ class _Selection:
         return _Blocks(self._graph, weights, self._vocab_size)
 
     def _param(self, name: str, dtype: str) -> Value:
-        """One number for each row."""
+        """Take one number for each row."""
         if name not in self._params:
             value = self._graph.input(name, dtype, ())
             self._params[name] = value.unsqueeze(1)
@@ -160,14 +160,14 @@ class _Selection:
 
 
 class _Blocks:
-    """Weights in blocks, so that a token is found by short sums: ONNX Runtime's `CumSum` on CUDA
-    takes time that grows with the square of the length.
+    """Holds weights in blocks, so that a token is found by short sums: ONNX Runtime's `CumSum` on
+    CUDA takes time that grows with the square of the length.
 
     total: the column of what each row weighs, in double precision.
     """
 
     def __init__(self, graph: GraphWriter, weights: Value, vocab_size: int) -> None:
-        """weights: [batch, vocab]."""
+        """Cut weights [batch, vocab]."""
         self._graph, self._op, self._vocab_size = graph, graph.op, vocab_size
         self._num_blocks = -(-vocab_size // BLOCK)
         zero, padding = graph.constant(0, "float32"), self._num_blocks * BLOCK - vocab_size

@@ -1,4 +1,4 @@
-"""What a bundle is made for: where its graphs run, and in which floats."""
+"""Names what a bundle is made for: where its graphs run, and in which floats."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -13,7 +13,7 @@ class Device(Enum):
 
 @dataclass(frozen=True)
 class Target:
-    """A device, and the type of floats in graphs for it."""
+    """Joins a device and the type of floats in graphs for it."""
 
     device: Device
     dtype: str
@@ -24,8 +24,8 @@ class Target:
 
     @property
     def common_dtype(self) -> str:
-        """The type where bfloat16 will not do: CUDA compares, pads, reverses and convolves none,
-        and has no GRU and no LSTM in it.
+        """Give the type for what CUDA cannot do in bfloat16: compare, pad, reverse, convolve, run a
+        GRU or an LSTM.
         """
         return "float32" if self.dtype == "bfloat16" else self.dtype
 

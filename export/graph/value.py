@@ -1,4 +1,4 @@
-"""What flows through a graph in the making, with operators: equations read as they do in a paper.
+"""Gives what flows through a graph in the making operators: equations read as in a paper.
 
 Each operator adds one node. What a tensor's shape is, nobody here knows; of which type its elements
 are is told, so that numbers become constants of the same.

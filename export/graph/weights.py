@@ -1,4 +1,4 @@
-"""A checkpoint's weights as the builders ask for them; everything that does not fit is collected.
+"""Gives builders the weights that they ask for, and collects everything that does not fit.
 
 Builders take weights by name and expected shape and never stop at the first problem: a missing
 weight is replaced by zeros, and ``finish`` raises with all problems together.
@@ -17,7 +17,7 @@ from models.storage.quantised import Quantised
 
 
 class Weights:
-    """Checked access to fp32 arrays by state-dict name.
+    """Gives checked access to fp32 arrays by state-dict name.
 
     quantised: how the source holds some of them in int8.
     outliers: inputs of matrices that int8 leaves in fp32; None: graphs shall tell how large inputs
@@ -40,7 +40,7 @@ class Weights:
         self._problems: dict[str, str] = {}
 
     def take(self, name: str, *shape: int) -> Array:
-        """The weight ``name``, which must have ``shape`` and finite values."""
+        """Give the weight ``name``, which must have ``shape`` and finite values."""
         if name not in self._taken:
             self._report()
         self._taken.add(name)
@@ -58,12 +58,12 @@ class Weights:
 
     @property
     def are_quantised(self) -> bool:
-        """Whether the source says how any of them are, and so what the model computes in int8."""
+        """Tell whether the source says how any are, and so what the model computes in int8."""
         return bool(self._quantised)
 
     def channels(self, names: Sequence[str], sizes: Iterable[int]) -> Channels | None:
-        """How the source quantised the weights ``names``, side by side, of one input each of whose
-        rows it clipped alike; None where it did not. sizes: of each, in output channels.
+        """Tell how the source quantised the weights ``names``, side by side, of one input each of
+        whose rows it clipped alike; None where it did not. sizes: of each, in output channels.
         """
         found = [self._quantised.get(name) for name in names]
         known = [each for each in found if each is not None]

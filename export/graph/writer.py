@@ -29,7 +29,7 @@ def in_memory(name: str, array: Array) -> ir.TensorProtocol:
 
 
 class GraphWriter:
-    """One graph in the making. ``op`` and ``ms`` create nodes of ONNX's and Microsoft's sets.
+    """Writes one graph. ``op`` and ``ms`` create nodes of ONNX's and Microsoft's sets.
 
     store: where weights go, as soon as they are named.
     """
@@ -85,15 +85,15 @@ class GraphWriter:
         return self.input(state.name, state.dtype, state.shape)
 
     def state_output(self, state: StateSpec, value: Value) -> None:
-        """The state as ``encode`` sets it."""
+        """Put out the state as ``encode`` sets it."""
         self.output(state.name, value, state.dtype, state.shape)
 
     def next_state(self, state: StateSpec, value: Value) -> None:
-        """The state after a step."""
+        """Put out the state after a step."""
         self.output(f"{state.name}.next", value, state.dtype, state.shape)
 
     def weight(self, name: str, array: Array) -> Value:
-        """A named initializer; the second call with the same name gives the same value."""
+        """Name an initializer; the second call with the same name gives the same value."""
         if name not in self._weights:
             tensor = self.store(name, array)
             bare = self._builder.initializer(tensor, name=name, qualify=False)
@@ -103,7 +103,7 @@ class GraphWriter:
         return value
 
     def constant(self, value: Any, dtype: str) -> Value:
-        """A small anonymous constant, stored once per graph."""
+        """Make a small anonymous constant, stored once per graph."""
         array = np.asarray(value, dtype=dtype)
         key = (dtype, array.shape, array.tobytes())
         if key not in self._constants:
@@ -111,7 +111,7 @@ class GraphWriter:
         return self._constants[key]
 
     def ints(self, *values: int) -> Value:
-        """A one-dimensional int64 constant: axes, shapes, positions."""
+        """Make a one-dimensional int64 constant: axes, shapes, positions."""
         return self.constant(values, "int64")
 
     def split(self, value: Value, sizes: Sequence[int]) -> list[Value]:
@@ -192,7 +192,7 @@ class GraphWriter:
 
     @property
     def is_in_loop(self) -> bool:
-        """Whether the writer is in a loop's body."""
+        """Tell whether the writer is in a loop's body."""
         return self._builder is not self._outermost
 
     def add(self, domain: str, version: int, operator: str) -> Callable[..., Any]:
@@ -219,7 +219,7 @@ class GraphWriter:
 
 
 class _Operators:
-    """The operators of one set by name: `op.Add(x, y)`."""
+    """Gives the operators of one set by name: `op.Add(x, y)`."""
 
     def __init__(self, writer: GraphWriter, domain: str, version: int) -> None:
         self._writer, self._set = writer, (domain, version)

@@ -1,4 +1,4 @@
-"""Additive attention (Bahdanau et al. 2015, A.1.2) in graphs, over padded rows."""
+"""Attends as Bahdanau et al. 2015 do (A.1.2), additively, over padded rows."""
 
 from export.graph.value import Value
 from export.layers.basic import Layers

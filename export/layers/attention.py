@@ -1,4 +1,4 @@
-"""Multi-head attention with ONNX Runtime's GroupQueryAttention: ragged rows, no masks.
+"""Attends by heads with ONNX Runtime's GroupQueryAttention: ragged rows, no masks.
 
 Each row attends over its own length only, whatever the buffers are padded to. Keys and values lie
 in the engine's buffers; the step graph appends to them in place.
@@ -18,8 +18,8 @@ KeyValue = tuple[Value, Value]  # each [batch, kv_heads, length, head_dim]
 
 @dataclass(frozen=True)
 class Heads:
-    """Sizes of one attention layer, and what the operator does beside: RoPE, given ``rotary`` (cos,
-    sin), a sliding ``window`` of positions, each one's own included, and scores that become
+    """Sizes one attention layer, and says what the operator does beside: RoPE, given ``rotary``
+    (cos, sin), a sliding ``window`` of positions, each one's own included, and scores that become
     cap * tanh(score / cap).
 
     Dimensions are those of the graph, with heads padded; those that were trained are told as such.
@@ -39,7 +39,7 @@ class Heads:
 
     @property
     def scale(self) -> float:
-        """Of scores."""
+        """Give that of scores."""
         return 1 / math.sqrt(self.layout.size)
 
     @property
@@ -60,17 +60,17 @@ class Heads:
 
     @property
     def group(self) -> int:
-        """How many heads share keys and values."""
+        """Tell how many heads share keys and values."""
         return self.num_heads // self.num_kv_heads
 
     @property
     def attributes(self) -> dict[str, float]:
-        """Of the operator."""
+        """Give those of the operator."""
         counts = {"num_heads": self.num_heads, "kv_num_heads": self.num_kv_heads}
         return {**counts, "scale": self.scale}
 
     def states(self, name: str, kind: StateKind, layer: int) -> list[StateSpec]:
-        """States of the layer's keys and values: ``self_key.0``, ``self_value.0``."""
+        """Name states of the layer's keys and values: ``self_key.0``, ``self_value.0``."""
         axis = LENGTH if kind is StateKind.APPEND else SOURCE
         shape = (self.num_kv_heads, axis, self.head_dim)
         names = (f"{name}_{part}.{layer}" for part in ("key", "value"))

@@ -1,4 +1,4 @@
-"""Layers that the families share, as ONNX nodes in one graph and one precision.
+"""Writes layers that the families share, as ONNX nodes in one graph and one precision.
 
 Every layer keeps rows apart: what a row yields never depends on the batch size, on padding or on
 the other rows. The tests hold this to the bit.
@@ -47,7 +47,7 @@ class Layers:
 
     @property
     def quantiser(self) -> RowQuantiser | None:
-        """Of linear maps, where they are computed in row-wise int8."""
+        """Give that of linear maps, where they are computed in row-wise int8."""
         return self._quantiser
 
     def state(self, name: str, kind: StateKind, *shape: int | str) -> StateSpec:
@@ -65,7 +65,7 @@ class Layers:
         bias: Array | None = None,
         channels: Channels | None = None,
     ) -> Value:
-        """x [..., in] times weight [out, in] transposed, plus bias [out] -> [..., out].
+        """Multiply x [..., in] by weight [out, in] transposed and add bias [out]: [..., out].
 
         channels: how the weight is to be quantised, where its source says so.
         """
@@ -87,7 +87,7 @@ class Layers:
         into: HeadLayout | None = None,
         out_of: HeadLayout | None = None,
     ) -> Value:
-        """The linear layers ``names`` of one input, side by side -> [..., sum(out_dims)].
+        """Apply the linear layers ``names`` to one input, side by side: [..., sum(out_dims)].
 
         into, out_of: how heads lie in what comes out, and in x; dimensions are those without their
         padding.
@@ -111,15 +111,15 @@ class Layers:
         bias: Array | None = None,
         channels: Channels | None = None,
     ) -> Value:
-        """What ``project`` does, for the words of a vocabulary: never in less than 8 bits, so that
-        a table that ``embed`` looks words up in can be stored once for both.
+        """Do what ``project`` does, for the words of a vocabulary: never in less than 8 bits, so
+        that a table that ``embed`` looks words up in can be stored once for both.
         """
         if self._blocks is not None:
             return self._blocks.score(x, name, weight, bias)
         return self.project(x, name, weight, bias, channels)
 
     def embed(self, ids: Value, name: str, num_rows: int, dim: int, scale: float = 1.0) -> Value:
-        """Rows of an embedding times ``scale``, which is folded into a table of floats."""
+        """Look up rows of an embedding, times ``scale``, which is folded into a table of floats."""
         table = self.weights.take(f"{name}.weight", num_rows, dim)
         channels = self.weights.channels([f"{name}.weight"], [num_rows])
         if self._quantiser is not None and channels is not None:
@@ -140,7 +140,9 @@ class Layers:
     def rms_norm(
         self, x: Value, name: str, dim: int, epsilon: float, heads: HeadLayout | None = None
     ) -> Value:
-        """heads: how they lie, where x holds them; their padding does not count."""
+        """Normalise by the root of the mean square. heads: how they lie, where x holds them; their
+        padding does not count.
+        """
         weight = self.weights.take(f"{name}.weight", dim)
         if heads is not None:
             # The operator's mean is of the padded head: smaller by the share that is not padding.
@@ -181,7 +183,7 @@ class Layers:
         width: int | str | None = None,
         token_ids: Callable[[Value], Value] | None = None,
     ) -> None:
-        """The step graph's outputs: log-probabilities [batch, vocab] and the best of them.
+        """Write the step graph's outputs: log-probabilities [batch, vocab] and the best of them.
 
         width: the axis of ``logits`` if it is not the vocabulary; ``token_ids`` then says which
         tokens stand in columns of it. Without that, what is beyond the vocabulary is -inf.

@@ -1,4 +1,4 @@
-"""The feed-forward network between attention layers, as `models.layers.feed_forward` has it."""
+"""Feeds forward between attention layers, as `models.layers.feed_forward` does."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Where the numbers of an attention head lie, so that ONNX Runtime's operator takes heads of any
+"""Lays out the numbers of an attention head, so that ONNX Runtime's operator takes heads of any
 size.
 
 It wants certain multiples, and rotates certain multiples of pairs. Zeros fill a head up: they add
@@ -19,7 +19,7 @@ PAIRS = 8  # that are rotated together; heads that rotate are multiples of twice
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """places: of each number of a trained head in one of ``padded_size``."""
+    """Holds the places of a trained head's numbers in one of ``padded_size``."""
 
     places: tuple[int, ...]
     padded_size: int
@@ -30,11 +30,11 @@ class HeadLayout:
 
     @property
     def share(self) -> float:
-        """How much of a padded head is not padding."""
+        """Tell how much of a padded head is not padding."""
         return self.size / self.padded_size
 
     def spread(self, weight: Array) -> Array:
-        """[heads * size, ...] -> [heads * padded_size, ...]."""
+        """Spread [heads * size, ...] to [heads * padded_size, ...]."""
         if self.places == tuple(range(self.padded_size)):
             return weight
         heads = weight.reshape(-1, self.size, *weight.shape[1:])
@@ -44,8 +44,8 @@ class HeadLayout:
 
 
 def head_layout(size: int, pairs: int = 0) -> HeadLayout:
-    """Of heads whose number i is rotated with number i + ``pairs``, for all i below; the others
-    stay as they are, some of them between.
+    """Lay out heads whose number i is rotated with number i + ``pairs``, for all i below; the
+    others stay as they are, some of them between.
     """
     if not pairs:
         return HeadLayout(tuple(range(size)), _up(size, MULTIPLE))

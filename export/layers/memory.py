@@ -1,4 +1,5 @@
-"""Keys and values of the source, as `encode` leaves them to a decoder layer and `step` reads them.
+"""Keeps keys and values of the source, as `encode` leaves them to a decoder layer and `step` reads
+them.
 
 In int8 bundles they are int8, each channel of each row with its own step: with 32 rows of a
 Transformer-base and 24 source tokens a fifth of a step's time went into fetching floats. The steps
@@ -28,7 +29,7 @@ from serving.bundle.manifest import SOURCE, StateKind, StateSpec
 
 @dataclass(frozen=True)
 class SourceMemory(ABC):
-    """The memory of one decoder layer."""
+    """Stands for the memory of one decoder layer."""
 
     heads: Heads
     layer: int
@@ -60,7 +61,7 @@ class SourceMemory(ABC):
 
 
 class ReadMemory(ABC):
-    """A memory in the step graph; queries are [batch, 1, query_dim]."""
+    """Reads a memory in the step graph; queries are [batch, 1, query_dim]."""
 
     @abstractmethod
     def attend(self, query: Value, lengths: Value) -> Value:
@@ -96,7 +97,7 @@ class ReadFloats(ReadMemory):
 
 
 class Int8Memory(SourceMemory):
-    """Its states are levels, and what a level is worth: ``cross_key.0``, ``cross_key_step.0``."""
+    """Keeps levels as states, and what a level is worth: ``cross_key.0``, ``cross_key_step.0``."""
 
     @property
     def states(self) -> list[StateSpec]:
@@ -163,7 +164,7 @@ class ReadInt8(ReadMemory):
 
 
 class CrossAttention:
-    """Of all layers of one step graph.
+    """Attends from all layers of one step graph.
 
     Where it tells, it puts out the attention of all layers' heads, computed a second time beside
     the operator that mixes the values, so that everything else stays what it is without.

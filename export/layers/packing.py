@@ -1,4 +1,4 @@
-"""Which tokens of padded sources an encoder computes on: the real ones side by side, or all.
+"""Picks the tokens of padded sources that an encoder computes on: the real ones, or all.
 
 Linear layers, norms and residual sums see tokens one by one, so they can leave padding out; only
 what mixes tokens, attention, gets the rows apart. CUDA's graphs keep fixed shapes, and padding.
@@ -12,18 +12,18 @@ from export.layers.ragged import is_real, places
 
 
 class SourceTokens(ABC):
-    """Of sources [batch, source]: ``ids`` and, from 0 on, int32 ``positions`` of the tokens."""
+    """Holds, of sources [batch, source], ``ids`` and, from 0 on, int32 ``positions``."""
 
     ids: Value
     positions: Value
 
     @abstractmethod
     def spread(self, x: Value) -> Value:
-        """Vectors of the tokens -> [batch, source, dim]; padding has numbers of its own row."""
+        """Spread vectors of the tokens: [batch, source, dim]; padding has its own row's numbers."""
 
     @abstractmethod
     def pack(self, x: Value) -> Value:
-        """[batch, source, dim] -> vectors of the tokens."""
+        """Take vectors of the tokens from [batch, source, dim]."""
 
 
 def source_tokens(ids: Value, lengths: Value, target: Target) -> SourceTokens:
@@ -32,7 +32,7 @@ def source_tokens(ids: Value, lengths: Value, target: Target) -> SourceTokens:
 
 
 class PaddedTokens(SourceTokens):
-    """All of them; vectors are [batch, source, dim]."""
+    """Takes all of them; vectors are [batch, source, dim]."""
 
     def __init__(self, ids: Value) -> None:
         self.ids = ids
@@ -46,7 +46,7 @@ class PaddedTokens(SourceTokens):
 
 
 class PackedTokens(SourceTokens):
-    """The real ones, row after row; vectors are [tokens, dim]."""
+    """Takes the real ones, row after row; vectors are [tokens, dim]."""
 
     def __init__(self, ids: Value, lengths: Value) -> None:
         graph = ids.graph

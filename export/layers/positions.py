@@ -1,5 +1,5 @@
-"""How a Transformer's stacks know the order of what they read: vectors, a bias of scores, or tables
-of rotary embeddings for ONNX Runtime's attention (Su et al. 2021).
+"""Tells a Transformer's stacks the order of what they read: vectors, a bias of scores, or tables of
+rotary embeddings for ONNX Runtime's attention (Su et al. 2021).
 """
 
 import math
@@ -18,7 +18,9 @@ from models.layers.buckets import relative_buckets
 
 
 class Positions:
-    """Of one stack; ``encode`` asks for the source's, ``step`` for those of one new token a row."""
+    """Stands for those of one stack; ``encode`` asks for the source's, ``step`` for those of one
+    new token a row.
+    """
 
     def add_source(self, x: Value, positions: Value) -> Value:
         """Make x [..., dim] of tokens at int32 ``positions`` [...] what the layers shall see."""
@@ -29,11 +31,11 @@ class Positions:
         return x
 
     def source_bias(self, ids: Value) -> Value | None:
-        """Added to scores: [1, heads, source, source]."""
+        """Give what is added to scores: [1, heads, source, source]."""
         return None
 
     def target_bias(self, past_lengths: Value) -> Value | None:
-        """Added to scores: [batch, heads, 1, capacity]."""
+        """Give what is added to scores: [batch, heads, 1, capacity]."""
         return None
 
 
@@ -54,8 +56,8 @@ class AddedPositions(Positions):
 
 
 class RelativePositions(Positions):
-    """A scalar per head and offset, in a table [heads, offsets] of -farthest..farthest; what is
-    farther off is as far as that.
+    """Looks up a scalar per head and offset, in a table [heads, offsets] of -farthest..farthest;
+    what is farther off is as far as that.
     """
 
     def __init__(self, layers: Layers, name: str, table: Array, capacity: int) -> None:
@@ -103,9 +105,9 @@ def sinusoids(num_positions: int, dim: int) -> Array:
 def rotary_tables(
     layers: Layers, num_positions: int, frequencies: Sequence[float], magnitude: float, name: str
 ) -> tuple[Value, Value] | None:
-    """cos and sin, times ``magnitude``, of position * frequency: each [positions, pairs]; without
-    frequencies none. The operator rotates as many pairs of a head as the tables are wide; those
-    that `export.layers.heads` adds stay as they are.
+    """Tabulate cos and sin of position * frequency, times ``magnitude``: each [positions, pairs];
+    without frequencies none. The operator rotates as many pairs of a head as the tables are wide;
+    those that `export.layers.heads` adds stay as they are.
     """
     if not frequencies:
         return None

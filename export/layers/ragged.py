@@ -1,4 +1,4 @@
-"""Rows of different lengths, padded to the longest: what is real of them, and sums over no more.
+"""Tells what is real of rows that are padded to the longest, and sums over no more.
 
 A row's bits must depend neither on the other rows nor on how far it is padded.
 """

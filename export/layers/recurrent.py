@@ -1,5 +1,5 @@
-"""Whole layers of cells (`models.layers.recurrent`): a source read by the encode graph, and one
-token further in the step graph.
+"""Runs whole layers of cells (`models.layers.recurrent`): over a source in the encode graph, and
+one token further in the step graph.
 
 Sources go through ONNX's own GRU or LSTM, in floats, and with other cells through a loop. CUDA has
 these two operators in fp32 and fp16; in bf16 they stand in fp32 between two casts.
@@ -23,7 +23,7 @@ ORDERS = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}
 
 
 class RecurrentLayers:
-    """The module `name` of `num_layers` layers, whose weights are named as torch.nn.GRU's."""
+    """Writes the module `name` of `num_layers` layers; weights are named as torch.nn.GRU's."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Scores of few tokens: each row's own lexical shortlist (Junczys-Dowmunt et al. 2018, "Marian:
+"""Scores few tokens: each row's own lexical shortlist (Junczys-Dowmunt et al. 2018, "Marian:
 Cost-effective High-Quality Neural Machine Translation in C++", 4) in place of the vocabulary.
 
 The tokens on any row's shortlist, `candidates`, are scored for all rows in one product; then each
@@ -20,7 +20,7 @@ WIDTH_STEP = 512  # engines pad shortlists to no more than the next multiple
 
 
 class Shortlist:
-    """The inputs of a step graph that scores candidates only.
+    """Declares the inputs of a step graph that scores candidates only.
 
     candidates [union]: token ids. shortlist [batch, candidates]: of each row the places of its own
     among them, ascending by id. Beyond shortlist_lengths [batch] it is padding.
@@ -44,7 +44,8 @@ class Shortlist:
             if bias is not None:
                 table = self._graph.weight(f"{name}.bias", bias)
                 scores = scores + self._of_candidates(table)
-        scores = scores.where(self._is_own(), -np.inf)
+        nothing = self._graph.constant(-np.inf, scores.dtype)
+        scores = scores.where(self._is_own(), nothing)
         self._layers.choose(scores, self._vocab_size, CANDIDATES, self._token_ids)
 
     def _integer_scores(

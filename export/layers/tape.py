@@ -1,4 +1,4 @@
-"""A tape in a step graph: keys and values of all positions so far, read by additive attention.
+"""Keeps a tape in a step graph: keys and values of all positions, read by additive attention.
 
 Each row reads and writes at its own length. `models.layers.tape` is the same in torch.
 """
@@ -13,7 +13,7 @@ POSITIONS_PER_STEP = 4  # MatMul adds up positions by fours: their number must n
 
 
 class Tape:
-    """The states `{name}_keys` and `{name}_values`, which the engine keeps."""
+    """Names the states `{name}_keys` and `{name}_values`, which the engine keeps."""
 
     def __init__(self, layers: Layers, name: str, key_dim: int, value_dim: int) -> None:
         self._layers, self._key_dim = layers, key_dim
@@ -45,7 +45,7 @@ class Tape:
             graph.next_state(state, graph.op.ScatterND(tape, place, new))
 
     def _written(self) -> tuple[Value, Value]:
-        """Both up to the longest row's end. On CUDA all there is: shapes are fixed there."""
+        """Cut both at the longest row's end. On CUDA give all there is: shapes are fixed there."""
         keys, values = self._tapes
         if self._layers.target.is_cuda:
             return keys, values

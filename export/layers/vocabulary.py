@@ -1,5 +1,5 @@
-"""Words in and words out of every family: embeddings and the output layer, one table where they
-are tied.
+"""Takes words in and out of every family: embeddings and the output layer, one table where they are
+tied.
 """
 
 from export.graph.choice import filled_up
@@ -23,7 +23,7 @@ Config = (
 
 
 class Vocabulary:
-    """The tables of one model in one graph.
+    """Reads the tables of one model in one graph.
 
     dims: of embeddings and of what the output layer reads. scale: of embeddings. bias: the output
     layer's, by its name, if it has any. num_source_words: None where it is the target's number.

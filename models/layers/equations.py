@@ -1,4 +1,4 @@
-"""The recurrent cells' equations, over whatever has operators: torch's tensors, values of a graph.
+"""Writes recurrent cells down once, over whatever has operators: torch's tensors, a graph's values.
 
 x is the projected input, U the recurrent weight with its bias; both are stacks of blocks, for LSTM
 and GRU in torch's order. In `models.layers.cells` stands which paper each cell is from.
@@ -39,30 +39,30 @@ Step = Callable[[T, State[T], Recurrence[T]], State[T]]
 
 
 def rnn(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
-    """h' = tanh(x + U h)."""
+    """Take h' = tanh(x + U h)."""
     return ((x + u.times(state[0], 0, 1)).tanh(),)
 
 
 def lstm(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
-    """Of blocks i, f, g, o."""
+    """Take h' and c' of blocks i, f, g, o."""
     hidden, memory = state
     i, f, g, o = u.split(x + u.times(hidden, 0, 4), 1, 1, 1, 1)
     return lstm_output(o, lstm_memory(i, f, g, memory))
 
 
 def lstm_memory(i: T, f: T, g: T, memory: T) -> T:
-    """c' = s(f) c + s(i) tanh(g)."""
+    """Take c' = s(f) c + s(i) tanh(g)."""
     fresh = i.sigmoid() * g.tanh()
     return f.sigmoid() * memory + fresh
 
 
 def lstm_output(o: T, memory: T) -> tuple[T, T]:
-    """h' = s(o) tanh(c'), and c'."""
+    """Take h' = s(o) tanh(c'), and c'."""
     return o.sigmoid() * memory.tanh(), memory
 
 
 def gru(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
-    """n = tanh(x_n + r (U h)), h' = (1 - z) n + z h; blocks reset, update, new."""
+    """Take n = tanh(x_n + r (U h)), h' = (1 - z) n + z h; blocks reset, update, new."""
     (hidden,) = state
     x_gates, x_new = u.split(x, 2, 1)
     h_gates, h_new = u.split(u.times(hidden, 0, 3), 2, 1)
@@ -72,7 +72,7 @@ def gru(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
 
 
 def mut1(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
-    """z = s(x_z), r = s(x_r + U_r h), h' = z tanh(U (r h) + tanh(x_n)) + (1 - z) h.
+    """Take z = s(x_z), r = s(x_r + U_r h), h' = z tanh(U (r h) + tanh(x_n)) + (1 - z) h.
 
     Blocks reset, update, new; the recurrent weight has no update.
     """
@@ -84,7 +84,7 @@ def mut1(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
 
 
 def mut2(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
-    """z = s(x_z + U_z h), r = s(x_r + U_r h), h' = z tanh(U (r h) + x_n) + (1 - z) h.
+    """Take z = s(x_z + U_z h), r = s(x_r + U_r h), h' = z tanh(U (r h) + x_n) + (1 - z) h.
 
     Blocks reset, update, new.
     """
@@ -96,7 +96,7 @@ def mut2(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
 
 
 def mut3(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
-    """As MUT2 with z = s(x_z + U_z tanh(h)); blocks reset, update, new."""
+    """Do as MUT2 with z = s(x_z + U_z tanh(h)); blocks reset, update, new."""
     (hidden,) = state
     x_reset, x_update, x_new = u.split(x, 1, 1, 1)
     reset = (x_reset + u.times(hidden, 0, 1)).sigmoid()
@@ -107,7 +107,7 @@ def mut3(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
 
 @dataclass(frozen=True)
 class Cell:
-    """num_gates: blocks of the input's weight. num_recurrent: blocks of the recurrent weight."""
+    """Joins a step and sizes, in blocks: num_gates of the input's weight, num_recurrent of U."""
 
     step: Step[Any]
     num_gates: int = 3

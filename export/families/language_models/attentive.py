@@ -1,4 +1,4 @@
-"""A recurrent network's attention over its own earlier outputs, as one step of a graph.
+"""Attends from a recurrent network to its own earlier outputs, as one step of a graph.
 
 `models.layers.attentive` is the same in torch and has the equations. What is kept of earlier
 outputs is a tape of them all or a window of the last.
@@ -15,7 +15,7 @@ from serving.bundle.manifest import StateKind, StateSpec
 
 
 class Past(Protocol):
-    """Keys and values of earlier positions, in states."""
+    """Keeps keys and values of earlier positions, in states."""
 
     @property
     def states(self) -> tuple[StateSpec, ...]: ...
@@ -28,7 +28,7 @@ class Past(Protocol):
 
 
 class Window:
-    """The last positions, the newest at the end; as `export.layers.tape.Tape`, which keeps all."""
+    """Keeps the last positions, the newest at the end; `export.layers.tape.Tape` keeps all."""
 
     def __init__(self, layers: Layers, size: int, key_dim: int, value_dim: int) -> None:
         self._layers, self._size, self._key_dim = layers, size, key_dim
@@ -54,7 +54,7 @@ class Window:
         return context_of(weights, values), weights
 
     def append(self, key: Value, value: Value) -> None:
-        """The oldest position makes room for key [batch, key_dim] and value [batch, value_dim]."""
+        """Drop the oldest position for key [batch, key_dim] and value [batch, value_dim]."""
         graph, op = self._layers.graph, self._layers.graph.op
         for state, window, new in zip(self.states, self._windows, (key, value), strict=True):
             newest = new.unsqueeze(1)
@@ -62,7 +62,7 @@ class Window:
 
 
 class AttentiveReadout:
-    """`num_parts` of an output [batch, hidden_dim]: key, value and prediction."""
+    """Reads by `num_parts` of an output [batch, hidden_dim]: key, value and prediction."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Decoder-only language models: one step graph, for prompts and single tokens."""
+"""Builds decoder-only language models: one step graph, for prompts and single tokens."""
 
 from abc import ABC, abstractmethod
 from itertools import chain
@@ -19,8 +19,8 @@ Config = TypeVar("Config", bound=DecoderOnlyConfig)
 
 
 class DecoderOnlyStep(ABC, Generic[Config]):
-    """What all of them have in common; each says how positions enter, what it normalises and feeds
-    forward by, and what has biases.
+    """Writes what all of them have in common; each says how positions enter, what it normalises and
+    feeds forward by, and what has biases.
     """
 
     has_qkv_bias = False
@@ -46,26 +46,26 @@ class DecoderOnlyStep(ABC, Generic[Config]):
 
     @abstractmethod
     def heads_of(self, layer: int) -> Heads:
-        """Attention as one layer has it."""
+        """Size attention as one layer has it."""
 
     @abstractmethod
     def feed_forward(self, x: Value, name: str) -> Value:
-        """The layer's second half, of x normalised [batch, tokens, d_model], without the sum."""
+        """Write a layer's second half, of x normalised [batch, tokens, d_model]: no sum yet."""
 
     @abstractmethod
     def norm(self, x: Value, name: str) -> Value:
-        """x [batch, tokens or none, d_model] normalised by the weights ``name``."""
+        """Normalise x [batch, tokens or none, d_model] by the weights ``name``."""
 
     def embed(self, ids: Value, past_lengths: Value) -> Value:
-        """ids [batch, tokens] after ``past_lengths`` positions -> the first layer's input."""
+        """Make ids [batch, tokens] after ``past_lengths`` positions the first layer's input."""
         return self.words.embed(ids)
 
     def normalise_heads(self, qkv: Value, name: str, heads: Heads) -> Value:
-        """Queries, keys and values side by side, [batch, tokens, all of them], as they attend."""
+        """Make queries, keys and values, side by side, [batch, tokens, all], what attends."""
         return qkv
 
     def block(self, x: Value, layer: int, total_lengths: Value) -> Value:
-        """One layer with its residual sums, x [batch, tokens, d_model]."""
+        """Write one layer with its residual sums, x [batch, tokens, d_model]."""
         name = f"layers.{layer}"
         x = x + self.attend(x, layer, total_lengths)
         normed = self.norm(x, f"{name}.feed_forward_norm")
@@ -90,7 +90,7 @@ class DecoderOnlyStep(ABC, Generic[Config]):
         return language_model(config, graph, tuple(chain(*self.states)))
 
     def attend(self, x: Value, layer: int, total_lengths: Value) -> Value:
-        """What attention says of x, which is normalised first."""
+        """Attend by x, which is normalised first."""
         graph, heads, name = self.graph, self.heads[layer], f"layers.{layer}.attention"
         key_state, value_state = self.states[layer]
         past = (graph.state_input(key_state), graph.state_input(value_state))

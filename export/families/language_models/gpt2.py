@@ -1,4 +1,4 @@
-"""The GPT-2-shaped language model: learned positions, LayerNorm, GELU, biases."""
+"""Builds the GPT-2-shaped language model: learned positions, LayerNorm, GELU, biases."""
 
 from export.families.language_models.decoder_only import DecoderOnlyStep
 from export.graph.value import Value

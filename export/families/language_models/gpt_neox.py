@@ -1,4 +1,4 @@
-"""The GPT-NeoX-shaped language model: RoPE of a part of each head, sublayers side by side."""
+"""Builds the GPT-NeoX-shaped language model: RoPE of a part of each head, sublayers abreast."""
 
 from export.families.language_models.decoder_only import DecoderOnlyStep
 from export.graph.value import Value

@@ -1,4 +1,4 @@
-"""The language model with attention over its last outputs: keys and values in a window."""
+"""Builds the language model that attends to its last outputs: keys and values in a window."""
 
 from export.families.language_models.attentive import AttentiveReadout, Window
 from export.families.language_models.recurrent_language import recurrent_language_model

@@ -1,4 +1,4 @@
-"""The Llama-shaped language model: RoPE in the attention operator, RMSNorm, gated feed-forward."""
+"""Builds the Llama-shaped language model: RoPE in the operator, RMSNorm, gated feed-forward."""
 
 from export.families.language_models.decoder_only import DecoderOnlyStep
 from export.graph.value import Value

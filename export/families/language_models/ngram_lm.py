@@ -1,4 +1,4 @@
-"""The N-gram RNN: parts of earlier outputs are kept until their turn has come."""
+"""Builds the N-gram RNN: parts of earlier outputs are kept until their turn has come."""
 
 from export.families.language_models.recurrent_language import recurrent_language_model
 from export.graph.model import ExportedModel
@@ -16,9 +16,8 @@ def build(config: NgramLMConfig, weights: Weights, precision: Precision) -> Expo
 
 
 class NgramReadout:
-    """Of the output i positions back, part i + 1 is read now, and later parts later: the state
-    `parts` holds parts 2.. of the last output, 3.. of the one before, down to the last part of the
-    oldest.
+    """Reads part i + 1 of the output i positions back now, and later parts later: the state `parts`
+    holds parts 2.. of the last output, 3.. of the one before, down to the last part of the oldest.
     """
 
     def __init__(self, config: NgramLMConfig, layers: Layers) -> None:

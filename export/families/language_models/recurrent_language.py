@@ -1,4 +1,4 @@
-"""The step of recurrent language models: one token of every row, also of prompts."""
+"""Writes the step of recurrent language models: one token of every row, also of prompts."""
 
 from itertools import chain
 from typing import Protocol
@@ -14,7 +14,7 @@ from serving.bundle.manifest import StateSpec
 
 
 class Readout(Protocol):
-    """What tells the recurrent families apart, with the states it keeps."""
+    """Tells the recurrent families apart, with the states it keeps."""
 
     @property
     def states(self) -> tuple[StateSpec, ...]: ...

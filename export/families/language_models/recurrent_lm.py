@@ -1,4 +1,4 @@
-"""The recurrent language model, with attention over a tape of its outputs or without."""
+"""Builds the recurrent language model, with attention over a tape of its outputs or without."""
 
 from export.families.language_models.attentive import AttentiveReadout
 from export.families.language_models.recurrent_language import Readout, recurrent_language_model
@@ -18,7 +18,7 @@ def build(config: RecurrentLMConfig, weights: Weights, precision: Precision) -> 
 
 
 class PlainReadout:
-    """h* = tanh(W_x h_t)."""
+    """Reads out h* = tanh(W_x h_t)."""
 
     states: tuple[StateSpec, ...] = ()
 

@@ -1,4 +1,4 @@
-"""RNNsearch: a bidirectional encoder, and a decoder step with additive attention."""
+"""Builds RNNsearch: a bidirectional encoder, and a decoder step with additive attention."""
 
 from export.families.translators.context_decoder import ContextDecoder
 from export.families.translators.translation import Translator

@@ -1,4 +1,4 @@
-"""RNN encoder-decoder (Cho et al. 2014): encode gives what the context feeds to every step."""
+"""Builds the RNN encoder-decoder (Cho et al. 2014): encode gives what the context feeds."""
 
 from export.families.translators.context_decoder import ContextDecoder
 from export.families.translators.translation import Translator

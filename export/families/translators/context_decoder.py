@@ -1,5 +1,5 @@
-"""The step that Cho's and Bahdanau's decoders share: a cell and a readout, both fed by the last
-word and a context.
+"""Writes the step that Cho's and Bahdanau's decoders share: a cell and a readout, both fed by the
+last word and a context.
 
 Projections of one input, for the cell's gates and for the readout, are one matrix product.
 """
@@ -19,7 +19,7 @@ Kind = Literal["maxout", "tanh"]
 
 
 class ContextDecoder:
-    """The modules `decoder` and `readout` (`models.layers.cells`, `models.layers.readout`)."""
+    """Writes modules `decoder` and `readout` (`models.layers.cells`, `models.layers.readout`)."""
 
     def __init__(
         self, config: RecurrentConfig, layers: Layers, context_dim: int, readout: Kind

@@ -1,5 +1,5 @@
-"""ConvS2S: encode gives the keys and values that all decoder layers share; step keeps of every
-layer the inputs that its next convolution will read, side by side.
+"""Builds ConvS2S: encode gives the keys and values that all decoder layers share; step keeps of
+every layer the inputs that its next convolution will read, side by side.
 """
 
 import math
@@ -18,8 +18,8 @@ from serving.bundle.manifest import SOURCE, StateKind, StateSpec
 
 
 class ConvS2S(Translator[ConvS2SConfig]):
-    """Keys are larger by the square root of their size, as the operator divides by it and the paper
-    does not.
+    """Makes keys larger by the square root of their size, as the operator divides by it and the
+    paper does not.
     """
 
     def __init__(self, config: ConvS2SConfig, layers: Layers, tells_attention: bool) -> None:

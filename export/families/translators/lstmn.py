@@ -1,4 +1,4 @@
-"""LSTMN: both of its tapes as graphs.
+"""Builds LSTMN: both of its tapes.
 
 The encoder writes its tape position after position in a loop; the decoder's is a state that each
 step appends to. Equations are those of Cheng et al. 2016, as in the torch module. What a step makes
@@ -33,7 +33,7 @@ def build(config: LstmnConfig, weights: Weights, precision: Precision) -> Export
 
 
 class Lstmn(Translator[LstmnConfig], ABC):
-    """Subclasses say how the source gets in.
+    """Reads its tapes; subclasses say how the source gets in.
 
     token_parts, hidden_parts: what else the token feeds, of attention_dim and hidden_dim, and what
     else h_t does, of attention_dim.
@@ -194,7 +194,7 @@ class Lstmn(Translator[LstmnConfig], ABC):
 
 
 class ShallowLstmn(Lstmn):
-    """The context is one more input of the gates; h_t makes the next query."""
+    """Takes the context as one more input of the gates; h_t makes the next query."""
 
     hidden_parts = ("fusion.query",)
 
@@ -205,7 +205,7 @@ class ShallowLstmn(Lstmn):
 
 
 class DeepLstmn(Lstmn):
-    """What is read of the source's memories enters by a gate (11-15); so does the next query."""
+    """Lets what is read of the source's memories in by a gate (11-15), and so the next query."""
 
     token_parts = ("fusion.query_input", "fusion.gate_input")
 

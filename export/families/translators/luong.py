@@ -1,4 +1,4 @@
-"""Luong's encoder-decoder as graphs: stacked cells, global or local attention, input feeding.
+"""Builds Luong's encoder-decoder: stacked cells, global or local attention, input feeding.
 
 Equations are those of Luong et al. 2015, as in `models.architectures.translators.luong`.
 """

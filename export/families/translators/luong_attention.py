@@ -1,4 +1,4 @@
-"""Luong's attention in the step graph: scores, the window of local attention, weights.
+"""Writes Luong's attention in the step graph: scores, the window of local attention, weights.
 
 Equations are those of Luong et al. 2015, 3.1 and 3.2.
 """

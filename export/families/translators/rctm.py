@@ -1,4 +1,4 @@
-"""RCTM: encode makes one vector of the source, step reads it as a constant beside every token.
+"""Builds RCTM: encode makes one vector of the source, step reads it beside every token.
 
 There is no attention, so that there is no graph that tells of it.
 """
@@ -19,7 +19,7 @@ from serving.bundle.manifest import StateKind, StateSpec
 
 
 class SentenceModel:
-    """One turn of a loop for each convolution that the longest row needs.
+    """Takes one turn of a loop for each convolution that the longest row needs.
 
     All is computed feature by feature: x is [batch, embedding_dim, columns], zeros behind. In bf16
     it is so in fp32: CUDA has no convolution and no padding of the other.

@@ -1,4 +1,4 @@
-"""Sequence to sequence (Sutskever et al. 2014): the encoder's last states begin the decoder's."""
+"""Builds sequence to sequence (Sutskever et al. 2014): the last states begin the decoder's."""
 
 from itertools import chain
 

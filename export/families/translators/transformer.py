@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer: encode gives cross keys and values, step appends to its own."""
+"""Builds the Transformer: encode gives cross keys and values, step appends its own."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -22,9 +22,7 @@ Config = TypeVar("Config", bound=TransformerSizes)
 
 
 class TransformerLike(Translator[Config]):
-    """An encoder, and a decoder that reads the source; how it reads the target so far is for each
-    kind to say.
-    """
+    """Encodes, and decodes by reading the source; each kind reads the target its own way."""
 
     past_states: list[list[StateSpec]]  # of every decoder layer
 
@@ -158,7 +156,7 @@ class TransformerLike(Translator[Config]):
 
 
 class Transformer(TransformerLike[TransformerConfig]):
-    """Keys and values of the target so far lie in place, and are appended to."""
+    """Keeps keys and values of the target so far in place, and appends to them."""
 
     def __init__(self, config: TransformerConfig, layers: Layers, tells_attention: bool) -> None:
         super().__init__(config, layers, tells_attention)

@@ -1,4 +1,4 @@
-"""The Transformer with a recurrent decoder: of the target, step keeps one cell per layer."""
+"""Builds the Transformer with a recurrent decoder: of the target, a cell per layer is kept."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The template of encoder-decoders: a family is one class, of which each graph is an object.
+"""Shapes encoder-decoders: a family is one class, of which each graph is an object.
 
 `encode` writes what is kept of a source, `step` one token. What tells of attention is not written
 twice: `step_attention` is the same step, told to put its weights out.
@@ -19,7 +19,7 @@ Config = TypeVar("Config", bound=TranslationModelConfig)
 
 
 class Translator(ABC, Generic[Config]):
-    """One graph of a family in the making.
+    """Stands for one graph of a family in the making.
 
     alignment_heads: those of the heads put out whose weights align words; without any there is no
     graph that tells of attention.

@@ -66,7 +66,9 @@ def test_numbers_become_constants_of_the_type(dtype: str) -> None:
     assert node is not None
     assert node.inputs[1] is not None
     assert total.dtype == dtype
-    assert node.inputs[1].dtype == ir.DataType.from_numpy(np.dtype(getattr(ml_dtypes, dtype, dtype)))
+    assert node.inputs[1].dtype == ir.DataType.from_numpy(
+        np.dtype(getattr(ml_dtypes, dtype, dtype))
+    )
 
 
 def test_what_has_the_type_is_not_cast() -> None:
