@@ -82,11 +82,9 @@ async function complete() {
   const prompt = byId("prompt").value;
   const wanted = byId("logprobs").checked ? { logprobs: OTHERS_SHOWN } : {};
   const body = { model: byId("writer").value, prompt, ...WITH_USAGE, ...parameters(), ...wanted };
-  const answers = [];
-  const answerOf = (index) => answers[index] ??= paragraph(body.echo ? "" : who(prompt));
-  answerOf(0);
+  const answers = sideBySide(body.n, () => paragraph(body.echo ? "" : who(prompt)));
   for await (const { index, text, logprobs } of choices("v1/completions", body)) {
-    append(byId("written"), answerOf(index), text, tokensOfCompletion(logprobs));
+    append(byId("written"), answers.children[index], text, tokensOfCompletion(logprobs));
   }
 }
 
@@ -95,20 +93,19 @@ async function chat() {
   const wanted = byId("logprobs").checked ? { logprobs: true, top_logprobs: OTHERS_SHOWN } : {};
   const body = { model: byId("writer").value, messages: [...system(), ...messages, said], ...WITH_USAGE, ...parameters(), ...wanted };
   const question = paragraph(who("You: "), said.content);
-  const answers = [];
-  const answerOf = (index) => answers[index] ??= paragraph(who("Model: "));
-  answerOf(0);
+  byId("written").append(question);
+  const answers = sideBySide(body.n, () => paragraph(who("Model: ")));
   byId("prompt").value = "";
   let content = ""; // of the first answer, which the chat goes on from
   try {
     for await (const { index, delta, logprobs } of choices("v1/chat/completions", body)) {
       const text = delta.content ?? "";
       if (index === 0) content += text;
-      append(byId("written"), answerOf(index), text, tokensOfChat(logprobs));
+      append(byId("written"), answers.children[index], text, tokensOfChat(logprobs));
     }
   } finally {
     if (content) messages.push(said, { role: "assistant", content });
-    else takeBack(said.content, question, ...answers);
+    else takeBack(said.content, question, answers);
   }
 }
 
@@ -127,9 +124,9 @@ function tellUsage(tokens, seconds) {
 }
 
 // What was not answered can be changed and sent again.
-function takeBack(content, ...paragraphs) {
+function takeBack(content, ...shown) {
   byId("prompt").value ||= content;
-  for (const each of paragraphs) each.remove();
+  for (const each of shown) each.remove();
 }
 
 const who = (textContent) => element("span", { className: "who", textContent });
@@ -139,8 +136,11 @@ function system() {
   return content ? [{ role: "system", content }] : [];
 }
 
-function paragraph(...children) {
-  const made = element("p", {}, ...children);
+const paragraph = (...children) => element("p", {}, ...children);
+
+// Answers that grow at the same time: none moves another.
+function sideBySide(count, make) {
+  const made = element("div", { className: "answers" }, ...Array.from({ length: count ?? 1 }, make));
   byId("written").append(made);
   return made;
 }

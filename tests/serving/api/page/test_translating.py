@@ -7,6 +7,7 @@ import httpx
 import pytest
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.select import Select
 
 from tests.serving.api.page.browser import SECONDS, SENTENCES, Page, needs_browser
 
@@ -17,7 +18,6 @@ DROP = """
     const options = { dataTransfer, bubbles: true, cancelable: true };
     place.dispatchEvent(new DragEvent("drop", options));
 """
-READ = "return fetch(arguments[0]).then((response) => response.text())"
 
 
 def test_what_is_typed_is_translated(page: Page, server_url: str) -> None:
@@ -105,6 +105,19 @@ def test_another_way_to_go_on_replaces_its_sentence_alone(page: Page, text: str)
     page.until(lambda: page.all("#alternatives button") or page.all("#alternatives .note"))
 
 
+def test_languages_are_swapped_where_there_is_a_way_back(page: Page) -> None:
+    Select(page.at("source")).select_by_value("eng_Latn")
+    Select(page.at("target")).select_by_value("fra_Latn")
+    before = page.translate("A dog runs.")
+    page.at("swap").click()
+
+    assert page.at("source").get_attribute("value") == "fra_Latn"
+    assert page.at("target").get_attribute("value") == "eng_Latn"
+    assert page.at("text").get_attribute("value") == before
+    Select(page.at("target")).select_by_value("por_Latn")
+    assert not page.at("swap").is_displayed()
+
+
 def test_a_glossary_holds(page: Page) -> None:
     page.run("arguments[0].open = true", page.all("#translate details:has(#glossary)")[0])
     page.at("glossary").send_keys("hat = bonnet")
@@ -114,14 +127,16 @@ def test_a_glossary_holds(page: Page) -> None:
     page.until(lambda: "term = translation" in page.at("translate-error").text)
 
 
-def test_a_document_that_is_dropped_is_translated(page: Page) -> None:
+def test_a_document_that_is_dropped_is_translated(page: Page, tmp_path: Path) -> None:
+    where = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    page.driver.execute_cdp_cmd("Browser.setDownloadBehavior", where)
     page.run(DROP, page.at("text"), "# A day\n\nTwo **dogs** play.\n\nIt snows.\n")
     page.until(lambda: page.all("#documents a"))
 
-    [link] = page.all("#documents a")
-    assert link.get_attribute("download") == "fr-day.md"
     assert page.all("#documents small")[0].text == "3 of 3 parts"
-    assert "**chiens**" in page.run(READ, link.get_attribute("href"))
+    page.all("#documents a")[0].click()
+    page.until(lambda: (tmp_path / "fr-day.md").exists())
+    assert "**chiens**" in (tmp_path / "fr-day.md").read_text(encoding="utf-8")
 
 
 def test_a_document_that_is_cancelled_is_forgotten(page: Page) -> None:
