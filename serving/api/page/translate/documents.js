@@ -1,7 +1,7 @@
 // Translates documents that are dropped or chosen, and shows how far they are.
 
 import { byId, element } from "../common/elements.js";
-import { post, postForBlob, postForm, Refused, remove } from "../common/server.js";
+import { post, postForBlob, postForm, Refused, remove, Unreachable } from "../common/server.js";
 
 const MILLISECONDS = 500;
 const NOT_SENT = "could not be read";
@@ -14,9 +14,9 @@ export function beginDocuments(languages) {
     event.target.value = "";
   });
   const onFiles = (name, work) => addEventListener(name, (event) => {
-    if (!event.dataTransfer.types.includes("Files") || byId("translate").hidden) return;
-    event.preventDefault();
-    work(event);
+    if (!event.dataTransfer.types.includes("Files")) return;
+    event.preventDefault(); // else the browser would leave the page for the file
+    if (!byId("translate").hidden) work(event);
   });
   const setOver = (isOver) => byId("translate").classList.toggle("over", isOver);
   onFiles("dragover", () => setOver(true));
@@ -33,26 +33,38 @@ async function translateOne(file, { source, target, model }) {
   try {
     const handle = await postForm("v2/document", form, line.signal);
     await follow(handle, line);
-    line.finish(await postForBlob(...asked(handle, "/result"), line.signal), `${target}-${file.name}`);
+    const result = await postForBlob(`${pathOf(handle)}/result`, keyOf(handle), line.signal);
+    line.finish(result, `${target}-${file.name}`);
   } catch (error) {
     if (error.name !== "AbortError") line.fail(error instanceof Refused ? error.message : NOT_SENT);
   }
 }
 
-const asked = ({ document_id, document_key }, rest) => [`v2/document/${document_id}${rest}`, { document_key }];
+const pathOf = ({ document_id }) => `v2/document/${document_id}`;
+const keyOf = ({ document_key }) => ({ document_key });
 
 // Waits for a document; one that somebody no longer wants is forgotten by the server, too.
 async function follow(handle, line) {
   for (;;) {
     if (line.signal.aborted) {
-      await remove(`${asked(handle, "")[0]}?document_key=${handle.document_key}`);
+      await remove(`${pathOf(handle)}?${new URLSearchParams(keyOf(handle))}`);
       line.signal.throwIfAborted();
     }
-    const status = await post(...asked(handle, ""));
-    if (status.status === "error") throw new Refused(status.error_message);
-    line.show(status);
-    if (status.status === "done") return;
+    const status = await statusOf(handle);
+    if (status?.status === "error") throw new Refused(status.error_message);
+    if (status) line.show(status);
+    if (status?.status === "done") return;
     await new Promise((resolve) => { setTimeout(resolve, MILLISECONDS); });
+  }
+}
+
+// Tells nothing while the server is gone: when it is back, it goes on with its documents.
+async function statusOf(handle) {
+  try {
+    return await post(pathOf(handle), keyOf(handle));
+  } catch (error) {
+    if (error instanceof Unreachable) return null;
+    throw error;
   }
 }
 

@@ -9,7 +9,6 @@ const FIRST = ["max_tokens", "temperature", "top_p", "top_k", "min_p", "repetiti
 const OWN = new Set([
   "model", "messages", "prompt", "stream", "stream_options", "logprobs", "top_logprobs", "source_language", "target_language",
 ]);
-const HELP = "Empty means the default, which is shown in grey.";
 
 let fields = []; // of each {name, schema, modes, input, place}
 
@@ -88,7 +87,7 @@ function valueOf(name, schema, input) {
 function beginHelp() {
   for (const name of ["focusin", "mouseover"]) {
     byId("parameter-details").addEventListener(name, (event) => {
-      byId("parameter-help").textContent = event.target.title || HELP;
+      if (event.target.title) byId("parameter-help").textContent = event.target.title;
     });
   }
 }

@@ -79,9 +79,12 @@ class Page:
         self.until(lambda: self.at("translate-said").get_attribute("textContent") != said)
         return self.at("translation").text
 
+    def choose(self, name: str, value: str) -> None:
+        Select(self.at(name)).select_by_value(value)
+
     def write(self, model: str, prompt: str) -> None:
         self.tab("write")
-        Select(self.at("writer")).select_by_value(model)
+        self.choose("writer", model)
         self.at("prompt").send_keys(prompt, Keys.CONTROL, Keys.ENTER)
         self.until(lambda: self.at("written").get_attribute("aria-busy") == "false")
 

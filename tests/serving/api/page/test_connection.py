@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from selenium.webdriver import Chrome
@@ -28,8 +29,10 @@ class Server:
         self._running = AsyncExitStack()
         self._port = free_port()
 
-    async def start(self) -> tuple[str, World]:
-        world = await self._running.enter_async_context(made_world(self._tokenizer))
+    async def start(self, **options: Any) -> tuple[str, World]:
+        """Start; options: of the translator's manifest."""
+        making = made_world(self._tokenizer, **options)
+        world = await self._running.enter_async_context(making)
         return self._running.enter_context(listening(world.app, self._port)), world
 
     async def stop(self) -> None:
@@ -51,6 +54,7 @@ async def test_a_server_that_stops_is_told_of_and_waited_for(
     page = Page(driver)
     url, _ = await server.start()
     page.open(url)
+    page.choose("source", "en")
     assert page.translate("a dog") == "A DOG"
 
     await server.stop()
@@ -68,6 +72,7 @@ async def test_a_slow_answer_can_be_stopped(driver: Chrome, server: Server) -> N
     page = Page(driver)
     url, world = await server.start()
     page.open(url)
+    page.choose("source", "en")
     world.translator_engine.gate = asyncio.Event()  # never set
 
     page.at("text").send_keys("a dog")
@@ -91,6 +96,24 @@ async def test_an_answer_that_breaks_off_is_told_of(driver: Chrome, server: Serv
     await server.stop()
     page.until(lambda: page.at("written").get_attribute("aria-busy") == "false")
     assert page.at("write-error").text != ""
+
+
+async def test_languages_are_swapped_where_there_is_a_way_back(
+    driver: Chrome, server: Server
+) -> None:
+    page = Page(driver)
+    both = ("en", "fr")
+    url, _ = await server.start(source_languages=both, target_languages=("de", *both))
+    page.open(url)
+    page.choose("source", "en")
+    page.choose("target", "fr")
+    assert page.translate("a dog") == "A DOG"
+    page.at("swap").click()
+
+    chosen = [page.at(name).get_attribute("value") for name in ("source", "target", "text")]
+    assert chosen == ["fr", "en", "A DOG"]
+    page.choose("target", "de")
+    assert not page.at("swap").is_displayed()
 
 
 @pytest.fixture

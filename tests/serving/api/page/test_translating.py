@@ -7,7 +7,6 @@ import httpx
 import pytest
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.select import Select
 
 from tests.serving.api.page.browser import SECONDS, SENTENCES, Page, needs_browser
 
@@ -103,19 +102,6 @@ def test_another_way_to_go_on_replaces_its_sentence_alone(page: Page, text: str)
     page.all(".word")[-1].click()
     page.until(lambda: page.at("attention-said").text)
     page.until(lambda: page.all("#alternatives button") or page.all("#alternatives .note"))
-
-
-def test_languages_are_swapped_where_there_is_a_way_back(page: Page) -> None:
-    Select(page.at("source")).select_by_value("eng_Latn")
-    Select(page.at("target")).select_by_value("fra_Latn")
-    before = page.translate("A dog runs.")
-    page.at("swap").click()
-
-    assert page.at("source").get_attribute("value") == "fra_Latn"
-    assert page.at("target").get_attribute("value") == "eng_Latn"
-    assert page.at("text").get_attribute("value") == before
-    Select(page.at("target")).select_by_value("por_Latn")
-    assert not page.at("swap").is_displayed()
 
 
 def test_a_glossary_holds(page: Page) -> None:
