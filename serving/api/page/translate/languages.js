@@ -15,7 +15,9 @@ export function beginLanguages(changed) {
 }
 
 export async function offerLanguages(settings, models) {
-  languages = (await tellingErrors(byId("translate-error"), () => get("languages"))) ?? [];
+  const failed = byId("translate-error");
+  languages = (await tellingErrors(failed, () => get("languages"))) ?? [];
+  if (!languages.length) failed.textContent ||= "This server has no model that translates.";
   fillSelect(byId("source"), [AUTO, ...languages.map(({ code, name }) => [code, name])]);
   const translators = models.filter((model) => model.task === "translate");
   fillSelect(byId("translator"), [["", "Any model"], ...translators.map(({ id }) => [id, id])]);

@@ -108,10 +108,10 @@ function described({ detectedLanguage, pivot }) {
   return [found, pivot && `by two models, through ${nameOf(pivot)}`].filter(Boolean).join("; ");
 }
 
-// Without TLS a browser gives pages no clipboard: then what is to be copied is selected.
+// Without TLS, or without leave, a browser gives pages no clipboard: then the text is selected.
 async function copy() {
   getSelection().selectAllChildren(byId("translation"));
-  await navigator.clipboard?.writeText(shownText());
-  byId("copy").textContent = navigator.clipboard ? "Copied" : "Selected";
+  const isCopied = await navigator.clipboard?.writeText(shownText()).then(() => true, () => false);
+  byId("copy").textContent = isCopied ? "Copied" : "Selected";
   setTimeout(() => { byId("copy").textContent = "Copy"; }, 2000);
 }

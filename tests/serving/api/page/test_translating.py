@@ -116,6 +116,7 @@ def test_a_glossary_holds(page: Page) -> None:
 def test_a_document_that_is_dropped_is_translated(page: Page, tmp_path: Path) -> None:
     where = {"behavior": "allow", "downloadPath": str(tmp_path)}
     page.driver.execute_cdp_cmd("Browser.setDownloadBehavior", where)
+    page.choose("translator", "transformer-en-fr")
     page.run(DROP, page.at("text"), "# A day\n\nTwo **dogs** play.\n\nIt snows.\n")
     page.until(lambda: page.all("#documents a"))
 
