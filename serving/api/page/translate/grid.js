@@ -32,17 +32,20 @@ export function clearGrid() {
 
 // Says whether the map could be drawn.
 export function drawGrid(map) {
-  if (drawn === map) return true;
-  clearGrid();
+  if (drawn !== map) clearGrid();
   if (map.target_words.length * map.source_words.length > MOST_CELLS) {
     byId("grid-said").textContent = "The sentence is too long to be drawn.";
     return false;
   }
+  byId("grid-said").textContent = HELP;
+  if (drawn !== map) putInPlace(map);
+  return true;
+}
+
+function putInPlace(map) {
   drawn = map;
   byId("grid").append(tableOf(map));
   byId("grid").querySelector("[data-said]")?.setAttribute("tabindex", 0);
-  byId("grid-said").textContent = HELP;
-  return true;
 }
 
 export function markRows(rows) {

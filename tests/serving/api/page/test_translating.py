@@ -58,6 +58,7 @@ def test_the_attention_of_all_words_is_a_table(page: Page) -> None:
     for row in page.all("#grid tbody tr"):
         weights = [float(page.style_of(cell, "--weight")) for cell in cells_of(row)]
         assert sum(weights) == pytest.approx(1.0, abs=0.02)
+    assert page.at("grid-said").text.startswith("Point at a cell")
     page.focused().send_keys(Keys.TAB, Keys.TAB)
     page.focused().send_keys(Keys.ARROW_DOWN)
     page.focused().send_keys(Keys.ARROW_RIGHT)
