@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from export.families.translators.translation import Translator
+from export.families.translators.translation import TranslatorGraph
 from export.graph.value import Value
 from export.layers.additive import context_of
 from export.layers.ragged import ragged_softmax
@@ -52,7 +52,7 @@ class BagOfWords(nn.Module):
         return hidden, {**state, "hidden": hidden}
 
 
-class BagOfWordsGraph(Translator[BagOfWordsConfig]):
+class BagOfWordsGraph(TranslatorGraph[BagOfWordsConfig]):
     @property
     def states(self) -> tuple[StateSpec, ...]:
         dim, state = self.config.dim, self.layers.state

@@ -4,36 +4,36 @@ from collections.abc import Callable
 from typing import Any
 
 from export.families.language_models import key_value_lm, ngram_lm, recurrent_lm
-from export.families.language_models.gpt2 import GPT2
-from export.families.language_models.gpt_neox import GPTNeoX
-from export.families.language_models.llama import Llama
+from export.families.language_models.gpt2 import GPT2Graph
+from export.families.language_models.gpt_neox import GPTNeoXGraph
+from export.families.language_models.llama import LlamaGraph
 from export.families.translators import lstmn
-from export.families.translators.bahdanau import Bahdanau
-from export.families.translators.cho import Cho
-from export.families.translators.convs2s import ConvS2S
-from export.families.translators.luong import Luong
-from export.families.translators.rctm import Rctm
-from export.families.translators.sutskever import Sutskever
-from export.families.translators.transformer import Transformer
-from export.families.translators.transformer_ssru import TransformerSSRU
+from export.families.translators.bahdanau import BahdanauGraph
+from export.families.translators.cho import ChoGraph
+from export.families.translators.convs2s import ConvS2SGraph
+from export.families.translators.luong import LuongGraph
+from export.families.translators.rctm import RctmGraph
+from export.families.translators.sutskever import SutskeverGraph
+from export.families.translators.transformer import TransformerGraph
+from export.families.translators.transformer_ssru import TransformerSSRUGraph
 from export.graph.model import ExportedModel
 from export.graph.weights import Weights
 from serving.bundle.manifest import Precision
 
 BUILDERS: dict[str, Callable[[Any, Weights, Precision], ExportedModel]] = {
-    "bahdanau": Bahdanau.build,
-    "cho": Cho.build,
-    "convs2s": ConvS2S.build,
-    "gpt-neox": GPTNeoX.build,
-    "gpt2": GPT2.build,
+    "bahdanau": BahdanauGraph.build,
+    "cho": ChoGraph.build,
+    "convs2s": ConvS2SGraph.build,
+    "gpt-neox": GPTNeoXGraph.build,
+    "gpt2": GPT2Graph.build,
     "key-value-lm": key_value_lm.build,
-    "llama": Llama.build,
+    "llama": LlamaGraph.build,
     "lstmn": lstmn.build,
-    "luong": Luong.build,
+    "luong": LuongGraph.build,
     "ngram-lm": ngram_lm.build,
-    "rctm": Rctm.build,
+    "rctm": RctmGraph.build,
     "recurrent-lm": recurrent_lm.build,
-    "sutskever": Sutskever.build,
-    "transformer": Transformer.build,
-    "transformer-ssru": TransformerSSRU.build,
+    "sutskever": SutskeverGraph.build,
+    "transformer": TransformerGraph.build,
+    "transformer-ssru": TransformerSSRUGraph.build,
 }

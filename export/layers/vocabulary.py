@@ -22,7 +22,7 @@ Config = (
 )
 
 
-class Vocabulary:
+class VocabularyGraph:
     """Reads the tables of one model in one graph.
 
     dims: of embeddings and of what the output layer reads. scale: of embeddings. bias: the output
@@ -86,10 +86,10 @@ class Vocabulary:
 
 def recurrent_vocabulary(
     layers: Layers, config: RecurrentConfig | RecurrentLanguageModelConfig
-) -> Vocabulary:
+) -> VocabularyGraph:
     """Build that of a recurrent network; a language model reads out as it embeds."""
     dim, scale = config.embedding_dim, config.scale_of_embeddings
     if isinstance(config, RecurrentLanguageModelConfig):
-        return Vocabulary(layers, config, (dim, dim), scale=scale)
+        return VocabularyGraph(layers, config, (dim, dim), scale=scale)
     num_source_words, dims = config.source_vocabulary, (dim, config.readout_dim)
-    return Vocabulary(layers, config, dims, scale=scale, num_source_words=num_source_words)
+    return VocabularyGraph(layers, config, dims, scale=scale, num_source_words=num_source_words)

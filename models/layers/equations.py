@@ -106,7 +106,7 @@ def mut3(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellKind:
     """Joins a step and sizes, in blocks: num_gates of the input's weight, num_recurrent of U."""
 
     step: Step[Any]
@@ -116,10 +116,10 @@ class Cell:
 
 
 CELLS = {
-    "rnn": Cell(rnn, num_gates=1, num_recurrent=1),
-    "lstm": Cell(lstm, num_gates=4, num_recurrent=4, num_states=2),
-    "gru": Cell(gru),
-    "mut1": Cell(mut1, num_recurrent=2),
-    "mut2": Cell(mut2),
-    "mut3": Cell(mut3),
+    "rnn": CellKind(rnn, num_gates=1, num_recurrent=1),
+    "lstm": CellKind(lstm, num_gates=4, num_recurrent=4, num_states=2),
+    "gru": CellKind(gru),
+    "mut1": CellKind(mut1, num_recurrent=2),
+    "mut2": CellKind(mut2),
+    "mut3": CellKind(mut3),
 }

@@ -11,14 +11,14 @@ from export.graph.weights import Weights
 from export.graph.writer import GraphWriter
 from export.layers.attention import Heads, self_attention
 from export.layers.basic import Layers
-from export.layers.vocabulary import Vocabulary
+from export.layers.vocabulary import VocabularyGraph
 from models.configs.language_models.decoder_only import DecoderOnlyConfig
 from serving.bundle.manifest import Precision, StateKind, StateSpec
 
 Config = TypeVar("Config", bound=DecoderOnlyConfig)
 
 
-class DecoderOnlyStep(ABC, Generic[Config]):
+class DecoderOnlyGraph(ABC, Generic[Config]):
     """Writes what all of them have in common; each says how positions enter, what it normalises and
     feeds forward by, and what has biases.
     """
@@ -32,7 +32,7 @@ class DecoderOnlyStep(ABC, Generic[Config]):
     def __init__(self, config: Config, layers: Layers) -> None:
         self.config, self.layers, self.graph = config, layers, layers.graph
         has_bias = self.has_output_bias and not config.tied_embeddings
-        self.words = Vocabulary(
+        self.words = VocabularyGraph(
             layers,
             config,
             (config.d_model, config.d_model),

@@ -1,6 +1,6 @@
 """Builds the GPT-2-shaped language model: learned positions, LayerNorm, GELU, biases."""
 
-from export.families.language_models.decoder_only import DecoderOnlyStep
+from export.families.language_models.decoder_only import DecoderOnlyGraph
 from export.graph.value import Value
 from export.layers.attention import Heads
 from export.layers.feed_forward import feed_forward
@@ -9,7 +9,7 @@ from export.layers.ragged import count
 from models.configs.language_models.gpt2 import GPT2Config
 
 
-class GPT2(DecoderOnlyStep[GPT2Config]):
+class GPT2Graph(DecoderOnlyGraph[GPT2Config]):
     has_qkv_bias = has_mixing_bias = True
 
     def heads_of(self, layer: int) -> Heads:

@@ -1,6 +1,6 @@
 """Builds the GPT-NeoX-shaped language model: RoPE of a part of each head, sublayers abreast."""
 
-from export.families.language_models.decoder_only import DecoderOnlyStep
+from export.families.language_models.decoder_only import DecoderOnlyGraph
 from export.graph.value import Value
 from export.layers.attention import Heads
 from export.layers.basic import Layers
@@ -10,7 +10,7 @@ from export.layers.positions import rotary_tables
 from models.configs.language_models.gpt_neox import GPTNeoXConfig
 
 
-class GPTNeoX(DecoderOnlyStep[GPTNeoXConfig]):
+class GPTNeoXGraph(DecoderOnlyGraph[GPTNeoXConfig]):
     def __init__(self, config: GPTNeoXConfig, layers: Layers) -> None:
         self.has_qkv_bias = self.has_mixing_bias = config.attention_bias
         self.has_output_bias = config.output_bias

@@ -1,6 +1,6 @@
 """Builds the Llama-shaped language model: RoPE in the operator, RMSNorm, gated feed-forward."""
 
-from export.families.language_models.decoder_only import DecoderOnlyStep
+from export.families.language_models.decoder_only import DecoderOnlyGraph
 from export.graph.value import Value
 from export.layers.attention import Heads
 from export.layers.basic import Layers
@@ -10,7 +10,7 @@ from export.layers.positions import rotary_tables
 from models.configs.language_models.llama import LlamaConfig
 
 
-class Llama(DecoderOnlyStep[LlamaConfig]):
+class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
     def __init__(self, config: LlamaConfig, layers: Layers) -> None:
         self.has_qkv_bias = config.attention_bias != "none"
         self.has_mixing_bias = config.attention_bias == "all"

@@ -13,7 +13,7 @@ from models.configs.language_models.recurrent_lm import RecurrentLanguageModelCo
 from serving.bundle.manifest import StateSpec
 
 
-class Readout(Protocol):
+class ReadoutGraph(Protocol):
     """Tells the recurrent families apart, with the states it keeps."""
 
     @property
@@ -24,7 +24,7 @@ class Readout(Protocol):
 
 
 def recurrent_language_model(
-    config: RecurrentLanguageModelConfig, layers: Layers, readout: Readout
+    config: RecurrentLanguageModelConfig, layers: Layers, readout: ReadoutGraph
 ) -> ExportedModel:
     """Build its one graph."""
     graph, words = layers.graph, recurrent_vocabulary(layers, config)

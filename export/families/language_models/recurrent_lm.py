@@ -1,7 +1,10 @@
 """Builds the recurrent language model, with attention over a tape of its outputs or without."""
 
 from export.families.language_models.attentive import AttentiveReadout
-from export.families.language_models.recurrent_language import Readout, recurrent_language_model
+from export.families.language_models.recurrent_language import (
+    ReadoutGraph,
+    recurrent_language_model,
+)
 from export.graph.model import ExportedModel
 from export.graph.value import Value
 from export.graph.weights import Weights
@@ -30,7 +33,7 @@ class PlainReadout:
         return self._layers.linear(output, ["readout.combine"], *dims, bias=False).tanh()
 
 
-def _readout(config: RecurrentLMConfig, layers: Layers) -> Readout:
+def _readout(config: RecurrentLMConfig, layers: Layers) -> ReadoutGraph:
     if config.attention_dim is None:
         return PlainReadout(config, layers)
     tape = Tape(layers, "tape", config.attention_dim, config.hidden_dim)

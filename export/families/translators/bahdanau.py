@@ -1,7 +1,7 @@
 """Builds RNNsearch: a bidirectional encoder, and a decoder step with additive attention."""
 
 from export.families.translators.context_decoder import ContextDecoder
-from export.families.translators.translation import Translator
+from export.families.translators.translation import TranslatorGraph
 from export.graph.value import Value
 from export.layers.additive import additive_scores, context_of
 from export.layers.basic import Layers
@@ -12,7 +12,7 @@ from models.configs.translators.bahdanau import BahdanauConfig
 from serving.bundle.manifest import SOURCE, StateKind, StateSpec
 
 
-class Bahdanau(Translator[BahdanauConfig]):
+class BahdanauGraph(TranslatorGraph[BahdanauConfig]):
     def __init__(self, config: BahdanauConfig, layers: Layers, tells_attention: bool) -> None:
         super().__init__(config, layers, tells_attention)
         self.memory_dim = 2 * config.hidden_dim

@@ -1,7 +1,7 @@
 """Builds the RNN encoder-decoder (Cho et al. 2014): encode gives what the context feeds."""
 
 from export.families.translators.context_decoder import ContextDecoder
-from export.families.translators.translation import Translator
+from export.families.translators.translation import TranslatorGraph
 from export.graph.value import Value
 from export.layers.basic import Layers
 from export.layers.recurrent import RecurrentLayers
@@ -10,7 +10,7 @@ from models.configs.translators.cho import ChoConfig
 from serving.bundle.manifest import StateKind, StateSpec
 
 
-class Cho(Translator[ChoConfig]):
+class ChoGraph(TranslatorGraph[ChoConfig]):
     alignment_heads = ()
 
     def __init__(self, config: ChoConfig, layers: Layers, tells_attention: bool) -> None:

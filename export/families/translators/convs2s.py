@@ -4,7 +4,7 @@ every layer the inputs that its next convolution will read, side by side.
 
 import math
 
-from export.families.translators.translation import Translator
+from export.families.translators.translation import TranslatorGraph
 from export.graph.value import Value, element_type
 from export.layers.attention import Heads
 from export.layers.basic import Layers
@@ -12,12 +12,12 @@ from export.layers.heads import HeadLayout, head_layout
 from export.layers.memory import CrossAttention, ReadFloats
 from export.layers.positions import AddedPositions
 from export.layers.ragged import is_real, places
-from export.layers.vocabulary import Vocabulary
+from export.layers.vocabulary import VocabularyGraph
 from models.configs.translators.convs2s import ConvS2SConfig
 from serving.bundle.manifest import SOURCE, StateKind, StateSpec
 
 
-class ConvS2S(Translator[ConvS2SConfig]):
+class ConvS2SGraph(TranslatorGraph[ConvS2SConfig]):
     """Makes keys larger by the square root of their size, as the operator divides by it and the
     paper does not.
     """
@@ -29,7 +29,7 @@ class ConvS2S(Translator[ConvS2SConfig]):
         # mean of all layers, which is what the authors' code takes.
         self.alignment_heads = (config.decoder_layers - 1,)
         dim = config.embedding_dim
-        self.words = Vocabulary(layers, config, (dim, dim))
+        self.words = VocabularyGraph(layers, config, (dim, dim))
         self.heads = Heads(1, 1, head_layout(dim), layers.target)
         memory_shape = (1, SOURCE, self.heads.head_dim)
         self.keys = layers.state("keys", StateKind.CONSTANT, *memory_shape)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from export.families.translators.translation import Translator
+from export.families.translators.translation import TranslatorGraph
 from export.graph.model import ExportedModel
 from export.graph.value import Value
 from export.graph.weights import Weights
@@ -32,7 +32,7 @@ def build(config: LstmnConfig, weights: Weights, precision: Precision) -> Export
     return FUSIONS[config.fusion].build(config, weights, precision)
 
 
-class Lstmn(Translator[LstmnConfig], ABC):
+class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
     """Reads its tapes; subclasses say how the source gets in.
 
     token_parts, hidden_parts: what else the token feeds, of attention_dim and hidden_dim, and what
@@ -193,7 +193,7 @@ class Lstmn(Translator[LstmnConfig], ABC):
         return self.layers.weights.take("readout.weight", self.config.readout_dim, 2 * self.dim)
 
 
-class ShallowLstmn(Lstmn):
+class ShallowLstmnGraph(LstmnGraph):
     """Takes the context as one more input of the gates; h_t makes the next query."""
 
     hidden_parts = ("fusion.query",)
@@ -204,7 +204,7 @@ class ShallowLstmn(Lstmn):
         return gates + more, None, readout
 
 
-class DeepLstmn(Lstmn):
+class DeepLstmnGraph(LstmnGraph):
     """Lets what is read of the source's memories in by a gate (11-15), and so the next query."""
 
     token_parts = ("fusion.query_input", "fusion.gate_input")
@@ -220,4 +220,4 @@ class DeepLstmn(Lstmn):
         return gates, (x_gate + gate).sigmoid() * memory, readout
 
 
-FUSIONS: dict[str, type[Lstmn]] = {"shallow": ShallowLstmn, "deep": DeepLstmn}
+FUSIONS: dict[str, type[LstmnGraph]] = {"shallow": ShallowLstmnGraph, "deep": DeepLstmnGraph}

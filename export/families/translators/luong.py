@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 
 from export.families.translators.luong_attention import LuongAttention
-from export.families.translators.translation import Translator
+from export.families.translators.translation import TranslatorGraph
 from export.graph.value import Value
 from export.graph.writer import Array
 from export.layers.additive import context_of
@@ -21,7 +21,7 @@ from models.layers.equations import CELLS
 from serving.bundle.manifest import SOURCE, StateKind, StateSpec
 
 
-class Luong(Translator[LuongConfig]):
+class LuongGraph(TranslatorGraph[LuongConfig]):
     def __init__(self, config: LuongConfig, layers: Layers, tells_attention: bool) -> None:
         super().__init__(config, layers, tells_attention)
         self.dim = config.hidden_dim

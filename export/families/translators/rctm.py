@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from export.families.translators.translation import Translator
+from export.families.translators.translation import TranslatorGraph
 from export.graph.value import Value
 from export.layers.basic import Layers
 from export.layers.cells import advance, cell_states, cell_step
@@ -76,7 +76,7 @@ class SentenceModel:
         return convolved.tanh()
 
 
-class Rctm(Translator[RctmConfig]):
+class RctmGraph(TranslatorGraph[RctmConfig]):
     alignment_heads = ()
 
     def __init__(self, config: RctmConfig, layers: Layers, tells_attention: bool) -> None:

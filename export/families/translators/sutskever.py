@@ -2,7 +2,7 @@
 
 from itertools import chain
 
-from export.families.translators.translation import Translator
+from export.families.translators.translation import TranslatorGraph
 from export.graph.value import Value
 from export.layers.basic import Layers
 from export.layers.recurrent import RecurrentLayers, reverse_rows
@@ -11,7 +11,7 @@ from models.configs.translators.sutskever import SutskeverConfig
 from serving.bundle.manifest import StateSpec
 
 
-class Sutskever(Translator[SutskeverConfig]):
+class SutskeverGraph(TranslatorGraph[SutskeverConfig]):
     alignment_heads = ()
 
     def __init__(self, config: SutskeverConfig, layers: Layers, tells_attention: bool) -> None:

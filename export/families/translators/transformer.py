@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import TypeVar
 
-from export.families.translators.translation import Translator
+from export.families.translators.translation import TranslatorGraph
 from export.graph.value import Value
 from export.layers.attention import Heads, encoder_attention, self_attention
 from export.layers.basic import Layers
@@ -14,14 +14,14 @@ from export.layers.heads import head_layout
 from export.layers.memory import CrossAttention, FloatMemory, Int8Memory
 from export.layers.packing import SourceTokens, source_tokens
 from export.layers.positions import positions_of
-from export.layers.vocabulary import Vocabulary
+from export.layers.vocabulary import VocabularyGraph
 from models.configs.translators.transformer import TransformerConfig, TransformerSizes
 from serving.bundle.manifest import StateKind, StateSpec
 
 Config = TypeVar("Config", bound=TransformerSizes)
 
 
-class TransformerLike(Translator[Config]):
+class TransformerLikeGraph(TranslatorGraph[Config]):
     """Encodes, and decodes by reading the source; each kind reads the target its own way."""
 
     past_states: list[list[StateSpec]]  # of every decoder layer
@@ -33,7 +33,7 @@ class TransformerLike(Translator[Config]):
         # all heads, 84 % by those of the first layer).
         first = (config.decoder_layers - 1) * config.num_heads
         self.alignment_heads = tuple(range(first, first + config.num_heads))
-        self.words = Vocabulary(
+        self.words = VocabularyGraph(
             layers,
             config,
             (config.d_model, config.d_model),
@@ -155,7 +155,7 @@ class TransformerLike(Translator[Config]):
         return self.finish(x, "encoder")
 
 
-class Transformer(TransformerLike[TransformerConfig]):
+class TransformerGraph(TransformerLikeGraph[TransformerConfig]):
     """Keeps keys and values of the target so far in place, and appends to them."""
 
     def __init__(self, config: TransformerConfig, layers: Layers, tells_attention: bool) -> None:

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from export.families.translators.transformer import TransformerLike
+from export.families.translators.transformer import TransformerLikeGraph
 from export.graph.value import Value
 from export.layers.basic import Layers
 from models.configs.translators.transformer_ssru import TransformerSSRUConfig
 from serving.bundle.manifest import StateKind
 
 
-class TransformerSSRU(TransformerLike[TransformerSSRUConfig]):
+class TransformerSSRUGraph(TransformerLikeGraph[TransformerSSRUConfig]):
     """Keeps f = sigmoid(W_t x + b_f), c' = f c + (1 - f) W x, relu(c') (Kim et al. 2019)."""
 
     def __init__(

@@ -18,7 +18,7 @@ from serving.bundle.manifest import SOURCE, Limits, Precision, StateSpec
 Config = TypeVar("Config", bound=TranslationModelConfig)
 
 
-class Translator(ABC, Generic[Config]):
+class TranslatorGraph(ABC, Generic[Config]):
     """Stands for one graph of a family in the making.
 
     alignment_heads: those of the heads put out whose weights align words; without any there is no
@@ -35,7 +35,7 @@ class Translator(ABC, Generic[Config]):
     def build(cls, config: Config, weights: Weights, precision: Precision) -> ExportedModel:
         """Write all graphs."""
 
-        def part(name: str) -> "Translator[Config]":
+        def part(name: str) -> "TranslatorGraph[Config]":
             layers = Layers(GraphWriter(name), weights, precision)
             return cls(config, layers, name == "step_attention")
 
