@@ -76,10 +76,12 @@ class Worker:
     async def _work(self, batch: BatchRecord) -> None:
         try:
             await self._advanced(batch)
-        except Exception as error:
+        except Exception as error:  # it stays leased for a while, in which others have their turn
             logger.error("batch %s waits: %r", batch.id, error, exc_info=error)
-            await asyncio.sleep(_LOOKS_EVERY_SECONDS)
-        finally:
+        except BaseException:
+            self._database.start(tables.give_back, batch.id, self._name)
+            raise
+        else:
             self._database.start(tables.give_back, batch.id, self._name)
 
     async def _advanced(self, batch: BatchRecord) -> None:

@@ -217,6 +217,18 @@ async def test_a_file_that_is_wrong_fails_its_batch(tmp_path: Path) -> None:
     assert ended.state is State.FAILED and [each["line"] for each in ended.problems] == [1, 2]
 
 
+async def test_a_file_that_is_gone_fails_its_batch_and_holds_nobody_up(tmp_path: Path) -> None:
+    batches = Batches(tmp_path, answer)
+    lost, other = await created(batches, 2), await created(batches, 2)
+    (tmp_path / "files" / lost.input_file).unlink()
+    async with batches.working():
+        failed = await until(batches, lost, has_ended)
+        ended = await until(batches, other, has_ended)
+
+    assert (failed.state, ended.state) == (State.FAILED, State.COMPLETED)
+    assert [each["code"] for each in failed.problems] == ["file_not_found"]
+
+
 async def test_others_do_not_learn_of_it(tmp_path: Path) -> None:
     batches = Batches(tmp_path, answer)
     batch = await created(batches, 1)

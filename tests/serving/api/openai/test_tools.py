@@ -197,6 +197,29 @@ async def test_templates_without_tools_say_so(chat_world: World) -> None:
     assert "shows no tools" in response.json()["error"]["message"]
 
 
+async def test_a_stop_at_the_end_of_a_call_leaves_its_arguments_whole(
+    tool_world: World, tokenizer: Tokenizer
+) -> None:
+    says(tool_world, tokenizer, CALL)
+    body = {"model": "story", "messages": ASKED, "tools": TOOLS, "stop": ["</tool_call>"]}
+    response = await tool_world.client.post("/v1/chat/completions", json=body)
+
+    [choice] = response.json()["choices"]
+    [call] = choice["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"city": "Pa}ris"}
+    assert choice["finish_reason"] == "tool_calls"
+
+
+def test_nobody_says_how_arguments_are_laid_out(tokenizer: Tokenizer) -> None:
+    loose = {**WEATHER, "x-guidance": {"whitespace_pattern": "[\\n]*", "lenient": True}}
+    grammar = grammar_of([Function("weather", loose)], must_call=True, several=False)
+    constraint = Grammars(tokenizer, [EOS]).lark(grammar)
+
+    head = '<tool_call>\n{"name": "weather", "arguments": '
+    assert follows(constraint.start(), tokenizer, head + '{"city": "a"}}\n</tool_call>')
+    assert not follows(constraint.start(), tokenizer, head + '{\n"city": "a"}}\n</tool_call>')
+
+
 @pytest.mark.parametrize("step", [1, 2, 7, 1000])
 @pytest.mark.parametrize("text", ["plain <to", f"a {CALL}\n{OTHER}", CALL[:-12], CALL[:30], OTHER])
 def test_pieces_are_the_whole(text: str, step: int) -> None:
