@@ -1,4 +1,4 @@
-"""The load that `vllm bench serve` and guidellm put on a server: every request ends as it should."""
+"""The load of `vllm bench serve` and of guidellm: every request ends as it should."""
 
 import asyncio
 import json
