@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -39,7 +40,8 @@ def listening(made: Made) -> Iterator[str]:
     started: Future[uvicorn.Server] = Future()
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
         run = pool.submit(asyncio.run, _serve(made, listener, started))
-        wait([started, run], return_when=FIRST_COMPLETED)
+        either: list[Future[Any]] = [started, run]
+        wait(either, return_when=FIRST_COMPLETED)
         if run.done():
             run.result()
         try:

@@ -106,7 +106,7 @@ def test_errors_are_its_own_and_are_tried_again_when_they_say(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(world.generator_engine, "check_room", refuse)
-        with pytest.raises(expected) as caught:
+        with pytest.raises(expected):
             client.completions.create(model="story", prompt="a", stream=stream)
 
     assert len(asked) == attempts
@@ -185,10 +185,10 @@ def test_log_probabilities_of_a_real_engine(real_url: str) -> None:
 
 
 async def test_calls_of_a_real_engine_fit_their_schema(real_url: str) -> None:
+    book: Any = {"type": "function", "function": {"name": "book"}}
     async with openai.AsyncOpenAI(base_url=real_url, api_key="x") as client:
         for seed in range(5):
             asked: dict[str, Any] = {"model": REAL, "messages": TALK, "tools": TOOLS, "seed": seed}
-            book = {"type": "function", "function": {"name": "book"}}
             whole = await client.chat.completions.create(**asked, tool_choice=book)
             async with client.chat.completions.stream(**asked, tool_choice=book) as stream:
                 streamed = await stream.get_final_completion()
