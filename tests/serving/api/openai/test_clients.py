@@ -57,27 +57,36 @@ async def test_langchain(url: str) -> None:
     assert translated.content == "GO ON."
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # pydantic's, of litellm's own types
-async def test_litellm(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def litellm(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    litellm = pytest.importorskip("litellm", reason="litellm wants an older openai than this one")
-    asked: dict[str, Any] = {
-        "model": "openai/story",
-        "messages": [{"role": "user", "content": "Well?"}],
-        "api_base": url,
-        "api_key": "x",
-    }
-    whole = await litellm.acompletion(**asked)
-    stream = await litellm.acompletion(**asked, stream=True)
+    return pytest.importorskip("litellm", reason="litellm wants an older openai than this one")
+
+
+def asked_of(url: str, model: str = "story", **fields: Any) -> dict[str, Any]:
+    talk = {"messages": [{"role": "user", "content": "Well?"}]}
+    return {"model": f"openai/{model}", "api_base": url, "api_key": "x", **talk, **fields}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # pydantic's, of litellm's own types
+async def test_litellm(url: str, litellm: Any) -> None:
+    whole = await litellm.acompletion(**asked_of(url))
+    stream = await litellm.acompletion(**asked_of(url, stream=True))
     pieces = [chunk.choices[0].delta.content or "" async for chunk in stream]
-    called = await litellm.acompletion(**asked, tools=TOOLS)
-    text = await litellm.atext_completion(**asked | {"prompt": "Well?", "messages": None})
+    translated = await litellm.acompletion(**asked_of(url, "shout:fr"))
+
+    assert whole.choices[0].message.content == "".join(pieces) == TEXT
+    assert translated.choices[0].message.content == "WELL?"
+    with pytest.raises(litellm.exceptions.NotFoundError):
+        await litellm.acompletion(**asked_of(url, "nobody"))
+    with pytest.raises(litellm.exceptions.BadRequestError, match="temperature"):
+        await litellm.acompletion(**asked_of(url, temperature=-1))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+async def test_litellm_calls_tools(url: str, litellm: Any) -> None:
+    pytest.importorskip("mcp", reason="litellm reads tools with the package mcp")
+    called = await litellm.acompletion(**asked_of(url, tools=TOOLS))
 
     [call] = called.choices[0].message.tool_calls
-    assert (call.function.name, json.loads(call.function.arguments)) == WEATHER_IN[0]
-    assert text.choices[0].text == TEXT[:16]
-    assert whole.choices[0].message.content == "".join(pieces) == TEXT
-    with pytest.raises(litellm.exceptions.NotFoundError):
-        await litellm.acompletion(**asked | {"model": "openai/nobody"})
-    with pytest.raises(litellm.exceptions.BadRequestError, match="temperature"):
-        await litellm.acompletion(**asked, temperature=-1)
+    assert [(call.function.name, json.loads(call.function.arguments))] == WEATHER_IN
