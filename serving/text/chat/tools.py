@@ -26,7 +26,7 @@ def has_tools(template: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """Describes a tool. parameters: the JSON schema of its arguments."""
+    """Describes a tool. parameters: the JSON schema of its arguments, which are an object."""
 
     name: str
     parameters: dict[str, Any]
@@ -41,7 +41,7 @@ def grammar_of(functions: list[Function], must_call: bool, several: bool) -> str
     rules.append(f'call: "\\n" ({names}) "\\n{END}"')
     for number, function in enumerate(functions):
         opening = json.dumps(f"{_NAME}{json.dumps(function.name)}{_ARGUMENTS}")
-        schema = {**(function.parameters or {"type": "object"}), "x-guidance": _COMPACT}
+        schema = {**function.parameters, "type": "object", "x-guidance": _COMPACT}
         rules.append(f'function_{number}: {opening} arguments_{number} "}}"')
         rules.append(f"arguments_{number}: %json {json.dumps(schema)}")
     return "\n".join(rules)

@@ -166,6 +166,14 @@ async def test_arguments_are_held(
             {"tools": [{"type": "function", "function": {"name": "a", "parameters": {"type": 1}}}]},
             "tools",
         ),
+        (
+            {
+                "tools": [
+                    {"type": "function", "function": {"name": "a", "parameters": {"type": "array"}}}
+                ]
+            },
+            "tools",
+        ),
         ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "response_format"),
         ({"tool_choice": "required"}, "tool_choice"),
         (
@@ -218,6 +226,16 @@ def test_nobody_says_how_arguments_are_laid_out(tokenizer: Tokenizer) -> None:
     head = '<tool_call>\n{"name": "weather", "arguments": '
     assert follows(constraint.start(), tokenizer, head + '{"city": "a"}}\n</tool_call>')
     assert not follows(constraint.start(), tokenizer, head + '{\n"city": "a"}}\n</tool_call>')
+
+
+@pytest.mark.parametrize("parameters", [{}, {"properties": {}}, {"type": ["object", "null"]}])
+def test_arguments_are_an_object(tokenizer: Tokenizer, parameters: dict[str, Any]) -> None:
+    grammar = grammar_of([Function("f", parameters)], must_call=True, several=False)
+    constraint = Grammars(tokenizer, [EOS]).lark(grammar)
+
+    for arguments, is_allowed in (("{}", True), ("null", False), ("[]", False), ("1", False)):
+        call = f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>'
+        assert follows(constraint.start(), tokenizer, call) == is_allowed
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 1000])
