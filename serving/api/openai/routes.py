@@ -93,6 +93,7 @@ def _described(card: ModelCard, created: int) -> dict[str, Any]:
     """Describe a model; see `ModelBody`."""
     return {
         "id": card.name,
+        "root": card.name,
         "object": "model",
         "created": created,
         "owned_by": "attendant",

@@ -104,6 +104,15 @@ async def test_all_requests_end(served: Served, shape: Any) -> None:
     assert counts == [len(prompt.encode()) + 1 for prompt in prompts]
 
 
+async def test_they_find_the_model_by_themselves(served: Served) -> None:
+    async with aiohttp.ClientSession(served.url) as session:
+        health = await session.get("/health")
+        models = await (await session.get("/v1/models")).json()
+
+    assert health.status == 200
+    assert (models["data"][0]["id"], models["data"][0]["root"]) == (NAME, NAME)
+
+
 @pytest.mark.clients
 @pytest.mark.timeout(600)
 def test_guidellm(served: Served, tmp_path: Path) -> None:
