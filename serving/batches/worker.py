@@ -144,6 +144,8 @@ class Worker:
             batch = batch.entering(State.FINALIZING, time.time())
             if not await self._database.run(tables.enter, batch, self._name):
                 batch = await self._as_it_is(batch)
+                if batch.state is not State.CANCELLING:
+                    return  # another worker has it
         kinds = (("output", False), ("error", True))
         found = [await self._result_file(batch, *kind) for kind in kinds]
         output, errors = (each and each.id for each in found)

@@ -116,8 +116,8 @@ class Plan(TypedDict):
 
 
 class ModelBody(TypedDict):
-    """Describes a model. root: its id, which vLLM's tools read there. generation: what holds where a
-    request says nothing. plan: how it runs. max_model_len: tokens of prompt and output together.
+    """Describes a model. root: its id, which vLLM's tools read there. generation: what holds where
+    a request says nothing. plan: how it runs. max_model_len: tokens of prompt and output together.
     max_source_tokens: of one sentence.
     """
 
