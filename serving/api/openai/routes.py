@@ -84,7 +84,8 @@ def router(services: Services) -> APIRouter:
     )
     async def model(name: str) -> JSONResponse:
         """Describe one model; of one that translates the name may end with a language."""
-        return JSONResponse(_described(await card_of(services.catalog, name), started))
+        card = await card_of(services.catalog, name)
+        return JSONResponse({**_described(card, started), "card": card.text})
 
     return routes
 
