@@ -1,11 +1,10 @@
 """The GPT-2-shaped language model: learned positions, LayerNorm, GELU, biases."""
 
 from export.attention import Heads, count
-from export.decoder_only import DecoderOnlyStep
+from export.decoder_only import DecoderOnlyStep, decoder_only
 from export.feed_forward import feed_forward
-from export.graph import GraphWriter, Value
+from export.graph import Value
 from export.heads import head_layout
-from export.layers import Layers
 from export.model import ExportedModel
 from export.weights import Weights
 from models.configs.gpt2 import GPT2Config
@@ -13,8 +12,7 @@ from serving.bundle.manifest import Precision
 
 
 def build(config: GPT2Config, weights: Weights, precision: Precision) -> ExportedModel:
-    layers = Layers(GraphWriter("step"), weights, precision, in_blocks=True)
-    return _Step(config, layers).build()
+    return decoder_only(_Step, config, weights, precision)
 
 
 class _Step(DecoderOnlyStep):
