@@ -28,6 +28,7 @@ from serving.engine.rows import Rows
 from serving.engine.scores import Scores
 from serving.engine.search import Search
 from serving.engine.shared import Shared
+from serving.engine.speculation.speculation import Speculation
 from serving.engine.states.store import row_bytes
 from serving.errors import DeviceError, EngineError
 from serving.request import Event, FinishedEvent, GenerationRequest
@@ -69,6 +70,12 @@ class Engine:
         self._runner = Runner(manifest, graphs, self._batch, make, config)
         self._exchange = self._runner.exchange
         followers = [*self._search.followers, *self._exchange.followers]
+        self._speculation: Speculation | None = None
+        if config.speculation and graphs.verify is not None:
+            self._speculation = Speculation(
+                manifest, graphs.verify, self._batch, self._runner.states, config
+            )
+            followers += self._speculation.followers
         self._rows = Rows(self._batch, self._runner.states, followers)
         self._admission = Admission(
             Surroundings(
@@ -127,19 +134,20 @@ class Engine:
             self._abort(generation)
 
     def step(self) -> list[Event]:
-        """Let the waiting in, give every row one more token, and return what happened."""
+        """Let the waiting in, give every row one more token or, where drafts came true, some more,
+        and return what happened.
+        """
         self.step_stats = StepStats()
         self._expire()
         self._admit()
         if self._batch.num_rows:
+            self._batch.num_steps += 1
             try:
-                scores = self._run()
-                decision = self._search.decide(scores)
-                self._rows.apply(decision)
+                self._decode()
+                if self._speculation is not None:
+                    self._follow_drafts(self._speculation)
             except Exception as error:
                 self._fail_batch(error)
-            else:
-                self._report(decision)
         events, self._events = self._events, []
         return events
 
@@ -166,7 +174,37 @@ class Engine:
         if not self._exchange.is_ahead:
             self._admission.admit(self.step_stats)
 
+    def _decode(self) -> None:
+        scores = self._run()
+        decision = self._search.decide(scores)
+        self._rows.apply(decision)
+        self._report(decision)
+
+    def _follow_drafts(self, speculation: Speculation) -> None:
+        """Let rows take what else the run has scored, as long as they say what was drafted."""
+        while speculation.goes_on():
+            self._decode()
+        if self.step_stats.num_drafted_tokens:
+            self.step_stats.num_accepted_tokens = speculation.num_hits
+
     def _run(self) -> Scores:
+        """Run the rows, unless the last run has scored their next tokens too."""
+        if self._speculation is not None and self._speculation.is_verifying:
+            return self._speculation.scores()
+        started = time.perf_counter()
+        scores = self._verify() or self._run_step()
+        self.step_stats.decoded(scores.num_rows, started)
+        return scores
+
+    def _verify(self) -> Scores | None:
+        """Run the rows with what is drafted for them, where that pays."""
+        speculation = self._speculation
+        if speculation is None or not speculation.is_worthwhile():
+            return None
+        self.step_stats.num_drafted_tokens = speculation.launch(self._search.needs_logp)
+        return speculation.scores()
+
+    def _run_step(self) -> Scores:
         """Run the rows; where it can be, once more, while the host decides about the first run."""
         started = time.perf_counter()
         if not self._exchange.is_ahead:
@@ -174,7 +212,8 @@ class Engine:
         if self._exchange.may_go_ahead and not self._admission.is_due:
             self._launch()
         scores = self._exchange.receive()
-        self.step_stats.decoded(scores.num_rows, started)
+        if self._speculation is not None:
+            self._speculation.note_step(scores.num_rows, started)
         return scores
 
     def _launch(self) -> None:
@@ -193,6 +232,8 @@ class Engine:
     def _fail_batch(self, error: Exception) -> None:
         generations = list(dict.fromkeys(self._batch.generations))
         self._runner.abandon()
+        if self._speculation is not None:
+            self._speculation.abandon()
         self._rows.clear()
         self._fail(generations, error)
 
