@@ -198,7 +198,8 @@ class ModelMeter:
             self._batch_rows.observe(step.num_rows)
         if step.num_padded_tokens:
             self._padding.set(1 - step.num_source_tokens / step.num_padded_tokens)
-        self._iteration.observe(step.num_rows + step.num_source_tokens + step.num_prefilled_tokens)
+        num_read = step.num_source_tokens + step.num_prefilled_tokens
+        self._iteration.observe(step.num_rows + step.num_drafted_tokens + num_read)
         self._on_counts(step)
 
     def _on_counts(self, step: StepStats) -> None:

@@ -210,8 +210,8 @@ def _verify_problems(manifest: Manifest) -> Iterator[str]:
         case "batch", int(count) if count > 1:
             pass
         case shape:
-            found, wanted = list(shape), "[batch, 2 or more]"
-            yield f"graphs.{VERIFY}.inputs: ids has shape {found}, expected {wanted}"
+            found = f"{list(shape)}, expected [batch, 2 or more]"
+            yield f"graphs.{VERIFY}.inputs: ids has shape {found}"
     known = {*step.inputs, TensorSpec(WANTS_LOGP, "bool", ())}
     for tensor in graph.inputs:
         if tensor.name != "ids" and tensor not in known:
