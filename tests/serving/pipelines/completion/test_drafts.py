@@ -9,7 +9,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.speculation.costs import Costs
 from serving.parameters import SamplingParams
 from serving.pipelines.completion.deltas import collect
-from serving.pipelines.completion.job import CompletionJob
+from serving.pipelines.completion.job import CompletionDelta, CompletionJob
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.offline import opened
 from tests.tiny import tiny_bundle
@@ -21,19 +21,17 @@ async def test_stop_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     bundle = tiny_bundle("llama", tmp_path, Precision.FP32, context_length=96)
     monkeypatch.setattr(Costs, "pays", lambda self, num_rows, num_hoped: num_hoped > 0)
 
-    async def told(has_drafts: bool, *stop: str, seed: int = 0) -> list[object]:
+    async def told(has_drafts: bool, *stop: str, seed: int = 0) -> list[CompletionDelta]:
         config = EngineConfig(slots=4, threads=1, speculation=has_drafts)
         sampling = SamplingParams(temperature=0.5, top_k=3, seed=seed)
         decoding = Decoding(sampling, max_new_tokens=40, ignore_eos=True)
         async with opened(bundle, config) as catalog:
             model = await catalog.generator(catalog.own_cards[0].name)
             job = CompletionJob("job", (PROMPT,), decoding, num_samples=3, stop=stop)
-            return list(await collect(model.stream(job), 3))
+            return await collect(model.stream(job), 3)
 
     whole = await told(True)
     assert whole == await told(False)
-    stops = {
-        str(getattr(each, "text"))[start : start + 2] for each in whole for start in (5, 11, 30)
-    }
+    stops = {each.text[start : start + 2] for each in whole for start in (5, 11, 30)}
     for stop in stops:
         assert await told(True, stop) == await told(False, stop)
