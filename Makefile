@@ -37,7 +37,7 @@ checkpoints := $(filter transformer-%,$(all_checkpoints)) \
 bundles := $(patsubst %,build/bundles/%-$(PRECISION),$(checkpoints))
 manifest_of = build/bundles/transformer-en-fr-$(1)/bundle.json
 manifests := $(addsuffix /bundle.json,$(bundles))
-exporters := $(wildcard export/*.py export/*/*.py serving/bundle/*.py models/*.py)
+exporters := $(shell find export models/configs models/storage serving/bundle -name "*.py")
 
 .PHONY: help serve bundles test bench bench-smoke fuzz schemathesis audit clean
 .SECONDEXPANSION:

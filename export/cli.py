@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 if TYPE_CHECKING:
-    from export.exporting import Verify
-    from export.parity import Parity
-    from models.checkpoint import Checkpoint
+    from export.bundling.exporting import Verify
+    from export.checking.parity import Parity
+    from models.storage.checkpoint import Checkpoint
     from serving.bundle.opening import Bundle
 
 
@@ -109,7 +109,7 @@ def export(
       attendant export ~/models/SmolLM2-135M-Instruct -o build/bundles/smollm2 --precision int8
       attendant export SmolLM2-135M-Instruct.Q4_1.gguf -o build/bundles/smollm2-q4
     """
-    from models.pretrained.reading import read_model
+    from export.readers.reading import read_model
 
     def read() -> "Checkpoint":
         found = read_model(source, context_length)
@@ -136,8 +136,8 @@ def export_model(
 
     precision: by default what keeps the weights of a quantised source, else ``of_floats``.
     """
-    from export.exporting import export_checkpoint
-    from models.checkpoint import CheckpointError
+    from export.bundling.exporting import export_checkpoint
+    from models.storage.checkpoint import CheckpointError
     from serving.bundle.manifest import Precision
     from serving.errors import BundleError
 
@@ -208,7 +208,7 @@ def comparison_of(verify: bool | None, test_file: Path | None, texts: int) -> "V
         fail(f"comparing with torch needs {missing[0]}: pip install 'attendant[cpu,train]'")
 
     def compare(checkpoint: "Checkpoint", bundle: "Bundle") -> "Parity":
-        from export.verify import Verifier
+        from export.checking.verify import Verifier
 
         click.echo("comparing with the torch model", err=True)
         return Verifier(checkpoint, bundle).compare(test_file, texts)

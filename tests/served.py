@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from export.exporting import export_checkpoint
-from models.checkpoint import load_checkpoint
+from export.bundling.exporting import export_checkpoint
+from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
 from tests.tiny import tiny_checkpoint
 

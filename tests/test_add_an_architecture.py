@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from export.exporting import BUILDERS
+from export.families.registry import BUILDERS
 from models.configs.registry import CONFIGS
 from models.registry import MODULES
 from serving.bundle.opening import open_bundle
@@ -23,8 +23,8 @@ from serving.pipelines.offline import opened
 from serving.pipelines.translation.job import TranslationJob
 from serving.request import GenerationRequest
 from tests import bag_of_words
+from tests.export.graph.rounding import assert_errs_by_rounding
 from tests.export.parity import examples_of, largest_error
-from tests.export.rounding import assert_errs_by_rounding
 from tests.serving.engine.driving import run_all, run_alone
 
 ROOT = Path(__file__).parent.parent
@@ -38,7 +38,7 @@ ENTRIES: dict[str, Any] = {
 ENTRY_LINES = [
     'CONFIGS["bag-of-words"] = BagOfWordsConfig  # in models/configs/registry.py',
     'MODULES["bag-of-words"] = BagOfWords  # in models/registry.py',
-    'BUILDERS["bag-of-words"] = build  # in export/exporting.py',
+    'BUILDERS["bag-of-words"] = build  # in export/bundling/exporting.py',
 ]
 PRECISIONS = ["fp32", "int8"]
 PAIRS = {

@@ -6,6 +6,7 @@ The rules are read off the source, so an import inside a function or under TYPE_
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ ONLY_IN = {
     "llguidance": ("serving.text.guides.compiling", "serving.text.guides.grammar"),
     "opentelemetry": ("serving.tracing",),
     "onnxruntime": ("serving.engine.graphs.session",),
-    "torch": ("models", "export.verify"),
+    "torch": ("models", "export.checking.verify"),
     "transformers": (),
 }
 
@@ -95,6 +96,37 @@ API_RANK = {
     "operations": 1,
     "front_page": 1,
     "application": 2,
+}
+
+# Inside export and models too.
+EXPORT_RANK = {
+    "graph": 0,
+    "layers": 1,
+    "families": 2,
+    "checking": 3,
+    "bundling": 4,
+    "readers": 4,
+    "scoring": 5,
+    "lexical": 5,
+    "cli": 6,
+    "pull": 7,
+    "zoo": 7,
+    "shipping": 8,
+}
+MODELS_RANK = {
+    "arrays": 0,
+    "batch": 0,
+    "configs": 0,
+    "conventions": 1,
+    "storage": 2,
+    "layers": 3,
+    "data": 3,
+    "architectures": 4,
+    "registry": 5,
+    "decoding": 6,
+    "evaluation": 7,
+    "training": 8,
+    "cli": 9,
 }
 
 
@@ -171,14 +203,29 @@ def breaks_api_rule(found: Import) -> bool:
     return importer != target and API_RANK[importer] <= API_RANK[target]
 
 
+@cache
 def all_imports(root: Path) -> list[Import]:
     paths = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
     return [found for path in paths for found in imports_of(path, root)]
 
 
+def breaks_export_rule(found: Import) -> bool:
+    if not (is_inside(found.importer, "export") and is_inside(found.target, "export")):
+        return False
+    importer, target = (name.split(".")[1] for name in (found.importer, found.target))
+    return importer != target and EXPORT_RANK[importer] <= EXPORT_RANK[target]
+
+
+def breaks_models_rule(found: Import) -> bool:
+    if not (is_inside(found.importer, "models") and is_inside(found.target, "models")):
+        return False
+    importer, target = (name.split(".")[1] for name in (found.importer, found.target))
+    return importer != target and MODELS_RANK[importer] <= MODELS_RANK[target]
+
+
 def breaks_reader_rule(found: Import) -> bool:
     """Readers, and what they make, are for machines without torch."""
-    is_reader = is_inside(found.importer, "models.pretrained", "models.configs")
+    is_reader = is_inside(found.importer, "export.readers", "models.configs")
     return is_reader and is_inside(found.target, "torch")
 
 
@@ -187,6 +234,8 @@ RULES = (
     breaks_library_rule,
     breaks_layer_rule,
     breaks_api_rule,
+    breaks_export_rule,
+    breaks_models_rule,
     breaks_reader_rule,
 )
 
@@ -196,9 +245,17 @@ def test_the_rule_holds(rule: Callable[[Import], bool]) -> None:
     assert [str(found) for found in all_imports(ROOT) if rule(found)] == []
 
 
-def loaded_with(module: str, imports: list[Import]) -> set[str]:
+def loaded_by(imports: list[Import]) -> dict[str, list[str]]:
+    """What each module of ours imports when it is loaded."""
+    known: dict[str, list[str]] = {found.importer: [] for found in imports}
+    for found in imports:
+        if found.at_start:
+            known[found.importer].append(found.target)
+    return known
+
+
+def loaded_with(module: str, known: dict[str, list[str]]) -> set[str]:
     """Everything that importing a module of ours loads, by its dotted name."""
-    known = {found.importer for found in imports}
     loaded: set[str] = set()
     waiting = [module]
     while waiting:
@@ -206,17 +263,19 @@ def loaded_with(module: str, imports: list[Import]) -> set[str]:
         if name in loaded:
             continue
         loaded.add(name)
-        targets = (i.target for i in imports if i.importer == name and i.at_start)
+        targets = known.get(name, [])
         waiting += [t if t in known else t.rpartition(".")[0] or t for t in targets]
     return loaded
 
 
 @pytest.mark.parametrize("package", ["serving", "export", "loadtest"])
 def test_torch_is_never_loaded_to_serve_or_to_export(package: str) -> None:
-    imports = all_imports(ROOT)
-    modules = {i.importer for i in imports if is_inside(i.importer, package)}
-    with_torch = {m for m in modules if any(is_inside(n, "torch") for n in loaded_with(m, imports))}
-    assert {module for module in with_torch if not is_inside(module, "export.verify")} == set()
+    known = loaded_by(all_imports(ROOT))
+    modules = {module for module in known if is_inside(module, package)}
+    with_torch = {m for m in modules if any(is_inside(n, "torch") for n in loaded_with(m, known))}
+    assert {
+        module for module in with_torch if not is_inside(module, "export.checking.verify")
+    } == set()
 
 
 def test_sessions_are_opened_in_one_place() -> None:
@@ -266,14 +325,16 @@ def test_package_files_are_empty() -> None:
         ("serving/api/operations.py", "from serving.api.application import create_app"),
         ("serving/pipelines/cards.py", "from fastapi import FastAPI"),
         ("serving/engine/graphs/runner.py", "from onnxruntime import InferenceSession"),
-        ("serving/app.py", "from export.exporting import export"),
-        ("export/graph.py", "from serving.api import openai"),
+        ("serving/app.py", "from export.bundling.exporting import export"),
+        ("export/graph/writer.py", "from serving.api import openai"),
+        ("export/layers/cells.py", "from export.families.registry import BUILDERS"),
         ("models/cli.py", "import serving.bundle.opening"),
+        ("models/layers/cells.py", "from models.architectures.translators import luong"),
         ("loadtest/clients.py", "from serving.errors import AttendantError"),
         ("loadtest/clients.py", "from serving.engine.engine import Engine"),
         ("loadtest/bench/command.py", "from serving.api import openai"),
         ("serving/commands/serve.py", "from loadtest.bench.command import bench"),
-        ("models/pretrained/marian/model.py", "def read():\n    import torch"),
+        ("export/readers/marian/model.py", "def read():\n    import torch"),
     ],
 )
 def test_a_broken_rule_is_found(tmp_path: Path, file: str, source: str) -> None:
@@ -288,6 +349,6 @@ def test_what_a_module_loads_is_followed(tmp_path: Path) -> None:
     (tmp_path / "models/lazy.py").write_text("def build():\n    import torch")
     (tmp_path / "models/layers.py").write_text("import torch.nn")
     (tmp_path / "models/llama.py").write_text("from models.layers import Linear")
-    imports = all_imports(tmp_path)
+    imports = loaded_by(all_imports(tmp_path))
     assert "torch.nn" not in loaded_with("models.lazy", imports)
     assert {"models.layers", "torch"} <= loaded_with("models.llama", imports)

@@ -7,7 +7,8 @@ from typing import get_args
 
 import pytest
 
-from export.exporting import BUILDERS, build_model
+from export.bundling.exporting import build_model
+from export.families.registry import BUILDERS
 from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
 from models.configs.registry import CONFIGS
 from serving.bundle.manifest import Precision

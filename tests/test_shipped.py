@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from export.decoding import decode
-from export.exporting import export_checkpoint
-from models.beam_search import BeamRules, beam_search
-from models.checkpoint import Checkpoint, load_checkpoint
+from export.bundling.exporting import export_checkpoint
+from export.checking.decoding import decode
 from models.data.corpus import read_pairs
 from models.data.tokenizer import encode_all, read_tokenizer
+from models.decoding.beam_search import BeamRules, beam_search
+from models.decoding.torch_loop import continue_batch, translate_all
 from models.registry import load_module
-from models.torch_loop import continue_batch, translate_all
+from models.storage.checkpoint import Checkpoint, load_checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig

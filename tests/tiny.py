@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from export.exporting import BUILDERS, export_checkpoint
-from export.weights import Weights
-from models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from export.bundling.exporting import export_checkpoint
+from export.families.registry import BUILDERS
+from export.graph.weights import Weights
 from models.configs.registry import parse_config
+from models.storage.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from serving.bundle.manifest import Precision
 
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from export.graph import Array
+from export.graph.writer import Array
 from export.lexical.corpus import Bitext, encoded, tokenizers_of
 from export.lexical.model1 import ITERATIONS, learn_lexicon
 from export.lexical.tables import (
@@ -19,9 +19,9 @@ from export.lexical.tables import (
     spelling_tokens,
     tables_of,
 )
-from models.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
 from models.configs.base import TranslationModelConfig
 from models.data.corpus import Pair, read_pairs
+from models.storage.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
 from serving.bundle.manifest import SHORTLIST_FILE
 from serving.text.tokenizer import Tokenizer
 

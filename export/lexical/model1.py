@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from tqdm import tqdm
 
-from export.graph import Array
+from export.graph.writer import Array
 from export.lexical.corpus import Bitext
 
 ITERATIONS = 5  # as many of the references' tokens are found as after 3, with shorter lists

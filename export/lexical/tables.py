@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from safetensors.numpy import save
 
-from export.graph import Array
+from export.graph.writer import Array
 from export.lexical.corpus import Bitext
 from export.lexical.model1 import Lexicon
 from serving.text.tokenizer import Tokenizer

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from export.scoring.prose import prose_scorer
-from export.translators import translator
-from models.checkpoint import load_checkpoint
+from export.scoring.translators import translator
 from models.data.corpus import read_documents, read_pairs
-from models.prose import ProseScore, table
+from models.data.prose import ProseScore, table
+from models.storage.checkpoint import load_checkpoint
 from serving.bundle.opening import open_bundle
 
 if TYPE_CHECKING:
-    from models.evaluation import TestResult
+    from models.evaluation.scores import TestResult
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _beside(others: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _translations(models: Sequence[Path], question: Question) -> TranslationReport:
-    from models.evaluation import evaluate
+    from models.evaluation.scores import evaluate
 
     if question.recipe or not question.tests:
         raise ValueError("a model that translates is scored on --test, sentences and references")

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from export.rows import Rows
-from models.checkpoint import TOKENIZER_FILE, load_checkpoint
+from export.checking.rows import Rows
+from models.data.prose import Nats, ProseScore, Reader, Window
 from models.data.tokenizer import load_tokenizer, read_tokenizer
-from models.prose import Nats, ProseScore, Reader, Window
+from models.storage.checkpoint import TOKENIZER_FILE, load_checkpoint
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.planning.machine import available_cpus
 
@@ -72,8 +72,8 @@ def _read(rows: Rows, prefix: list[int], windows: Sequence[Window]) -> float:
 
 
 def _of_checkpoint(folder: Path) -> ScoreProse:
+    from models.decoding.torch_loop import nats
     from models.registry import load_module
-    from models.torch_loop import nats
 
     checkpoint = load_checkpoint(folder)
     module, tokenizer = load_module(checkpoint), read_tokenizer(checkpoint.tokenizer)

@@ -2,7 +2,7 @@
 
 import re
 
-from models.storage import Storage
+from models.storage.safetensors import Storage
 
 QUALITY = re.compile(r"^## Quality\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 STORED = re.compile(r"stored in (?:fp32|fp16|bf16|int8)")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from models.storage import Storage
+from models.storage.safetensors import Storage
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -51,7 +51,7 @@ def ship(
     """
     from export.shipping.shipping import Sources, ship_checkpoint
     from export.zoo.errors import ZooError
-    from models.checkpoint import CheckpointError
+    from models.storage.checkpoint import CheckpointError
     from models.training.config import ConfigError
     from serving.errors import AttendantError
 

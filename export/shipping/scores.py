@@ -9,6 +9,7 @@ from typing import Any
 
 from export.scoring.asking import held_out
 from export.scoring.prose import prose_scorer
+from export.scoring.translators import translator
 from export.shipping.pictures import (
     ALIGNMENT,
     BY_LENGTH,
@@ -16,11 +17,10 @@ from export.shipping.pictures import (
     draw_by_length,
     has_alignment,
 )
-from export.translators import translator
-from models import prose
+from models.data import prose
 from models.data.corpus import Pair, read_pairs
-from models.everyday import Everyday, num_said, read_everyday
-from models.everyday import table as everyday_table
+from models.evaluation.everyday import Everyday, num_said, read_everyday
+from models.evaluation.everyday import table as everyday_table
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Found:
 
 def of_translations(bundles: Bundles, recipe: Path, data: Path, sets: Path) -> Found:
     """Raises ConfigError, OSError and ValueError."""
-    from models.evaluation import score
+    from models.evaluation.scores import score
 
     pairs, everyday = test_pairs(recipe, data, sets), read_everyday(sets / "everyday.tsv")
     texts = [pair.source for pair in [*pairs, *(each.pair for each in everyday)]]

@@ -8,11 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from export.exporting import export_checkpoint
+from export.bundling.exporting import export_checkpoint
 from export.shipping.card import completed
 from export.shipping.scores import Bundles, Found, of_prose, of_translations
-from models.checkpoint import CARD_FILE, CURVE_FILE, QUALITY_FILE, load_checkpoint, save_checkpoint
-from models.storage import Storage
+from models.storage.checkpoint import (
+    CARD_FILE,
+    CURVE_FILE,
+    QUALITY_FILE,
+    load_checkpoint,
+    save_checkpoint,
+)
+from models.storage.safetensors import Storage
 from serving.bundle.manifest import Precision
 
 

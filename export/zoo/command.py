@@ -131,7 +131,7 @@ def _stop_at(problems: Sequence[str]) -> None:
 def _work_through(families: Sequence["Family"], stages: Sequence["Stage"]) -> list[str]:
     """All that is left to do, under one bar; the problems of families that could not go on."""
     from export.zoo.errors import OutOfTime, ZooError
-    from models.checkpoint import CheckpointError
+    from models.storage.checkpoint import CheckpointError
     from serving.errors import AttendantError
 
     problems = []

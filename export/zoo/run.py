@@ -8,9 +8,9 @@ from pathlib import Path
 from export.zoo.errors import ZooError
 from export.zoo.recipes import Recipe
 from export.zoo.results import Look, Results, Training
-from models.checkpoint import WEIGHTS_FILE, load_checkpoint
 from models.configs.base import LanguageModelConfig
 from models.configs.registry import AnyConfig
+from models.storage.checkpoint import WEIGHTS_FILE, load_checkpoint
 
 
 @dataclass(frozen=True)

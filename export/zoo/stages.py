@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from export.scoring.prose import prose_scorer
-from export.translators import translator
+from export.scoring.translators import translator
 from export.zoo.errors import ZooError
 from export.zoo.family import Family, about_bundle
 from export.zoo.quality import Scorer

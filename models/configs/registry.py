@@ -8,22 +8,22 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, SerializeAsAny, ValidationError
 from pydantic_core import ErrorDetails
 
-from models.configs.bahdanau import BahdanauConfig
 from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
-from models.configs.cho import ChoConfig
-from models.configs.convs2s import ConvS2SConfig
-from models.configs.gpt2 import GPT2Config
-from models.configs.gpt_neox import GPTNeoXConfig
-from models.configs.key_value_lm import KeyValueLMConfig
-from models.configs.llama import LlamaConfig
-from models.configs.lstmn import LstmnConfig
-from models.configs.luong import LuongConfig
-from models.configs.ngram_lm import NgramLMConfig
-from models.configs.rctm import RctmConfig
-from models.configs.recurrent_lm import RecurrentLMConfig
-from models.configs.sutskever import SutskeverConfig
-from models.configs.transformer import TransformerConfig
-from models.configs.transformer_ssru import TransformerSSRUConfig
+from models.configs.language_models.gpt2 import GPT2Config
+from models.configs.language_models.gpt_neox import GPTNeoXConfig
+from models.configs.language_models.key_value_lm import KeyValueLMConfig
+from models.configs.language_models.llama import LlamaConfig
+from models.configs.language_models.ngram_lm import NgramLMConfig
+from models.configs.language_models.recurrent_lm import RecurrentLMConfig
+from models.configs.translators.bahdanau import BahdanauConfig
+from models.configs.translators.cho import ChoConfig
+from models.configs.translators.convs2s import ConvS2SConfig
+from models.configs.translators.lstmn import LstmnConfig
+from models.configs.translators.luong import LuongConfig
+from models.configs.translators.rctm import RctmConfig
+from models.configs.translators.sutskever import SutskeverConfig
+from models.configs.translators.transformer import TransformerConfig
+from models.configs.translators.transformer_ssru import TransformerSSRUConfig
 
 CONFIGS: dict[str, type[ArchitectureConfig]] = {
     "bahdanau": BahdanauConfig,

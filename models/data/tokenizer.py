@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from models.pretrained.text.pieces import BEYOND
-
+# Names with higher ids are needed to cut texts, but unknown to the model; serving knows this name.
+BEYOND = "<beyond the vocabulary>"
 UNKNOWN = "<unk>"  # of tokenizers that are not of ours
 APOSTROPHE = "['\u2019]"
 WORD = r"[\p{L}\p{M}]"

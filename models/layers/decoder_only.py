@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from models.batch import Batch
-from models.configs.decoder_only import DecoderOnlyConfig
+from models.configs.language_models.decoder_only import DecoderOnlyConfig
 from models.layers.attention import Attention, KeyValue, append, causal_mask
 from models.layers.dropout import Dropout
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from models.batch import Batch
-from models.configs.recurrent_lm import RecurrentLanguageModelConfig
+from models.configs.language_models.recurrent_lm import RecurrentLanguageModelConfig
 from models.layers.dropout import Dropout
 from models.layers.recurrent import Recurrent, initialise
 

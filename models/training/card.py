@@ -5,19 +5,19 @@ import shutil
 
 from torch import nn
 
-from models.checkpoint import QUALITY_FILE, load_checkpoint
 from models.configs.base import LanguageModelConfig
 from models.conventions import own_conventions
 from models.data.corpus import Pair
-from models.evaluation import TestResult, evaluate
-from models.prose import Reader, table
+from models.data.prose import Reader, table
+from models.decoding.torch_loop import nats
+from models.decoding.translation import translate
+from models.evaluation.scores import TestResult, evaluate
 from models.registry import load_module
-from models.torch_loop import nats
+from models.storage.checkpoint import QUALITY_FILE, load_checkpoint
 from models.training.arithmetic import Arithmetic
 from models.training.config import TrainingConfig
 from models.training.prepare import Prepared
 from models.training.state import RunFolder
-from models.translation import translate
 
 
 def write_card(

@@ -6,8 +6,8 @@ import shutil
 from torch import Tensor, nn
 
 from models.configs.base import ArchitectureConfig
-from models.configs.decoder_only import DecoderOnlyConfig
-from models.configs.transformer import TransformerConfig
+from models.configs.language_models.decoder_only import DecoderOnlyConfig
+from models.configs.translators.transformer import TransformerConfig
 from models.training.arithmetic import Arithmetic
 from models.training.loading import TrainingBatch
 from models.training.loss import SmoothedCrossEntropy

@@ -11,11 +11,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 from tqdm import tqdm
 
-from models.checkpoint import save_checkpoint
 from models.data.batching import Dataset
 from models.data.corpus import read_pairs
 from models.registry import build
-from models.storage import Storage
+from models.storage.checkpoint import save_checkpoint
+from models.storage.safetensors import Storage
 from models.training.arithmetic import Arithmetic, choose_arithmetic
 from models.training.averaging import Average
 from models.training.card import write_card

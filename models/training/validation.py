@@ -17,7 +17,7 @@ from models.batch import IGNORED_LABEL, device_of
 from models.data.batching import Dataset
 from models.data.corpus import Pair
 from models.data.tokenizer import encode_all
-from models.torch_loop import translate_all
+from models.decoding.torch_loop import translate_all
 
 
 @dataclass(frozen=True)

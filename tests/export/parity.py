@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from export.rows import Rows
+from export.checking.rows import Rows
 from serving.bundle.opening import open_bundle
 from tests.reference_models import is_language_model
 
@@ -42,9 +42,9 @@ def torch_log_probabilities(checkpoint: Path, examples: Examples) -> np.ndarray:
     import torch
 
     from models.batch import Batch
-    from models.checkpoint import load_checkpoint
+    from models.decoding.torch_loop import teacher_forced_log_probabilities
     from models.registry import load_module
-    from models.torch_loop import teacher_forced_log_probabilities
+    from models.storage.checkpoint import load_checkpoint
 
     module = load_module(load_checkpoint(checkpoint))
     found = []

@@ -4,7 +4,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from export.graph import GraphWriter
+from export.graph.writer import GraphWriter
 from serving.engine.config import EngineConfig
 from serving.engine.graphs.session import open_session
 

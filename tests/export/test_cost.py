@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export.exporting import export_checkpoint
-from export.weights import Weights
+from export.bundling.exporting import export_checkpoint
+from export.graph.weights import Weights
 from models.arrays import Array, Arrays
-from models.checkpoint import Checkpoint
+from models.storage.checkpoint import Checkpoint
 from serving.bundle.manifest import Precision
 from tests.tiny import tiny_checkpoint
 

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from export.pull import pull
-from models.checkpoint import load_checkpoint
-from models.pretrained import catalogue, hub, reading
-from models.pretrained.catalogue import Entry, Package, PullError
+from export.readers import catalogue, hub, reading
+from export.readers.catalogue import Entry, Package, PullError
+from models.storage.checkpoint import load_checkpoint
 from serving.bundle.opening import open_bundle
 from tests.tiny import tiny_checkpoint
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.exporting import BUILDERS
-from export.rows import Rows
+from export.checking.rows import Rows
+from export.families.registry import BUILDERS
 from serving.bundle.manifest import SOURCE, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from tests.export.parity import Examples, examples_of

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from safetensors.numpy import save_file
 
-from models.checkpoint import CheckpointError
-from models.pretrained.gguf.container import read_container
-from models.stored import FLOATS, in_safetensors
+from export.readers.gguf.container import read_container
+from models.storage.checkpoint import CheckpointError
+from models.storage.stored import FLOATS, in_safetensors
 from serving.access.key_file import hash_of, new_entry, read_keys, write_keys
 from serving.bundle.opening import open_bundle
 from serving.bundle.writing import seal

@@ -10,14 +10,14 @@ from zlib import crc32
 
 import numpy as np
 
-from export.exporting import BUILDERS
-from export.graph import Array
-from export.select import with_select
-from export.weights import Weights
-from export.write import BundleWriter, WeightFile
-from models.checkpoint import TOKENIZER_FILE, Checkpoint
+from export.bundling.write import BundleWriter, WeightFile
+from export.families.registry import BUILDERS
+from export.graph.select import with_select
+from export.graph.weights import Weights
+from export.graph.writer import Array
 from models.configs.registry import parse_config
 from models.conventions import own_conventions
+from models.storage.checkpoint import TOKENIZER_FILE, Checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle
 from serving.engine.config import Device

@@ -10,12 +10,12 @@ from click.testing import CliRunner
 from pydantic import ValidationError
 
 from export.cli import export
-from models.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from models.configs.bahdanau import BahdanauConfig
-from models.configs.llama import LlamaConfig
+from models.configs.language_models.llama import LlamaConfig
 from models.configs.registry import CONFIGS, ModelConfigError, parse_config
-from models.configs.transformer import TransformerConfig
-from models.storage import Storage
+from models.configs.translators.bahdanau import BahdanauConfig
+from models.configs.translators.transformer import TransformerConfig
+from models.storage.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from models.storage.safetensors import Storage
 from models.training.config import ConfigError, read_config
 from tests.tiny import tiny_checkpoint
 

@@ -8,11 +8,11 @@ import onnx_ir as ir
 import pytest
 from click.testing import CliRunner, Result
 
-from export.exporting import export_checkpoint
+from export.bundling.exporting import export_checkpoint
 from export.shipping.card import completed
 from export.shipping.command import ship
-from models.checkpoint import load_checkpoint, save_checkpoint
-from models.storage import Storage
+from models.storage.checkpoint import load_checkpoint, save_checkpoint
+from models.storage.safetensors import Storage
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.tiny import tiny_checkpoint

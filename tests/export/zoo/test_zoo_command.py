@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from export.translators import translator
+from export.scoring.translators import translator
 from export.zoo import stages
 from export.zoo.command import STAGE_NAMES, zoo
 from export.zoo.family import Family, Settings
@@ -17,7 +17,7 @@ from export.zoo.recipes import find_recipes
 from export.zoo.results import read_results
 from export.zoo.stages import STAGES
 from export.zoo.table import block
-from models.evaluation import Translate
+from models.evaluation.scores import Translate
 
 PAIRS = Path(__file__).parent.parent.parent / "data" / "en-fr-200.tsv"
 BUDGET = """

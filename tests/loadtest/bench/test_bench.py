@@ -29,7 +29,7 @@ from serving.pipelines.loading import ModelParts
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.request import Event, FailedEvent, GenerationRequest
-from tests.export.test_shortlist import bundle_of as shortlisting_bundle
+from tests.export.layers.test_shortlist import bundle_of as shortlisting_bundle
 from tests.serving.engine.driving import run_all
 from tests.serving.imported import many_languages_bundle
 from tests.tiny import tiny_bundle

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from export.exporting import export_checkpoint
+from export.bundling.exporting import export_checkpoint
+from export.readers.reading import read_model
 from loadtest.bench.peers import random_marian
 from loadtest.bench.workload import build_workload
-from models.pretrained.reading import read_model
 from serving.bundle.manifest import Precision
 from serving.pipelines.loading import ModelParts
 from tests.serving.engine.driving import run_all

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from export import exporting
-from export.model import ExportedModel
+from export.families import registry
+from export.graph.model import ExportedModel
 from serving.bundle.manifest import Precision
 from serving.cli import main
 from tests.tiny import tiny_bundle
@@ -38,7 +38,7 @@ def transformer(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def without_attention(folder: Path) -> str:
     """As the fixed-context families are: no graph tells of attention."""
-    build = exporting.BUILDERS["bahdanau"]
+    build = registry.BUILDERS["bahdanau"]
 
     def plain(*args: Any) -> ExportedModel:
         model = build(*args)
@@ -46,7 +46,7 @@ def without_attention(folder: Path) -> str:
         return ExportedModel(graphs, model.states, model.limits)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(exporting.BUILDERS, "bahdanau", plain)
+        patch.setitem(registry.BUILDERS, "bahdanau", plain)
         return str(tiny_bundle("bahdanau", folder / "plain", Precision.FP32))
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from torch import nn
 
-from export.exporting import export_checkpoint
-from models.beam_search import BeamRules, beam_search
+from export.bundling.exporting import export_checkpoint
+from models.decoding.beam_search import BeamRules, beam_search
 from models.registry import load_module
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle

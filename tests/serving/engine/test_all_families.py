@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from export.exporting import BUILDERS, export_checkpoint
-from models.beam_search import BeamRules, beam_search
+from export.bundling.exporting import export_checkpoint
+from export.families.registry import BUILDERS
+from models.decoding.beam_search import BeamRules, beam_search
 from models.registry import load_module
 from serving.bundle.manifest import Precision, Task
 from serving.bundle.opening import Bundle, open_bundle

@@ -11,7 +11,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.request import GenerationRequest
 from serving.text.shortlist import Shortlist
-from tests.export.test_shortlist import VOCAB_SIZE, bundle_of
+from tests.export.layers.test_shortlist import VOCAB_SIZE, bundle_of
 from tests.serving.engine.driving import run_all, run_alone, told
 from tests.serving.engine.test_company import ASKS
 

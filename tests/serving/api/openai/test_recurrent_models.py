@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from models.batch import Batch
-from models.checkpoint import load_checkpoint
-from models.naive import greedy
+from models.decoding.naive import greedy
+from models.decoding.torch_loop import teacher_forced_log_probabilities
 from models.registry import load_module
-from models.torch_loop import teacher_forced_log_probabilities
+from models.storage.checkpoint import load_checkpoint
 from serving.api.application import create_app
 from serving.api.http.services import Services
 from serving.bundle.manifest import TOKENIZER_FILE, Precision

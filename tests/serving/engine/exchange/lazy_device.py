@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from export.select import select_graph
+from export.graph.select import select_graph
 from serving.arrays import Array
 from serving.engine.device.pool import DevicePool
 from serving.engine.engine import Engine

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from export.select import select_graph
+from export.graph.select import select_graph
 from serving.arrays import Array
 from serving.engine.exchange.edits import EDITS, edits_of, write_edits
 from serving.engine.processing.processors import Processors

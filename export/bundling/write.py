@@ -1,0 +1,176 @@
+"""Writes a bundle folder: graphs, their shared weights, tokenizer, model card and manifest.
+
+The folder appears whole or not at all: everything is written beside it under a temporary name,
+checked by opening it, and renamed.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from export.bundling.card import bundle_card
+from export.bundling.conventions import tokens_of
+from export.checking.parity import Parity
+from export.graph.model import ExportedModel
+from export.graph.writer import Array, in_memory
+from models.configs.base import LanguageModelConfig
+from models.configs.registry import AnyConfig
+from models.storage.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
+from serving.bundle.manifest import (
+    FORMAT_VERSION,
+    MANIFEST_FILE,
+    Manifest,
+    Precision,
+    Task,
+)
+from serving.bundle.opening import Bundle, open_bundle
+from serving.bundle.writing import seal
+
+WEIGHTS_FILE = "weights.bin"
+SMALL_BYTES = 1024  # tensors up to this size stay in the graph's own file
+ALIGNMENT = 4096  # of large tensors, so that ONNX Runtime can map them
+
+
+class WeightFile:
+    """One file of large tensors for all graphs of a bundle; equal tensors are stored once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file = (folder / WEIGHTS_FILE).open("wb")
+        self._offsets: dict[tuple[str, bytes], int] = {}
+
+    def close(self) -> None:
+        self._file.close()
+
+    def store(self, name: str, array: Array) -> ir.TensorProtocol:
+        """Write the array, if it is large; nothing of it stays in memory then."""
+        if array.nbytes <= SMALL_BYTES:
+            return in_memory(name, array)
+        data = np.ascontiguousarray(array)
+        raw = data.reshape(-1).view(np.uint8).data  # bfloat16 has no buffer of its own
+        key = (data.dtype.name, hashlib.sha256(raw).digest())
+        if key not in self._offsets:
+            self._file.seek(-self._file.tell() % ALIGNMENT, os.SEEK_CUR)
+            self._offsets[key] = self._file.tell()
+            self._file.write(raw)
+        return ir.ExternalTensor(
+            WEIGHTS_FILE,
+            self._offsets[key],
+            data.nbytes,
+            ir.DataType.from_numpy(data.dtype),
+            shape=ir.Shape(data.shape),
+            name=name,
+            base_dir=self._folder,
+        )
+
+
+class BundleWriter:
+    """Writes one exported model, with what the checkpoint has to say about it."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, model: ExportedModel, precision: Precision, name: str
+    ) -> None:
+        self._checkpoint, self._model = checkpoint, model
+        self._precision, self._name = precision, name
+        self._quality = _quality(checkpoint)
+
+    def write(self, folder: Path) -> Bundle:
+        """Fill ``folder``, where the weights are already, with everything but the model card."""
+        for graph in self._model.graphs:
+            ir.save(graph.model, folder / f"{graph.name}.onnx")
+        for name, content in self._checkpoint.files.items():
+            if name != QUALITY_FILE:  # the manifest tells of it
+                (folder / name).write_bytes(content)
+        return self._seal(folder, self._quality)
+
+    def write_card(self, folder: Path, parity: Parity | None) -> Bundle:
+        """Add the model card and, where it was verified, the figures of the verification."""
+        own = self._checkpoint.files.get(CARD_FILE, b"").decode()
+        card = bundle_card(own, self._name, self._precision, parity)
+        (folder / CARD_FILE).write_text(card, encoding="utf-8")
+        found = {"parity": parity.as_json()} if parity else {}
+        return self._seal(folder, self._quality | found)
+
+    def _seal(self, folder: Path, quality: dict[str, Any]) -> Bundle:
+        config, model = self._checkpoint.config, self._model
+        conventions = self._checkpoint.conventions
+        source_languages, target_languages = _languages(config)
+        manifest = Manifest(
+            format_version=FORMAT_VERSION,
+            name=self._name,
+            task=Task(config.task),
+            architecture=config.architecture,
+            precision=self._precision,
+            source_languages=source_languages,
+            target_languages=target_languages,
+            tokens=tokens_of(config, conventions),
+            limits=model.limits,
+            graphs={graph.name: graph.spec(f"{graph.name}.onnx") for graph in model.graphs},
+            states=model.states,
+            vocab_size=config.vocab_size,
+            source_vocab_size=getattr(config, "source_vocab_size", None),
+            window=model.window,
+            files={},
+            chat_template=conventions.chat_template,
+            generation=dict(conventions.generation),
+            alignment_heads=model.alignment_heads,
+            quality=quality,
+        )
+        seal(folder, manifest)
+        return open_bundle(folder)
+
+
+def _languages(config: AnyConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of source and target; a language model's are the same."""
+    if isinstance(config, LanguageModelConfig):
+        return config.languages, config.languages
+    return config.source_languages, config.target_languages
+
+
+def _quality(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What training measured, if the checkpoint says."""
+    try:
+        quality = json.loads(checkpoint.files.get(QUALITY_FILE, b"{}"))
+    except ValueError as error:
+        raise CheckpointError(checkpoint.folder, [f"{QUALITY_FILE} is not JSON: {error}"]) from None
+    if not isinstance(quality, dict):
+        raise CheckpointError(checkpoint.folder, [f"{QUALITY_FILE} is not an object"])
+    return quality
+
+
+@contextlib.contextmanager
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder beside ``folder`` that takes its place when the block succeeds.
+
+    Only an earlier bundle is replaced. Raises FileExistsError where anything else is in the way.
+    """
+    if folder.exists() and not (folder / MANIFEST_FILE).is_file():
+        raise FileExistsError(f"{folder} exists and is no bundle; it is left alone")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        yield temporary
+        temporary.chmod(0o755)
+        _replace(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _replace(new: Path, old: Path) -> None:
+    """Rename ``new`` to ``old``; an earlier bundle of that name makes way first."""
+    if old.exists():
+        retired = Path(tempfile.mkdtemp(prefix=f".{old.name}.", dir=old.parent))
+        old.rename(retired / old.name)
+        new.rename(old)
+        shutil.rmtree(retired)
+    else:
+        new.rename(old)

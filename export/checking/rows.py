@@ -1,0 +1,132 @@
+"""Runs a bundle's graphs on a fixed set of rows, all in step: for verification, not for serving.
+
+The engine schedules; this only binds. Teacher forcing needs every row's log-probabilities at every
+position, which no request can ask of the engine.
+"""
+
+import numpy as np
+
+from export.graph.writer import Array
+from serving.bundle.manifest import (
+    BATCH,
+    CANDIDATES,
+    LENGTH,
+    SOURCE,
+    UNION,
+    WANTS_LOGP,
+    Shape,
+    StateKind,
+)
+from serving.bundle.opening import Bundle
+from serving.engine.config import EngineConfig
+from serving.engine.graphs.graph import Graph
+from serving.engine.graphs.session import open_graphs
+from serving.engine.states.memory import HostMemory
+
+SPAN_MULTIPLE = 16
+
+
+class Rows:
+    """States of ``sources`` side by side; of a language model these are empty. With a shortlist,
+    every token is on it.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        sources: list[list[int]],
+        *,
+        span: int = 0,
+        threads: int = 1,
+        wants_attention: bool = False,
+    ) -> None:
+        """``span`` is the padded source length; by default the least that fits."""
+        self._bundle, self._manifest = bundle, bundle.manifest
+        self._step_spec = bundle.manifest.graphs["step_attention" if wants_attention else "step"]
+        graphs = open_graphs(bundle, EngineConfig(threads=threads))
+        self._graph = graphs.attention() if wants_attention and graphs.attention else graphs.step
+        longest = max(map(len, sources))
+        self._sizes = {
+            BATCH: len(sources),
+            SOURCE: span or -(-longest // SPAN_MULTIPLE) * SPAN_MULTIPLE,
+            LENGTH: bundle.manifest.limits.max_target_tokens,
+            CANDIDATES: bundle.manifest.vocab_size,
+            UNION: bundle.manifest.vocab_size,
+        }
+        self._lengths = np.zeros(len(sources), np.int32)
+        self._source_lengths = np.array([len(source) for source in sources], np.int32)
+        self.states = {
+            state.name: HostMemory().zeros(self._shape((BATCH, *state.shape)), state.dtype)
+            for state in self._manifest.states
+        }
+        self.outputs: dict[str, Array] = {}  # of the last step, states aside
+        if graphs.encode is not None:
+            self._encode(graphs.encode, sources)
+
+    def begin_anew(self) -> None:
+        """Forget all that a language model has read."""
+        self._lengths = np.zeros_like(self._lengths)
+        for state in self.states.values():
+            state[...] = 0
+
+    def read(self, ids: list[list[int]]) -> Array:
+        """Append each row's new ids; log-probabilities after the last of them [batch, vocab]."""
+        lengths = np.array([len(row) for row in ids], np.int32)
+        past, total = self._lengths, self._lengths + lengths
+        self._lengths = total
+        given = {
+            "ids": _pad(ids, int(lengths.max()), self._manifest.tokens.pad),
+            "past_lengths": past,
+            "total_lengths": total,
+            "source_lengths": self._source_lengths,
+        }
+        if self._manifest.has_shortlist:
+            given |= self._whole_vocabulary(len(ids))
+        self._step(given)
+        return self.outputs["logp"]
+
+    def score(self, targets: list[list[int]]) -> Array:
+        """Log-probabilities after every id of equally long targets [batch, length, vocab]."""
+        columns = zip(*targets, strict=True)
+        return np.stack([self.read([[i] for i in column]) for column in columns], axis=1)
+
+    def _encode(self, encode: Graph, sources: list[list[int]]) -> None:
+        ids = _pad(sources, self._sizes[SOURCE], self._manifest.tokens.pad)
+        inputs = {"source_ids": ids, "source_lengths": self._source_lengths}
+        outputs = self._manifest.graphs["encode"].outputs
+        encode.bind(inputs, {spec.name: self.states[spec.name] for spec in outputs})()
+
+    def _whole_vocabulary(self, num_rows: int) -> dict[str, Array]:
+        every = np.arange(self._manifest.vocab_size)
+        return {
+            "candidates": every,
+            "shortlist": np.tile(every, (num_rows, 1)),
+            "shortlist_lengths": np.full(num_rows, len(every), np.int32),
+        }
+
+    def _step(self, given: dict[str, Array]) -> None:
+        following = {
+            f"{state.name}.next": array if state.kind is StateKind.APPEND else np.empty_like(array)
+            for state in self._manifest.states
+            if state.kind is not StateKind.CONSTANT
+            for array in [self.states[state.name]]
+        }
+        available = self.states | given | {WANTS_LOGP: np.array(True)}
+        inputs = {tensor.name: available[tensor.name] for tensor in self._step_spec.inputs}
+        self.outputs = {
+            tensor.name: np.empty(self._shape(tensor.shape), tensor.dtype)
+            for tensor in self._step_spec.outputs
+            if tensor.name not in following
+        }
+        self._graph.bind(inputs, following | self.outputs)()
+        self.states.update((name.removesuffix(".next"), each) for name, each in following.items())
+
+    def _shape(self, shape: Shape) -> tuple[int, ...]:
+        return tuple(self._sizes[axis] if isinstance(axis, str) else axis for axis in shape)
+
+
+def _pad(rows: list[list[int]], length: int, pad: int) -> Array:
+    padded = np.full((len(rows), length), pad, np.int64)
+    for row, ids in zip(padded, rows, strict=True):
+        row[: len(ids)] = ids
+    return padded

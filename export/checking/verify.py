@@ -1,0 +1,258 @@
+"""Compares a bundle with the torch module it came from. The only part of export that needs torch.
+
+Teacher forcing gives both the same ids and compares every log-probability; greedy decoding runs
+the engine on one side and the plain torch loop on the other.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from export.checking.decoding import decode
+from export.checking.parity import Agreement, LogpError, Parity, Quality
+from export.checking.rows import Rows
+from export.graph.writer import Array
+from models.batch import Batch
+from models.data.tokenizer import encode_all, read_tokenizer
+from models.decoding.torch_loop import (
+    continue_batch,
+    teacher_forced_log_probabilities,
+    translate_all,
+)
+from models.registry import load_module
+from models.storage.checkpoint import Checkpoint
+from serving.bundle.manifest import Manifest, Task, Tokens
+from serving.bundle.opening import Bundle
+from serving.request import GenerationRequest
+from serving.text.shortlist import Shortlist
+
+if TYPE_CHECKING:
+    from models.evaluation.scores import TestResult
+
+ROWS = 16  # compared side by side
+FORCED_TEXTS = 64  # of the test text; every position costs a whole vocabulary of comparisons
+RANDOM_LENGTH = 24
+PROMPT_LENGTH = 32  # of a language model's test prompts
+NEW_TOKENS = 64  # of their continuations
+
+Ids = list[list[int]]
+
+
+class Differences:
+    """Sums up log-probabilities of the two sides, text by text."""
+
+    def __init__(self) -> None:
+        self._largest = self._sum = 0.0
+        self._num_values = self._num_positions = self._num_predicted = 0
+        self._nats = np.zeros(2)
+        self._largest_own = self._sum_own = 0.0
+
+    def add(self, theirs: Array, ours: Array, target: list[int]) -> None:
+        """Log-probabilities [target, vocab] after each id of ``target``, of torch and bundle."""
+        difference = np.abs(theirs - ours)
+        self._largest = max(self._largest, float(difference.max()))
+        self._sum += float(difference.sum(dtype=np.float64))
+        self._num_values += difference.size
+        self._num_positions += len(target)
+        predicted = np.arange(len(target) - 1), np.array(target[1:], np.int64)
+        self._nats -= [side[predicted].sum(dtype=np.float64) for side in (theirs, ours)]
+        self._num_predicted += len(target) - 1
+        own = difference[predicted]
+        self._largest_own = max(self._largest_own, float(own.max(initial=0)))
+        self._sum_own += float(own.sum(dtype=np.float64))
+
+    @property
+    def error(self) -> LogpError:
+        return LogpError(self._largest, self._sum / self._num_values, self._num_positions)
+
+    @property
+    def own_error(self) -> LogpError:
+        """Of the tokens that the texts go on with: what scores and `logprobs` tell."""
+        mean = self._sum_own / max(self._num_predicted, 1)
+        return LogpError(self._largest_own, mean, self._num_predicted)
+
+    @property
+    def perplexity(self) -> Quality:
+        before, after = np.exp(self._nats / self._num_predicted)
+        return Quality("perplexity", float(before), float(after))
+
+
+class Verifier:
+    def __init__(self, checkpoint: Checkpoint, bundle: Bundle) -> None:
+        self._config, self._bundle = checkpoint.config, bundle
+        self._limits = bundle.manifest.limits
+        self._module = load_module(checkpoint)
+        self._around = _around(bundle.manifest)
+        self._source_tokenizer = read_tokenizer(checkpoint.tokenizer)
+        self._target_tokenizer = read_tokenizer(checkpoint.target_tokenizer)
+
+    def compare(self, test_file: Path | None, num_texts: int) -> Parity:
+        """On random ids, and on texts evenly spread over ``test_file`` if there is one: sentence
+        pairs, or prose for a language model. Raises ValueError if the file holds none.
+        """
+        random_ids = self._on_random_ids()
+        if test_file is None:
+            return Parity(random_ids)
+        if self._bundle.manifest.task is Task.TRANSLATE:
+            return self._on_pairs(test_file, num_texts, random_ids)
+        return self._on_prose(test_file, num_texts, random_ids)
+
+    def _on_random_ids(self) -> LogpError:
+        random = np.random.default_rng(0)
+        limit = min(RANDOM_LENGTH, self._limits.max_target_tokens)
+        special = (self._config.pad_id, self._config.bos_id, self._config.eos_id)
+
+        def draw(length: int, vocab_size: int) -> list[int]:
+            ids = random.integers(0, vocab_size, length)
+            return ids[~np.isin(ids, special)].tolist()
+
+        size = self._config.vocab_size
+        source_size = getattr(self._config, "source_vocab_size", None) or size
+        lengths = random.integers(1, limit, ROWS).tolist()
+        sources = [self._source(draw(length, source_size)) for length in lengths]
+        return self._force(sources, [self._target(draw(limit, size)) for _ in sources]).error
+
+    def _on_pairs(self, path: Path, num_texts: int, random_ids: LogpError) -> Parity:
+        from models.data.corpus import read_pairs
+        from models.evaluation.scores import score
+
+        pairs = _spread(read_pairs(path), num_texts, path)
+        sources, targets = ([p.source for p in pairs], [p.target for p in pairs])
+        source_ids = encode_all(self._source_tokenizer, sources)
+        target_ids = encode_all(self._target_tokenizer, targets)
+        differences = self._force(
+            [self._source(ids) for ids in _spread(source_ids, FORCED_TEXTS, path)],
+            [self._target(ids) for ids in _spread(target_ids, FORCED_TEXTS, path)],
+        )
+        prefix = self._around.prompt_prefix
+        num_new = self._limits.max_target_tokens - len(prefix)
+        before = translate_all(self._module, source_ids, num_new, 2 * ROWS, self._around)
+        language_prefix = prefix[len(self._bundle.manifest.tokens.prompt_prefix) :]
+        requests = [
+            GenerationRequest(
+                str(i), tuple(self._source(ids)), language_prefix, max_new_tokens=num_new
+            )
+            for i, ids in enumerate(source_ids)
+        ]
+        after = decode(self._bundle, requests)
+        decode_batch = self._target_tokenizer.decode_batch
+        old, new = (score(pairs, decode_batch(rows)) for rows in (before, after))
+        shortlisted: tuple[Quality, ...] = ()
+        if shortlist := Shortlist.load(self._bundle):
+            short = decode(self._bundle, _shortlisting(requests, shortlist))
+            shortlisted = _bleu(new, score(pairs, decode_batch(short)))
+        agreement = _agreement(before, after)
+        errors = random_ids, differences.error, differences.own_error
+        return Parity(*errors, agreement, _bleu(old, new), shortlisted, old.bleu_signature)
+
+    def _on_prose(self, path: Path, num_texts: int, random_ids: LogpError) -> Parity:
+        from models.data.corpus import read_documents
+
+        documents = encode_all(self._source_tokenizer, read_documents(path))
+        stream = [i for ids in documents for i in ids]
+        length = min(PROMPT_LENGTH + NEW_TOKENS, self._limits.max_target_tokens - 1)
+        starts = range(0, len(stream) - length + 1, length)
+        windows = _spread([stream[start : start + length] for start in starts], num_texts, path)
+        forced = [self._target(ids) for ids in _spread(windows, FORCED_TEXTS, path)]
+        differences = self._force([[] for _ in forced], forced)
+        prompts = [ids[:PROMPT_LENGTH] for ids in windows]
+        num_new = length - PROMPT_LENGTH
+        before = [
+            row
+            for some in _parts(prompts)
+            for row in continue_batch(self._module, some, num_new, self._around)
+        ]
+        requests = [
+            GenerationRequest(str(i), prompt_ids=tuple(prompt), max_new_tokens=num_new)
+            for i, prompt in enumerate(prompts)
+        ]
+        agreement = _agreement(before, decode(self._bundle, requests))
+        errors = random_ids, differences.error, differences.own_error
+        return Parity(*errors, agreement, (differences.perplexity,))
+
+    def _force(self, sources: Ids, targets: Ids) -> Differences:
+        """Give both sides the same sources and targets."""
+        found = Differences()
+        for some, forced in zip(_parts(sources), _parts(targets), strict=True):
+            sides = zip(self._torch(some, forced), self._onnx(some, forced), strict=True)
+            for target, (theirs, ours) in zip(forced, sides, strict=True):
+                found.add(theirs, ours[: len(target)], target)
+        return found
+
+    def _torch(self, sources: Ids, targets: Ids) -> Iterator[Array]:
+        for source, target in zip(sources, targets, strict=True):
+            ids = torch.tensor([target])
+            batch = Batch(
+                source_ids=torch.tensor([source]) if source else None,
+                source_lengths=torch.tensor([len(source)]) if source else None,
+                input_ids=ids,
+                labels=ids,
+            )
+            yield teacher_forced_log_probabilities(self._module, batch)[0].numpy()
+
+    def _onnx(self, sources: Ids, targets: Ids) -> Array:
+        """[batch, longest target, vocab]; rows go on with padding after their end."""
+        longest = max(map(len, targets))
+        padded = [[*ids, *[self._config.pad_id] * (longest - len(ids))] for ids in targets]
+        return Rows(self._bundle, sources).score(padded)
+
+    def _source(self, ids: list[int]) -> list[int]:
+        """The encoder's input; a language model has none."""
+        prefix, suffix = self._around.source_prefix, self._around.source_suffix
+        limit = self._limits.max_source_tokens
+        return [*prefix, *ids[: limit - len(prefix + suffix)], *suffix] if limit else []
+
+    def _target(self, ids: list[int]) -> list[int]:
+        prefix = self._around.prompt_prefix
+        return [*prefix, *ids[: self._limits.max_target_tokens - len(prefix)]]
+
+
+def _around(manifest: Manifest) -> Tokens:
+    """Of a model of many languages, between the first it reads and the first it writes."""
+    if manifest.task is not Task.TRANSLATE:
+        return manifest.tokens
+    return manifest.tokens.between(manifest.source_languages[0], manifest.target_languages[0])
+
+
+def _shortlisting(
+    requests: Sequence[GenerationRequest], shortlist: Shortlist
+) -> list[GenerationRequest]:
+    """The same as the service asks for them."""
+    return [
+        replace(request, shortlist=shortlist.tokens_for(request.source_ids or ()))
+        for request in requests
+    ]
+
+
+def _bleu(before: "TestResult", after: "TestResult") -> tuple[Quality, ...]:
+    return tuple(
+        Quality(f"BLEU {a.origin}", a.bleu, b.bleu)
+        for a, b in zip(before.scores, after.scores, strict=True)
+    )
+
+
+def _agreement(before: Ids, after: Ids) -> Agreement:
+    pairs = list(zip(before, after, strict=True))
+    return Agreement(
+        num_texts=len(pairs),
+        num_identical=sum(a == b for a, b in pairs),
+        num_tokens=sum(max(len(a), len(b)) for a, b in pairs),
+        num_same_tokens=sum(x == y for a, b in pairs for x, y in zip(a, b, strict=False)),
+    )
+
+
+def _spread(items: Sequence[Any], num_items: int, path: Path) -> list[Any]:
+    """At most ``num_items`` of them, evenly spread."""
+    if not items:
+        raise ValueError(f"{path}: holds no text to compare on")
+    step = max(1.0, len(items) / num_items)
+    return [items[math.floor(i * step)] for i in range(min(num_items, len(items)))]
+
+
+def _parts(rows: Ids) -> Iterable[Ids]:
+    return (rows[start : start + ROWS] for start in range(0, len(rows), ROWS))

@@ -1,0 +1,50 @@
+"""The GPT-NeoX-shaped language model: RoPE of a part of each head, sublayers side by side."""
+
+from collections.abc import Sequence
+
+from export.families.language_models.decoder_only import DecoderOnlyStep, decoder_only
+from export.graph.model import ExportedModel
+from export.graph.weights import Weights
+from export.graph.writer import Value
+from export.layers.attention import Heads
+from export.layers.basic import Layers
+from export.layers.feed_forward import feed_forward
+from export.layers.heads import head_layout
+from export.layers.rotary import rotary_tables
+from models.configs.language_models.gpt_neox import GPTNeoXConfig
+from serving.bundle.manifest import Precision
+
+
+def build(config: GPTNeoXConfig, weights: Weights, precision: Precision) -> ExportedModel:
+    return decoder_only(_Step, config, weights, precision)
+
+
+class _Step(DecoderOnlyStep):
+    config: GPTNeoXConfig
+
+    def __init__(self, config: GPTNeoXConfig, layers: Layers) -> None:
+        super().__init__(config, layers)
+        self.has_qkv_bias = self.has_mixing_bias = config.attention_bias
+        self.has_output_bias = config.output_bias
+
+    def heads_of(self, layer: int) -> Heads:
+        config = self.config
+        frequencies, magnitude = config.frequencies, config.rotary_magnitude
+        layout = head_layout(config.head_size, len(frequencies))
+        sizes = (config.num_heads, config.kv_heads, layout)
+        tables = rotary_tables(self.layers, config.context_length, frequencies, magnitude, "rotary")
+        return Heads(*sizes, self.layers.dtype, rotary=tables, window=config.window)
+
+    def block(self, x: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
+        if not self.config.parallel_residual:
+            return super().block(x, layer, total_lengths)
+        op, name = self.graph.op, f"layers.{layer}"
+        y = self.feed_forward(self.norm(x, f"{name}.feed_forward_norm"), f"{name}.feed_forward")
+        return op.Add(x, op.Add(self.attend(x, layer, total_lengths), y))
+
+    def feed_forward(self, x: Value, name: str) -> Value:
+        sizes, activation = (self.config.d_model, self.config.ffn_dim), self.config.activation
+        return feed_forward(self.layers, x, name, sizes, activation, is_gated=False, bias=True)
+
+    def norm(self, x: Value, name: str) -> Value:
+        return self.layers.layer_norm(x, name, self.config.d_model, self.config.norm_epsilon)

@@ -1,0 +1,43 @@
+"""The N-gram RNN: parts of earlier outputs are kept until their turn has come."""
+
+from export.families.language_models.recurrent_language import recurrent_language_model
+from export.graph.model import ExportedModel
+from export.graph.weights import Weights
+from export.graph.writer import GraphWriter, Value
+from export.layers.basic import Layers
+from models.configs.language_models.ngram_lm import NgramLMConfig
+from serving.bundle.manifest import Precision, StateKind, StateSpec
+
+
+def build(config: NgramLMConfig, weights: Weights, precision: Precision) -> ExportedModel:
+    layers = Layers(GraphWriter("step"), weights, precision)
+    return recurrent_language_model(config, layers, NgramReadout(config, layers))
+
+
+class NgramReadout:
+    """Of the output i positions back, part i + 1 is read now, and later parts later: the state
+    `parts` holds parts 2.. of the last output, 3.. of the one before, down to the last part of the
+    oldest.
+    """
+
+    def __init__(self, config: NgramLMConfig, layers: Layers) -> None:
+        self._config, self._layers = config, layers
+        num_kept = sum(range(config.num_parts))
+        shape = (num_kept * config.part_dim,)
+        self.parts = StateSpec("parts", StateKind.REPLACE, shape, layers.dtype)
+        self.states: tuple[StateSpec, ...] = (self.parts,) if num_kept else ()
+
+    def build(self, output: Value) -> Value:
+        config, op = self._config, self._layers.op
+        parts = self._turn(output) if self.states else output
+        dims = config.hidden_dim, [config.embedding_dim]
+        return op.Tanh(self._layers.linear(parts, ["readout.combine"], *dims, bias=False))
+
+    def _turn(self, output: Value) -> Value:
+        """The parts whose turn it is, [batch, hidden_dim]; the others are kept."""
+        graph, size = self._layers.graph, self._config.part_dim
+        joined = graph.op.Concat(output, graph.state_input(self.parts), axis=-1)
+        sizes = [n for later in range(self._config.num_parts - 1, 0, -1) for n in (1, later)]
+        pieces = graph.split(joined, [size * n for n in (*sizes, 1)])
+        graph.next_state(self.parts, graph.op.Concat(*pieces[1::2], axis=-1))
+        return graph.op.Concat(*pieces[0::2], axis=-1)

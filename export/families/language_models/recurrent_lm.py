@@ -1,0 +1,37 @@
+"""The recurrent language model, with attention over a tape of its outputs or without."""
+
+from export.families.language_models.attentive import AttentiveReadout
+from export.families.language_models.recurrent_language import Readout, recurrent_language_model
+from export.graph.model import ExportedModel
+from export.graph.weights import Weights
+from export.graph.writer import GraphWriter, Value
+from export.layers.basic import Layers
+from export.layers.tape import Tape
+from models.configs.language_models.recurrent_lm import RecurrentLMConfig
+from serving.bundle.manifest import Precision, StateSpec
+
+
+def build(config: RecurrentLMConfig, weights: Weights, precision: Precision) -> ExportedModel:
+    layers = Layers(GraphWriter("step"), weights, precision)
+    return recurrent_language_model(config, layers, _readout(config, layers))
+
+
+class PlainReadout:
+    """h* = tanh(W_x h_t)."""
+
+    states: tuple[StateSpec, ...] = ()
+
+    def __init__(self, config: RecurrentLMConfig, layers: Layers) -> None:
+        self._config, self._layers = config, layers
+
+    def build(self, output: Value) -> Value:
+        dims = self._config.hidden_dim, [self._config.embedding_dim]
+        combined = self._layers.linear(output, ["readout.combine"], *dims, bias=False)
+        return self._layers.op.Tanh(combined)
+
+
+def _readout(config: RecurrentLMConfig, layers: Layers) -> Readout:
+    if config.attention_dim is None:
+        return PlainReadout(config, layers)
+    tape = Tape(layers, "tape", config.attention_dim, config.hidden_dim)
+    return AttentiveReadout(config, layers, tape, num_parts=1, attention_dim=config.attention_dim)

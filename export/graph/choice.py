@@ -1,0 +1,130 @@
+"""The outputs of a step graph by which tokens are chosen: the likeliest, and how likely they are.
+
+The likeliest are read off the logits, whether or not a row of the batch wants log-probabilities:
+so what a row gets does not depend on the others. Where none wants them, the engine says so and
+they are not computed; with 32 rows and 32,000 tokens that is 4 % of a step of a Transformer-base.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from export.graph.writer import Array, GraphWriter, Value
+from serving.bundle.manifest import BATCH, WANTS_LOGP
+
+WINDOW = 20  # the best tokens that the step graph returns: what OpenAI's top_logprobs may ask
+BLOCK = 64
+# Below, ranking all tokens takes no longer than finding the blocks of the best: 0.1 ms for 32 rows
+# of 4,096; of 32,000 it takes 0.5 ms, and 0.25 by blocks.
+LEAST_IN_BLOCKS = 8_192
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What stands in columns of logits: the vocabulary, then up to `width` tokens that never come;
+    or the candidates that `token_ids` makes ids of. rows: the name of the other axis.
+    """
+
+    vocab_size: int
+    width: int | str
+    token_ids: Callable[[Value], Value] | None = None
+    rows: str = BATCH
+
+    @property
+    def window(self) -> int:
+        return min(WINDOW, self.vocab_size)
+
+    @property
+    def num_scored(self) -> int | str:
+        """How many log-probabilities are put out."""
+        return self.width if self.token_ids else self.vocab_size
+
+
+def choose(graph: GraphWriter, logits: Value, columns: Columns) -> None:
+    """Write the outputs, from f32 logits [batch, columns]."""
+    op = graph.op
+    best, places = _likeliest(graph, logits, columns)
+
+    def scored() -> list[Value]:
+        is_whole = columns.width == columns.num_scored
+        own = logits if is_whole else _cut(graph, logits, columns.vocab_size)
+        logp, normaliser = _log_probabilities(graph, own)
+        return [logp, op.GatherElements(logp, places, axis=1), normaliser]
+
+    def unscored() -> list[Value]:
+        nothing = graph.constant(np.zeros((1, 1)), "float32")
+        normaliser = op.Gather(best, graph.constant(0, "int64"), axis=1)
+        return [op.Identity(nothing), op.Identity(best), normaliser]
+
+    wanted = graph.switch(WANTS_LOGP)
+    logp, top_logp, normaliser = graph.branch(wanted, "float32", scored, unscored, 3)
+    _write(graph, columns, (logp, normaliser, top_logp, places))
+
+
+def choose_on_device(graph: GraphWriter, logits: Value, columns: Columns) -> None:
+    """The same for devices: their runs are recorded, without branches."""
+    logp, normaliser = _log_probabilities(graph, logits)
+    window = graph.ints(columns.window)
+    top_logp, places = graph.op.TopK(logp, window, axis=-1, _outputs=2)
+    _write(graph, columns, (logp, normaliser, top_logp, places))
+
+
+def _write(graph: GraphWriter, columns: Columns, found: tuple[Value, ...]) -> None:
+    logp, normaliser, top_logp, places = found
+    top_ids = columns.token_ids(places) if columns.token_ids else places
+    rows = columns.rows
+    graph.output("logp", logp, "float32", (columns.num_scored,), rows=rows)
+    graph.output("log_normaliser", normaliser, "float32", (), rows=rows)
+    graph.output("top_logp", top_logp, "float32", (columns.window,), rows=rows)
+    graph.output("top_ids", top_ids, "int64", (columns.window,), rows=rows)
+
+
+def filled_up(weight: Array, bias: Array | None) -> tuple[Array, Array | None]:
+    """Give an output layer, weight [vocab, dim] and bias [vocab], more tokens, which never come, up
+    to whole blocks; where there is no bias it stays as it is, as adding one takes longer.
+    """
+    missing = -len(weight) % BLOCK
+    if bias is None or not missing or len(weight) < LEAST_IN_BLOCKS:
+        return weight, bias
+    never = np.full(missing, -np.inf, bias.dtype)
+    return np.pad(weight, ((0, missing), (0, 0))), np.concatenate([bias, never])
+
+
+def _log_probabilities(graph: GraphWriter, logits: Value) -> tuple[Value, Value]:
+    """-> [batch, scored], and what they are less than the logits [batch]."""
+    op, first = graph.op, graph.ints(0)
+    logp = op.LogSoftmax(logits, axis=-1)
+    shift = op.Sub(op.Gather(logits, first, axis=1), op.Gather(logp, first, axis=1))
+    return logp, op.Squeeze(shift, graph.ints(1))
+
+
+def _cut(graph: GraphWriter, logits: Value, count: int) -> Value:
+    return graph.op.Slice(logits, graph.ints(0), graph.ints(count), graph.ints(1))
+
+
+def _likeliest(graph: GraphWriter, logits: Value, columns: Columns) -> tuple[Value, Value]:
+    """The greatest logits and their columns [batch, window], best first; of equals the first."""
+    width = columns.width
+    if isinstance(width, str) or width < LEAST_IN_BLOCKS or width % BLOCK:
+        window = graph.ints(columns.window)
+        best, places = graph.op.TopK(logits, window, axis=-1, _outputs=2)
+        return best, places
+    return _likeliest_of_blocks(graph, logits, width // BLOCK)
+
+
+def _likeliest_of_blocks(graph: GraphWriter, logits: Value, num_blocks: int) -> tuple[Value, Value]:
+    """As many tokens lie in at most as many blocks, those of the greatest maxima. TopK takes the
+    first of equals: so it does here, as the blocks found are put in order first.
+    """
+    op, count, size = graph.op, graph.ints(WINDOW), graph.constant(BLOCK, "int64")
+    blocks = op.Reshape(logits, graph.ints(0, num_blocks, BLOCK))
+    greatest = op.ReduceMax(blocks, graph.ints(-1), keepdims=0)
+    _, found = op.TopK(greatest, count, axis=-1, _outputs=2)
+    order, _ = op.TopK(found, count, axis=-1, largest=0, _outputs=2)
+    chosen = op.GatherND(blocks, op.Unsqueeze(order, graph.ints(-1)), batch_dims=1)
+    flat = op.Reshape(chosen, graph.ints(0, WINDOW * BLOCK))
+    best, places = op.TopK(flat, count, axis=-1, _outputs=2)
+    block = op.Div(places, size)
+    moved = op.Sub(op.GatherElements(order, block, axis=1), block)
+    return best, op.Add(places, op.Mul(moved, size))

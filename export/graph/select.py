@@ -1,0 +1,208 @@
+"""Builds the graph that chooses next tokens on a device, from the step graph's scores.
+
+Penalties, biases and bans, temperature, top-k, top-p and min-p, then one draw per row by a uniform
+number: what `serving.engine.sampling.naive` does, without bringing a vocabulary of scores to the
+host. A greedy row is one that keeps its likeliest token.
+
+Only the likeliest tokens are ranked, and the order of equals among them is not relied on: devices
+differ there. Equals go by their ids.
+"""
+
+from dataclasses import replace
+
+from export.graph.model import ExportedModel
+from export.graph.writer import GraphWriter, Value
+from serving.bundle.manifest import DEVICE_PRECISIONS, EDITS, MAX_TOP_K, SELECT, Precision
+
+BLOCK = 256
+LEAST_LOG, NUM_HALVINGS = -32.0, 24  # what is lighter by e^32 sums up to less than rounding does
+ALMOST_ONE = 1 - 1e-12
+FLOAT, INT64, DOUBLE = 1, 7, 11
+
+
+def with_select(model: ExportedModel, precision: Precision) -> ExportedModel:
+    """Add the graph, for devices; none of them scores shortlists alone."""
+    step = next(graph for graph in model.graphs if graph.name == "step")
+    [logp] = [spec for spec in step.spec("").outputs if spec.name == "logp"]
+    if precision not in DEVICE_PRECISIONS or not isinstance(logp.shape[1], int):
+        return model
+    return replace(model, graphs=(*model.graphs, select_graph(logp.shape[1])))
+
+
+def select_graph(vocab_size: int) -> GraphWriter:
+    graph = GraphWriter(SELECT)
+    logp = graph.input("logp", "float32", (vocab_size,))
+    token_ids, is_dead = _Selection(graph, vocab_size).draw(_edited(graph, logp, vocab_size))
+    chosen = graph.op.GatherElements(logp, token_ids, axis=1)
+    for name, value, dtype in (
+        ("token_ids", token_ids, "int64"),
+        ("token_logp", chosen, "float32"),
+        ("is_dead", is_dead, "bool"),
+    ):
+        graph.output(name, graph.op.Squeeze(value, graph.ints(1)), dtype, ())
+    return graph
+
+
+def _edited(graph: GraphWriter, logp: Value, vocab_size: int) -> Value:
+    """Change single scores as `serving.engine.processing.changes.change` does, in double precision;
+    a bias of -inf is a ban. [batch, vocab] -> [batch, vocab].
+    """
+    op = graph.op
+    normaliser = graph.input("log_normaliser", "float32", ())
+    is_excluded = graph.input("is_excluded", "bool", (vocab_size,), per_row=False)
+    token_ids = graph.input("edit_ids", "int64", (EDITS,))
+    bias, penalty, toll = (
+        graph.input(f"edit_{name}", "float64", (EDITS,)) for name in ("bias", "penalty", "toll")
+    )
+    shift = op.Cast(op.Unsqueeze(normaliser, graph.ints(1)), to=DOUBLE)
+    before = op.Cast(op.GatherElements(logp, token_ids, axis=1), to=DOUBLE)
+    score = op.Add(op.Add(before, shift), bias)
+    is_negative = op.Less(score, graph.constant(0, "float64"))
+    score = op.Sub(op.Where(is_negative, op.Mul(score, penalty), op.Div(score, penalty)), toll)
+    after = op.Cast(op.Sub(score, shift), to=FLOAT)
+    choosable = op.Where(is_excluded, graph.constant(float("-inf"), "float32"), logp)
+    return op.ScatterElements(choosable, token_ids, after, axis=1)
+
+
+class _Selection:
+    """Filters and draws. Columns are [batch, 1]; logarithms and weights of tokens are relative to
+    those of the likeliest.
+    """
+
+    def __init__(self, graph: GraphWriter, vocab_size: int) -> None:
+        self._graph, self._op, self._vocab_size = graph, graph.op, vocab_size
+        self._params: dict[str, Value] = {}
+
+    def draw(self, scores: Value) -> tuple[Value, Value]:
+        """[batch, vocab] -> the columns of token ids, and of whether no token may come."""
+        op, graph = self._op, self._graph
+        window = graph.ints(min(MAX_TOP_K, self._vocab_size))
+        likeliest, _ = op.TopK(scores, window, axis=-1, _outputs=2)
+        most = op.Gather(likeliest, graph.ints(0), axis=1)
+        is_dead = op.Equal(most, self._float(float("-inf")))
+        most = op.Where(is_dead, self._float(0), most)
+        exponent = self._param("exponent", "float32")
+        logs = op.Mul(op.Sub(scores, most), exponent)
+        ranked = op.Mul(op.Sub(likeliest, most), exponent)
+        weights = self._cut_top_k(logs, ranked)
+        return self._draw_of_nucleus(logs, weights), is_dead
+
+    def _cut_top_k(self, logs: Value, ranked: Value) -> Value:
+        """Weigh the tokens, at 0 what is below the last of the k."""
+        op, one = self._op, self._graph.constant(1, "int64")
+        top_k = self._param("top_k", "int64")
+        last = op.GatherElements(ranked, op.Sub(op.Max(top_k, one), one), axis=1)
+        least = op.Where(op.Less(top_k, one), self._float(float("-inf")), last)
+        return self._above(logs, least, op.Exp(logs))
+
+    def _draw_of_nucleus(self, logs: Value, weights: Value) -> Value:
+        """Draw from what top-p and then min-p leave. Tokens above the border of top-p come first,
+        then as many of those on it as are needed; each of them by their ids.
+        """
+        op, top_p = self._op, self._param("top_p", "float64")
+        limit = op.Mul(self._blocks(weights).total, top_p)
+        is_cut = op.Less(top_p, self._double(1))
+        low, high = (
+            op.Where(is_cut, end, self._float(float("-inf")))
+            for end in self._border(logs, weights, limit)
+        )
+        above = self._above(logs, high, weights)
+        up_to = self._above(logs, low, weights)
+        missing = op.Sub(limit, self._blocks(above).total)
+        heavy = self._blocks(self._cut_min_p(above))
+        border = self._blocks(self._cut_min_p(op.Sub(up_to, above)))
+        _, border_total = border.find(missing)
+        total = op.Add(heavy.total, border_total)
+        target = op.Mul(total, self._param("uniform", "float64"))
+        target = op.Min(target, op.Mul(total, self._double(ALMOST_ONE)))
+        is_heavy = op.Less(target, heavy.total)
+        in_heavy, _ = heavy.find(target)
+        on_border, _ = border.find(op.Sub(target, heavy.total))
+        return op.Where(is_heavy, in_heavy, on_border)
+
+    def _border(self, logs: Value, weights: Value, limit: Value) -> tuple[Value, Value]:
+        """Halve an interval of logarithms: tokens down to its lower end weigh as much as the limit,
+        those down to its upper end less.
+        """
+        op = self._op
+        low, high = self._float(LEAST_LOG), self._float(1)
+        for _ in range(NUM_HALVINGS):
+            middle = op.Mul(op.Add(low, high), self._float(0.5))
+            found = op.ReduceSum(self._above(logs, middle, weights), self._graph.ints(1))
+            is_enough = op.GreaterOrEqual(op.Cast(found, to=DOUBLE), limit)
+            low = op.Where(is_enough, middle, low)
+            high = op.Where(is_enough, high, middle)
+        return low, high
+
+    def _cut_min_p(self, weights: Value) -> Value:
+        least = self._param("min_p", "float32")
+        return self._op.Where(self._op.Less(weights, least), self._float(0), weights)
+
+    def _above(self, logs: Value, least: Value, weights: Value) -> Value:
+        return self._op.Where(self._op.Less(logs, least), self._float(0), weights)
+
+    def _blocks(self, weights: Value) -> "_Blocks":
+        return _Blocks(self._graph, weights, self._vocab_size)
+
+    def _param(self, name: str, dtype: str) -> Value:
+        """One number for each row."""
+        if name not in self._params:
+            value = self._graph.input(name, dtype, ())
+            self._params[name] = self._op.Unsqueeze(value, self._graph.ints(1))
+        return self._params[name]
+
+    def _float(self, value: float) -> Value:
+        return self._graph.constant([[value]], "float32")
+
+    def _double(self, value: float) -> Value:
+        return self._graph.constant([[value]], "float64")
+
+
+class _Blocks:
+    """Weights in blocks, so that a token is found by short sums: ONNX Runtime's `CumSum` on CUDA
+    takes time that grows with the square of the length.
+
+    total: the column of what each row weighs, in double precision.
+    """
+
+    def __init__(self, graph: GraphWriter, weights: Value, vocab_size: int) -> None:
+        """weights: [batch, vocab]."""
+        self._graph, self._op, self._vocab_size = graph, graph.op, vocab_size
+        self._num_blocks = -(-vocab_size // BLOCK)
+        zero, padding = graph.constant(0, "float32"), self._num_blocks * BLOCK - vocab_size
+        padded = self._op.Pad(weights, graph.ints(0, padding), zero, graph.ints(-1))
+        self._blocks = self._op.Reshape(padded, graph.ints(-1, self._num_blocks, BLOCK))
+        sums = self._op.ReduceSum(self._blocks, graph.ints(-1), keepdims=0)
+        self._block_sums = self._op.Cast(sums, to=DOUBLE)
+        self._sums = self._op.CumSum(self._block_sums, graph.constant(1, "int64"))
+        self.total = self._op.Gather(self._sums, graph.ints(self._num_blocks - 1), axis=1)
+
+    def find(self, target: Value) -> tuple[Value, Value]:
+        """Find the tokens at which the running sums pass a column of targets: their ids, and the
+        sums then. Where they never do, the last token that weighs anything.
+        """
+        op, graph = self._op, self._graph
+        target = self._within(target, self.total)
+        block = self._num_passed(self._sums, target, self._num_blocks)
+        sum_then = op.GatherElements(self._sums, block, axis=1)
+        before = op.Sub(sum_then, op.GatherElements(self._block_sums, block, axis=1))
+        weights = op.Cast(op.GatherND(self._blocks, block, batch_dims=1), to=DOUBLE)
+        sums = op.CumSum(weights, graph.constant(1, "int64"))
+        inner = self._within(op.Sub(target, before), op.Gather(sums, graph.ints(BLOCK - 1), axis=1))
+        place = self._num_passed(sums, inner, BLOCK)
+        sum_then = op.Min(op.Add(before, op.GatherElements(sums, place, axis=1)), sum_then)
+        token_ids = op.Add(op.Mul(block, graph.constant(BLOCK, "int64")), place)
+        return op.Min(token_ids, graph.constant(self._vocab_size - 1, "int64")), sum_then
+
+    def _within(self, target: Value, total: Value) -> Value:
+        """Keep rounding from finding a token that weighs nothing."""
+        op, graph = self._op, self._graph
+        target = op.Max(target, graph.constant([[0]], "float64"))
+        return op.Min(target, op.Mul(total, graph.constant([[ALMOST_ONE]], "float64")))
+
+    def _num_passed(self, sums: Value, target: Value, num_sums: int) -> Value:
+        """Count the sums up to the target, and leave at least one: a column of int64."""
+        op, graph = self._op, self._graph
+        is_passed = op.Cast(op.LessOrEqual(sums, target), to=FLOAT)
+        count = op.Cast(op.ReduceSum(is_passed, graph.ints(1)), to=INT64)
+        return op.Min(count, graph.constant(num_sums - 1, "int64"))

@@ -1,0 +1,196 @@
+"""Layers that the families share, as ONNX nodes in one graph and one precision.
+
+Every layer keeps rows apart: what a row yields never depends on the batch size, on padding or on
+the other rows. The tests hold this to the bit.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from export.graph.blocks import BlockQuantiser
+from export.graph.choice import Columns, choose, choose_on_device
+from export.graph.quantise import Channels, RowQuantiser
+from export.graph.weights import Weights
+from export.graph.writer import Array, GraphWriter, Value, element_type
+from export.layers.heads import HeadLayout
+from serving.bundle.manifest import BATCH, Precision
+
+DTYPES = {
+    Precision.FP32: "float32",
+    Precision.FP16: "float16",
+    Precision.BF16: "bfloat16",
+    Precision.INT8: "float32",
+    Precision.INT4: "float32",
+}
+ALIGNED = 4  # numbers from one aligned address to the next
+
+
+class Layers:
+    """Adds layers to ``graph``; weights come from ``weights`` by state-dict name.
+
+    in_blocks: int8 is by blocks of weights, for models that few rows share; int4 always is.
+    """
+
+    def __init__(
+        self, graph: GraphWriter, weights: Weights, precision: Precision, *, in_blocks: bool = False
+    ) -> None:
+        self.graph = graph
+        graph.store = weights.store
+        self.op = graph.op
+        self.weights = weights
+        self.dtype = DTYPES[precision]
+        self._blocks, self._quantiser = None, None
+        if precision is Precision.INT4 or (precision is Precision.INT8 and in_blocks):
+            self._blocks = BlockQuantiser(
+                graph, 4 if precision is Precision.INT4 else 8, weights.outliers
+            )
+        elif precision is Precision.INT8:
+            self._quantiser = RowQuantiser(graph)
+
+    @property
+    def quantiser(self) -> RowQuantiser | None:
+        """Of linear maps, where they are computed in row-wise int8."""
+        return self._quantiser
+
+    def float_weight(self, name: str, array: Array) -> Value:
+        return self.graph.weight(name, array.astype(self.dtype))
+
+    def project(
+        self,
+        x: Value,
+        name: str,
+        weight: Array,
+        bias: Array | None = None,
+        channels: Channels | None = None,
+    ) -> Value:
+        """x [..., in] times weight [out, in] transposed, plus bias [out] -> [..., out].
+
+        channels: how the weight is to be quantised, where its source says so.
+        """
+        if self._blocks is not None:
+            return self._blocks.linear(x, name, weight, bias)
+        if self._quantiser is not None:
+            return self._quantiser.linear(x, name, weight, bias, channels)
+        y = self.op.MatMul(x, self.float_weight(f"{name}.transposed", weight.T))
+        if bias is None:
+            return y
+        return self.op.Add(y, self.float_weight(f"{name}.bias", bias))
+
+    def linear(
+        self,
+        x: Value,
+        names: Sequence[str],
+        in_dim: int,
+        out_dims: Sequence[int],
+        *,
+        bias: bool,
+        into: HeadLayout | None = None,
+        out_of: HeadLayout | None = None,
+    ) -> Value:
+        """The linear layers ``names`` of one input, side by side -> [..., sum(out_dims)].
+
+        into, out_of: how heads lie in what comes out, and in x; dimensions are those without their
+        padding.
+        """
+        sizes = list(zip(names, out_dims, strict=True))
+        weights = [self.weights.take(f"{name}.weight", out, in_dim) for name, out in sizes]
+        biases = [self.weights.take(f"{name}.bias", out) for name, out in sizes if bias]
+        if into is not None:
+            weights, biases = ([into.spread(each) for each in all_] for all_ in (weights, biases))
+        if out_of is not None:
+            weights = [out_of.spread(weight.T).T for weight in weights]
+        channels = self.weights.channels([f"{name}.weight" for name in names], map(len, weights))
+        joined = np.concatenate(biases) if bias else None
+        return self.project(x, "+".join(names), np.concatenate(weights), joined, channels)
+
+    def score(
+        self,
+        x: Value,
+        name: str,
+        weight: Array,
+        bias: Array | None = None,
+        channels: Channels | None = None,
+    ) -> Value:
+        """What ``project`` does, for the words of a vocabulary: never in less than 8 bits, so that
+        a table that ``embed`` looks words up in can be stored once for both.
+        """
+        if self._blocks is not None:
+            return self._blocks.score(x, name, weight, bias)
+        return self.project(x, name, weight, bias, channels)
+
+    def embed(self, ids: Value, name: str, num_rows: int, dim: int, scale: float = 1.0) -> Value:
+        """Rows of an embedding times ``scale``, which is folded into a table of floats."""
+        table = self.weights.take(f"{name}.weight", num_rows, dim)
+        channels = self.weights.channels([f"{name}.weight"], [num_rows])
+        if self._quantiser is not None and channels is not None:
+            return self._quantiser.lookup(ids, name, table, channels, scale)
+        if self._blocks is None:
+            return self.lookup(ids, f"{name}.table", table * np.float32(scale))
+        rows = self._blocks.lookup(ids, name, table)
+        return rows if scale == 1.0 else self.op.Mul(rows, self.graph.constant(scale, self.dtype))
+
+    def lookup(self, ids: Value, name: str, table: Array) -> Value:
+        return self.op.Gather(self.float_weight(name, table), ids)
+
+    def layer_norm(self, x: Value, name: str, dim: int, epsilon: float = 1e-5) -> Value:
+        scale = self.float_weight(f"{name}.weight", self.weights.take(f"{name}.weight", dim))
+        bias = self.float_weight(f"{name}.bias", self.weights.take(f"{name}.bias", dim))
+        return self.op.LayerNormalization(x, scale, bias, axis=-1, epsilon=epsilon)
+
+    def rms_norm(
+        self, x: Value, name: str, dim: int, epsilon: float, heads: HeadLayout | None = None
+    ) -> Value:
+        """heads: how they lie, where x holds them; their padding does not count."""
+        weight = self.weights.take(f"{name}.weight", dim)
+        if heads is not None:
+            # The operator's mean is of the padded head: smaller by the share that is not padding.
+            weight = heads.spread(weight) * np.float32(math.sqrt(heads.share))
+            epsilon *= heads.share
+        scale = self.float_weight(f"{name}.weight", weight)
+        return self.op.SimplifiedLayerNormalization(
+            x, scale, axis=-1, epsilon=epsilon, stash_type=1
+        )
+
+    def pad(self, x: Value, *pads: int, axes: Sequence[int]) -> Value:
+        """Put zeros before x and behind it; ``pads`` as ONNX has them. CUDA cannot in bfloat16."""
+        op, graph = self.op, self.graph
+        wide = op.Cast(x, to=element_type("float32")) if self.dtype == "bfloat16" else x
+        zero = graph.constant(0, "float32" if wide is not x else self.dtype)
+        padded = op.Pad(wide, graph.ints(*pads), zero, graph.ints(*axes))
+        return padded if wide is x else op.Cast(padded, to=element_type(self.dtype))
+
+    def sum_features(self, x: Value, dim: int) -> Value:
+        """x [..., dim] -> [...]. ONNX Runtime adds up by fours from an aligned address on: zeros
+        fill the rows up, so that each begins at one wherever it lies.
+        """
+        if missing := -dim % ALIGNED:
+            x = self.pad(x, 0, missing, axes=[-1])
+        return self.op.ReduceSum(x, self.graph.ints(-1), keepdims=0)
+
+    def last_position(self, x: Value, past_lengths: Value, total_lengths: Value) -> Value:
+        """Each row's last real position: x [batch, tokens, dim] -> [batch, dim]."""
+        num_new = self.op.Sub(total_lengths, past_lengths)
+        last = self.op.Cast(self.op.Sub(num_new, self.graph.constant(1, "int32")), to=7)
+        index = self.op.Unsqueeze(last, self.graph.ints(1))
+        return self.op.GatherND(x, index, batch_dims=1)
+
+    def choose(
+        self,
+        logits: Value,
+        vocab_size: int,
+        width: int | str | None = None,
+        token_ids: Callable[[Value], Value] | None = None,
+        rows: str = BATCH,
+    ) -> None:
+        """The step graph's outputs: log-probabilities [rows, vocab] and the best of them.
+
+        width: the axis of ``logits`` if it is not the vocabulary; ``token_ids`` then says which
+        tokens stand in columns of it. Without that, what is beyond the vocabulary is -inf.
+        """
+        columns = Columns(vocab_size, width or vocab_size, token_ids, rows)
+        if self.dtype == "float32":
+            choose(self.graph, logits, columns)
+        else:
+            choose_on_device(self.graph, self.op.Cast(logits, to=1), columns)

@@ -1,0 +1,104 @@
+"""Checkpoints of fairseq (Ott et al. 2019): Transformers for translation.
+
+Options are an argparse namespace, since 0.10 also dictionaries by part. Sources end with </s>;
+targets begin with it, and end before it (fairseq/data/language_pair_dataset.py).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from export.readers.fairseq.dictionary import EOS, PAD, SPECIAL, UNK, read_dictionary
+from export.readers.fairseq.transformer import TransformerReader
+from export.readers.torch_models import TorchModel
+from export.readers.unpickling import Record
+from export.readers.vocabularies import read_vocabulary
+from models.conventions import Conventions
+from models.storage.checkpoint import Checkpoint
+
+__all__ = ["NAMES", "read"]
+
+MOST_NEW_TOKENS = 200  # max_len_b of fairseq-generate
+
+# Counters of training that older checkpoints keep; all are data here.
+NAMES = frozenset(f"fairseq.meters.{name}Meter" for name in ("Average", "Stopwatch", "Time"))
+
+
+def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
+    """The model in an unpickled checkpoint. Raises CheckpointError."""
+    problems: list[str] = []
+    state = tree["model"] if isinstance(tree["model"], dict) else {}
+    model = TorchModel(path, "fairseq", _options(tree), state, problems)
+    _refuse_other_models(model)
+    reader = TransformerReader(model)
+    languages = [model.options.word(f"{side}_lang") for side in ("source", "target")]
+    model.check()
+    tokenizers = _tokenizers(model, reader, languages)
+    config = model.configured(
+        reader.values()
+        | {
+            "source_languages": (languages[0],),
+            "target_languages": (languages[1],),
+            "pad_id": PAD,
+            "bos_id": 0,
+            "eos_id": EOS,
+        }
+    )
+    conventions = Conventions(
+        source_suffix=(EOS,),
+        prompt_prefix=(EOS,),
+        stop=(EOS,),
+        unk=UNK,
+        generation={"max_new_tokens": MOST_NEW_TOKENS},
+    )
+    return model.checkpoint(config, reader.weights(config), conventions, tokenizers)
+
+
+def _options(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """All options in one, wherever they lie: {"encoder": {"layers": 6}} is encoder_layers."""
+    parts = [tree.get("args")]
+    if isinstance(tree.get("cfg"), dict):
+        parts += [tree["cfg"].get("task"), tree["cfg"].get("model")]
+    found: dict[str, Any] = {}
+    for part in map(_fields, parts):
+        for name, value in part.items():
+            inner = _fields(value) if name in {"encoder", "decoder"} else {}
+            found |= {f"{name}_{key}": each for key, each in inner.items()} or {name: value}
+    return found
+
+
+def _fields(part: Any) -> dict[str, Any]:
+    values = part.fields if isinstance(part, Record) else part
+    return {str(name): value for name, value in values.items()} if isinstance(values, dict) else {}
+
+
+def _refuse_other_models(model: TorchModel) -> None:
+    name = "arch" if "arch" in model.options else "_name"
+    kind = model.options.word(name, "transformer")
+    if not kind.startswith("transformer") or kind.startswith("transformer_lm"):
+        model.options.refuse(name)
+        raise model.error()
+
+
+def _tokenizers(
+    model: TorchModel, reader: TransformerReader, languages: list[str]
+) -> tuple[bytes, bytes | None] | None:
+    """Of the source, and of the target if it has words of its own."""
+    words: list[list[str]] = []
+    for language, expected in zip(
+        languages, (reader.source_words, reader.target_words), strict=True
+    ):
+        path = model.path.parent / f"dict.{Path(language).name}.txt"
+        found = read_dictionary(path, model.problems)
+        if found and len(found) != expected:
+            message = f"{path.name} has {len(found)} words, the embeddings are of {expected}"
+            model.problems.append(message)
+        words.append(found)
+    model.check()
+    source, target = (
+        read_vocabulary(each, SPECIAL, "<unk>", model.path.parent, side, model.problems)
+        for side, each in zip(("source", "target"), words, strict=True)
+    )
+    if source is None or target is None:
+        return None
+    return source, None if words[0] == words[1] else target

@@ -1,0 +1,258 @@
+"""GGUF files (ggml's docs/gguf.md, versions 2 and 3): keys with values, and named tensors.
+
+The file is mapped and every count in it is held against its size, and against what any model has,
+before anything is made: the reader of the `gguf` package takes arrays element by element, 2.4 s for
+a vocabulary of 49,152 words, and hours for a byte array whose count was tampered with. Types and
+block sizes are that package's.
+"""
+
+import math
+import reprlib
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
+
+from export.readers.gguf.tensors import READABLE, Tensor
+from models.arrays import Array
+from models.storage.checkpoint import CheckpointError
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+MOST_FIELDS = 10_000  # some dozens are usual
+MOST_TENSORS = 50_000
+MOST_TEXTS = 2**21  # in lists: tokens and merges; those of Gemma are 850,000
+MAX_DIMS = 4  # ggml's GGML_MAX_DIMS
+DEFAULT_ALIGNMENT = 32
+ALIGNMENT_KEY = "general.alignment"
+NUM_NAMED = 5  # tensors that a message lists
+
+LENGTH = struct.Struct("<Q")  # of a text
+NUMBERS = {
+    GGUFValueType.UINT8: "<u1",
+    GGUFValueType.INT8: "<i1",
+    GGUFValueType.UINT16: "<u2",
+    GGUFValueType.INT16: "<i2",
+    GGUFValueType.UINT32: "<u4",
+    GGUFValueType.INT32: "<i4",
+    GGUFValueType.FLOAT32: "<f4",
+    GGUFValueType.BOOL: "?",
+    GGUFValueType.UINT64: "<u8",
+    GGUFValueType.INT64: "<i8",
+    GGUFValueType.FLOAT64: "<f8",
+}
+
+
+@dataclass(frozen=True)
+class Container:
+    """fields: values by key: numbers, strings, lists of strings and arrays of numbers."""
+
+    path: Path
+    fields: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+
+class _Malformed(Exception):
+    """The rest of the file cannot be made sense of."""
+
+
+@dataclass(frozen=True)
+class _TensorInfo:
+    name: str
+    dims: tuple[int, ...]  # as in the file: the shortest step in memory first
+    kind: int
+    offset: int  # from the beginning of all data
+
+
+def read_container(path: Path) -> Container:
+    """Raises CheckpointError with all that is wrong."""
+    try:
+        memory = np.memmap(path, np.uint8, mode="r")
+    except (OSError, ValueError) as error:
+        raise CheckpointError(path, [f"cannot be read: {error}"]) from None
+    cursor = _Cursor(memory)
+    try:
+        num_tensors, num_fields = _read_counts(cursor)
+        fields = _read_fields(cursor, num_fields)
+        infos = [_read_info(cursor) for _ in range(num_tensors)]
+    except _Malformed as error:
+        raise CheckpointError(path, [str(error)]) from None
+    problems: list[str] = []
+    tensors = _place(infos, memory, _data_start(cursor.offset, fields, problems), problems)
+    if problems:
+        raise CheckpointError(path, problems)
+    return Container(path, fields, tensors)
+
+
+class _Cursor:
+    """Reads little-endian values one after the other; raises _Malformed where the file ends."""
+
+    def __init__(self, memory: Array) -> None:
+        self._memory, self.offset = memory, 0
+        self._bytes = memory.data  # which NumPy's views are slow beside
+        self.num_texts_left = MOST_TEXTS
+
+    def number(self, code: str) -> Any:
+        """Of struct's format `code`."""
+        return struct.unpack("<" + code, self.bytes(struct.calcsize("<" + code)))[0]
+
+    def texts(self, count: int) -> list[str]:
+        """A list of them."""
+        if self.num_texts_left < count <= (len(self._memory) - self.offset) // 8:
+            raise _Malformed(f"has lists of more than {MOST_TEXTS} texts")
+        self.num_texts_left -= count
+        return [self.text() for _ in range(count)]
+
+    def bytes(self, count: int) -> bytes:
+        return self.array("u1", count).tobytes()
+
+    def array(self, dtype: str, count: int) -> Array:
+        """A view of the file."""
+        end = self.offset + count * np.dtype(dtype).itemsize
+        if end > len(self._memory):
+            raise _Malformed(
+                f"is cut short or damaged: at byte {self.offset} something of"
+                f" {end - self.offset} bytes begins, and the file ends at {len(self._memory)}"
+            )
+        view = self._memory[self.offset : end].view(dtype)
+        self.offset = end
+        return view
+
+    def text(self) -> str:
+        start = self.offset
+        begin = start + LENGTH.size
+        if begin <= len(self._memory):  # as fast as it can be: there are many of them
+            end = begin + LENGTH.unpack_from(self._bytes, start)[0]
+            if end <= len(self._memory):
+                self.offset = end
+                return _decoded(self._bytes[begin:end], start)
+        return _decoded(memoryview(self.bytes(self.number("Q"))), start)
+
+
+def _decoded(data: memoryview, start: int) -> str:
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError:
+        raise _Malformed(f"the string at byte {start} is not UTF-8") from None
+
+
+def _read_counts(cursor: _Cursor) -> tuple[int, int]:
+    """How many tensors and fields there are."""
+    if (magic := cursor.bytes(len(MAGIC))) != MAGIC:
+        raise _Malformed(f"is no GGUF file: it begins with {magic!r}")
+    version = cursor.number("I")
+    if int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS:
+        raise _Malformed("is a big-endian file; only little-endian ones are read")
+    if version not in VERSIONS:
+        raise _Malformed(f"has GGUF version {version}; 2 and 3 are known")
+    num_tensors, num_fields = cursor.number("Q"), cursor.number("Q")
+    if num_tensors > MOST_TENSORS or num_fields > MOST_FIELDS:
+        raise _Malformed(
+            f"is damaged, or no model: it tells of {num_tensors} tensors and {num_fields} keys,"
+            f" and at most {MOST_TENSORS} and {MOST_FIELDS} are read"
+        )
+    return num_tensors, num_fields
+
+
+def _read_fields(cursor: _Cursor, num_fields: int) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for _ in range(num_fields):
+        key = cursor.text()
+        if key in fields:
+            raise _Malformed(f"has the key {reprlib.repr(key)} twice")
+        fields[key] = _read_value(cursor, key, cursor.number("I"))
+    return fields
+
+
+def _read_value(cursor: _Cursor, key: str, kind: int) -> Any:
+    if kind == GGUFValueType.STRING:
+        return cursor.text()
+    if kind == GGUFValueType.ARRAY:
+        return _read_array(cursor, key)
+    return cursor.array(_number_type(key, kind), 1)[0].item()
+
+
+def _read_array(cursor: _Cursor, key: str) -> list[str] | Array:
+    kind, count = cursor.number("I"), cursor.number("Q")
+    if kind == GGUFValueType.STRING:
+        return cursor.texts(count)
+    return cursor.array(_number_type(key, kind), count)
+
+
+def _number_type(key: str, kind: int) -> str:
+    if kind not in NUMBERS:
+        raise _Malformed(f"{reprlib.repr(key)} has a value of unknown type {kind}")
+    return NUMBERS[GGUFValueType(kind)]
+
+
+def _read_info(cursor: _Cursor) -> _TensorInfo:
+    name, num_dims = cursor.text(), cursor.number("I")
+    if not 1 <= num_dims <= MAX_DIMS:
+        raise _Malformed(f"tensor {reprlib.repr(name)} has {num_dims} dimensions")
+    dims = tuple(cursor.array("<u8", num_dims).tolist())
+    return _TensorInfo(name, dims, cursor.number("I"), cursor.number("Q"))
+
+
+def _data_start(end_of_header: int, fields: Mapping[str, Any], problems: list[str]) -> int:
+    alignment = fields.get(ALIGNMENT_KEY, DEFAULT_ALIGNMENT)
+    if not isinstance(alignment, int) or alignment < 1:
+        problems.append(f"{ALIGNMENT_KEY}: must be a positive number (got {alignment!r})")
+        return end_of_header
+    return end_of_header + -end_of_header % alignment
+
+
+def _place(
+    infos: list[_TensorInfo], memory: Array, start: int, problems: list[str]
+) -> dict[str, Tensor]:
+    """Tensors over the file's memory; those that do not lie within it are one problem."""
+    tensors: dict[str, Tensor] = {}
+    beyond = []
+    for info in infos:
+        size = _row_bytes(info, problems)
+        if size is None:
+            continue
+        if info.name in tensors:
+            problems.append(f"{info.name}: there are two tensors of this name")
+            continue
+        shape = info.dims[::-1]
+        num_rows = math.prod(shape[:-1])
+        first, last = start + info.offset, start + info.offset + num_rows * size
+        if last > len(memory):
+            beyond.append(info.name)
+            continue
+        data = memory[first:last].reshape(num_rows, size)
+        tensors[info.name] = Tensor(GGMLQuantizationType(info.kind), shape, data)
+    if beyond:
+        problems.append(
+            f"is cut short or damaged: it ends at byte {len(memory)}, before the data of"
+            f" {len(beyond)} of {len(infos)} tensors ends: {shortened(beyond)}"
+        )
+    return tensors
+
+
+def _row_bytes(info: _TensorInfo, problems: list[str]) -> int | None:
+    """Bytes of the fastest axis; None with a problem where the tensor cannot be read."""
+    try:
+        kind = GGMLQuantizationType(info.kind)
+    except ValueError:
+        problems.append(f"{info.name}: has the unknown tensor type {info.kind}")
+        return None
+    if kind not in READABLE:
+        problems.append(f"{info.name}: tensors of type {kind.name} cannot be read")
+        return None
+    block, size = GGML_QUANT_SIZES[kind]
+    if 0 in info.dims or info.dims[0] % block:
+        shape = list(info.dims[::-1])
+        problems.append(f"{info.name}: has shape {shape}, which blocks of {block} do not fill")
+        return None
+    return info.dims[0] // block * size
+
+
+def shortened(names: list[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(names) - NUM_NAMED
+    return ", ".join(names[:NUM_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,209 @@
+"""What the keys of a GGUF file say of its model: a configuration in Hugging Face's words, and the
+conventions of its texts. Keys are those of ggml's docs/gguf.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from export.readers.gguf.names import (
+    ROPE_FREQUENCIES,
+    ROPE_LONG,
+    ROPE_SHORT,
+    SANDWICH,
+    SIDE_BY_SIDE,
+    num_blocks,
+)
+from export.readers.gguf.tensors import Tensor
+from export.readers.hugging_face.options import Options
+from models.conventions import Conventions
+
+MOST_POSITIONS = 2**20
+# Tokens that llama.cpp ends generation at, wherever a vocabulary has them (src/llama-vocab.cpp).
+END_TOKENS = frozenset(
+    {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>"}
+)
+CONTROL = 3  # the token type of those that are no text
+# Kinds of byte-pair vocabularies that begin texts with <s> where the file does not say.
+BEGINS_WITH_BOS = frozenset({"llama3", "llama-v3", "llama-bpe", "falcon3"})
+
+
+@dataclass(frozen=True)
+class Family:
+    """What differs between the architectures of Llama's family.
+
+    model_type: Hugging Face's, if it is another name.
+    is_permuted: rows of queries and keys are; see `names`. norms_have_one: so are norms' weights.
+    wide_blocks: how many layers that model has whose scores are scaled by the width of the whole
+        vector, as llama.cpp knows it, and not by the heads' (Gemma's 27B).
+    """
+
+    model_type: str | None = None
+    is_permuted: bool = False
+    norms_have_one: bool = False
+    activation: str = "silu"
+    names: Mapping[str, str] = field(default_factory=dict)
+    wide_blocks: int | None = None
+
+
+GELU = "gelu_pytorch_tanh"
+FAMILIES = {
+    "llama": Family(is_permuted=True),
+    "qwen2": Family(),
+    "qwen3": Family(),
+    "gemma": Family(norms_have_one=True, activation=GELU),
+    "gemma2": Family(norms_have_one=True, activation=GELU, names=SANDWICH, wide_blocks=46),
+    "gemma3": Family("gemma3_text", False, True, GELU, SANDWICH, wide_blocks=62),
+    "phi3": Family(names=SIDE_BY_SIDE),
+    "smollm3": Family(is_permuted=True),
+}
+
+
+def configuration(
+    name: str, metadata: Options, tensors: Mapping[str, Tensor], problems: list[str]
+) -> dict[str, Any]:
+    """As `config.json` has it, of the architecture `name`. What is wrong is added to `problems`."""
+    num_layers = metadata.integer(f"{name}.block_count")
+    if num_layers != (found := num_blocks(tensors)):
+        problems.append(f"{name}.block_count is {num_layers}, and {found} blocks have tensors")
+    length = metadata.integer(f"{name}.context_length")
+    if not 1 < length <= MOST_POSITIONS:
+        problems.append(f"{name}.context_length {length} must be 2 to {MOST_POSITIONS}")
+    if metadata.values.get(f"{name}.expert_count", 0):
+        metadata.refuse(f"{name}.expert_count")
+    num_heads = metadata.integer(f"{name}.attention.head_count")
+    values: dict[str, Any] = {
+        "model_type": _model_type(name, metadata),
+        "vocab_size": _vocab_size(tensors),
+        "hidden_size": metadata.integer(f"{name}.embedding_length"),
+        "intermediate_size": metadata.integer(f"{name}.feed_forward_length"),
+        "num_hidden_layers": num_layers,
+        "num_attention_heads": num_heads,
+        "num_key_value_heads": metadata.integer(f"{name}.attention.head_count_kv", num_heads),
+        "max_position_embeddings": length,
+        "rms_norm_eps": metadata.number(f"{name}.attention.layer_norm_rms_epsilon"),
+        "rope_theta": metadata.number(f"{name}.rope.freq_base", 10000.0),
+        "rope_scaling": _scaling(name, metadata, tensors, length),
+        "tie_word_embeddings": "output.weight" not in tensors,
+        "attention_bias": "blk.0.attn_q.bias" in tensors,
+        "hidden_act": FAMILIES[name].activation,
+        "hidden_activation": FAMILIES[name].activation,
+        "head_dim": _head_dim(name, metadata),
+        "sliding_window": metadata.values.get(f"{name}.attention.sliding_window"),
+        "attn_logit_softcapping": metadata.values.get(f"{name}.attn_logit_softcapping"),
+        "final_logit_softcapping": metadata.values.get(f"{name}.final_logit_softcapping"),
+        **_special_ids(metadata),
+    }
+    is_wide = num_layers == FAMILIES[name].wide_blocks
+    whole = values["hidden_size"] // max(num_heads, 1)
+    values["query_pre_attn_scalar"] = whole if is_wide else values["head_dim"]
+    return {option: value for option, value in values.items() if value is not None}
+
+
+def _model_type(name: str, metadata: Options) -> str:
+    """A Llama with a window is a Mistral."""
+    if name == "llama" and f"{name}.attention.sliding_window" in metadata:
+        return "mistral"
+    return FAMILIES[name].model_type or name
+
+
+def conventions(metadata: Options) -> Conventions:
+    begins = metadata.flag("tokenizer.ggml.add_bos_token", _begins_with_bos(metadata))
+    bos = _special_id(metadata, "bos")
+    template = metadata.word("tokenizer.chat_template", "")
+    return Conventions(
+        prompt_prefix=(bos,) if begins and bos is not None else (),
+        stop=_stop_ids(metadata),
+        unk=_special_id(metadata, "unknown") if _is_sentencepiece(metadata) else None,
+        chat_template=template or None,
+    )
+
+
+def _is_sentencepiece(metadata: Options) -> bool:
+    """Vocabularies of bytes can say everything, and begin texts with nothing."""
+    return metadata.values.get("tokenizer.ggml.model") == "llama"
+
+
+def _begins_with_bos(metadata: Options) -> bool:
+    return _is_sentencepiece(metadata) or (
+        metadata.values.get("tokenizer.ggml.pre") in BEGINS_WITH_BOS
+    )
+
+
+def _stop_ids(metadata: Options) -> tuple[int, ...]:
+    named = [_special_id(metadata, name) for name in ("eos", "eot", "eom")]
+    tokens = metadata.words("tokenizer.ggml.tokens")
+    kinds = metadata.values.get("tokenizer.ggml.token_type", ())
+    pairs = enumerate(zip(tokens, kinds, strict=False))
+    ends = [i for i, (token, kind) in pairs if kind == CONTROL and token in END_TOKENS]
+    return tuple(dict.fromkeys(i for i in (*named, *ends) if i is not None))
+
+
+def _special_ids(metadata: Options) -> dict[str, int | None]:
+    """A file may say only some; the end's stands for padding."""
+    end, padding = _special_id(metadata, "eos"), _special_id(metadata, "padding")
+    return {
+        "bos_token_id": _special_id(metadata, "bos"),
+        "eos_token_id": end,
+        "pad_token_id": end if padding is None else padding,
+    }
+
+
+def _special_id(metadata: Options, name: str) -> int | None:
+    key = f"tokenizer.ggml.{name}_token_id"
+    return metadata.integer(key) if key in metadata else None
+
+
+def _vocab_size(tensors: Mapping[str, Tensor]) -> int:
+    """As many as have a vector; that it is missing is noted with the other tensors."""
+    return tensors["token_embd.weight"].shape[0] if "token_embd.weight" in tensors else 1
+
+
+def _head_dim(name: str, metadata: Options) -> int | None:
+    keys = [f"{name}.attention.{each}_length" for each in ("key", "value")]
+    sizes = {metadata.integer(key) for key in keys if key in metadata}
+    if len(sizes) > 1:
+        metadata.refuse(keys[0], f"differs from {keys[1]}")
+    rotated = f"{name}.rope.dimension_count"
+    size = min(sizes, default=None)
+    if size is not None and metadata.values.get(rotated, size) != size:
+        metadata.refuse(rotated, f"differs from {keys[0]}")
+    return size
+
+
+def _scaling(
+    name: str, metadata: Options, tensors: Mapping[str, Tensor], length: int
+) -> dict[str, Any] | None:
+    """`rope_scaling` of a `config.json`."""
+    key = f"{name}.rope.scaling"
+    if ROPE_FREQUENCIES in tensors:
+        return _by_divisors(tensors[ROPE_FREQUENCIES], tensors[ROPE_FREQUENCIES], length, 1.0)
+    if ROPE_LONG in tensors and ROPE_SHORT in tensors:
+        inner = metadata.integer(f"{key}.original_context_length", length)
+        sharpness = metadata.values.get(f"{key}.attn_factor")
+        return _by_divisors(tensors[ROPE_SHORT], tensors[ROPE_LONG], inner, sharpness)
+    kind = metadata.word(f"{key}.type", "none")
+    factor = metadata.number(f"{key}.factor", metadata.number(f"{name}.rope.scale_linear", 1.0))
+    original = metadata.values.get(f"{key}.original_context_length")
+    if kind == "none" and factor == 1.0:
+        return None
+    if kind in ("none", "linear"):
+        return {"rope_type": "linear", "factor": factor}
+    if kind != "yarn":
+        metadata.refuse(f"{key}.type")
+    return {"rope_type": kind, "factor": factor, "original_max_position_embeddings": original}
+
+
+def _by_divisors(
+    short: Tensor, long: Tensor, original_length: int, factor: float | None
+) -> dict[str, Any]:
+    """Scalings that files hold as the divisor of each pair's frequency: LongRoPE and Llama 3's."""
+    return {
+        "rope_type": "longrope",
+        "short_factor": np.ravel(short.read()).tolist(),
+        "long_factor": np.ravel(long.read()).tolist(),
+        "attention_factor": factor,
+        "original_max_position_embeddings": original_length,
+    }

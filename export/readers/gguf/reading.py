@@ -1,0 +1,93 @@
+"""From a GGUF file of Llama's family to a checkpoint.
+
+Under Hugging Face's names it goes through the reader of their families, which checks options, names
+and shapes.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from export.readers.gguf.card import card_of
+from export.readers.gguf.container import MAGIC, Container, read_container
+from export.readers.gguf.metadata import FAMILIES, Family, configuration, conventions
+from export.readers.gguf.names import Names, stored
+from export.readers.gguf.tensors import kept_bits
+from export.readers.hugging_face.context import fit, noted
+from export.readers.hugging_face.decoder_only import read_decoder_only
+from export.readers.hugging_face.families import DECODER_ONLY
+from export.readers.hugging_face.options import Options
+from export.readers.hugging_face.tensors import Tensors
+from export.readers.text.gguf import from_gguf
+from models.arrays import Arrays
+from models.configs.registry import AnyConfig, ModelConfigError
+from models.storage.checkpoint import CARD_FILE, TOKENIZER_FILE, Checkpoint, CheckpointError
+
+SUFFIX = ".gguf"
+
+
+def looks_like(path: Path) -> bool:
+    """A file that says so by its name or its beginning."""
+    if not path.is_file():
+        return False
+    if path.suffix == SUFFIX:
+        return True
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def read(path: Path, context_length: int | None = None) -> Checkpoint:
+    """context_length: the most tokens that it shall read, if not as many as it could. Raises
+    CheckpointError with all that is wrong.
+    """
+    container = read_container(path)
+    problems: list[str] = []
+    metadata = Options(path.name, {key: _plain(v) for key, v in container.fields.items()}, problems)
+    name = metadata.word("general.architecture")
+    if metadata.values.get("split.count", 1) != 1:
+        metadata.refuse("split.count", "is of a model in parts; join them with llama-gguf-split")
+    if name not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        metadata.refuse("general.architecture", f"is not supported; {known} are")
+    if problems:
+        raise CheckpointError(path, problems)
+    values = configuration(name, metadata, container.tensors, problems)
+    texts = conventions(metadata)
+    tokenizer = from_gguf(container.fields, problems)
+    if problems or tokenizer is None:
+        raise CheckpointError(path, problems)
+    options = Options(path.name, values, problems)
+    notes = fit(options, context_length)
+    config, weights = _model(container, options, FAMILIES[name])
+    files = {TOKENIZER_FILE: tokenizer, CARD_FILE: card_of(container)}
+    checkpoint = Checkpoint(path, config, weights, texts, files, bits=_bits(container))
+    return noted(checkpoint, notes)
+
+
+def _bits(container: Container) -> Literal[4, 8] | None:
+    """Of the layers' matrices: tables of words are never held in less than 8."""
+    layers = [tensor for name, tensor in container.tensors.items() if name.startswith("blk.")]
+    return kept_bits([tensor.kind for tensor in layers if len(tensor.shape) == 2])
+
+
+def _model(container: Container, options: Options, family: Family) -> tuple[AnyConfig, Arrays]:
+    permuted = {}
+    if family.is_permuted:
+        permuted["attn_q"] = options.integer("num_attention_heads")
+        permuted["attn_k"] = options.integer("num_key_value_heads")
+    problems, names, has_one = options.problems, Names(family.names), family.norms_have_one
+    arrays = stored(container.tensors, names, permuted, norms_have_one=has_one)
+    tensors = Tensors(arrays, problems)
+    try:
+        config, weights = read_decoder_only(DECODER_ONLY, options, tensors)
+    except ModelConfigError as error:
+        raise CheckpointError(container.path, [*problems, *error.problems]) from None
+    tensors.finish()
+    if problems:
+        raise CheckpointError(container.path, [names.in_own(problem) for problem in problems])
+    return config, Arrays(weights)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value

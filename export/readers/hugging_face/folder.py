@@ -1,0 +1,109 @@
+"""A Hugging Face folder, as far as all families read it alike.
+
+    folder = open_folder(path)
+    config = folder.configured({"architecture": "llama", "vocab_size": ...})
+    return folder.checkpoint(config, {"embedding.weight": folder.tensors.take(...)}, conventions)
+
+Whatever is wrong is noted in `folder.problems`; both methods raise with all that was found so far.
+Nothing here knows a family.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from export.readers.hugging_face.card import card_of
+from export.readers.hugging_face.options import Options, read_options
+from export.readers.hugging_face.stored import stored_tensors
+from export.readers.hugging_face.tensors import Source, Tensors
+from export.readers.text.hugging_face import Tokenizers, read_tokenizers
+from models.arrays import Arrays
+from models.configs.registry import AnyConfig, ModelConfigError, parse_config
+from models.conventions import Conventions
+from models.storage.checkpoint import (
+    CARD_FILE,
+    TARGET_TOKENIZER_FILE,
+    TOKENIZER_FILE,
+    Checkpoint,
+    CheckpointError,
+)
+from models.storage.files import read_file
+
+CONFIG_FILE = "config.json"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """config, generation, tokenizer: `config.json`, `generation_config.json` and
+    `tokenizer_config.json`. tokenizers: those of both sides, None if there are none that work.
+    """
+
+    path: Path
+    config: Options
+    generation: Options
+    tokenizer: Options
+    tokenizers: Tokenizers | None
+    tensors: Tensors
+    problems: list[str]
+
+    @property
+    def chat_template(self) -> str | None:
+        """In Jinja. Of several under names, that named "default"."""
+        path = self.path / "chat_template.jinja"
+        if path.is_file():
+            return read_file(path).decode(errors="replace")
+        template = self.tokenizer.values.get("chat_template")
+        several = template if isinstance(template, list) else []
+        named = {each.get("name"): each for each in several if isinstance(each, dict)}
+        template = named["default"].get("template") if "default" in named else template
+        return template if isinstance(template, str) else None
+
+    def configured(self, values: Mapping[str, Any]) -> AnyConfig:
+        """The configuration of ours with these values. Raises CheckpointError, unless problems are
+        such that the tensors can be looked at all the same.
+        """
+        try:
+            config = parse_config(dict(values))
+        except ModelConfigError as error:
+            # Values that took the place of bad ones may not fit together.
+            known = any(problem.startswith(CONFIG_FILE) for problem in self.problems)
+            problems = [] if known else [f"{CONFIG_FILE}: {each}" for each in error.problems]
+            self.problems.extend(problems)
+            self.fail()
+        if not self.tensors or any(each.startswith(CONFIG_FILE) for each in self.problems):
+            self.fail()
+        return config
+
+    def checkpoint(
+        self, config: AnyConfig, weights: Mapping[str, Source], conventions: Conventions
+    ) -> Checkpoint:
+        """The model, its weights still unread. Raises CheckpointError."""
+        self.tensors.finish()
+        if self.problems or self.tokenizers is None:
+            self.fail()
+        files = {TOKENIZER_FILE: self.tokenizers.source, CARD_FILE: card_of(self.path, self.config)}
+        if self.tokenizers.target is not None:
+            files[TARGET_TOKENIZER_FILE] = self.tokenizers.target
+        return Checkpoint(self.path, config, Arrays(weights), conventions, files)
+
+    def fail(self) -> NoReturn:
+        """Raise CheckpointError with all problems that were found."""
+        raise CheckpointError(self.path, list(dict.fromkeys(self.problems)))  # some twice
+
+
+def open_folder(path: Path) -> Folder:
+    """Look at everything in the folder; what is wrong is noted in its problems."""
+    problems: list[str] = []
+    config = read_options(path / CONFIG_FILE, problems, is_required=True)
+    if "quantization_config" in config:
+        config.refuse("quantization_config")
+    return Folder(
+        path,
+        config,
+        read_options(path / "generation_config.json", problems),
+        read_options(path / "tokenizer_config.json", problems),
+        read_tokenizers(path, problems),
+        Tensors(stored_tensors(path, problems), problems),
+        problems,
+    )

@@ -1,0 +1,165 @@
+"""Marian's binary files, among them the int8 models of Firefox Translations and Bergamot.
+
+The layout is that of marian-dev's src/common/binary.cpp: the version, 1, and the number of items
+(uint64 each); for each item the lengths of its name, its type, the number of its axes and its
+bytes (uint64 each); all names, which end with a zero; all axes (int32); the number of bytes up to
+the next multiple of 256, and these; then the data of one item after the other.
+
+int8 arrays ("intgemm8") lie transposed, [out, in], but the embeddings, whose rows are words. After
+the levels stands a float, the multiplier: a weight is its level / multiplier.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from export.readers.marian.items import MOST_DIMENSIONS, Item, as_matrix, num_elements
+from models.arrays import Array
+
+VERSION = 1
+MOST_ITEMS = 20_000  # some hundred are usual
+FLOAT32, FLOAT16, INT8, INTGEMM8 = 0x404, 0x402, 0x101, 0x4101
+TYPES = {FLOAT32: "<f4", FLOAT16: "<f2", INT8: "i1", INTGEMM8: "i1"}
+KINDS = {FLOAT32: "F32", FLOAT16: "F16", INT8: "I8", INTGEMM8: "F32"}  # as they are read
+HEADER = np.dtype([("name", "<u8"), ("type", "<u8"), ("axes", "<u8"), ("bytes", "<u8")])
+EMBEDDING = "Wemb"  # in the names of embeddings
+
+
+class _Malformed(Exception):
+    """The rest of the file cannot be made sense of."""
+
+
+def begins_like(path: Path) -> bool:
+    """Whether the file's version is that of a Marian file."""
+    try:
+        with path.open("rb") as file:
+            return file.read(8) == VERSION.to_bytes(8, "little")
+    except OSError:
+        return False
+
+
+def read_binary(path: Path, problems: list[str]) -> dict[str, Item]:
+    """The items by name; what is wrong with the file is a problem."""
+    try:
+        return _read_items(_Cursor(np.memmap(path, np.uint8, "r")), path.name, problems)
+    except (OSError, ValueError) as error:  # mapping an empty file is a ValueError
+        problems.append(f"{path.name} cannot be read: {error}")
+    except _Malformed as error:
+        problems.append(f"{path.name} {error}")
+    return {}
+
+
+class _Cursor:
+    """Views of a mapped file, one after the other."""
+
+    def __init__(self, memory: Array) -> None:
+        self._memory, self._offset = memory, 0
+
+    def take(self, dtype: Any, count: int, what: str) -> Array:
+        size = count * np.dtype(dtype).itemsize
+        if size > self.num_left:
+            raise _Malformed(
+                f"is cut short or damaged: {what} would need {size} bytes from byte"
+                f" {self._offset} on, and {self.num_left} are left"
+            )
+        start, self._offset = self._offset, self._offset + size
+        return self._memory[start : self._offset].view(dtype)
+
+    def number(self, what: str) -> int:
+        return int(self.take("<u8", 1, what)[0])
+
+    @property
+    def num_left(self) -> int:
+        return len(self._memory) - self._offset
+
+
+@dataclass(frozen=True)
+class _Header:
+    name: str
+    type: int
+    shape: tuple[int, ...]
+    num_bytes: int
+
+    def problems(self) -> Iterator[str]:
+        if self.type not in TYPES:
+            yield f"{self.name} is of type {self.type:#x}, which is not supported"
+        elif min(self.shape, default=0) < 1:
+            yield f"{self.name} has shape {list(self.shape)}"
+        elif self.num_bytes < self.needed:
+            yield (
+                f"{self.name} of shape {list(self.shape)} has {self.num_bytes} bytes,"
+                f" expected {self.needed}"
+            )
+
+    @property
+    def needed(self) -> int:
+        multiplier = 4 if self.type == INTGEMM8 else 0
+        return num_elements(self.shape) * np.dtype(TYPES[self.type]).itemsize + multiplier
+
+
+def _read_items(cursor: _Cursor, file: str, problems: list[str]) -> dict[str, Item]:
+    if (version := cursor.number("the version")) != VERSION:
+        raise _Malformed(f"is no Marian model: it begins with {version}, expected {VERSION}")
+    items = {}
+    headers = list(_read_headers(cursor))
+    cursor.take("u1", cursor.number("the gap"), "the gap before the data")
+    for header in headers:
+        data = cursor.take("u1", header.num_bytes, f"the data of {header.name}")
+        found = [f"{file}: {problem}" for problem in header.problems()]
+        if header.name in items:
+            found.append(f"{file}: {header.name} is there twice")
+        problems += found
+        if not found:
+            items[header.name] = _item(header, data)
+    if cursor.num_left:
+        raise _Malformed(f"has {cursor.num_left} bytes after its last item")
+    return items
+
+
+def _read_headers(cursor: _Cursor) -> Iterator[_Header]:
+    count = cursor.number("the number of items")
+    if MOST_ITEMS < count <= cursor.num_left // HEADER.itemsize:  # else it is cut short
+        raise _Malformed(f"has {count} items, more than {MOST_ITEMS}")
+    headers = cursor.take(HEADER, count, "the headers of the items")
+    names = [_name(cursor.take("u1", int(each["name"]), "a name")) for each in headers]
+    for name, header in zip(names, headers, strict=True):
+        if header["axes"] > MOST_DIMENSIONS:
+            raise _Malformed(f"has an item {name} of {header['axes']} axes")
+        shape = cursor.take("<i4", int(header["axes"]), f"the shape of {name}").tolist()
+        yield _Header(name, int(header["type"]), tuple(shape), int(header["bytes"]))
+
+
+def _name(data: Array) -> str:
+    try:
+        return bytes(data).rstrip(b"\0").decode()
+    except UnicodeDecodeError:
+        raise _Malformed("has an item whose name is not UTF-8") from None
+
+
+def _item(header: _Header, data: Array) -> Item:
+    shape, kind = as_matrix(header.shape), KINDS[header.type]
+    if header.type == INTGEMM8:
+        levels = data[: num_elements(shape)].view(np.int8)
+        multiplier = float(data[num_elements(shape) : header.needed].copy().view("<f4")[0])
+        is_transposed = EMBEDDING not in header.name
+        read = partial(_dequantise, levels, shape, multiplier, is_transposed=is_transposed)
+        return Item(shape, kind, read, multiplier)
+    values = data[: header.needed].view(TYPES[header.type]).reshape(shape)
+    return Item(shape, kind, partial(_as_stored, values))
+
+
+def _as_stored(values: Array) -> Array:
+    return values.astype(np.float32) if values.dtype.kind == "f" else np.array(values)
+
+
+def _dequantise(
+    levels: Array, shape: tuple[int, ...], multiplier: float, *, is_transposed: bool
+) -> Array:
+    scale = np.float32(1 / multiplier)
+    if is_transposed:
+        return levels.reshape(shape[::-1]).T.astype(np.float32) * scale
+    return levels.reshape(shape).astype(np.float32) * scale

@@ -1,0 +1,141 @@
+"""The options in a Marian model (`special:model.yml`) as a configuration of ours.
+
+What marian-dev's src/models/transformer.h does with each; options of training are not looked at.
+"""
+
+from typing import Any
+
+import yaml
+
+from export.readers.hugging_face.options import MOST_LAYERS, WIDEST, Options
+from export.readers.marian.items import OPTIONS, Item, num_elements
+from models.configs.registry import AnyConfig, ModelConfigError, parse_config
+
+MOST_YAML_BYTES = 2**18  # of a configuration, a thousand of whose lines take 70 ms to read
+EPSILON = 1e-6  # of layer normalisation, in every Marian model
+MAX_SOURCE_TOKENS = 512  # Marian has no limit of its own; it was trained on fewer
+MAX_TARGET_TOKENS = 1024
+
+# options that change what is computed, and the values that are computed here
+SUPPORTED: dict[str, tuple[Any, ...]] = {
+    "type": ("transformer",),
+    "transformer-decoder-autoreg": ("self-attention", "rnn"),
+    "transformer-ffn-depth": (2,),
+    "transformer-decoder-ffn-depth": (0, 2),
+    "transformer-ffn-activation": ("relu", "swish", "gelu"),
+    "transformer-no-projection": (False,),
+    "transformer-no-bias": (False,),
+    "transformer-no-affine": (False,),
+    "transformer-rnn-projection": (False,),
+    "transformer-pool": (False,),
+    "transformer-tied-layers": ([],),
+    "ulr": (False,),
+    "lemma-dim-emb": (0,),
+    "lemma-dependency": ("",),
+    "factors-combine": ("sum",),
+    "right-left": (False,),
+    "input-types": ([], ["sequence", "sequence"]),
+}
+# what happens before and after a sublayer: dropout, addition of its input, normalisation
+NORMS = {("", "an"): "post", ("n", "a"): "pre"}
+TRAINED_POSITIONS = ("transformer-train-position-embeddings", "transformer-train-positions")
+
+
+def read_options(items: dict[str, Item], problems: list[str]) -> Options:
+    """The YAML among the items; empty where there is none or where it is wrong."""
+    values: Any = {}
+    if OPTIONS not in items:
+        problems.append(f"{OPTIONS} is missing: the model does not say what it is")
+    else:
+        try:
+            values = yaml.safe_load(_text(items[OPTIONS]))
+        except (ValueError, yaml.YAMLError, RecursionError) as error:
+            problems.append(f"{OPTIONS} is no YAML: {error}")
+    if not isinstance(values, dict):
+        problems.append(f"{OPTIONS}: expected options, found {type(values).__name__}")
+        values = {}
+    return Options(OPTIONS, {str(name): value for name, value in values.items()}, problems)
+
+
+def _text(item: Item) -> str:
+    """Raises ValueError."""
+    if num_elements(item.shape) > MOST_YAML_BYTES:
+        raise ValueError(f"it is larger than {MOST_YAML_BYTES >> 10} KiB")
+    return item.read().tobytes().partition(b"\0")[0].decode()
+
+
+def config_of(options: Options, vocab_sizes: tuple[int, int], common: dict[str, Any]) -> Any:
+    """vocab_sizes: of source and target, without the vector that targets begin with.
+    common: options of ours that the model does not tell. None where something does not fit.
+    """
+    for name, supported in SUPPORTED.items():
+        options.only(name, *supported)
+    is_recurrent = options.word("transformer-decoder-autoreg", "self-attention") == "rnn"
+    if is_recurrent:
+        options.only("dec-cell", "ssru")
+        options.only("layer-normalization", False)
+    source_size, target_size = vocab_sizes
+    is_tied = options.flag("tied-embeddings-all", False)
+    values: dict[str, Any] = {
+        "architecture": "transformer-ssru" if is_recurrent else "transformer",
+        "vocab_size": target_size + 1,
+        "source_vocab_size": target_size + 1 if is_tied else source_size,
+        "tied_embeddings": is_tied,
+        "pad_id": 0,
+        "bos_id": target_size,
+        **_sizes(options),
+        **_norms(options),
+        **common,
+    }
+    return _parse(values, options)
+
+
+def _sizes(options: Options) -> dict[str, Any]:
+    activation = options.word("transformer-ffn-activation", "relu")
+    sizes = {
+        "d_model": options.integer("dim-emb", at_most=WIDEST),
+        "num_heads": options.integer("transformer-heads"),
+        "ffn_dim": options.integer("transformer-dim-ffn"),
+        "encoder_layers": options.integer("enc-depth", at_most=MOST_LAYERS),
+        "decoder_layers": options.integer("dec-depth", at_most=MOST_LAYERS),
+        "activation": "swish" if activation == "gelu" else activation,  # see `weights`
+        "positions": "learned",
+        "output_bias": True,
+        "max_source_tokens": MAX_SOURCE_TOKENS,
+        "max_target_tokens": MAX_TARGET_TOKENS,
+    }
+    options.only("transformer-decoder-dim-ffn", 0, sizes["ffn_dim"])
+    if has_trained_positions(options):
+        sizes["embedding_scale"] = 1.0
+    return sizes
+
+
+def has_trained_positions(options: Options) -> bool:
+    return any(options.flag(name, False) for name in TRAINED_POSITIONS)
+
+
+def _norms(options: Options) -> dict[str, Any]:
+    def steps(name: str, default: str = "") -> str:
+        return options.word(f"transformer-{name}", default).replace("d", "")
+
+    around = steps("preprocess"), steps("postprocess", "dan")
+    if around not in NORMS:
+        options.refuse("transformer-preprocess", "is not supported with this")
+        options.refuse("transformer-postprocess")
+    for name in ("postprocess-emb", "postprocess-top"):
+        if steps(name) not in ("", "n"):
+            options.refuse(f"transformer-{name}")
+    return {
+        "norm": NORMS.get(around, "post"),
+        "norm_epsilon": EPSILON,
+        "embedding_norm": steps("postprocess-emb") == "n",
+        "final_norm": steps("postprocess-top") == "n",
+    }
+
+
+def _parse(values: dict[str, Any], options: Options) -> AnyConfig | None:
+    try:
+        return parse_config(values)
+    except ModelConfigError as error:
+        options.problems += [f"{options.file}: {problem}" for problem in error.problems]
+    return None

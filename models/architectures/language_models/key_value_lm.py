@@ -1,0 +1,24 @@
+"""Language model with attention over its last outputs (Daniluk et al. 2017).
+
+"Frustratingly Short Attention Spans in Neural Language Modeling": attention, key-value attention
+and key-value-predict attention; `models.layers.attentive` has the equations. The readout has the
+embedding's size, so that both can share a table; in the paper it has that of a part.
+"""
+
+from models.configs.language_models.key_value_lm import KeyValueLMConfig
+from models.layers.attentive import AttentiveReadout
+from models.layers.language import RecurrentLanguageModel
+
+
+class KeyValueLM(RecurrentLanguageModel):
+    """The attention is as wide as a part, as in the paper."""
+
+    def __init__(self, config: KeyValueLMConfig) -> None:
+        readout = AttentiveReadout(
+            config.hidden_dim,
+            config.num_parts,
+            attention_dim=config.part_dim,
+            readout_dim=config.embedding_dim,
+            window=config.window,
+        )
+        super().__init__(config, readout)

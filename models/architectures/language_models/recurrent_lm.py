@@ -1,0 +1,40 @@
+"""Recurrent language model (Mikolov et al. 2010), without attention or with it over all its past.
+
+The readout is tanh(W_x h_t); with attention, that of Daniluk et al. 2017, who attend to a window.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from models.configs.language_models.recurrent_lm import RecurrentLMConfig
+from models.layers.attentive import AttentiveReadout
+from models.layers.language import Readout, RecurrentLanguageModel
+
+
+class PlainReadout(Readout):
+    """h* = tanh(W_x h_t)."""
+
+    def __init__(self, config: RecurrentLMConfig) -> None:
+        super().__init__()
+        self.combine = nn.Linear(config.hidden_dim, config.embedding_dim, bias=False)
+
+    def forward(self, outputs: Tensor, num_new: int) -> Tensor:
+        return torch.tanh(self.combine(outputs[:, -num_new:]))
+
+
+class RecurrentLM(RecurrentLanguageModel):
+    """`attention` says how outputs are read out."""
+
+    def __init__(self, config: RecurrentLMConfig) -> None:
+        super().__init__(config, _readout(config))
+
+
+def _readout(config: RecurrentLMConfig) -> Readout:
+    if config.attention_dim is None:
+        return PlainReadout(config)
+    return AttentiveReadout(
+        config.hidden_dim,
+        num_parts=1,
+        attention_dim=config.attention_dim,
+        readout_dim=config.embedding_dim,
+    )

@@ -1,0 +1,89 @@
+"""RCTM I (Kalchbrenner and Blunsom 2013): a convolutional sentence model, a recurrent decoder.
+
+The oldest of the family: the source is one vector, made without recurrence or attention. The
+nonlinearity is tanh in both parts. Deviations: the decoder may be any of the cells; a linear map
+brings its output to `readout_dim`, so that the output can share the embedding's table.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from models.batch import Batch, length_mask
+from models.configs.translators.rctm import RctmConfig
+from models.layers.cells import RecurrentCell
+from models.layers.recurrent import initialise
+from models.layers.vocabulary import VocabularyModule
+
+
+class SentenceModel(nn.Module):
+    """E_1 = the words' vectors as columns, E_{i+1} = tanh(K_{i+1} * E_i), until one is left.
+
+    K_i holds one kernel of i weights for each row, a feature, which it is convolved with along the
+    sentence: i columns make one, i - 1 fewer are left. The last convolution uses as many of a
+    kernel's first weights as there are columns.
+    """
+
+    def __init__(self, config: RctmConfig) -> None:
+        super().__init__()
+        self.kernels = nn.ParameterList(
+            torch.randn(config.embedding_dim, 1, size) * size**-0.5 for size in config.kernel_sizes
+        )
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """x [batch, source, embedding_dim] -> csm(e) [batch, embedding_dim].
+
+        Columns beyond a row's end are zeros, which is what cuts its last kernel short.
+        """
+        for kernel in self.kernels:
+            if x.shape[1] == 1:
+                break
+            is_done = (lengths == 1)[:, None, None]
+            x = x * length_mask(lengths, x.shape[1])[..., None]
+            convolved = torch.tanh(_convolve(x, kernel[:, 0]))
+            x = torch.where(is_done, x[:, : convolved.shape[1]], convolved)
+            lengths = (lengths - kernel.shape[-1] + 1).clamp(min=1)
+        return x[:, 0]
+
+
+class Rctm(VocabularyModule):
+    """The whole model; `forward` trains, `start` and `step` decode one token at a time."""
+
+    def __init__(self, config: RctmConfig) -> None:
+        super().__init__(config)
+        self.config = config
+        embedding_dim, dim = config.embedding_dim, config.hidden_dim
+        self.sentence = SentenceModel(config)
+        self.decoder = RecurrentCell(config.cell, embedding_dim, dim, context_dim=embedding_dim)
+        self.readout = nn.Linear(dim, config.readout_dim, bias=False)
+        self.apply(initialise)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Readouts for every target position: [batch, target, readout_dim]."""
+        assert batch.source_ids is not None and batch.source_lengths is not None
+        state = self.start(batch.source_ids, batch.source_lengths)
+        inputs = self.decoder.input(self.embed_target(batch.input_ids)) + state["context"][:, None]
+        return self.dropout(self.readout(self.decoder.run(inputs, state["hidden"])))
+
+    def start(self, source_ids: Tensor, source_lengths: Tensor) -> dict:
+        """S csm(e) of [batch, source] ids; the hidden state before the first word is 0."""
+        sentence = self.sentence(self.embed_source(source_ids), source_lengths)
+        hidden = sentence.new_zeros(len(sentence), self.config.hidden_dim)
+        return {"context": self.decoder.context(sentence), "hidden": self.decoder.begin(hidden)}
+
+    def step(self, ids: Tensor, state: dict) -> tuple[Tensor, dict]:
+        """h' = sigma(R h + I v(f) + S csm(e)), o = O h' of one token per row, ids [batch]:
+        -> readout [batch, readout_dim] and next state.
+        """
+        inputs = self.decoder.input(self.embed_target(ids)) + state["context"]
+        hidden = self.decoder(inputs, state["hidden"])
+        return self.readout(hidden[0]), {**state, "hidden": hidden}
+
+
+def _convolve(x: Tensor, kernel: Tensor) -> Tensor:
+    """x [batch, length, dim], kernel [dim, size] -> [batch, length - size + 1 or 1, dim].
+
+    Shifted products: faster on a CPU than a convolution with as many groups as features.
+    """
+    length, size = x.shape[1], min(kernel.shape[1], x.shape[1])
+    columns = [x[:, i : i + length - size + 1] * kernel[:, i] for i in range(size)]
+    return torch.stack(columns).sum(0)

@@ -1,0 +1,66 @@
+"""Transformer encoder, recurrent decoder: Kim et al. 2019, "From Research to Production and Back".
+
+The decoder reads the target with simpler simple recurrent units in place of self-attention, so that
+its state does not grow. Much encoder and little decoder costs no quality (Kasai et al. 2021). As in
+Marian, decoder positions remain, and the unit is a residual sublayer like self-attention.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import relu
+
+from models.architectures.translators.transformer import DecoderLayer, Transformer, norm_of
+from models.configs.translators.transformer import TransformerSizes
+
+FORGET_BIAS = 2.0  # sigmoid(2) = 0.88
+
+
+class SSRU(nn.Module):
+    """f_t = sigmoid(W_t x_t + b_f), c_t = f_t c_{t-1} + (1 - f_t) W x_t, o_t = relu(c_t)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.forget = nn.Linear(dim, dim)
+        self.input = nn.Linear(dim, dim, bias=False)
+
+    @torch.no_grad()
+    def remember(self) -> None:
+        """Most of a cell is kept at first, as in LSTMs: with a bias of 0 a word is down to an
+        eighth after three more.
+        """
+        self.forget.bias.fill_(FORGET_BIAS)
+
+    def forward(self, x: Tensor, cell: Tensor | None) -> tuple[Tensor, Tensor]:
+        """x [batch, length, dim], cell [batch, dim], None for zeros -> outputs and the last cell.
+
+        Cells are sums over many positions: they keep x's precision where products are in bf16.
+        """
+        forget = torch.sigmoid(self.forget(x).to(x.dtype))
+        updates = (1 - forget) * self.input(x)
+        cells = []
+        for gate, update in zip(forget.unbind(1), updates.unbind(1), strict=True):
+            cell = update if cell is None else torch.addcmul(update, gate, cell)
+            cells.append(cell)
+        return relu(torch.stack(cells, 1)), cells[-1]
+
+
+class SSRUDecoderLayer(DecoderLayer):
+    """The past is the cell: it holds all before, and nothing after, so no mask is needed."""
+
+    def __init__(self, config: TransformerSizes) -> None:
+        super().__init__(config)
+        self.recurrence = SSRU(config.d_model)
+        self.recurrence_norm = norm_of(config)
+
+    def read_target(self, x: Tensor, past: Tensor | None, mask: Tensor) -> tuple[Tensor, Tensor]:
+        update, cell = self.recurrence(self.enter(x, self.recurrence_norm), past)
+        return self.leave(x, update, self.recurrence_norm), cell
+
+
+class TransformerSSRU(Transformer):
+    decoder_layer = SSRUDecoderLayer
+
+    def __init__(self, config: TransformerSizes) -> None:
+        super().__init__(config)
+        for layer in self.decoder.layers:
+            layer.recurrence.remember()

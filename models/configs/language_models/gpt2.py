@@ -1,0 +1,18 @@
+"""Options of the GPT-2-shaped language model."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from models.configs.base import Size
+from models.configs.language_models.decoder_only import DecoderOnlyConfig
+from models.configs.translators.transformer import Activation
+
+
+class GPT2Config(DecoderOnlyConfig):
+    """Decoder-only language model with learned positions, LayerNorm and GELU."""
+
+    architecture: Literal["gpt2"] = "gpt2"
+    ffn_dim: Size = 1024
+    activation: Activation = "gelu_tanh"
+    norm_epsilon: float = Field(default=1e-5, gt=0)

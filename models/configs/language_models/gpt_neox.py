@@ -1,0 +1,36 @@
+"""Options of the GPT-NeoX-shaped language model."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from models.configs.base import Misfit, Size
+from models.configs.language_models.rotary import RotaryConfig
+from models.configs.translators.transformer import Activation
+
+
+class GPTNeoXConfig(RotaryConfig):
+    """Decoder-only language model with LayerNorm, biases and sublayers side by side (GPT-NeoX,
+    Pythia), some with a bias of the output layer (Phi).
+    """
+
+    architecture: Literal["gpt-neox"] = "gpt-neox"
+    num_kv_heads: Size | None = None  # None: one for each head
+    norm_epsilon: float = Field(default=1e-5, gt=0)
+    parallel_residual: bool = True
+    attention_bias: bool = True
+    activation: Activation = "gelu"
+    output_bias: bool = False
+
+    @property
+    def kv_heads(self) -> int:
+        return self.num_kv_heads or self.num_heads
+
+    def misfits(self) -> Iterator[Misfit]:
+        yield from super().misfits()
+        if self.num_kv_heads is not None:
+            yield from self.must_be_multiple("num_heads", "num_kv_heads")
+        if self.output_bias and self.tied_embeddings:
+            message = "output_bias needs tied_embeddings false"
+            yield Misfit(("output_bias", "tied_embeddings"), message)

@@ -1,0 +1,59 @@
+"""How fast the plain torch loop is: the peer that `attendant bench` is compared with."""
+
+import time
+from dataclasses import dataclass
+from itertools import cycle, islice
+
+from models.configs.base import LanguageModelConfig
+from models.data.tokenizer import encode_all, read_tokenizer
+from models.decoding.torch_loop import continue_batch, translate_all, translate_batch
+from models.registry import load_module
+from models.storage.checkpoint import Checkpoint
+
+PROMPT_TOKENS = 8
+NEW_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Of one pass over all sentences; tokens include the one that ends a sentence."""
+
+    batch: int
+    sentences: int
+    seconds: float
+    tokens_per_second: float
+    sentences_per_second: float
+
+
+def measure(
+    checkpoint: Checkpoint, lines: list[str], batch: int, sentences: int, *, by_length: bool
+) -> Speed:
+    """Decode `sentences` of `lines` (again and again) greedily in fp32, after a warm-up.
+
+    They are batched as they come or, where all are known beforehand, `by_length`, the order that
+    suits a static batch best.
+    """
+    module = load_module(checkpoint)
+    ids = encode_all(read_tokenizer(checkpoint.tokenizer), lines)
+    work = list(islice(cycle(ids), sentences))
+
+    def chunks(rows: list[list[int]]) -> list[list[list[int]]]:
+        return [rows[i : i + batch] for i in range(0, len(rows), batch)]
+
+    def decode(rows: list[list[int]]) -> list[list[int]]:
+        if not isinstance(checkpoint.config, LanguageModelConfig):
+            limit = checkpoint.config.max_target_tokens - 1
+            if by_length:
+                return translate_all(module, rows, limit, batch)
+            return [t for chunk in chunks(rows) for t in translate_batch(module, chunk, limit)]
+        prompts = [(row * PROMPT_TOKENS)[:PROMPT_TOKENS] for row in rows]
+        return [t for chunk in chunks(prompts) for t in continue_batch(module, chunk, NEW_TOKENS)]
+
+    decode(work[: 2 * batch])
+    started = time.perf_counter()
+    rows = decode(work)
+    seconds = time.perf_counter() - started
+    tokens = sum(len(row) + 1 for row in rows)
+    return Speed(
+        batch, sentences, round(seconds, 3), round(tokens / seconds, 1), sentences / seconds
+    )

@@ -1,0 +1,145 @@
+"""Checkpoint folders: `config.json`, `model.safetensors`, `tokenizer.json`. Numpy only.
+
+Nothing here is ever unpickled. Weights are read as fp32, however they are stored.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from models.arrays import Array
+from models.configs.registry import AnyConfig, ModelConfigError, parse_config
+from models.conventions import Conventions, own_conventions
+from models.storage.files import read_file, read_json
+from models.storage.quantised import Quantised
+from models.storage.safetensors import Storage, read_weights, write_weights
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+TOKENIZER_FILE = "tokenizer.json"
+TARGET_TOKENIZER_FILE = "target_tokenizer.json"
+CARD_FILE = "README.md"
+QUALITY_FILE = "quality.json"
+UNKNOWN_LANGUAGE = "und"  # of BCP 47: undetermined
+CURVE_FILE = "curve.png"
+OTHER_FILES = (TOKENIZER_FILE, CARD_FILE, QUALITY_FILE, CURVE_FILE)
+
+
+class CheckpointError(Exception):
+    """Something that is no usable checkpoint; `problems` lists everything found wrong."""
+
+    def __init__(self, folder: Path, problems: list[str]) -> None:
+        super().__init__(f"{folder}: " + "; ".join(problems))
+        self.folder = folder
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A trained model as read from disk.
+
+    folder: the folder or file it was read from.
+    weights: fp32 arrays by state-dict name.
+    files: what a bundle takes over as it is, by name: `tokenizer.json`, where the target has
+        another one `target_tokenizer.json`, the lexical shortlist, the model card, figures.
+    quantised: how the source holds weights in int8, by the names of those it does.
+    notes: what whoever exports it should know.
+    bits: so few keep the layers' matrices as the source has them; None where those are floats.
+    """
+
+    folder: Path
+    config: AnyConfig
+    weights: Mapping[str, Array]
+    conventions: Conventions
+    files: Mapping[str, bytes] = field(repr=False)
+    quantised: Mapping[str, Quantised] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
+    bits: Literal[4, 8] | None = None
+
+    def with_languages(self, source: str | None, target: str | None) -> "Checkpoint":
+        """The same of one source and one target language, where it does not say which it has.
+
+        Raises CheckpointError where it does.
+        """
+        given = {"source_languages": source, "target_languages": target}
+        wanted = {field: (code,) for field, code in given.items() if code is not None}
+        problems = [
+            f"{field.replace('_', ' ')} are {', '.join(known)}: they cannot be changed"
+            for field in wanted
+            if (known := getattr(self.config, field, ("none",))) != (UNKNOWN_LANGUAGE,)
+        ]
+        if problems:
+            raise CheckpointError(self.folder, problems)
+        return replace(self, config=self.config.model_copy(update=wanted))
+
+    @property
+    def name(self) -> str:
+        path = self.folder.resolve()
+        return path.stem if path.is_file() else path.name
+
+    @property
+    def tokenizer(self) -> str:
+        """The tokenizer of both sides, or of the source's, as JSON."""
+        return self.files[TOKENIZER_FILE].decode()
+
+    @property
+    def target_tokenizer(self) -> str:
+        return self.files.get(TARGET_TOKENIZER_FILE, self.files[TOKENIZER_FILE]).decode()
+
+
+def looks_like(folder: Path) -> bool:
+    """Whether a folder holds a checkpoint of ours, right or wrong: others name their
+    architectures in other ways.
+    """
+    try:
+        config = read_json(folder / CONFIG_FILE)
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and "architecture" in config
+
+
+def load_checkpoint(folder: str | Path) -> Checkpoint:
+    """Read a checkpoint folder. Raises CheckpointError listing every problem."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise CheckpointError(folder, ["there is no such folder"])
+    problems: list[str] = []
+    config = _read_config(folder / CONFIG_FILE, problems)
+    weights = read_weights(folder / WEIGHTS_FILE, problems)
+    paths = [folder / name for name in OTHER_FILES]
+    files = {path.name: read_file(path) for path in paths if path.is_file()}
+    if TOKENIZER_FILE not in files:
+        problems.append(f"{TOKENIZER_FILE} is missing")
+    if problems or config is None:
+        raise CheckpointError(folder, problems)
+    return Checkpoint(folder, config, weights, own_conventions(config), files)
+
+
+def save_checkpoint(
+    folder: str | Path,
+    config: AnyConfig,
+    weights: Mapping[str, Array],
+    tokenizer_json: str,
+    storage: Storage = Storage.FP32,
+) -> None:
+    """Write a checkpoint folder."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CONFIG_FILE).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    (folder / TOKENIZER_FILE).write_text(tokenizer_json, encoding="utf-8")
+    write_weights(folder / WEIGHTS_FILE, weights, storage)
+
+
+def _read_config(path: Path, problems: list[str]) -> AnyConfig | None:
+    try:
+        return parse_config(read_json(path))
+    except FileNotFoundError:
+        problems.append(f"{path.name} is missing")
+    except ModelConfigError as error:
+        problems += [f"{path.name}: {problem}" for problem in error.problems]
+    except ValueError as error:
+        problems.append(f"{path.name} {error}")
+    except OSError as error:
+        problems.append(f"{path.name} cannot be read: {error.strerror}")
+    return None

@@ -1,0 +1,86 @@
+"""Language models in int8: inputs that dwarf the others are found and kept in fp32."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from export.bundling import outliers
+from export.bundling.exporting import export_checkpoint
+from export.checking.rows import Rows
+from export.graph.blocks import NO_OUTLIERS
+from models.storage.checkpoint import Checkpoint
+from serving.bundle.manifest import Precision
+from serving.bundle.opening import Bundle, open_bundle
+from tests.export.parity import Examples, examples_of, torch_log_probabilities
+from tests.export.test_rows_are_independent import LENGTHS, run
+from tests.tiny import tiny_checkpoint
+
+LOUD = [3, 17, 60]
+SIZES = {"d_model": 64, "num_layers": 2, "num_heads": 4, "ffn_dim": 48}
+
+
+@pytest.fixture(params=["llama", "gpt2", "gpt-neox"])
+def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Checkpoint:
+    """Some inputs of every layer are 40 times as large as the others, and weigh less for it."""
+    plain = tiny_checkpoint(request.param, tmp_path / "plain", **SIZES)
+    weights = {name: np.array(array) for name, array in plain.weights.items()}
+    for layer in range(SIZES["num_layers"]):
+        for norm, readers in (
+            ("attention_norm", ("attention.query", "attention.key", "attention.value")),
+            ("feed_forward_norm", ("feed_forward.gate", "feed_forward.up")),
+        ):
+            for name in (f"{norm}.weight", f"{norm}.bias"):
+                if f"layers.{layer}.{name}" in weights:
+                    weights[f"layers.{layer}.{name}"][LOUD] *= 40
+            for name in readers:
+                if f"layers.{layer}.{name}.weight" in weights:
+                    weights[f"layers.{layer}.{name}.weight"][:, LOUD] /= 40
+    (tmp_path / "loud").mkdir()
+    return replace(plain, folder=tmp_path / "loud", weights=weights)
+
+
+def exported(checkpoint: Checkpoint, folder: Path) -> Bundle:
+    export_checkpoint(checkpoint, folder, Precision.INT8)
+    return open_bundle(folder)
+
+
+def mean_error(bundle: Bundle, examples: Examples, expected: np.ndarray) -> float:
+    found = Rows(bundle, examples.sources).score(examples.targets)
+    return float(np.abs(found - expected).mean())
+
+
+def test_they_are_found_and_make_no_errors(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = exported(checkpoint, tmp_path / "with")
+    names = [i.name for i in onnx.load(tmp_path / "with/step.onnx").graph.initializer]
+    assert sum(name.endswith(".large") for name in names) >= 2 * SIZES["num_layers"]
+    monkeypatch.setattr(outliers, "outliers_of", lambda bundle: NO_OUTLIERS)
+    examples = examples_of("llama")
+    expected = torch_log_probabilities(tmp_path / "plain", examples)  # the scales cancel out
+    error = mean_error(bundle, examples, expected)
+    assert error < mean_error(exported(checkpoint, tmp_path / "without"), examples, expected) / 3
+
+
+def test_rows_are_the_same_alone_and_in_company(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    bundle, examples = exported(checkpoint, tmp_path / "bundle"), examples_of("llama", LENGTHS)
+    everyone = list(range(len(LENGTHS)))
+    for row, found in enumerate(run(bundle, examples, everyone, 0, 2)):
+        (alone,) = run(bundle, examples, [row], 0, 2)
+        for name, array in alone.items():
+            assert np.array_equal(array, found[name]), (name, row)
+
+
+def test_nothing_is_left_of_how_they_were_found(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    outputs = exported(checkpoint, tmp_path / "bundle").manifest.graphs["step"].outputs
+    assert not any(output.name.startswith("largest.") for output in outputs)
+    assert {path.name for path in (tmp_path / "bundle").iterdir()} == {
+        "README.md",
+        "bundle.json",
+        "step.onnx",
+        "tokenizer.json",
+        "weights.bin",
+    }

@@ -1,0 +1,158 @@
+"""Weights in blocks: close to the float product, 4-bit sources kept to the bit, rows apart."""
+
+import gguf
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType as Kind
+
+from export.graph.blocks import BLOCK, BlockQuantiser, eight_bits, four_bits, in_blocks, packed
+from export.graph.writer import GraphWriter
+from tests.export.readers.gguf.test_gguf_tensors import random_blocks
+from tests.export.sessions import session_of
+
+RANDOM = np.random.default_rng(0)
+NONE = np.zeros(0, np.int64)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+class Product:
+    """x times weight transposed, through the quantised graph."""
+
+    def __init__(
+        self,
+        weight: np.ndarray,
+        bits: int,
+        bias: np.ndarray | None = None,
+        outliers: np.ndarray = NONE,
+    ) -> None:
+        graph = GraphWriter("product")
+        rows = graph.input("x", "float32", (weight.shape[1],))
+        y = BlockQuantiser(graph, bits, {"weight": outliers}).linear(rows, "weight", weight, bias)
+        graph.output("y", y, "float32", (len(weight),))
+        self.session = session_of(graph)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        (result,) = self.session.run(None, {"x": x})
+        return np.asarray(result)
+
+
+def four_bit_values(weight: np.ndarray) -> np.ndarray:
+    levels, scale, rest = four_bits(weight)
+    assert levels.max() <= 15
+    values = (levels.astype(np.float32) - 8) * scale[:, :, None]
+    values = values.reshape(len(weight), -1)
+    return (values + np.repeat(rest, 32, axis=1)[:, : values.shape[1]])[:, : weight.shape[1]]
+
+
+def through(weight: np.ndarray, kind: Kind) -> np.ndarray:
+    return gguf.quants.dequantize(gguf.quants.quantize(weight, kind), kind)
+
+
+@pytest.mark.parametrize("bias", [None, normal(40)])
+@pytest.mark.parametrize("in_dim", [64, 80])
+@pytest.mark.parametrize("bits", [8, 4])
+def test_every_row_is_close_however_loud_the_others_are(
+    bits: int, in_dim: int, bias: np.ndarray | None
+) -> None:
+    """In a block a number lies at most half a step off: an input of its own largest, a weight of
+    its scale. So far may a product be, at worst.
+    """
+    weight = normal(40, in_dim)
+    x = normal(6, in_dim) * np.float32(10) ** np.arange(-3, 3, dtype=np.float32)[:, None]
+    found = Product(weight, bits, bias)(x) - (0 if bias is None else bias)
+    scale = eight_bits(weight)[1] if bits == 8 else np.abs(four_bits(weight)[1])
+    blocks, weight_off = np.abs(in_blocks(x, BLOCK)), scale / 2
+    x_off = blocks.max(axis=2) / 254
+    bound = x_off @ np.abs(in_blocks(weight, BLOCK)).sum(axis=2).T
+    bound += (blocks.sum(axis=2) + BLOCK * x_off) @ weight_off.T
+    assert (np.abs(found - x @ weight.T) <= 1.001 * bound + 1e-6).all()
+
+
+def test_outliers_are_multiplied_as_they_are_and_spoil_no_block() -> None:
+    weight, x = normal(40, 80), normal(6, 80)
+    columns = np.array([3, 17, 79])
+    without = np.delete(np.arange(80), columns)
+    expected = x[:, without] @ weight[:, without].T
+    x[:, columns] *= 1000
+    large = x[:, columns] @ weight[:, columns].T
+    found = Product(weight, 8, outliers=columns)(x) - large
+    assert np.abs(found - expected).max() < 0.2 < np.abs(Product(weight, 8)(x) - large).max()
+
+
+@pytest.mark.parametrize("kind", [Kind.Q4_0, Kind.Q4_1])
+def test_four_bit_sources_keep_their_values(kind: Kind) -> None:
+    weight = through(normal(50, 96), kind)
+    weight[3, :32] = 0
+    weight[4, :32] = 0.25
+    assert np.array_equal(four_bit_values(weight), weight)
+
+
+def test_four_bits_with_scales_of_six_keep_their_values() -> None:
+    data = random_blocks(Kind.Q4_K, seed=0)
+    weight = gguf.quants.dequantize(data, Kind.Q4_K).astype(np.float32)
+    np.testing.assert_allclose(four_bit_values(weight), weight, rtol=1e-5, atol=1e-4)
+
+
+def test_levels_that_are_counted_from_eight_need_no_rest() -> None:
+    _, _, rest = four_bits(through(normal(50, 96), Kind.Q4_0))
+    assert not rest.any()
+    _, _, rest = four_bits(through(normal(50, 96), Kind.Q4_1))
+    assert rest.any()
+
+
+def test_other_weights_lie_within_half_a_step() -> None:
+    weight = normal(50, 80)
+    blocks = np.pad(weight, ((0, 0), (0, 16))).reshape(50, 3, 32)
+    half = (blocks.max(axis=2) - blocks.min(axis=2)) / 30 * 1.001
+    error = np.abs(four_bit_values(weight) - weight)
+    assert (error <= np.repeat(half, 32, axis=1)[:, :80]).all()
+
+
+def test_eight_bit_sources_keep_their_levels() -> None:
+    weight = through(normal(50, 96), Kind.Q8_0)
+    weight[3, :32] = 0
+    levels, scale = eight_bits(weight)
+    values = (levels.astype(np.float32) - 128) * scale[:, :, None]
+    np.testing.assert_allclose(values.reshape(weight.shape), weight, rtol=1e-6)
+
+
+@pytest.mark.parametrize("in_dim", [64, 80])
+def test_weights_in_8_bits_lie_within_half_a_step(in_dim: int) -> None:
+    weight = normal(50, in_dim)
+    levels, scale = eight_bits(weight)
+    values = (levels.astype(np.float32) - 128) * scale[:, :, None]
+    half = np.abs(in_blocks(weight, BLOCK)).max(axis=2, keepdims=True) / 254 * 1.001
+    assert (np.abs(values - in_blocks(weight, BLOCK)) <= half).all()
+
+
+def test_two_levels_lie_in_a_byte() -> None:
+    levels = np.arange(16, dtype=np.uint8).reshape(1, 1, 16)
+    assert packed(levels)[0, 0].tolist() == [0x10, 0x32, 0x54, 0x76, 0x98, 0xBA, 0xDC, 0xFE]
+
+
+def test_rows_of_a_table_are_those_that_are_scored_by() -> None:
+    table = normal(30, 64)
+    graph = GraphWriter("lookup")
+    quantiser = BlockQuantiser(graph, 4)
+    ids = graph.input("ids", "int64", ("tokens",))
+    graph.output("rows", quantiser.lookup(ids, "table", table), "float32", ("tokens", 64))
+    (rows,) = session_of(graph).run(None, {"ids": np.array([[3, 29, 0]])})
+    levels, scale = eight_bits(table)
+    expected = ((levels.astype(np.float32) - 128) * scale[:, :, None]).reshape(30, 64)
+    assert np.array_equal(np.asarray(rows)[0], expected[[3, 29, 0]])
+
+
+@pytest.mark.parametrize("num_outliers", [0, 1, 21, 64])
+@pytest.mark.parametrize("bits", [8, 4])
+def test_a_row_is_the_same_alone_and_among_any_number(bits: int, num_outliers: int) -> None:
+    """This rests on ONNX Runtime's kernels for the processor at hand, which is why it is here."""
+    for out_dim, in_dim in ((96, 576), (37, 80), (300, 256)):
+        outliers = RANDOM.permutation(in_dim)[:num_outliers]
+        product = Product(normal(out_dim, in_dim), bits, outliers=outliers)
+        x = normal(65, in_dim)
+        alone = np.concatenate([product(row[None]) for row in x])
+        for count in (2, 3, 4, 5, 7, 8, 16, 17, 33, 64, 65):
+            assert np.array_equal(product(x[:count]), alone[:count]), (out_dim, in_dim, count)

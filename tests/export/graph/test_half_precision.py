@@ -1,0 +1,69 @@
+"""fp16 bundles are for CUDA; here their graphs are built, loaded and run on the CPU's kernels. bf16
+has none there: such graphs run widened to fp32.
+"""
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from export.families.registry import BUILDERS
+from serving.bundle.manifest import SELECT, Precision
+from serving.bundle.opening import open_bundle
+from tests.export.graph.rounding import assert_errs_by_rounding
+from tests.export.graph.widening import widened
+from tests.export.parity import examples_of
+from tests.tiny import tiny_bundle
+
+SIXTEEN_BITS = {onnx.TensorProto.FLOAT16: "float16", onnx.TensorProto.BFLOAT16: "bfloat16"}
+
+
+@pytest.mark.parametrize("architecture", sorted(BUILDERS))
+def test_log_probabilities_are_near_those_of_torch(tmp_path: Path, architecture: str) -> None:
+    bundle = tiny_bundle(architecture, tmp_path, Precision.FP16)
+    states = open_bundle(bundle).manifest.states
+    assert {state.dtype for state in states} == {"float16"}
+    assert_errs_by_rounding(bundle, tmp_path / architecture, examples_of(architecture))
+
+
+@pytest.mark.parametrize("architecture", sorted(BUILDERS))
+def test_those_of_bf16_are_too(tmp_path: Path, architecture: str) -> None:
+    bundle = tiny_bundle(architecture, tmp_path, Precision.BF16)
+    states = open_bundle(bundle).manifest.states
+    assert {state.dtype for state in states} == {"bfloat16"}
+    wide, examples = widened(bundle, tmp_path / "wide"), examples_of(architecture)
+    assert_errs_by_rounding(wide, tmp_path / architecture, examples, Precision.BF16)
+
+
+@pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
+@pytest.mark.parametrize("architecture", sorted(BUILDERS))
+def test_graphs_have_one_type_of_16_bits(
+    tmp_path: Path, architecture: str, precision: Precision
+) -> None:
+    """Operators take no two of them; the other one would be forgotten somewhere. What chooses
+    tokens has none.
+    """
+    opened = open_bundle(tiny_bundle(architecture, tmp_path, precision))
+    assert SELECT in opened.manifest.graphs
+    for name, spec in opened.manifest.graphs.items():
+        graph = onnx.load(opened.folder / spec.file, load_external_data=False).graph
+        casts = [a.i for node in graph.node for a in node.attribute if a.name == "to"]
+        weights = [tensor.data_type for tensor in graph.initializer]
+        found = {SIXTEEN_BITS[number] for number in (*casts, *weights) if number in SIXTEEN_BITS}
+        own = {"float16" if precision is Precision.FP16 else "bfloat16"}
+        assert found == (set() if name == SELECT else own)
+
+
+@pytest.mark.parametrize("architecture", sorted(BUILDERS))
+def test_steps_have_nothing_that_a_recording_loses(tmp_path: Path, architecture: str) -> None:
+    """CUDA's Split of five or more pieces, not all of one size, copies tables from host memory."""
+    opened = open_bundle(tiny_bundle(architecture, tmp_path, Precision.FP16))
+    graph = onnx.load(opened.graph_path("step"), load_external_data=False).graph
+    sizes = {
+        each.name: numpy_helper.to_array(each).tolist()
+        for each in graph.initializer
+        if each.data_type == onnx.TensorProto.INT64
+    }
+    splits = [sizes[node.input[1]] for node in graph.node if node.op_type == "Split"]
+    assert all(len(each) < 5 or len({*each}) == 1 for each in splits)

@@ -1,0 +1,166 @@
+"""Language models from GGUF files compute what the models they were made from do."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from gguf import GGMLQuantizationType as Kind
+from transformers import PreTrainedModel
+
+from export.bundling.exporting import export_checkpoint
+from export.checking.rows import Rows
+from export.cli import export
+from export.readers.gguf.reading import read
+from export.readers.gguf.tensors import kept_bits
+from export.readers.reading import read_model
+from models.batch import Batch
+from models.decoding.torch_loop import teacher_forced_log_probabilities
+from models.registry import load_module
+from models.storage.checkpoint import Checkpoint, CheckpointError
+from serving.bundle.manifest import Precision
+from serving.bundle.opening import open_bundle
+from serving.text.tokenizer import Tokenizer
+from tests.export.readers.gguf.files import write_gguf
+from tests.export.readers.hugging_face.language_models import (
+    BOS,
+    FAMILIES,
+    GEMMA3_ROPES,
+    SIZES,
+    VARIANTS,
+    log_probabilities,
+    prompts,
+    random_model,
+)
+
+NAMES = [
+    "llama",  # Llama 3's scaling
+    "smollm2",  # tied
+    "llama linear",
+    "llama yarn",
+    "mistral",
+    "qwen2 without windows",  # biases
+    "qwen3",  # norms of queries and keys
+    "gemma",
+    "phi3",  # projections side by side, LongRoPE
+]
+# What files do not say is as llama.cpp takes it to be.
+UNSAID: dict[str, dict[str, Any]] = {
+    "gemma2 of GGUF": FAMILIES["gemma2"] | {"model_type": "gemma2", "query_pre_attn_scalar": 32},
+    "gemma3 of GGUF": FAMILIES["gemma3_text"]
+    | {"model_type": "gemma3_text", "query_pre_attn_scalar": 32, "num_hidden_layers": 6}
+    | {"rope_parameters": GEMMA3_ROPES | {"sliding_attention": {"rope_theta": 10000.0}}}
+    | {"layer_types": [*["sliding_attention"] * 5, "full_attention"]},
+    "smollm3 of GGUF": SIZES
+    | {"model_type": "smollm3", "no_rope_layer_interval": 4, "num_hidden_layers": 4},
+}
+TOLERANCE = 1e-4  # nats
+
+
+def largest_error(model: PreTrainedModel, checkpoint: Checkpoint) -> float:
+    module = load_module(checkpoint)
+    errors = []
+    for prompt in prompts(4):
+        ids = torch.tensor([[BOS, *prompt]])
+        batch = Batch(source_ids=None, source_lengths=None, input_ids=ids, labels=ids)
+        found = teacher_forced_log_probabilities(module, batch)[0].numpy()
+        errors.append(np.abs(found - log_probabilities(model, ids[0].tolist())).max())
+    return max(errors)
+
+
+@pytest.mark.parametrize("name", [*NAMES, *UNSAID])
+def test_log_probabilities_are_theirs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name in UNSAID:
+        monkeypatch.setitem(VARIANTS, name, UNSAID[name])
+    model = random_model(name)
+    assert largest_error(model, read(write_gguf(model, tmp_path / "model.gguf"))) < TOLERANCE
+
+
+def test_what_it_expects_around_texts(tmp_path: Path) -> None:
+    path = write_gguf(random_model("smollm2"), tmp_path / "model.gguf")
+    checkpoint = read_model(path)
+    assert checkpoint.conventions.stop == (2,)
+    assert checkpoint.conventions.prompt_prefix == ()
+    assert checkpoint.conventions.chat_template == "{{ messages[0]['content'] }}"
+    card = checkpoint.files["README.md"].decode()
+    assert "# Tiny" in card and "Licence: mit" in card
+
+
+def test_a_text_begins_with_bos_where_the_file_says_so(tmp_path: Path) -> None:
+    model = random_model("smollm2")
+    path = write_gguf(model, tmp_path / "model.gguf", tokenizer__ggml__add_bos_token=True)
+    assert read(path).conventions.prompt_prefix == (BOS,)
+
+
+def test_it_may_be_made_to_read_less(tmp_path: Path) -> None:
+    model = random_model("llama yarn")
+    path = write_gguf(model, tmp_path / "model.gguf")
+    checkpoint = read_model(path, context_length=20)
+    assert export_checkpoint(checkpoint, tmp_path / "bundle", Precision.FP32) is None
+    assert open_bundle(tmp_path / "bundle").manifest.limits.max_target_tokens == 20
+    assert largest_error(model, checkpoint) < TOLERANCE
+    with pytest.raises(CheckpointError, match="65 is not one of 2 to 64"):
+        read_model(path, context_length=65)
+
+
+def test_a_file_without_suffix_is_told_by_its_beginning(tmp_path: Path) -> None:
+    path = write_gguf(random_model("smollm2"), tmp_path / "blob")
+    assert read_model(path).config.architecture == "llama"
+
+
+@pytest.mark.parametrize("kind", [Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.F16, Kind.BF16])
+def test_quantised_matrices_are_those_of_the_file(kind: Kind, tmp_path: Path) -> None:
+    model = random_model("smollm2")
+    exact = read(write_gguf(model, tmp_path / "exact.gguf")).weights
+    found = read(write_gguf(model, tmp_path / "model.gguf", kind)).weights
+    name = "layers.1.attention.key.weight"
+    tolerance = {Kind.Q8_0: 0.01, Kind.F16: 0.001, Kind.BF16: 0.01}.get(kind, 0.15)
+    error = np.abs(found[name] - exact[name]).max() / np.abs(exact[name]).max()
+    assert 0 < error < tolerance
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision"),
+    [
+        (Kind.F32, "fp32"),
+        (Kind.BF16, "fp32"),
+        (Kind.Q8_0, "int8"),
+        (Kind.Q5_1, "int8"),
+        (Kind.Q4_0, "int4"),
+        (Kind.Q4_1, "int4"),
+    ],
+)
+def test_the_default_precision_keeps_the_weights(
+    kind: Kind, precision: str, tmp_path: Path
+) -> None:
+    model = random_model("smollm2", intermediate_size=96)  # in whole blocks
+    path = write_gguf(model, tmp_path / "model.gguf", kind)
+    arguments = [str(path), "-o", str(tmp_path / "bundle"), "--no-verify"]
+    result = CliRunner().invoke(export, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.stderr
+    assert open_bundle(tmp_path / "bundle").manifest.precision == precision
+
+
+def test_mixed_files_need_what_their_finest_matrices_need() -> None:
+    """As Q4_K_M, which has some matrices in six bits; tables of words do not count."""
+    assert kept_bits([Kind.Q4_K, Kind.Q4_0]) == 4
+    assert kept_bits([Kind.Q4_K, Kind.Q6_K]) == 8
+    assert kept_bits([Kind.Q4_0, Kind.F16]) == 8
+    assert kept_bits([Kind.F16, Kind.F32]) is None
+
+
+@pytest.mark.parametrize("precision", [Precision.INT8, Precision.INT4])
+def test_a_bundle_of_it_is_served(precision: Precision, tmp_path: Path) -> None:
+    model = random_model("smollm2")
+    checkpoint = read(write_gguf(model, tmp_path / "model.gguf", Kind.Q4_1))
+    export_checkpoint(checkpoint, tmp_path / "bundle", precision)
+    bundle = open_bundle(tmp_path / "bundle")
+    ids = Tokenizer(bundle.tokenizer_path).encode("It was")
+    found = Rows(bundle, [[]]).read([ids])[0]
+    batch = Batch(None, None, torch.tensor([ids]), torch.tensor([ids]))
+    expected = teacher_forced_log_probabilities(load_module(checkpoint), batch)[0, -1].numpy()
+    assert np.corrcoef(found, expected)[0, 1] > 0.98

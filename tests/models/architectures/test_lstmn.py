@@ -1,0 +1,164 @@
+"""The LSTMN computes the paper's equations: plain float64 loops over words, equal weights."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from models.architectures.translators.lstmn import Lstmn
+from models.batch import Batch
+from models.configs.registry import ModelConfigError, parse_config
+from models.configs.translators.lstmn import LstmnConfig
+from models.decoding import naive
+from models.decoding.torch_loop import translate_batch
+
+Array = np.ndarray
+SIZES: dict[str, Any] = {
+    "vocab_size": 30,
+    "embedding_dim": 4,
+    "hidden_dim": 6,
+    "attention_dim": 5,
+    "readout_dim": 4,
+    "max_source_tokens": 16,
+    "max_target_tokens": 16,
+}
+FUSIONS = ["shallow", "deep"]
+SOURCE, TARGET = [3, 9, 4, 12, 25, 2], [1, 7, 7, 20, 3, 11, 5, 29]
+
+
+def fresh(**changes: Any) -> Lstmn:
+    torch.manual_seed(0)
+    module = Lstmn(LstmnConfig(**SIZES | changes)).eval()
+    for parameter in module.parameters():  # sharper than fresh weights, so that attention matters
+        torch.nn.init.normal_(parameter, std=0.7)
+    return module
+
+
+class Loops:
+    """The paper's equations for one sentence; weights by state-dict name."""
+
+    def __init__(self, module: Lstmn) -> None:
+        self.config = module.config
+        self.weights = {name: w.numpy() for name, w in module.state_dict().items()}
+        self.zeros = np.zeros(self.config.hidden_dim)
+
+    def times(self, name: str, x: Array) -> Array:
+        """The layer of that name, with its bias where it has one."""
+        return self.weights[f"{name}.weight"] @ x + self.weights.get(f"{name}.bias", 0)
+
+    def weigh(self, name: str, query: Array, hiddens: list[Array]) -> list[float]:
+        """s_i, softmax of a_i = v . tanh(W_h h_i + query) (4, 5)."""
+        v = self.weights[f"{name}.score.weight"][0]
+        scores = [v @ np.tanh(self.times(f"{name}.key", h) + query) for h in hiddens]
+        likelihoods = np.exp(np.array(scores))
+        return list(likelihoods / likelihoods.sum())
+
+    def mixed(self, weights: list[float], vectors: list[Array]) -> Array:
+        """The sum of (6); nothing where there is nothing yet."""
+        parts = (w * each for w, each in zip(weights, vectors, strict=True))
+        return sum(parts, start=self.zeros)
+
+    def encode(self, source: list[int]) -> tuple[list[Array], list[Array]]:
+        """Hidden and memory tape."""
+        hiddens: list[Array] = []
+        memories: list[Array] = []
+        recalled = self.zeros
+        for word in source:
+            x = self.weights["embedding.weight"][word] * 2
+            h, c, recalled = self.step("encoder", x, hiddens, memories, recalled, 0, 0)
+            hiddens.append(h)
+            memories.append(c)
+        return hiddens, memories
+
+    def decode(self, target: list[int], source: tuple[list[Array], list[Array]]) -> Array:
+        """Readouts of every target word."""
+        hiddens: list[Array] = []
+        memories: list[Array] = []
+        recalled = context = h = self.zeros
+        readouts = []
+        for word in target:
+            x = self.weights["embedding.weight"][word] * 2
+            to_gates = to_memory = np.zeros(1)
+            if self.config.fusion == "deep":
+                context, to_memory = self.deep(x, context, *source)
+            else:
+                weights = self.weigh("fusion.attention", self.times("fusion.query", h), source[0])
+                context = self.mixed(weights, source[0])
+                to_gates = self.times("fusion.gates", context)
+            state = (hiddens, memories, recalled)
+            h, c, recalled = self.step("decoder", x, *state, to_gates, to_memory)
+            hiddens.append(h)
+            memories.append(c)
+            readouts.append(np.tanh(self.times("readout", np.concatenate([context, h]))))
+        return np.stack(readouts)
+
+    def deep(self, x: Array, context: Array, hiddens: list, memories: list) -> tuple[Array, Array]:
+        """gamma~_t and r_t alpha~_t (11-15)."""
+        query = self.times("fusion.query_input", x) + self.times("fusion.query_context", context)
+        weights = self.weigh("fusion.attention", query, hiddens)
+        context, memory = self.mixed(weights, hiddens), self.mixed(weights, memories)
+        gate = self.times("fusion.gate_input", x) + self.times("fusion.gate_context", context)
+        return context, sigmoid(gate) * memory
+
+    def step(
+        self, name: str, x: Array, hiddens: list, memories: list, recalled: Array, *added: Any
+    ) -> tuple[Array, Array, Array]:
+        """h_t, c_t and h~_t (4-9); `added` is what else enters the gates, and c_t."""
+        query = self.times(f"{name}.query_input", x)
+        query = query + self.times(f"{name}.query_recalled", recalled)
+        weights = self.weigh(f"{name}.attention", query, hiddens)
+        recalled, c = self.mixed(weights, hiddens), self.mixed(weights, memories)
+        gates = self.times(f"{name}.gates_input", x) + self.times(
+            f"{name}.gates_recalled", recalled
+        )
+        enter, keep, new, leave = np.split(gates + added[0], 4)
+        c = sigmoid(keep) * c + sigmoid(enter) * np.tanh(new) + added[1]
+        return sigmoid(leave) * np.tanh(c), c, recalled
+
+
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+@torch.inference_mode()
+def test_the_whole_model_equals_its_equations(fusion: str) -> None:
+    module = fresh(fusion=fusion).double()
+    loops, ids = Loops(module), torch.tensor([TARGET])
+    found = module(Batch(torch.tensor([SOURCE]), torch.tensor([len(SOURCE)]), ids, ids))
+    expected = loops.decode(TARGET, loops.encode(SOURCE))
+    np.testing.assert_allclose(found[0].numpy(), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+@torch.inference_mode()
+def test_steps_equal_the_whole_sequence_whatever_the_padding(fusion: str) -> None:
+    module = fresh(fusion=fusion)
+    source, lengths = torch.randint(3, 30, (3, 9)), torch.tensor([9, 4, 1])
+    target = torch.randint(3, 30, (3, 12))
+    whole = module(Batch(source, lengths, target, target))
+    for row, length in enumerate(lengths):
+        state = module.start(source[row : row + 1, :length], lengths[row : row + 1])
+        for position in range(12):
+            found, state = module.step(target[row : row + 1, position], state)
+            torch.testing.assert_close(found[0], whole[row, position], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_the_batched_loop_equals_one_sentence_at_a_time(fusion: str) -> None:
+    module = fresh(fusion=fusion)
+    sources = [torch.randint(3, 30, (n,)).tolist() for n in (1, 5, 9)]
+    assert translate_batch(module, sources, 12) == [
+        naive.greedy(module, source, [], 12) for source in sources
+    ]
+
+
+def test_options_that_do_not_fit_are_all_told() -> None:
+    changes = {"cell": "gru", "fusion": "flat", "readout_dim": 5, "window": 3}
+    with pytest.raises(ModelConfigError) as caught:
+        parse_config({"architecture": "lstmn", **SIZES, **changes})
+    found = sorted(caught.value.problems)
+    expected = ["cell: ", "fusion: ", "tied_embeddings needs readout_dim 5", "window: lstmn has no"]
+    assert len(found) == len(expected)
+    assert all(f.startswith(e) for f, e in zip(found, expected, strict=True)), found

@@ -1,0 +1,187 @@
+"""Luong's model computes the paper's equations: plain float64 loops over words, equal weights."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from models.architectures.translators.luong import Luong
+from models.batch import Batch
+from models.configs.registry import ModelConfigError, parse_config
+from models.configs.translators.luong import LuongConfig
+from models.decoding import naive
+from models.decoding.torch_loop import translate_batch
+
+Array = np.ndarray
+SIZES: dict[str, Any] = {
+    "vocab_size": 30,
+    "embedding_dim": 4,
+    "hidden_dim": 6,
+    "readout_dim": 4,
+    "max_source_tokens": 16,
+    "max_target_tokens": 16,
+}
+ATTENTIONS: list[dict[str, Any]] = [
+    {"attention": "global"},
+    {"attention": "local-m", "window": 1},
+    {"attention": "local-m", "window": 2},
+    {"attention": "local-p", "window": 1},
+    {"attention": "local-p", "window": 3},
+]
+SOURCE, TARGET = [3, 9, 4, 12, 25, 2], [1, 7, 7, 20, 3, 11, 5, 29, 6]  # the longer is the target
+
+
+def fresh(**changes: Any) -> Luong:
+    torch.manual_seed(0)
+    module = Luong(LuongConfig(**SIZES | changes)).eval()
+    for parameter in module.parameters():  # sharper than fresh weights, so that options matter
+        torch.nn.init.normal_(parameter, std=0.7)
+    return module
+
+
+class Loops:
+    """The paper's equations for one sentence; weights by state-dict name."""
+
+    def __init__(self, module: Luong) -> None:
+        self.config = module.config
+        self.weights = {name: w.double().numpy() for name, w in module.state_dict().items()}
+
+    def lstm(self, x: Array, h: Array, c: Array, names: list[str]) -> tuple[Array, Array]:
+        """`names`: of the weights of x and of h, and of their biases."""
+        w, u, b, d = (self.weights[name] for name in names)
+        enter, keep, new, leave = np.split(w @ x + b + u @ h + d, 4)
+        c = sigmoid(keep) * c + sigmoid(enter) * np.tanh(new)
+        return sigmoid(leave) * np.tanh(c), c
+
+    def encode(self, ids: list[int]) -> tuple[list[Array], list[tuple[Array, Array]]]:
+        """Top hidden states of every source word, and the last state of every layer."""
+        outputs, last = [self.weights["embedding.weight"][i] * 2 for i in ids], []
+        for layer in range(self.config.num_layers):
+            h = c = np.zeros(self.config.hidden_dim)
+            parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            names = [f"encoder.{part}_l{layer}" for part in parts]
+            hiddens = []
+            for x in outputs:
+                h, c = self.lstm(x, h, c, names)
+                hiddens.append(h)
+            outputs = hiddens
+            last.append((h, c))
+        return outputs, last
+
+    def decode(self, target: list[int], memory: list[Array], layers: list) -> Array:
+        """Attentional vectors of every target word."""
+        fed, vectors = np.zeros(self.config.readout_dim), []
+        for t, word in enumerate(target, start=1):
+            x = self.weights["embedding.weight"][word] * 2
+            for layer, (h, c) in enumerate(layers):
+                name = f"decoder.layers.{layer}"
+                pieces = ("input.weight", "hidden.weight", "input.bias", "hidden.bias")
+                names = [f"{name}.{piece}" for piece in pieces]
+                if layer == 0 and self.config.input_feeding:
+                    both = [self.weights[names[0]], self.weights[f"{name}.context.weight"]]
+                    self.weights["joined"] = np.concatenate(both, axis=1)
+                    x, names[0] = np.concatenate([x, fed]), "joined"
+                layers[layer] = self.lstm(x, h, c, names)
+                x = layers[layer][0]
+            a = self.align(x, memory, t)
+            context = sum(a[s] * memory[s] for s in range(len(memory)))
+            fed = np.tanh(self.weights["readout.weight"] @ np.concatenate([context, x]))
+            vectors.append(fed)
+        return np.stack(vectors)
+
+    def align(self, h: Array, memory: list[Array], t: int) -> Array:
+        """a_t, over source positions 1 to S."""
+        config, length, window = self.config, len(memory), self.config.window
+        if window is None:
+            return softmax([self.score(h, each) for each in memory])
+        center = float(min(t, length))
+        if config.attention == "local-p":
+            inner = np.tanh(self.weights["attention.center_hidden.weight"] @ h)
+            center = length * sigmoid(self.weights["attention.center.weight"][0] @ inner)
+        seen = [s for s in range(1, length + 1) if abs(s - center) <= window]
+        weights = np.zeros(length)
+        likelihoods = softmax([self.score(h, memory[s - 1]) for s in seen])
+        for s, weight in zip(seen, likelihoods, strict=True):
+            slope = np.exp(-((s - center) ** 2) / (2 * (window / 2) ** 2))
+            weights[s - 1] = weight * (slope if config.attention == "local-p" else 1)
+        return weights
+
+    def score(self, h: Array, each: Array) -> float:
+        if self.config.score == "dot":
+            return h @ each
+        key = self.weights["attention.score.key.weight"]
+        if self.config.score == "general":
+            return h @ key @ each
+        joined = np.concatenate([self.weights["attention.score.query.weight"], key], axis=1)
+        inner = np.tanh(joined @ np.concatenate([h, each]))
+        return self.weights["attention.score.score.weight"][0] @ inner
+
+
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def softmax(scores: list[float]) -> Array:
+    likelihoods = np.exp(np.array(scores) - max(scores))
+    return likelihoods / likelihoods.sum()
+
+
+@pytest.mark.parametrize("input_feeding", [True, False])
+@pytest.mark.parametrize("score", ["dot", "general", "concat"])
+@pytest.mark.parametrize("attention", ATTENTIONS, ids=str)
+@torch.inference_mode()
+def test_the_whole_model_equals_its_equations(
+    attention: dict[str, Any], score: str, input_feeding: bool
+) -> None:
+    module = fresh(**attention, score=score, input_feeding=input_feeding).double()
+    loops = Loops(module)
+    expected = loops.decode(TARGET, *loops.encode(SOURCE))
+    ids = torch.tensor([TARGET])
+    found = module(Batch(torch.tensor([SOURCE]), torch.tensor([len(SOURCE)]), ids, ids))
+    np.testing.assert_allclose(found[0].numpy(), expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "mut1"])
+@pytest.mark.parametrize("changes", [*ATTENTIONS[::2], {"input_feeding": False}], ids=str)
+@torch.inference_mode()
+def test_steps_equal_the_whole_sequence_whatever_the_padding(
+    changes: dict[str, Any], cell: str
+) -> None:
+    module = fresh(**changes, cell=cell)
+    source, lengths = torch.randint(3, 30, (3, 9)), torch.tensor([9, 4, 1])
+    target = torch.randint(3, 30, (3, 12))
+    whole = module(Batch(source, lengths, target, target))
+    for row, length in enumerate(lengths):
+        state = module.start(source[row : row + 1, :length], lengths[row : row + 1])
+        for position in range(12):
+            found, state = module.step(target[row : row + 1, position], state)
+            torch.testing.assert_close(found[0], whole[row, position], rtol=1e-4, atol=1e-5)
+
+
+def test_the_batched_loop_equals_one_sentence_at_a_time() -> None:
+    module = fresh(attention="local-p", window=2, num_layers=3)
+    sources = [torch.randint(3, 30, (n,)).tolist() for n in (1, 5, 9)]
+    assert translate_batch(module, sources, 12) == [
+        naive.greedy(module, source, [], 12) for source in sources
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problems"),
+    [
+        ({"window": 4}, ["window 4 is for local attention, not for global"]),
+        ({"attention": "local-p"}, ["attention local-p needs a window"]),
+        (
+            {"attention": "local-m", "readout_dim": 5},
+            [
+                "tied_embeddings needs readout_dim 5 = embedding_dim 4",
+                "attention local-m needs a window",
+            ],
+        ),
+    ],
+)
+def test_options_that_do_not_fit_are_all_told(changes: dict[str, Any], problems: list[str]) -> None:
+    with pytest.raises(ModelConfigError) as caught:
+        parse_config({"architecture": "luong", **SIZES, **changes})
+    assert caught.value.problems == problems

@@ -1,0 +1,172 @@
+"""Recurrent language models: their readouts equal plain float64 loops, steps equal the whole."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from models.batch import Batch
+from models.configs.registry import ModelConfigError, parse_config
+from models.decoding import naive
+from models.decoding.beam_search import BeamRules, beam_search
+from models.decoding.torch_loop import continue_batch
+from models.registry import build
+
+Array = np.ndarray
+NUM_TOKENS = 40  # beyond the positions that attention takes at once
+ATTENTIVE = {"architecture": "recurrent-lm", "attention": "additive", "attention_dim": 5}
+KEY_VALUE = {"architecture": "key-value-lm", "window": 3}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "plain": {"architecture": "recurrent-lm"},
+    "deep": {"architecture": "recurrent-lm", "cell": "lstm", "num_layers": 2},
+    "attentive": ATTENTIVE,
+    "attention": KEY_VALUE | {"parts": "attention", "tied_embeddings": False},
+    "key-value": KEY_VALUE | {"parts": "key-value", "cell": "mut1", "window": 20},
+    "key-value-predict": KEY_VALUE | {"parts": "key-value-predict"},
+    "bigram": {"architecture": "ngram-lm", "order": 2, "cell": "rnn"},
+    "4-gram": {"architecture": "ngram-lm", "order": 4},
+}
+every_model = pytest.mark.parametrize("name", CONFIGS)
+
+
+def fresh(name: str, seed: int = 0, **changes: Any) -> nn.Module:
+    sizes = {"vocab_size": 60, "embedding_dim": 8, "hidden_dim": 12, "context_length": 64}
+    torch.manual_seed(seed)
+    return build(parse_config(sizes | CONFIGS[name] | changes)).eval()
+
+
+def random_ids(num_rows: int, length: int) -> torch.Tensor:
+    return torch.randint(3, 60, (num_rows, length))
+
+
+@every_model
+@torch.inference_mode()
+def test_readouts_equal_their_equations(name: str) -> None:
+    module, ids = fresh(name).double(), random_ids(2, NUM_TOKENS)
+    found = module(Batch(None, None, ids, ids))
+    outputs, _ = module.recurrent(module.embedding(ids) * 8**0.5)
+    weights = {key: value.numpy() for key, value in module.readout.state_dict().items()}
+    for row in range(2):
+        expected = READOUTS[module.config.architecture](
+            module.config, outputs[row].numpy(), weights
+        )
+        np.testing.assert_allclose(found[row], expected, rtol=1e-9, atol=1e-12)
+
+
+def recurrent_readouts(config: Any, outputs: Array, weights: dict[str, Array]) -> list[Array]:
+    if config.attention == "additive":
+        return attended(outputs, outputs, outputs, weights, window=len(outputs))
+    return [np.tanh(weights["combine.weight"] @ h) for h in outputs]
+
+
+def key_value_readouts(config: Any, outputs: Array, weights: dict[str, Array]) -> list[Array]:
+    k = config.hidden_dim // {"attention": 1, "key-value": 2, "key-value-predict": 3}[config.parts]
+    match config.parts:
+        case "attention":
+            keys, values, predictions = outputs, outputs, outputs
+        case "key-value":
+            keys, values, predictions = outputs[:, :k], outputs[:, k:], outputs[:, k:]
+        case _:
+            keys, values, predictions = outputs[:, :k], outputs[:, k : 2 * k], outputs[:, 2 * k :]
+    return attended(keys, values, predictions, weights, config.window)
+
+
+def attended(
+    keys: Array, values: Array, predictions: Array, weights: dict[str, Array], window: int
+) -> list[Array]:
+    """Daniluk et al. 2017, the three kinds of attention, position by position."""
+    w_y, w_h, w = (weights[f"{name}.weight"] for name in ("key", "query", "score"))
+    w_r, w_x = np.split(weights["combine.weight"], 2, axis=1)
+    found = []
+    for t, (key, prediction) in enumerate(zip(keys, predictions, strict=True)):
+        seen = range(max(0, t - window), t)
+        scores = [float(w[0] @ np.tanh(w_y @ keys[s] + w_h @ key)) for s in seen]
+        alphas = np.exp(scores) / np.exp(scores).sum()
+        context = np.zeros_like(values[0])
+        for alpha, s in zip(alphas, seen, strict=True):
+            context += alpha * values[s]
+        found.append(np.tanh(w_r @ context + w_x @ prediction))
+    return found
+
+
+def ngram_readouts(config: Any, outputs: Array, weights: dict[str, Array]) -> list[Array]:
+    """Daniluk et al. 2017, the N-gram RNN, position by position."""
+    k = config.hidden_dim // (config.order - 1)
+    found = []
+    for t in range(len(outputs)):
+        parts = [
+            outputs[t - i, i * k : (i + 1) * k] if t >= i else np.zeros(k)
+            for i in range(config.order - 1)
+        ]
+        found.append(np.tanh(weights["combine.weight"] @ np.concatenate(parts)))
+    return found
+
+
+READOUTS: dict[str, Callable[[Any, Array, dict[str, Array]], list[Array]]] = {
+    "recurrent-lm": recurrent_readouts,
+    "key-value-lm": key_value_readouts,
+    "ngram-lm": ngram_readouts,
+}
+
+
+@every_model
+@torch.inference_mode()
+def test_steps_equal_the_whole_sequence(name: str) -> None:
+    module, ids = fresh(name), random_ids(2, NUM_TOKENS)
+    whole = module(Batch(None, None, ids, ids))
+    hidden, state = module.start(ids[:, :5])
+    for position in range(5, NUM_TOKENS):
+        torch.testing.assert_close(hidden, whole[:, position - 1], rtol=1e-4, atol=1e-5)
+        hidden, state = module.step(ids[:, position], state)
+
+
+@every_model
+def test_the_batched_loop_equals_one_prompt_at_a_time(name: str) -> None:
+    module = fresh(name, seed=3)
+    prompts = random_ids(3, 4).tolist()
+    assert continue_batch(module, prompts, 10) == [
+        naive.greedy(module, None, prompt, 10) for prompt in prompts
+    ]
+
+
+@every_model
+def test_one_beam_is_greedy(name: str) -> None:
+    """Beam search takes rows of every tensor of the state."""
+    module, prompt = fresh(name, seed=4), random_ids(1, 4)[0].tolist()
+    [best] = beam_search(module, None, prompt, BeamRules(1, 8))
+    expected = naive.greedy(module, None, prompt, 8)
+    assert best.token_ids[: len(expected)] == expected
+
+
+@torch.inference_mode()
+def test_what_is_kept_of_the_past_is_what_can_still_be_read() -> None:
+    kept = {}
+    for name in ("plain", "attentive", "attention", "4-gram"):
+        _, state = fresh(name).start(random_ids(2, 9))
+        kept[name] = state["outputs"].shape[1]
+    assert kept == {"plain": 0, "attentive": 9, "attention": 3, "4-gram": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("key-value", {"hidden_dim": 9}, "hidden_dim 9 must be a multiple of 2"),
+        ("key-value-predict", {"hidden_dim": 16}, "hidden_dim 16 must be a multiple of 3"),
+        ("4-gram", {"hidden_dim": 10}, "hidden_dim 10 must be a multiple of 3"),
+        ("4-gram", {"order": 1}, "order"),
+        ("attention", {"window": 0}, "window"),
+        ("attention", {"window": 999}, "window 999 is longer than context_length"),
+        ("plain", {"attention": "dot"}, "attention"),
+        ("plain", {"attention": "additive"}, "attention additive needs an attention_dim"),
+        ("plain", {"attention_dim": 4}, "attention_dim 4 is for additive attention"),
+        ("plain", {"window": 3}, "window: recurrent-lm has no such option"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(
+    name: str, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ModelConfigError, match=message):
+        fresh(name, **changes)

@@ -1,0 +1,279 @@
+"""The Transformers, translators and language models, compute their equations."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import GPT2Config as HuggingFaceGPT2Config
+from transformers import GPT2LMHeadModel, MistralConfig, MistralForCausalLM
+from transformers.models.t5.modeling_t5 import T5Attention
+
+from models.batch import Batch
+from models.configs.language_models.gpt2 import GPT2Config
+from models.configs.language_models.llama import LlamaConfig
+from models.configs.registry import ModelConfigError, parse_config
+from models.layers.buckets import relative_buckets
+from models.registry import build
+from tests.models.architectures.plain_transformer import PlainLanguageModel, PlainTranslator
+
+TRANSLATION: dict[str, Any] = {"vocab_size": 40, "d_model": 32, "num_heads": 4, "ffn_dim": 12}
+TRANSLATION |= {"encoder_layers": 2, "max_source_tokens": 64, "max_target_tokens": 64}
+EAGER: dict[str, Any] = {"attn_implementation": "eager"}
+LANGUAGE: dict[str, Any] = {"vocab_size": 40, "d_model": 64, "num_heads": 4, "ffn_dim": 24}
+LANGUAGE |= {"num_layers": 2, "context_length": 32}
+
+
+def random_module(sizes: dict[str, Any]) -> nn.Module:
+    """In float64, every weight random: biases and norms too."""
+    torch.manual_seed(0)
+    module = build(parse_config(sizes)).double().eval()
+    for name, parameter in module.named_parameters():
+        nn.init.normal_(parameter, mean=float("norm.weight" in name), std=0.3)
+    return module
+
+
+def weights_of(module: nn.Module) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
+
+
+@pytest.mark.parametrize("num_kv_heads", [None, 2, 1])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize(
+    ("architecture", "positions"),
+    [
+        ("transformer", "sinusoidal"),
+        ("transformer", "learned"),
+        ("transformer", "relative"),
+        ("transformer-ssru", "sinusoidal"),
+        ("transformer-ssru", "learned"),
+    ],
+)
+@torch.inference_mode()
+def test_a_translator_equals_plain_loops(
+    architecture: str, positions: str, norm: str, num_kv_heads: int | None
+) -> None:
+    options = {"positions": positions, "norm": norm, "num_kv_heads": num_kv_heads}
+    module = random_module({"architecture": architecture, **TRANSLATION, **options})
+    source, target = torch.randint(3, 40, (2, 21)), torch.randint(3, 40, (2, 19))
+    found = module(Batch(source, torch.tensor([21, 13]), target, target))
+    plain = PlainTranslator(module.config, weights_of(module))
+    for row, length in enumerate((21, 13)):
+        expected = plain.hidden(source[row, :length].tolist(), target[row].tolist())
+        np.testing.assert_allclose(found[row], expected, atol=1e-6)
+
+
+RELATIVE = {"positions": "relative", "num_buckets": 8, "max_distance": 11}
+T5 = RELATIVE | {"norm_type": "rms", "norm_epsilon": 1e-2, "biases": False, "head_dim": 16}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"activation": "gelu", "tied_embeddings": False},
+        {"activation": "swish", "norm_epsilon": 0.1, "output_bias": True},
+        {"activation": "gelu_tanh", "gated_ffn": True, "embedding_scale": 1.0},
+        {"source_vocab_size": 50, "tied_embeddings": False, "output_bias": True},
+        {"embedding_norm": True, "norm": "post", "positions": "learned"},
+        {"embedding_norm": True, "final_norm": False, "head_dim": 8, "num_kv_heads": 2},
+        {"norm": "post", "final_norm": True, "gated_ffn": True, "num_heads": 3, "head_dim": 24},
+        T5,
+        T5 | {"gated_ffn": True, "activation": "gelu_tanh", "tied_embeddings": False},
+    ],
+)
+@torch.inference_mode()
+def test_logits_of_other_translators_equal_plain_loops(options: dict[str, Any]) -> None:
+    module = random_module({"architecture": "transformer", **TRANSLATION, **options})
+    source, target = torch.randint(3, 40, (1, 15)), torch.randint(3, 40, (1, 14))
+    source[0, 0] = module.config.source_vocabulary - 1
+    found = module.project(module(Batch(source, torch.tensor([15]), target, target)))
+    plain = PlainTranslator(module.config, weights_of(module))
+    expected = plain.logits(plain.hidden(source[0].tolist(), target[0].tolist()))
+    np.testing.assert_allclose(found[0], expected, atol=1e-5)  # sinusoids are float32
+
+
+@pytest.mark.parametrize("window", [None, 1, 4, 32])
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+@torch.inference_mode()
+def test_a_language_model_equals_plain_loops(architecture: str, window: int | None) -> None:
+    module = random_module({"architecture": architecture, **LANGUAGE, "window": window})
+    ids = torch.randint(3, 40, (2, 11))
+    found = module(Batch(None, None, ids, ids))
+    plain = PlainLanguageModel(module.config, weights_of(module))
+    for row in range(2):
+        np.testing.assert_allclose(found[row], plain.hidden(ids[row].tolist()), atol=1e-6)
+
+
+@pytest.mark.parametrize("window", [None, 4])
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+@torch.inference_mode()
+def test_chunks_of_a_prompt_equal_the_whole(architecture: str, window: int | None) -> None:
+    module = random_module({"architecture": architecture, **LANGUAGE, "window": window})
+    ids = torch.randint(3, 40, (2, 12))
+    whole = module(Batch(None, None, ids, ids))
+    hidden, state = module.start(ids[:, :7])
+    for position in range(7, 12):
+        torch.testing.assert_close(hidden, whole[:, position - 1])
+        hidden, state = module.step(ids[:, position], state)
+
+
+@torch.inference_mode()
+def test_gpt2_is_that_of_hugging_face() -> None:
+    module = random_module({"architecture": "gpt2", **LANGUAGE})
+    config: GPT2Config = module.config
+    theirs = GPT2LMHeadModel(
+        HuggingFaceGPT2Config(
+            vocab_size=config.vocab_size,
+            n_positions=config.context_length,
+            n_embd=config.d_model,
+            n_layer=config.num_layers,
+            n_head=config.num_heads,
+            n_inner=config.ffn_dim,
+        )
+    )
+    theirs.load_state_dict(hugging_face_gpt2(module.state_dict(), config))
+    compare_logits(module, theirs)
+
+
+@pytest.mark.parametrize("window", [None, 4])
+@torch.inference_mode()
+def test_llama_is_that_of_hugging_face(window: int | None) -> None:
+    module = random_module(
+        {"architecture": "llama", **LANGUAGE, "window": window, "tied_embeddings": False}
+    )
+    config: LlamaConfig = module.config
+    theirs = MistralForCausalLM(
+        MistralConfig(
+            vocab_size=config.vocab_size,
+            hidden_size=config.d_model,
+            intermediate_size=config.ffn_dim,
+            num_hidden_layers=config.num_layers,
+            num_attention_heads=config.num_heads,
+            num_key_value_heads=config.num_kv_heads,
+            max_position_embeddings=config.context_length,
+            rms_norm_eps=config.norm_epsilon,
+            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+            sliding_window=window,
+            **EAGER,
+        )
+    )
+    theirs.load_state_dict(hugging_face_llama(module.state_dict()))
+    compare_logits(module, theirs)
+
+
+def compare_logits(module: nn.Module, theirs: nn.Module) -> None:
+    ids = torch.randint(3, 40, (2, 17))
+    ours = module.project(module(Batch(None, None, ids, ids)))
+    torch.testing.assert_close(ours, theirs.double().eval()(ids).logits, rtol=1e-4, atol=1e-5)
+
+
+def hugging_face_gpt2(weights: dict[str, torch.Tensor], config: GPT2Config) -> dict:
+    """Our weights under their names; their linear layers are stored transposed."""
+    found = {
+        "transformer.wte.weight": weights["embedding.weight"],
+        "transformer.wpe.weight": weights["positions.weight"],
+        "transformer.ln_f.weight": weights["norm.weight"],
+        "transformer.ln_f.bias": weights["norm.bias"],
+        "lm_head.weight": weights["embedding.weight"],
+    }
+    names = {
+        "ln_1": ["attention_norm"],
+        "attn.c_attn": [f"attention.{part}" for part in ("query", "key", "value")],
+        "attn.c_proj": ["attention.output"],
+        "ln_2": ["feed_forward_norm"],
+        "mlp.c_fc": ["feed_forward.up"],
+        "mlp.c_proj": ["feed_forward.down"],
+    }
+    for layer in range(config.num_layers):
+        for name, ours in names.items():
+            for part in ("weight", "bias"):
+                joined = torch.cat([weights[f"layers.{layer}.{each}.{part}"] for each in ours])
+                found[f"transformer.h.{layer}.{name}.{part}"] = joined.t()
+    return found
+
+
+def hugging_face_llama(weights: dict[str, torch.Tensor]) -> dict:
+    names = {
+        "attention.query": "self_attn.q_proj",
+        "attention.key": "self_attn.k_proj",
+        "attention.value": "self_attn.v_proj",
+        "attention.output": "self_attn.o_proj",
+        "attention_norm": "input_layernorm",
+        "feed_forward.gate": "mlp.gate_proj",
+        "feed_forward.up": "mlp.up_proj",
+        "feed_forward.down": "mlp.down_proj",
+        "feed_forward_norm": "post_attention_layernorm",
+    }
+    found = {
+        "model.embed_tokens.weight": weights["embedding.weight"],
+        "model.norm.weight": weights["norm.weight"],
+        "lm_head.weight": weights["output.weight"],
+    }
+    for name, tensor in weights.items():
+        if name.startswith("layers."):
+            _, layer, part = name.removesuffix(".weight").split(".", 2)
+            found[f"model.layers.{layer}.{names[part]}.weight"] = tensor
+    return found
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(("num", "farthest"), [(32, 128), (8, 20), (16, 100), (64, 256), (4, 3)])
+def test_buckets_are_those_of_t5(num: int, farthest: int, bidirectional: bool) -> None:
+    offsets = torch.arange(-farthest, farthest + 1)
+    theirs = T5Attention._relative_position_bucket(offsets, bidirectional, num, farthest)
+    assert relative_buckets(num, farthest, bidirectional=bidirectional) == theirs.tolist()
+
+
+def test_residual_layers_of_gpt2_begin_small() -> None:
+    torch.manual_seed(0)
+    module = build(GPT2Config(vocab_size=40, d_model=64, num_layers=8))
+    layer = module.layers[0]
+    assert layer.attention.output.weight.std().item() == pytest.approx(
+        0.02 / math.sqrt(16), rel=0.05
+    )
+    assert layer.feed_forward.up.weight.std().item() == pytest.approx(0.02, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        (
+            {"architecture": "transformer", "d_model": 30, "num_heads": 4, "num_kv_heads": 3},
+            ["d_model 30", "num_heads 4 must be a multiple of num_kv_heads 3"],
+        ),
+        ({"architecture": "transformer-ssru", "positions": "relative"}, ["positions"]),
+        (
+            {"architecture": "transformer", "num_buckets": 7, "max_distance": 9, "head_dim": 0},
+            ["num_buckets: ", "max_distance 9 needs relative", "head_dim: "],
+        ),
+        (
+            {"architecture": "transformer", "source_vocab_size": 41, "activation": "tanh"}
+            | {"positions": "relative", "max_distance": 16, "norm_epsilon": 0.0},
+            ["source_vocab_size 41", "activation", "max_distance 16 must be more", "norm_epsilon"],
+        ),
+        ({"architecture": "transformer-ssru", "cell": "gru"}, ["cell"]),
+        (
+            {"architecture": "gpt2", "num_heads": 3, "context_length": 8, "window": 9},
+            ["num_heads 3", "window 9 is longer than context_length 8"],
+        ),
+        ({"architecture": "gpt2", "num_kv_heads": 2, "window": 0}, ["num_kv_heads", "window"]),
+        (
+            {"architecture": "llama", "d_model": 32, "num_heads": 4, "num_kv_heads": 8},
+            ["num_kv_heads 8"],
+        ),
+        (
+            {"architecture": "llama", "head_dim": 9, "num_kv_heads": 3},
+            ["num_kv_heads 3", "heads of 9 cannot be cut into pairs"],
+        ),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_together(
+    sizes: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(ModelConfigError) as caught:
+        parse_config({"vocab_size": 40, **sizes})
+    assert len(caught.value.problems) == len(words)
+    for word in words:
+        assert any(word in problem for problem in caught.value.problems)

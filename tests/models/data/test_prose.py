@@ -1,0 +1,58 @@
+"""Bits per byte: each token is predicted once, as likely as the model has it."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from models.batch import Batch
+from models.conventions import Conventions
+from models.data.prose import Reader, Window, windows
+from models.decoding.torch_loop import nats, teacher_forced_log_probabilities
+from models.registry import load_module
+from models.storage.checkpoint import load_checkpoint
+from tests.tiny import byte_tokenizer, tiny_checkpoint
+
+OWN = Conventions(prompt_prefix=(1,), stop=(2,))
+
+
+@pytest.mark.parametrize("count", [1, 5, 8, 9, 11, 12, 13, 40])
+@pytest.mark.parametrize("num_unseen", [0, 1])
+def test_every_token_is_predicted_once(count: int, num_unseen: int) -> None:
+    stream = list(range(count))
+    cut = windows(stream, length=8, stride=4, num_unseen=num_unseen)
+    predicted = [i for each in cut for i in each.token_ids[each.num_known :]]
+    assert predicted == stream[num_unseen:]
+    assert all(each.num_known >= 4 for each in cut[1:])
+    assert {len(each.token_ids) for each in cut} == {min(count, 8)}
+
+
+def uniform(found: Sequence[Window]) -> float:
+    """A model to which all 259 tokens are alike."""
+    return sum((len(w.token_ids) - w.num_known) * math.log(259) for w in found)
+
+
+def test_bits_are_counted_per_byte_of_the_text() -> None:
+    """Two documents of 3 and 4 bytes are nine tokens, with their ends."""
+    found = Reader(byte_tokenizer(), OWN, 6).score(["abc", "été"[:2] + "x"], uniform)
+    assert (found.documents, found.bytes, found.tokens) == (2, 7, 9)
+    assert found.bits_per_byte == pytest.approx(9 / 7 * math.log2(259), abs=1e-3)
+    assert found.perplexity == pytest.approx(259, rel=1e-3)
+    assert (found.window, found.stride) == (6, 3)
+
+
+@pytest.mark.parametrize("prefix", [(1,), ()])
+@pytest.mark.parametrize("architecture", ["llama", "ngram-lm", "recurrent-lm"])
+def test_torch_says_what_teacher_forcing_says(
+    architecture: str, prefix: tuple[int, ...], tmp_path: Path
+) -> None:
+    tiny_checkpoint(architecture, tmp_path, seed=5)
+    module = load_module(load_checkpoint(tmp_path))
+    ids = list(range(40, 60))
+    row = torch.tensor([[*prefix, *ids]])
+    logp = teacher_forced_log_probabilities(module, Batch(None, None, row, row))[0]
+    expected = -sum(float(logp[len(prefix) + i - 1, ids[i]]) for i in range(7, 20))
+    found = nats(module, [Window(ids, 7)] * 11, prefix)
+    assert found == pytest.approx(11 * expected, rel=1e-5)

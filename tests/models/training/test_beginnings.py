@@ -1,0 +1,98 @@
+"""Fresh weights: in every family a signal reaches the readout, and every gate has its own range."""
+
+import pytest
+import torch
+
+from models.batch import Batch
+from models.configs.registry import parse_config
+from models.configs.translators.bahdanau import BahdanauConfig
+from models.layers.roles import Part, Role, parts_of
+from models.registry import MODULES, build
+from models.storage.checkpoint import load_checkpoint
+from tests.models.training.test_recipes import MODELS
+
+FAMILIES = [
+    *({"architecture": name} for name in MODULES),
+    {"architecture": "luong", "cell": "gru", "num_layers": 1},
+    {"architecture": "lstmn", "fusion": "shallow"},
+    {"architecture": "sutskever", "num_layers": 3},
+]
+MATRIX, TABLE, VECTOR = Part(Role.MATRIX), Part(Role.TABLE), Part(Role.VECTOR)
+
+
+def fresh(**options):
+    torch.manual_seed(0)
+    return build(parse_config({"vocab_size": 500, "dropout": 0.0} | options)).eval()
+
+
+@pytest.mark.parametrize("options", FAMILIES, ids=lambda options: str([*options.values()]))
+@torch.inference_mode()
+def test_fresh_readouts_are_of_a_size_to_learn_from(options) -> None:
+    module = fresh(**options)
+    ids, lengths = torch.randint(3, 500, (8, 12)), torch.full((8,), 12)
+    translates = module.config.task == "translate"
+    given = Batch(ids, lengths, ids, ids) if translates else Batch(None, None, ids, ids)
+    deviation = float(module(given).std())
+    assert 0.2 < deviation < 1.1
+
+
+def test_every_gate_begins_in_the_range_of_a_matrix_of_its_own() -> None:
+    module = fresh(architecture="bahdanau", embedding_dim=64, readout_dim=64, hidden_dim=64)
+    for name in ("encoder.weight_ih_l0", "decoder.input.weight"):
+        for gate in module.get_parameter(name).chunk(3):
+            assert float(gate.detach().abs().max()) == pytest.approx((6 / 128) ** 0.5, rel=0.02)
+
+
+def test_an_ssru_begins_by_remembering() -> None:
+    module = fresh(architecture="transformer-ssru")
+    assert all((layer.recurrence.forget.bias >= 1).all() for layer in module.decoder.layers)
+
+
+def test_trained_weights_keep_the_scale_they_were_trained_with() -> None:
+    shipped = load_checkpoint(MODELS / "checkpoints/bahdanau-en-fr").config
+    assert isinstance(shipped, BahdanauConfig)
+    assert shipped.scale_of_embeddings == 1.0
+    assert BahdanauConfig(vocab_size=9).scale_of_embeddings == 16.0
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            {"architecture": "bahdanau"},
+            {
+                "embedding.weight": TABLE,
+                "output_bias": VECTOR,
+                "readout.embedding.weight": MATRIX,
+                "readout.state.bias": VECTOR,
+                "attention.score.weight": VECTOR,
+                "encoder.weight_ih_l0_reverse": Part(Role.MATRIX, 3),
+                "decoder.context.weight": Part(Role.MATRIX, 3),
+            },
+        ),
+        (
+            {"architecture": "lstmn", "fusion": "shallow", "tied_embeddings": False},
+            {
+                "output.weight": TABLE,
+                "fusion.gates.weight": Part(Role.MATRIX, 4),
+                "decoder.gates_recalled.weight": Part(Role.MATRIX, 4),
+                "decoder.attention.score.weight": VECTOR,
+            },
+        ),
+        (
+            {"architecture": "gpt2"},
+            {"positions.weight": TABLE, "layers.0.attention_norm.weight": VECTOR},
+        ),
+        (
+            {"architecture": "convs2s"},
+            {"encoder.positions": TABLE, "encoder.output.weight": MATRIX},
+        ),
+        (
+            {"architecture": "recurrent-lm", "cell": "mut1"},
+            {"recurrent.weight_hh_l0": Part(Role.MATRIX, 2)},
+        ),
+    ],
+)
+def test_a_parameter_is_learned_by_what_it_is_and_not_by_its_name(options, expected) -> None:
+    parts = parts_of(fresh(**options))
+    assert {name: parts[name] for name in expected} == expected
