@@ -9,6 +9,8 @@ bit, and nothing has to be accepted by chance.
 import time
 from collections.abc import Sequence
 
+import numpy as np
+
 from serving.bundle.manifest import Manifest
 from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
@@ -17,7 +19,6 @@ from serving.engine.rows import Follower
 from serving.engine.scores import Scores
 from serving.engine.speculation.costs import Costs
 from serving.engine.speculation.drafts import Drafts
-from serving.engine.speculation.lookup import NONE
 from serving.engine.speculation.verifier import Verifier
 from serving.engine.states.store import StateStore
 
@@ -42,14 +43,14 @@ class Speculation:
         self._batch = batch
         num_tokens = manifest.num_verified
         self._max_rows = min(MAX_ROWS, batch.slots, config.max_step_tokens // num_tokens)
-        self._drafts = Drafts(batch, manifest.limits.max_target_tokens, num_tokens - 1)
+        self._drafts = Drafts(batch, num_tokens - 1)
         self._verifier = Verifier(manifest, graph, batch, states, self._max_rows)
         self._costs = Costs()
         self.is_verifying = False
 
     @property
     def followers(self) -> Sequence[Follower]:
-        return [self._drafts, self._verifier]
+        return [self._drafts]
 
     @property
     def num_hits(self) -> int:
@@ -62,17 +63,16 @@ class Speculation:
         if num_rows > self._max_rows or batch.is_beam[:num_rows].any():
             self._drafts.drop()
             return False
-        self._drafts.draw_up(num_rows)
-        return self._costs.pays(num_rows, self._drafts.num_hoped(num_rows))
+        return self._costs.pays(num_rows, self._drafts.draw_up())
 
     def launch(self, wants_logp: bool) -> int:
         """Run the rows with their drafts; return how many tokens were drafted."""
-        drafts = self._drafts.tokens[: self._batch.num_rows]
+        drafts = self._drafts.rows
         started = time.perf_counter()
         self._verifier.launch(drafts, wants_logp)
         self._costs.note(True, len(drafts), time.perf_counter() - started)
         self.is_verifying = True
-        return int((drafts != NONE).sum())
+        return sum(len(draft.tokens) for draft in drafts)
 
     def note_step(self, num_rows: int, started: float) -> None:
         """Take note of how long a run without drafts took."""
@@ -81,17 +81,17 @@ class Speculation:
 
     def goes_on(self) -> bool:
         """Tell whether the last run has scored more tokens of some row."""
-        num_rows = self._batch.num_rows
-        if self.is_verifying and self._drafts.is_followed[:num_rows].any():
+        if self.is_verifying and any(draft.is_followed for draft in self._drafts.rows):
             return True
         self.abandon()
         return False
 
     def scores(self) -> Scores:
         """Return what the run said of the rows' next tokens."""
-        scores = self._verifier.scores(self._drafts.turn)
+        drafts = self._drafts.rows
+        scores = self._verifier.scores(drafts, self._drafts.turn)
         if self._drafts.turn:
-            scores.is_next = self._drafts.is_followed[: scores.num_rows].copy()
+            scores.is_next = np.array([draft.is_followed for draft in drafts])
         return scores
 
     def abandon(self) -> None:
