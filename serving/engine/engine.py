@@ -20,7 +20,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.decision import Decision
 from serving.engine.exchange.making import Around, make_exchange
 from serving.engine.generation import Generation
-from serving.engine.graphs.graph import Graphs
+from serving.engine.graphs.graph import Graph, Graphs
 from serving.engine.graphs.runner import Runner, Wants
 from serving.engine.graphs.session import open_graphs, settled
 from serving.engine.measures import EngineStats, StepStats
@@ -70,12 +70,8 @@ class Engine:
         self._runner = Runner(manifest, graphs, self._batch, make, config)
         self._exchange = self._runner.exchange
         followers = [*self._search.followers, *self._exchange.followers]
-        self._speculation: Speculation | None = None
-        if config.speculation and graphs.verify is not None:
-            self._speculation = Speculation(
-                manifest, graphs.verify, self._batch, self._runner.states, config
-            )
-            followers += self._speculation.followers
+        self._speculation = self._speculate(graphs.verify) if config.speculation else None
+        followers += self._speculation.followers if self._speculation else ()
         self._rows = Rows(self._batch, self._runner.states, followers)
         self._admission = Admission(
             Surroundings(
@@ -90,6 +86,15 @@ class Engine:
         )
         self._row_bytes = row_bytes(manifest.states)
         self._events: list[Event] = []
+
+    def _speculate(self, graph: Graph | None) -> Speculation | None:
+        if graph is None:
+            logger.info(
+                "%s drafts nothing: it has no graph to verify drafts by", self.manifest.name
+            )
+            return None
+        states = self._runner.states
+        return Speculation(self.manifest, graph, self._batch, states, self.config)
 
     def warm_up(self) -> None:
         """Let a device do what it does but once, before the first request and on the thread that
