@@ -85,9 +85,7 @@ class _OurMetrics:
         self.drafted = new.counter(
             "attendant_drafted_tokens", "Tokens that were drafted, and verified in one run."
         )
-        self.accepted = new.counter(
-            "attendant_accepted_tokens", "Drafted tokens that came true: each saved a run."
-        )
+        self.accepted = new.counter("attendant_accepted_tokens", "Drafted tokens that rows took.")
         self.reorders = new.counter(
             "attendant_beam_reorders", "Rows of beam searches that took over another row's states."
         )
@@ -112,7 +110,7 @@ class _VllmMetrics:
         self.prefix_hits = new.counter("vllm:prefix_cache_hits", "Prompt tokens found in it.")
         self.drafted = new.counter("vllm:spec_decode_num_draft_tokens", "Drafted tokens.")
         self.accepted = new.counter(
-            "vllm:spec_decode_num_accepted_tokens", "Drafted tokens that came true."
+            "vllm:spec_decode_num_accepted_tokens", "Drafted tokens that rows took."
         )
         self.first_token = new.requests(
             "vllm:time_to_first_token_seconds", "Time to a stream's first token."
