@@ -70,7 +70,7 @@ class Engine:
         self._runner = Runner(manifest, graphs, self._batch, make, config)
         self._exchange = self._runner.exchange
         followers = [*self._search.followers, *self._exchange.followers]
-        self._speculation = self._speculate(graphs.verify) if config.speculation else None
+        self._speculation = self._speculation_by(graphs.verify) if config.speculation else None
         followers += self._speculation.followers if self._speculation else ()
         self._rows = Rows(self._batch, self._runner.states, followers)
         self._admission = Admission(
@@ -87,7 +87,7 @@ class Engine:
         self._row_bytes = row_bytes(manifest.states)
         self._events: list[Event] = []
 
-    def _speculate(self, graph: Graph | None) -> Speculation | None:
+    def _speculation_by(self, graph: Graph | None) -> Speculation | None:
         if graph is None:
             logger.info(
                 "%s drafts nothing: it has no graph to verify drafts by", self.manifest.name
@@ -148,9 +148,10 @@ class Engine:
         if self._batch.num_rows:
             self._batch.num_steps += 1
             try:
-                self._decode()
-                if self._speculation is not None:
-                    self._follow_drafts(self._speculation)
+                if self._speculation is None:
+                    self._decode()
+                else:
+                    self._speculate(self._speculation)
             except Exception as error:
                 self._fail_batch(error)
         events, self._events = self._events, []
@@ -185,10 +186,13 @@ class Engine:
         self._rows.apply(decision)
         self._report(decision)
 
-    def _follow_drafts(self, speculation: Speculation) -> None:
-        """Let rows take what else the run has scored, as long as they say what was drafted."""
+    def _speculate(self, speculation: Speculation) -> None:
+        """Let rows also take what else a run has scored, as long as they say what was drafted."""
+        started, num_rows = time.perf_counter(), self._batch.num_rows
+        self._decode()
         while speculation.goes_on():
             self._decode()
+        speculation.note_step(num_rows, time.perf_counter() - started)
         if self.step_stats.num_drafted_tokens:
             self.step_stats.num_accepted_tokens = speculation.num_hits
 
@@ -211,15 +215,11 @@ class Engine:
 
     def _run_step(self) -> Scores:
         """Run the rows; where it can be, once more, while the host decides about the first run."""
-        started = time.perf_counter()
         if not self._exchange.is_ahead:
             self._launch()
         if self._exchange.may_go_ahead and not self._admission.is_due:
             self._launch()
-        scores = self._exchange.receive()
-        if self._speculation is not None:
-            self._speculation.note_step(scores.num_rows, started)
-        return scores
+        return self._exchange.receive()
 
     def _launch(self) -> None:
         rows = self._batch.num_rows

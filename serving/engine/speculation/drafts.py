@@ -90,7 +90,8 @@ class Drafts(Follower):
         which may be forced, is in no draft, nor are tokens given in advance.
         """
         batch = self._batch
-        num_left = (batch.max_generated - batch.num_generated)[: batch.num_rows].tolist()
+        num_rows = batch.num_rows
+        num_left = (batch.max_generated[:num_rows] - batch.num_generated[:num_rows]).tolist()
         self.turn = self.num_hits = 0
         num_hoped = 0.0
         for row, draft in enumerate(self.rows):

@@ -6,7 +6,6 @@ what follows it has been scored already. So what a request gets, greedy or drawn
 bit, and nothing has to be accepted by chance.
 """
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -46,7 +45,7 @@ class Speculation:
         self._drafts = Drafts(batch, num_tokens - 1)
         self._verifier = Verifier(manifest, graph, batch, states, self._max_rows)
         self._costs = Costs()
-        self.is_verifying = False
+        self.is_verifying = self._has_verified = False
 
     @property
     def followers(self) -> Sequence[Follower]:
@@ -59,7 +58,7 @@ class Speculation:
 
     def is_worthwhile(self) -> bool:
         """Draft for the rows, and tell whether to verify that should save time."""
-        batch, num_rows = self._batch, self._batch.num_rows
+        batch, num_rows, self._has_verified = self._batch, self._batch.num_rows, False
         cannot_draft = batch.is_beam[:num_rows] | batch.needs_attention[:num_rows]
         if num_rows > self._max_rows or cannot_draft.any():
             self._drafts.drop()
@@ -69,16 +68,14 @@ class Speculation:
     def launch(self, wants_logp: bool) -> int:
         """Run the rows with their drafts; return how many tokens were drafted."""
         drafts = self._drafts.rows
-        started = time.perf_counter()
         self._verifier.launch(drafts, wants_logp)
-        self._costs.note(True, len(drafts), time.perf_counter() - started)
-        self.is_verifying = True
+        self.is_verifying = self._has_verified = True
         return sum(len(draft.tokens) for draft in drafts)
 
-    def note_step(self, num_rows: int, started: float) -> None:
-        """Take note of how long a run without drafts took."""
+    def note_step(self, num_rows: int, seconds: float) -> None:
+        """Take note of how long a step over so many rows took."""
         if num_rows <= self._max_rows:
-            self._costs.note(False, num_rows, time.perf_counter() - started)
+            self._costs.note(self._has_verified, num_rows, seconds)
 
     def goes_on(self) -> bool:
         """Tell whether the last run has scored more tokens of some row."""
