@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from export.graph.writer import Array, GraphWriter, Value
-from serving.bundle.manifest import WANTS_LOGP
+from serving.bundle.manifest import BATCH, WANTS_LOGP
 
 WINDOW = 20  # the best tokens that the step graph returns: what OpenAI's top_logprobs may ask
 BLOCK = 64
@@ -23,12 +23,13 @@ LEAST_IN_BLOCKS = 8_192
 @dataclass(frozen=True)
 class Columns:
     """What stands in columns of logits: the vocabulary, then up to `width` tokens that never come;
-    or the candidates that `token_ids` makes ids of.
+    or the candidates that `token_ids` makes ids of. rows: the name of the other axis.
     """
 
     vocab_size: int
     width: int | str
     token_ids: Callable[[Value], Value] | None = None
+    rows: str = BATCH
 
     @property
     def window(self) -> int:
@@ -72,10 +73,11 @@ def choose_on_device(graph: GraphWriter, logits: Value, columns: Columns) -> Non
 def _write(graph: GraphWriter, columns: Columns, found: tuple[Value, ...]) -> None:
     logp, normaliser, top_logp, places = found
     top_ids = columns.token_ids(places) if columns.token_ids else places
-    graph.output("logp", logp, "float32", (columns.num_scored,))
-    graph.output("log_normaliser", normaliser, "float32", ())
-    graph.output("top_logp", top_logp, "float32", (columns.window,))
-    graph.output("top_ids", top_ids, "int64", (columns.window,))
+    rows = columns.rows
+    graph.output("logp", logp, "float32", (columns.num_scored,), rows=rows)
+    graph.output("log_normaliser", normaliser, "float32", (), rows=rows)
+    graph.output("top_logp", top_logp, "float32", (columns.window,), rows=rows)
+    graph.output("top_ids", top_ids, "int64", (columns.window,), rows=rows)
 
 
 def filled_up(weight: Array, bias: Array | None) -> tuple[Array, Array | None]:

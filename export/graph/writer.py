@@ -71,9 +71,11 @@ class GraphWriter:
         value: Value = self._builder.input(name, _ir_type("bool"), [], const_value=on)
         return value
 
-    def output(self, name: str, value: Value, dtype: str, shape: Shape) -> None:
-        """Declare an output; the batch axis in front is implied."""
-        spec = TensorSpec(name, dtype, (BATCH, *shape))
+    def output(
+        self, name: str, value: Value, dtype: str, shape: Shape, *, rows: str = BATCH
+    ) -> None:
+        """Declare an output; the axis of the rows in front is implied."""
+        spec = TensorSpec(name, dtype, (rows, *shape))
         self._outputs.append(spec)
         self._builder.add_output(value, name)
         value.type = _tensor(dtype)

@@ -15,7 +15,7 @@ from export.graph.quantise import Channels, RowQuantiser
 from export.graph.weights import Weights
 from export.graph.writer import Array, GraphWriter, Value, element_type
 from export.layers.heads import HeadLayout
-from serving.bundle.manifest import Precision
+from serving.bundle.manifest import BATCH, Precision
 
 DTYPES = {
     Precision.FP32: "float32",
@@ -182,13 +182,14 @@ class Layers:
         vocab_size: int,
         width: int | str | None = None,
         token_ids: Callable[[Value], Value] | None = None,
+        rows: str = BATCH,
     ) -> None:
-        """The step graph's outputs: log-probabilities [batch, vocab] and the best of them.
+        """The step graph's outputs: log-probabilities [rows, vocab] and the best of them.
 
         width: the axis of ``logits`` if it is not the vocabulary; ``token_ids`` then says which
         tokens stand in columns of it. Without that, what is beyond the vocabulary is -inf.
         """
-        columns = Columns(vocab_size, width or vocab_size, token_ids)
+        columns = Columns(vocab_size, width or vocab_size, token_ids, rows)
         if self.dtype == "float32":
             choose(self.graph, logits, columns)
         else:

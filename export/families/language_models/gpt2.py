@@ -1,11 +1,10 @@
 """The GPT-2-shaped language model: learned positions, LayerNorm, GELU, biases."""
 
-from export.families.language_models.decoder_only import DecoderOnlyStep
+from export.families.language_models.decoder_only import DecoderOnlyStep, decoder_only
 from export.graph.model import ExportedModel
 from export.graph.weights import Weights
-from export.graph.writer import GraphWriter, Value
+from export.graph.writer import Value
 from export.layers.attention import Heads, count
-from export.layers.basic import Layers
 from export.layers.feed_forward import feed_forward
 from export.layers.heads import head_layout
 from models.configs.language_models.gpt2 import GPT2Config
@@ -13,8 +12,7 @@ from serving.bundle.manifest import Precision
 
 
 def build(config: GPT2Config, weights: Weights, precision: Precision) -> ExportedModel:
-    layers = Layers(GraphWriter("step"), weights, precision, in_blocks=True)
-    return _Step(config, layers).build()
+    return decoder_only(_Step, config, weights, precision)
 
 
 class _Step(DecoderOnlyStep):

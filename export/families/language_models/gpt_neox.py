@@ -1,9 +1,11 @@
 """The GPT-NeoX-shaped language model: RoPE of a part of each head, sublayers side by side."""
 
-from export.families.language_models.decoder_only import DecoderOnlyStep
+from collections.abc import Sequence
+
+from export.families.language_models.decoder_only import DecoderOnlyStep, decoder_only
 from export.graph.model import ExportedModel
 from export.graph.weights import Weights
-from export.graph.writer import GraphWriter, Value
+from export.graph.writer import Value
 from export.layers.attention import Heads
 from export.layers.basic import Layers
 from export.layers.feed_forward import feed_forward
@@ -14,8 +16,7 @@ from serving.bundle.manifest import Precision
 
 
 def build(config: GPTNeoXConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    layers = Layers(GraphWriter("step"), weights, precision, in_blocks=True)
-    return _Step(config, layers).build()
+    return decoder_only(_Step, config, weights, precision)
 
 
 class _Step(DecoderOnlyStep):
@@ -34,7 +35,7 @@ class _Step(DecoderOnlyStep):
         tables = rotary_tables(self.layers, config.context_length, frequencies, magnitude, "rotary")
         return Heads(*sizes, self.layers.dtype, rotary=tables, window=config.window)
 
-    def block(self, x: Value, layer: int, total_lengths: Value) -> Value:
+    def block(self, x: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
         if not self.config.parallel_residual:
             return super().block(x, layer, total_lengths)
         op, name = self.graph.op, f"layers.{layer}"

@@ -1,9 +1,11 @@
 """The Llama-shaped language model: RoPE in the attention operator, RMSNorm, gated feed-forward."""
 
-from export.families.language_models.decoder_only import DecoderOnlyStep
+from collections.abc import Sequence
+
+from export.families.language_models.decoder_only import DecoderOnlyStep, decoder_only
 from export.graph.model import ExportedModel
 from export.graph.weights import Weights
-from export.graph.writer import GraphWriter, Value
+from export.graph.writer import Value
 from export.layers.attention import Heads
 from export.layers.basic import Layers
 from export.layers.feed_forward import feed_forward
@@ -14,8 +16,7 @@ from serving.bundle.manifest import Precision
 
 
 def build(config: LlamaConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    layers = Layers(GraphWriter("step"), weights, precision, in_blocks=True)
-    return _Step(config, layers).build()
+    return decoder_only(_Step, config, weights, precision)
 
 
 class _Step(DecoderOnlyStep):
@@ -46,7 +47,7 @@ class _Step(DecoderOnlyStep):
         sizes = (self.config.vocab_size, self.config.d_model)
         return self.layers.embed(ids, "embedding", *sizes, self.config.embedding_scale)
 
-    def block(self, x: Value, layer: int, total_lengths: Value) -> Value:
+    def block(self, x: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
         if not self.config.sandwich_norms:
             return super().block(x, layer, total_lengths)
         op, name = self.graph.op, f"layers.{layer}"

@@ -34,4 +34,4 @@ def recurrent_language_model(
     cells = RecurrentLayers(layers, "recurrent", config.cell, *sizes)
     output = cells.step(graph.op.Squeeze(embedded, graph.ints(1)))
     choose(layers, config, readout.build(output), config.embedding_dim)
-    return language_model(config, graph, (*chain(*cells.states), *readout.states))
+    return language_model(config, (graph,), (*chain(*cells.states), *readout.states))
