@@ -1,7 +1,8 @@
-"""The batch of token ids that models are trained on."""
+"""The batches of token ids that models are trained on."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -11,32 +12,40 @@ IGNORED_LABEL = -100
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded ids of some examples; `source_*` is None for language models."""
+    """Holds padded ids of some texts that a model learns to write."""
 
-    source_ids: Tensor | None  # [batch, source]
-    source_lengths: Tensor | None  # [batch]
-    input_ids: Tensor  # [batch, target]: what the decoder reads, beginning with <s>
+    input_ids: Tensor  # [batch, target]: what the model reads, beginning with <s>
     labels: Tensor  # [batch, target]: what it must predict, IGNORED_LABEL where padded
 
     @property
     def num_target_tokens(self) -> int:
         return int((self.labels != IGNORED_LABEL).sum())
 
-    def to(self, device: torch.device) -> "Batch":
+    def to(self, device: torch.device) -> Self:
         """Without waiting for it, where what is copied is `pinned`."""
         return self._each(lambda x: x.to(device, non_blocking=True))
 
-    def pinned(self) -> "Batch":
+    def pinned(self) -> Self:
         """In memory that a GPU copies from by itself."""
         return self._each(Tensor.pin_memory)
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        return Batch(
-            None if self.source_ids is None else change(self.source_ids),
-            None if self.source_lengths is None else change(self.source_lengths),
-            change(self.input_ids),
-            change(self.labels),
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        return replace(
+            self, **{each.name: change(getattr(self, each.name)) for each in fields(self)}
         )
+
+
+@dataclass(frozen=True)
+class LanguageBatch(Batch):
+    """Holds texts alone: what a language model learns from."""
+
+
+@dataclass(frozen=True)
+class TranslationBatch(Batch):
+    """Holds texts and the sources that they translate."""
+
+    source_ids: Tensor  # [batch, source]
+    source_lengths: Tensor  # [batch]
 
 
 def length_mask(lengths: Tensor, size: int) -> Tensor:

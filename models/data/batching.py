@@ -3,6 +3,7 @@
 An epoch's batches depend on (seed, epoch) alone, so a resumed run sees what it would have seen.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.batch import IGNORED_LABEL, Batch
+from models.batch import IGNORED_LABEL, Batch, LanguageBatch, TranslationBatch
 from models.configs.base import SpecialTokens
 
 LENGTH_NOISE = 0.05  # neighbours in length are mixed, so batches differ from epoch to epoch
@@ -44,15 +45,15 @@ class ParallelData:
         batches = _fill(chosen[order], lengths[order].max(axis=1), tokens_per_batch)
         return [batches[i] for i in rng.permutation(len(batches))]
 
-    def batch(self, indices: np.ndarray) -> Batch:
+    def batch(self, indices: np.ndarray) -> TranslationBatch:
         eos, bos, pad = self.tokens.eos_id, self.tokens.bos_id, self.tokens.pad_id
         sources = [[*self.sources[i], eos] for i in indices]
         targets = [[*self.targets[i], eos] for i in indices]
-        return Batch(
-            pad_rows(sources, pad),
-            torch.tensor([len(s) for s in sources]),
+        return TranslationBatch(
             pad_rows([[bos, *t[:-1]] for t in targets], pad),
             pad_rows(targets, IGNORED_LABEL),
+            pad_rows(sources, pad),
+            torch.tensor([len(s) for s in sources]),
         )
 
 
@@ -73,11 +74,11 @@ class ProseData:
         size = max(1, tokens_per_batch // self.context_length)
         return [starts[i : i + size] for i in range(0, len(starts), size)]
 
-    def batch(self, indices: np.ndarray) -> Batch:
+    def batch(self, indices: np.ndarray) -> LanguageBatch:
         labels = np.stack([self.stream[i : i + self.context_length] for i in indices])
         labels_tensor = torch.from_numpy(labels.astype(np.int64))
         first = torch.full((len(indices), 1), self.tokens.bos_id)
-        return Batch(None, None, torch.cat([first, labels_tensor[:, :-1]], 1), labels_tensor)
+        return LanguageBatch(torch.cat([first, labels_tensor[:, :-1]], 1), labels_tensor)
 
 
 def _by_both_lengths(lengths: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -90,7 +91,7 @@ def _by_both_lengths(lengths: np.ndarray, rng: np.random.Generator) -> np.ndarra
     return np.lexsort((np.where(bucket % 2, -noisy[:, 0], noisy[:, 0]), bucket))
 
 
-def pad_rows(rows: list[list[int]], value: int) -> Tensor:
+def pad_rows(rows: Sequence[Sequence[int]], value: int) -> Tensor:
     """Rows of ids -> [rows, longest], filled up with `value`."""
     out = torch.full((len(rows), max(map(len, rows))), value)
     for i, row in enumerate(rows):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.batch import Batch
+from models.batch import TranslationBatch
 from models.data.batching import ParallelData
 from models.data.corpus import Pair
 from models.data.segmenting import Segmenter
@@ -22,7 +22,7 @@ class VaryingData(ParallelData):
     segmenter: Segmenter
     limits: tuple[int, int]
 
-    def batch(self, indices: np.ndarray) -> Batch:
+    def batch(self, indices: np.ndarray) -> TranslationBatch:
         """The draw follows from which examples are together."""
         rng = np.random.default_rng(indices)
         rows = [self._cut(int(i), rng) for i in indices]

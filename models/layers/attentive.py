@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor, nn
 
-from models.layers.language import Readout
+from models.layers.language import OutputReadout
 
 POSITIONS_AT_ONCE = 16
 
 
-class AttentiveReadout(Readout):
+class AttentiveReadout(OutputReadout):
     """The output h_t is cut into key k_t, value v_t and prediction p_t: as one part all three are
     h_t, in two the value is also the prediction. With Y the keys before k_t and V their values,
 

@@ -22,7 +22,7 @@ from torch.nn.functional import linear
 
 from models.layers.roles import Blocks, initialise_blocks
 
-State = tuple[Tensor, ...]  # hidden [batch, hidden_dim]; LSTM: and memory cell, as large
+CellState = tuple[Tensor, ...]  # hidden [batch, hidden_dim]; LSTM: and memory cell, as large
 
 
 class Cell(ABC):
@@ -36,7 +36,7 @@ class Cell(ABC):
 
     @staticmethod
     @abstractmethod
-    def step(x: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
+    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
         """x [batch, num_gates * hidden], the projected input; weight and bias, the recurrent ones
         [num_recurrent * hidden, hidden] and [num_recurrent * hidden]. Returns the next state.
         """
@@ -48,12 +48,12 @@ class Rnn(Cell):
     num_gates = num_recurrent = 1
 
     @staticmethod
-    def step(x: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
+    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
         return (torch.tanh(x + linear(state[0], weight, bias)),)
 
 
 class Lstm(Cell):
-    """c' = f c + i g, h' = o tanh(c'); blocks input, forget, new, output."""
+    """Computes c' = f c + i g, h' = o tanh(c'); blocks i, f, g, o."""
 
     num_gates = num_recurrent = 4
     num_states = 2
@@ -61,19 +61,19 @@ class Lstm(Cell):
     faintness = 4.0  # two gates at a half and two tanh stand before the output
 
     @staticmethod
-    def step(x: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
+    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
         hidden, memory = state
         gates = x + linear(hidden, weight, bias)
-        admit, keep, new, emit = gates.chunk(4, -1)
-        memory = torch.sigmoid(keep) * memory + torch.sigmoid(admit) * torch.tanh(new)
-        return torch.sigmoid(emit) * torch.tanh(memory), memory
+        i, f, g, o = gates.chunk(4, -1)
+        memory = torch.sigmoid(f) * memory + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(memory), memory
 
 
 class Gru(Cell):
     """n = tanh(x_n + r (U h)), h' = (1 - z) n + z h; blocks reset, update, new."""
 
     @staticmethod
-    def step(x: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
+    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
         (hidden,) = state
         sizes = (2 * hidden.shape[-1], hidden.shape[-1])
         x_gates, x_new = x.split(sizes, -1)
@@ -92,7 +92,7 @@ class Mut1(Cell):
     num_recurrent = 2
 
     @staticmethod
-    def step(x: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
+    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
         (hidden,) = state
         weights, biases = weight.chunk(2), bias.chunk(2)
         x_reset, x_update, x_new = x.chunk(3, -1)
@@ -108,7 +108,7 @@ class Mut2(Cell):
     """
 
     @staticmethod
-    def step(x: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
+    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
         (hidden,) = state
         sizes = (2 * hidden.shape[-1], hidden.shape[-1])
         weights, biases = weight.split(sizes), bias.split(sizes)
@@ -123,7 +123,7 @@ class Mut3(Cell):
     """As MUT2 with z = s(x_z + U_z tanh(h)); blocks reset, update, new."""
 
     @staticmethod
-    def step(x: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
+    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
         (hidden,) = state
         weights, biases = weight.chunk(3), bias.chunk(3)
         x_reset, x_update, x_new = x.chunk(3, -1)
@@ -172,21 +172,23 @@ class RecurrentCell(Blocks):
             "hidden.weight": self.cell.num_recurrent
         }
 
-    def begin(self, hidden: Tensor) -> State:
+    def begin(self, hidden: Tensor) -> CellState:
         """The state that begins with this hidden output; an LSTM's memory cell begins with 0."""
         return hidden, *(torch.zeros_like(hidden) for _ in range(self.cell.num_states - 1))
 
-    def forward(self, x: Tensor, state: State) -> State:
+    def forward(self, x: Tensor, state: CellState) -> CellState:
         """x [batch, num_gates * hidden]: `input`'s projection, and `context`'s added to it."""
         return self.cell.step(x, state, self.hidden.weight, self.hidden.bias)
 
-    def run(self, x: Tensor, state: State) -> Tensor:
-        """x [batch, time, num_gates * hidden] -> hidden outputs [batch, time, hidden]."""
+    def run(self, x: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        """Read a sequence, as `forward` does a position, x [batch, time, num_gates * hidden]:
+        -> hidden outputs [batch, time, hidden], and the last state.
+        """
         outputs = []
         for gates in x.unbind(1):
             state = self(gates, state)
             outputs.append(state[0])
-        return torch.stack(outputs, 1)
+        return torch.stack(outputs, 1), state
 
 
 @torch.no_grad()

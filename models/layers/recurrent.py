@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from models.layers.cells import CELLS, RecurrentCell, State, initialise_cell
+from models.layers.cells import CELLS, CellState, RecurrentCell, initialise_cell
 from models.layers.dropout import Dropout
 from models.layers.roles import Blocks
 
@@ -57,39 +57,27 @@ class Recurrent(Blocks):
         self,
         x: Tensor,
         lengths: Tensor | None = None,
-        initial: Sequence[State] | None = None,
-    ) -> tuple[Tensor, list[State]]:
+        initial: Sequence[CellState] = (),
+    ) -> tuple[Tensor, tuple[CellState, ...]]:
         """x [batch, time, input_dim], padded to the longest of `lengths` [batch] (all, if None).
 
         Returns the top layer's outputs [batch, time, directions * hidden_dim], which mean nothing
         beyond a row's length, and the state at each row's own end of every layer and direction:
-        layer 0 forward, layer 0 backward, layer 1 forward, ... `initial` comes in that order too.
+        layer 0 forward, layer 0 backward, layer 1 forward, ... `initial` comes in that order too,
+        or is empty: zeros.
         """
-        starts = iter(initial or ())
-        last: list[State] = []
+        starts = iter(initial)
+        last: list[CellState] = []
         for depth, names in enumerate(self.layers):
             x = self.dropout(x) if depth else x
             runs = [self._run(name, x, lengths, next(starts, None)) for name in names]
             x = torch.cat([outputs for outputs, _ in runs], -1)
             last += [state for _, state in runs]
-        return x, last
-
-    def step(self, x: Tensor, states: Sequence[State]) -> tuple[Tensor, list[State]]:
-        """One position x [batch, input_dim] further: the top layer's output, and the next states.
-
-        For one direction.
-        """
-        following = []
-        for (name,), state in zip(self.layers, states, strict=True):
-            input_weight, input_bias, weight, bias = self._weights(name)
-            state = self.cell.step(linear(x, input_weight, input_bias), state, weight, bias)
-            following.append(state)
-            x = state[0]
-        return x, following
+        return x, tuple(last)
 
     def _run(
-        self, name: str, x: Tensor, lengths: Tensor | None, state: State | None
-    ) -> tuple[Tensor, State]:
+        self, name: str, x: Tensor, lengths: Tensor | None, state: CellState | None
+    ) -> tuple[Tensor, CellState]:
         input_weight, input_bias, weight, bias = self._weights(name)
         is_backward = name.endswith("_reverse")
         gates = linear(reverse(x, lengths) if is_backward else x, input_weight, input_bias)

@@ -3,13 +3,12 @@
 import json
 import shutil
 
-from torch import nn
-
 from models.configs.base import LanguageModelConfig
+from models.contract.models import LanguageModel
 from models.conventions import own_conventions
 from models.data.corpus import Pair
 from models.data.prose import Reader, table
-from models.decoding.torch_loop import nats
+from models.decoding.forced import nats
 from models.decoding.translation import translate
 from models.evaluation.scores import TestResult, evaluate
 from models.registry import load_module
@@ -48,7 +47,7 @@ def _translation_scores(result: TestResult) -> str:
     )
 
 
-def _language_model_quality(module: nn.Module, prepared: Prepared) -> tuple[dict, str]:
+def _language_model_quality(module: LanguageModel, prepared: Prepared) -> tuple[dict, str]:
     """Bits per byte and perplexity of the documents that were held out."""
     config = module.config
     around = own_conventions(config)

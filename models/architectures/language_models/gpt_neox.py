@@ -17,6 +17,8 @@ from models.layers.positions import Rotary
 
 
 class GPTNeoX(DecoderOnly):
+    """Rotates queries and keys, and may score words with a bias."""
+
     config: GPTNeoXConfig
 
     def __init__(self, config: GPTNeoXConfig) -> None:
@@ -26,7 +28,10 @@ class GPTNeoX(DecoderOnly):
         self.rotary = Rotary(config.context_length, config.frequencies, config.rotary_magnitude)
         self.apply(initialise)
 
-    def place(self, x: Tensor, start: int, layer: int) -> Tensor:
+    def project(self, hidden: Tensor) -> Tensor:
+        return self.output(hidden) if self.config.output_bias else super().project(hidden)
+
+    def rotate(self, x: Tensor, start: int, layer: int) -> Tensor:
         return self.rotary(x, start)
 
 

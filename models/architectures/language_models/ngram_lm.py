@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from models.configs.language_models.ngram_lm import NgramLMConfig
-from models.layers.language import Readout, RecurrentLanguageModel
+from models.layers.language import OutputReadout, RecurrentLanguageModel
 
 
-class NgramReadout(Readout):
+class NgramReadout(OutputReadout):
     """h*_t = tanh(W_N [h_t^1; h_{t-1}^2; ...; h_{t-N+2}^{N-1}]), h_t^i the i-th of N - 1 parts.
 
     Outputs before the first are zeros.

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from models.configs.language_models.recurrent_lm import RecurrentLMConfig
 from models.layers.attentive import AttentiveReadout
-from models.layers.language import Readout, RecurrentLanguageModel
+from models.layers.language import OutputReadout, RecurrentLanguageModel
 
 
-class PlainReadout(Readout):
+class PlainReadout(OutputReadout):
     """h* = tanh(W_x h_t)."""
 
     def __init__(self, config: RecurrentLMConfig) -> None:
@@ -29,7 +29,7 @@ class RecurrentLM(RecurrentLanguageModel):
         super().__init__(config, _readout(config))
 
 
-def _readout(config: RecurrentLMConfig) -> Readout:
+def _readout(config: RecurrentLMConfig) -> OutputReadout:
     if config.attention_dim is None:
         return PlainReadout(config)
     return AttentiveReadout(
