@@ -72,7 +72,7 @@ def _read(rows: Rows, prefix: list[int], windows: Sequence[Window]) -> float:
 
 
 def _of_checkpoint(folder: Path) -> ScoreProse:
-    from models.decoding.torch_loop import nats
+    from models.decoding.forced import nats
     from models.registry import load_module
 
     checkpoint = load_checkpoint(folder)
