@@ -161,6 +161,8 @@ FUSIONS: dict[str, type[Fusion]] = {"shallow": ShallowFusion, "deep": DeepFusion
 class Lstmn(RecurrentTranslator[LstmnState]):
     """Reads the source with one LSTMN and the target with another, which attends to the first."""
 
+    config: LstmnConfig
+
     def __init__(self, config: LstmnConfig) -> None:
         super().__init__(config)
         self.encoder, self.decoder = TapeCell(config), TapeCell(config)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ class Stateless(Translator[WholeTexts]):
     def __init__(self, logits: Logits, bos_id: int, eos_id: int, *, keeps_eos: bool) -> None:
         super().__init__()
         self.logits, self.keeps_eos = logits, keeps_eos
-        self.config = SimpleNamespace(bos_id=bos_id, eos_id=eos_id, pad_id=eos_id)
+        self.config: Any = SimpleNamespace(bos_id=bos_id, eos_id=eos_id, pad_id=eos_id)
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> WholeTexts:
         source = source_ids if self.keeps_eos else source_ids[:, :-1]
