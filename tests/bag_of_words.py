@@ -23,6 +23,7 @@ from serving.bundle.manifest import SOURCE, Precision, StateKind, StateSpec
 class BagOfWordsConfig(TranslationModelConfig):
     architecture: Literal["bag-of-words"] = "bag-of-words"
     dim: Size = 64
+    tied_embeddings: bool = False
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,7 @@ class BagState(State):
 
 class BagOfWords(Vocabulary, Translator[BagState]):
     def __init__(self, config: BagOfWordsConfig) -> None:
-        super().__init__(config.vocab_size, config.dim, is_tied=False)
-        self.config = config
+        super().__init__(config, config.dim)
         nn.init.normal_(self.embedding.weight, std=config.dim**-0.5)
         self.query = nn.Linear(config.dim, config.dim, bias=False)
         self.gates = nn.Linear(2 * config.dim, 2 * config.dim)

@@ -1,8 +1,20 @@
 """Words in and words out: tables of embeddings and the output layer, tied or apart."""
 
+from typing import Any, Protocol
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
+
+
+class HasWords(Protocol):
+    """Says how many words there are, and whether one table embeds and scores them."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def tied_embeddings(self) -> bool: ...
 
 
 class Vocabulary(nn.Module):
@@ -11,17 +23,18 @@ class Vocabulary(nn.Module):
     Tied, one table `embedding` does both (Press and Wolf 2017), for the words of a source too.
     Apart, `output` scores, and source and target have an embedding each.
 
-    size: how many words can be written. source_size: how many can be read in a source; None: there
-    is no source. output_dim: of what is scored, where it is not the embeddings'. scale: what
-    embedded words are multiplied by. cap: logits are squeezed into -cap..cap.
+    source_size: how many words a source may have; None: there is none, or it shares the target's.
+    output_dim: of what is scored, where it is not the embeddings'. scale: what embedded words are
+    multiplied by. cap: logits are squeezed into -cap..cap.
     """
+
+    config: Any  # of the family
 
     def __init__(
         self,
-        size: int,
+        config: HasWords,
         dim: int,
         *,
-        is_tied: bool,
         source_size: int | None = None,
         output_dim: int | None = None,
         scale: float = 1.0,
@@ -29,14 +42,15 @@ class Vocabulary(nn.Module):
         cap: float | None = None,
     ) -> None:
         super().__init__()
-        self.is_tied, self.scale, self.cap = is_tied, scale, cap
-        self.has_one_table = is_tied or source_size is None
+        self.config, size = config, config.vocab_size
+        self.is_tied, self.scale, self.cap = config.tied_embeddings, scale, cap
+        self.has_one_table = self.is_tied or source_size is None
         if self.has_one_table:
             self.embedding = nn.Embedding(size, dim)
         else:
             self.source_embedding = nn.Embedding(source_size, dim)
             self.target_embedding = nn.Embedding(size, dim)
-        if not is_tied:
+        if not self.is_tied:
             self.output = nn.Linear(output_dim or dim, size, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(size)) if has_bias else None
 

@@ -91,14 +91,7 @@ class DecoderOnly(Vocabulary, LanguageModel[DecoderOnlyState]):
         scale: float = 1.0,
         logit_cap: float | None = None,
     ) -> None:
-        super().__init__(
-            config.vocab_size,
-            config.d_model,
-            is_tied=config.tied_embeddings,
-            scale=scale,
-            cap=logit_cap,
-        )
-        self.config = config
+        super().__init__(config, config.d_model, scale=scale, cap=logit_cap)
         self.layers = nn.ModuleList(blocks)
         self.norm = norm
 

@@ -13,15 +13,13 @@ class RecurrentTranslator(Vocabulary, Translator[S]):
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__(
-            config.vocab_size,
+            config,
             config.embedding_dim,
-            is_tied=config.tied_embeddings,
             source_size=config.source_vocabulary,
             output_dim=config.readout_dim,
             scale=config.scale_of_embeddings,
             has_bias=True,
         )
-        self.config = config
         self.dropout = Dropout(config.dropout)
 
     def embed(self, ids: Tensor) -> Tensor:

@@ -49,21 +49,10 @@ class RecurrentLanguageModel(Vocabulary, LanguageModel[RecurrentLanguageState]):
     config: RecurrentLanguageModelConfig
 
     def __init__(self, config: RecurrentLanguageModelConfig, readout: OutputReadout) -> None:
-        super().__init__(
-            config.vocab_size,
-            config.embedding_dim,
-            is_tied=config.tied_embeddings,
-            scale=config.scale_of_embeddings,
-            has_bias=True,
-        )
-        self.config = config
-        self.recurrent = Recurrent(
-            config.cell,
-            config.embedding_dim,
-            config.hidden_dim,
-            config.num_layers,
-            dropout=config.dropout,
-        )
+        dim, scale = config.embedding_dim, config.scale_of_embeddings
+        super().__init__(config, dim, scale=scale, has_bias=True)
+        sizes = dim, config.hidden_dim, config.num_layers
+        self.recurrent = Recurrent(config.cell, *sizes, dropout=config.dropout)
         self.readout = readout
         self.dropout = Dropout(config.dropout)
         self.apply(initialise)

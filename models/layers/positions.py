@@ -78,7 +78,7 @@ def sinusoids(num_positions: int, dim: int) -> Tensor:
 
 
 class Rotary(nn.Module):
-    """Rotates pairs of a vector's numbers by angles that grow with its position.
+    """Rotates pairs (i, i + pairs) of a vector's numbers by angles that grow with its position.
 
     frequencies: radians a position of each pair; what no pair is of stays as it is. magnitude:
     what the rotated are stretched by (Peng et al. 2023, YaRN, 3.4).
@@ -97,15 +97,8 @@ class Rotary(nn.Module):
     def forward(self, x: Tensor, start: int) -> Tensor:
         """Rotate x [batch, heads, length, head_dim] of positions `start`.. for comparing."""
         positions = slice(start, start + x.shape[2])
-        size = 2 * self.cos.shape[1]
-        rotated = rotate_pairs(x[..., :size], self.cos[positions], self.sin[positions])
-        return torch.cat([rotated, x[..., size:]], dim=-1)
-
-
-def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the pairs (i, i + head_dim/2) of x [batch, heads, length, head_dim].
-
-    `cos` and `sin` are the tables' rows of these positions: [length, head_dim / 2].
-    """
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
+        cos, sin = self.cos[positions], self.sin[positions]
+        size = self.cos.shape[1]
+        first, second, rest = x.split((size, size, x.shape[-1] - 2 * size), -1)
+        rotated = torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+        return torch.cat([rotated.to(x.dtype), rest], -1)

@@ -137,14 +137,7 @@ class ConvS2S(Vocabulary, Translator[ConvS2SState]):
     config: ConvS2SConfig
 
     def __init__(self, config: ConvS2SConfig) -> None:
-        super().__init__(
-            config.vocab_size,
-            config.embedding_dim,
-            is_tied=config.tied_embeddings,
-            source_size=config.vocab_size,
-            has_bias=True,
-        )
-        self.config = config
+        super().__init__(config, config.embedding_dim, source_size=config.vocab_size, has_bias=True)
         self.dropout = Dropout(config.dropout)
         self.apply(_initialise_words)
         self.encoder = ConvolutionalEncoder(config)

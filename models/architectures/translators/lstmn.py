@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from models.batch import length_mask
 from models.configs.translators.lstmn import LstmnConfig
 from models.contract.state import State
+from models.layers.additive import AdditiveAttention, Tape, empty_tape
 from models.layers.encoder_decoder import RecurrentTranslator
 from models.layers.recurrent import initialise, initialise_readout
 from models.layers.roles import Blocks, initialise_blocks
-from models.layers.tape import Tape, TapeAttention, empty_tape
 
 Inputs = Sequence[Tensor]  # what a token alone feeds, [..., features]
 
@@ -41,7 +41,7 @@ class TapeCell(Blocks):
     def __init__(self, config: LstmnConfig) -> None:
         super().__init__()
         self.config, hidden_dim = config, config.hidden_dim
-        self.attention = TapeAttention(hidden_dim, config.attention_dim)
+        self.attention = AdditiveAttention(hidden_dim, config.attention_dim, bias=False)
         self.query_input = nn.Linear(config.embedding_dim, config.attention_dim)
         self.query_recalled = nn.Linear(hidden_dim, config.attention_dim, bias=False)
         self.gates_input = nn.Linear(config.embedding_dim, 4 * hidden_dim)
@@ -81,7 +81,7 @@ class TapeCell(Blocks):
 
         Returns h_t [batch, hidden_dim], the tape with it, and h~_t.
         """
-        context, _ = self.attention.read(query + self.query_recalled(recalled), tape)  # (4-6)
+        context, _ = self.attention(query + self.query_recalled(recalled), tape)  # (4-6)
         recalled, memory = context.chunk(2, -1)
         i, f, g, o = (gates + self.gates_recalled(recalled)).chunk(4, -1)  # (7)
         memory = torch.sigmoid(f) * memory + torch.sigmoid(i) * torch.tanh(g)  # (8)
@@ -97,7 +97,7 @@ class Fusion(nn.Module, ABC):
 
     def __init__(self, config: LstmnConfig) -> None:
         super().__init__()
-        self.attention = TapeAttention(config.hidden_dim, config.attention_dim)
+        self.attention = AdditiveAttention(config.hidden_dim, config.attention_dim, bias=False)
 
     def project(self, embedded: Tensor) -> Inputs:
         """Compute what of it the tokens alone feed, for any number of them at once."""
@@ -127,7 +127,7 @@ class ShallowFusion(Fusion, Blocks):
         keys, values = state.source
         hidden_tape, _ = values.chunk(2, -1)
         query = self.query(state.hidden)
-        context, weights = self.attention.read(query, (keys, hidden_tape), state.is_real)
+        context, weights = self.attention(query, (keys, hidden_tape), state.is_real)
         return context, self.gates(context), None, weights
 
 
@@ -149,7 +149,7 @@ class DeepFusion(Fusion):
     def forward(self, inputs: Inputs, state: LstmnState) -> tuple[Tensor, None, Tensor, Tensor]:
         query, gate = inputs
         query = query + self.query_context(state.context)
-        read, weights = self.attention.read(query, state.source, state.is_real)
+        read, weights = self.attention(query, state.source, state.is_real)
         context, memory = read.chunk(2, -1)
         gate = torch.sigmoid(gate + self.gate_context(context))
         return context, None, gate * memory, weights

@@ -31,15 +31,9 @@ class Sutskever(RecurrentTranslator[SutskeverState]):
 
     def __init__(self, config: SutskeverConfig) -> None:
         super().__init__(config)
+        sizes = config.embedding_dim, config.hidden_dim, config.num_layers
         self.encoder, self.decoder = (
-            Recurrent(
-                config.cell,
-                config.embedding_dim,
-                config.hidden_dim,
-                config.num_layers,
-                dropout=config.dropout,
-            )
-            for _ in range(2)
+            Recurrent(config.cell, *sizes, dropout=config.dropout) for _ in range(2)
         )
         self.readout = nn.Linear(config.hidden_dim, config.readout_dim, bias=False)
         self.apply(initialise)

@@ -24,6 +24,7 @@ from models.layers.positions import (
     RelativePositions,
     SinusoidalPositions,
 )
+from models.layers.recurrent import initialise
 
 
 @dataclass(frozen=True)
@@ -120,10 +121,15 @@ class Stack(nn.Module):
     """Holds the encoder's or the decoder's positions and layers, and norms around these."""
 
     def __init__(
-        self, config: TransformerSizes, layers: Sequence[Layer], positions: Positions
+        self,
+        config: TransformerSizes,
+        layers: Sequence[Layer],
+        num_positions: int,
+        *,
+        bidirectional: bool,
     ) -> None:
         super().__init__()
-        self.positions = positions
+        self.positions = _positions(config, num_positions, bidirectional=bidirectional)
         self.layers = nn.ModuleList(layers)
         self.embedding_norm = norm_of(config) if config.embedding_norm else nn.Identity()
         self.norm = norm_of(config) if config.has_final_norm else nn.Identity()
@@ -140,24 +146,18 @@ class Transformer(Vocabulary, Translator[TransformerState]):
 
     def __init__(self, config: TransformerSizes) -> None:
         super().__init__(
-            config.vocab_size,
+            config,
             config.d_model,
-            is_tied=config.tied_embeddings,
             source_size=config.source_vocabulary,
             scale=config.scale_of_embeddings,
             has_bias=config.output_bias,
         )
-        self.config = config
         self.dropout = Dropout(config.dropout)
         encoder = [EncoderLayer(config) for _ in range(config.encoder_layers)]
         decoder = [self.decoder_layer(config) for _ in range(config.decoder_layers)]
-        self.encoder = Stack(
-            config, encoder, _positions(config, config.max_source_tokens, bidirectional=True)
-        )
-        self.decoder = Stack(
-            config, decoder, _positions(config, config.max_target_tokens, bidirectional=False)
-        )
-        self.apply(_initialise)
+        self.encoder = Stack(config, encoder, config.max_source_tokens, bidirectional=True)
+        self.decoder = Stack(config, decoder, config.max_target_tokens, bidirectional=False)
+        self.apply(initialise)
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> TransformerState:
         """Compute what every decoder layer attends to."""
@@ -205,12 +205,3 @@ def _attention(config: TransformerSizes) -> Attention:
 def norm_of(config: TransformerSizes) -> nn.Module:
     kind = nn.RMSNorm if config.norm_type == "rms" else nn.LayerNorm
     return kind(config.d_model, eps=config.norm_epsilon)
-
-
-def _initialise(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):
-        nn.init.xavier_uniform_(module.weight)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
-    elif isinstance(module, nn.Embedding):
-        nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
