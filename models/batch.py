@@ -1,4 +1,4 @@
-"""The batches of token ids that models are trained on."""
+"""Holds the batches of token ids that models are trained on."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -22,11 +22,11 @@ class Batch:
         return int((self.labels != IGNORED_LABEL).sum())
 
     def to(self, device: torch.device) -> Self:
-        """Without waiting for it, where what is copied is `pinned`."""
+        """Copy it there, without waiting where what is copied is `pinned`."""
         return self._each(lambda x: x.to(device, non_blocking=True))
 
     def pinned(self) -> Self:
-        """In memory that a GPU copies from by itself."""
+        """Copy it into memory that a GPU copies from by itself."""
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
@@ -49,10 +49,10 @@ class TranslationBatch(Batch):
 
 
 def length_mask(lengths: Tensor, size: int) -> Tensor:
-    """True where a position is real: [batch] lengths -> [batch, size] bool."""
+    """Tell where a position is real: [batch] lengths -> [batch, size] bool."""
     return torch.arange(size, device=lengths.device) < lengths[:, None]
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """Where its weights are, and so where what it reads has to be."""
+    """Tell where its weights are, and so where what it reads has to be."""
     return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""From a configuration to its torch module, and from a checkpoint to a loaded one."""
+"""Makes a configuration's torch module, and loads a checkpoint's."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +49,7 @@ def build(config: AnyConfig) -> AnyModel:
 
 
 def load_module(checkpoint: Checkpoint) -> AnyModel:
-    """The checkpoint's module in fp32, in evaluation mode. Raises KeyError for missing weights.
+    """Load a module in fp32, in evaluation mode. Raises KeyError for missing weights.
 
     One weight is read after the other: together they may be all that memory holds.
     """

@@ -1,4 +1,4 @@
-"""What every model is to whoever trains it, decodes with it or exports it.
+"""Says what every model is to whoever trains it or decodes with it.
 
 A family says how it begins, a translator by `encode`, a language model by `empty_state`; how it
 reads tokens after a state, any number at once; and how it scores the next one. Training on whole
@@ -18,7 +18,7 @@ S = TypeVar("S", bound=State)
 
 
 class Model(Protocol[S]):
-    """What decoding needs of a model that has begun."""
+    """Is what decoding needs of a model that has begun."""
 
     @property
     def config(self) -> ArchitectureConfig: ...
@@ -31,7 +31,7 @@ class Model(Protocol[S]):
 
 
 class _Reader(nn.Module, ABC, Generic[S]):
-    """What translators and language models share."""
+    """Is what translators and language models share."""
 
     @abstractmethod
     def read(self, ids: Tensor, state: S) -> tuple[Tensor, S]:

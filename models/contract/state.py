@@ -1,4 +1,4 @@
-"""What a model carries from token to token: one frozen dataclass for each family."""
+"""Holds what a model carries from token to token: a frozen dataclass for each family."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
@@ -13,7 +13,7 @@ class State:
     """
 
     def select(self, rows: Tensor) -> Self:
-        """These rows of every tensor, in this order; a row may come more than once."""
+        """Take these rows of every tensor, in this order; a row may come more than once."""
         found = {each.name: _select(getattr(self, each.name), rows) for each in fields(self)}
         return replace(self, **found)
 

@@ -1,4 +1,4 @@
-"""Words in and words out: tables of embeddings and the output layer, tied or apart."""
+"""Turns words into vectors and vectors into scores of words, by tables tied or apart."""
 
 from typing import Any, Protocol
 

@@ -1,4 +1,4 @@
-"""Batches by token budget: parallel examples bucketed by length, prose cut into windows.
+"""Makes batches by token budget: parallel examples by length, prose cut into windows.
 
 An epoch's batches depend on (seed, epoch) alone, so a resumed run sees what it would have seen.
 """
@@ -19,7 +19,7 @@ BUCKET_GROWTH = 1.1  # of a bucket's target lengths: wider ones pad targets, nar
 
 
 class Dataset(Protocol):
-    """What the trainer needs of training or validation data."""
+    """Is what the trainer needs of training or validation data."""
 
     def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]: ...
 
@@ -28,7 +28,7 @@ class Dataset(Protocol):
 
 @dataclass(frozen=True)
 class ParallelData:
-    """Source and target ids; `repeats[i]` is how often example i is seen in an epoch."""
+    """Holds source and target ids; `repeats[i]` is how often example i is seen in an epoch."""
 
     sources: list[list[int]]
     targets: list[list[int]]
@@ -36,7 +36,7 @@ class ParallelData:
     tokens: SpecialTokens
 
     def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]:
-        """Index arrays of one epoch, each at most `tokens_per_batch` padded tokens a side."""
+        """Draw index arrays of one epoch, each at most `tokens_per_batch` padded tokens a side."""
         rng = np.random.default_rng([seed, epoch])
         whole = np.floor(self.repeats + rng.random(len(self.repeats))).astype(int)
         chosen = np.repeat(np.arange(len(whole)), whole)
@@ -59,14 +59,14 @@ class ParallelData:
 
 @dataclass(frozen=True)
 class ProseData:
-    """One stream of token ids, cut into windows of `context_length`."""
+    """Cuts one stream of token ids into windows of `context_length`."""
 
     stream: np.ndarray
     context_length: int
     tokens: SpecialTokens
 
     def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]:
-        """Index arrays of window starts; the cut is at another place in every epoch."""
+        """Draw index arrays of window starts; the cut is at another place in every epoch."""
         rng = np.random.default_rng([seed, epoch])
         offset = int(rng.integers(self.context_length))
         starts = np.arange(offset, len(self.stream) - self.context_length, self.context_length)
@@ -82,7 +82,7 @@ class ProseData:
 
 
 def _by_both_lengths(lengths: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """An order of [examples, 2] in which neighbours are alike on both sides.
+    """Order [examples, 2] so that neighbours are alike on both sides.
 
     Buckets of the target's length, and in them the source's, up in one and down in the next.
     """
@@ -92,7 +92,7 @@ def _by_both_lengths(lengths: np.ndarray, rng: np.random.Generator) -> np.ndarra
 
 
 def pad_rows(rows: Sequence[Sequence[int]], value: int) -> Tensor:
-    """Rows of ids -> [rows, longest], filled up with `value`."""
+    """Fill rows of ids up with `value`: -> [rows, longest]."""
     out = torch.full((len(rows), max(map(len, rows))), value)
     for i, row in enumerate(rows):
         out[i, : len(row)] = torch.tensor(row)

@@ -1,4 +1,4 @@
-"""Beam search (Graves 2012; Sutskever et al. 2014, section 3.2), plainly: the reference.
+"""Searches by beams (Graves 2012; Sutskever et al. 2014, section 3.2), plainly: the reference.
 
 One sentence at a time. What ends, what is kept and when it stops is as in Hugging Face's
 `generate`, so that the three can be held against each other: this, that, and the engine.
@@ -37,7 +37,7 @@ class BeamRules:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """token_ids: generated, </s> included where it came."""
+    """Is a text that has ended. token_ids: generated, </s> included where it came."""
 
     token_ids: list[int]
     score: float
@@ -45,7 +45,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Beam:
-    """row: which row of logits and state it continues. logprob: of all `token_ids` together."""
+    """Continues one row of logits and state. logprob: of all `token_ids` together."""
 
     row: int
     token_ids: list[int]

@@ -1,4 +1,4 @@
-"""The state from which a model goes on to write."""
+"""Makes the state from which a model goes on to write."""
 
 from collections.abc import Sequence
 

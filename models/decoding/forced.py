@@ -1,4 +1,4 @@
-"""What a model says of texts that are given: teacher forcing."""
+"""Asks a model what it says of texts that are given: teacher forcing."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Plain batched greedy decoding in torch, after a past that is kept: validation, and the bench's
+"""Decodes batches greedily in torch, plainly, with a past that is kept: validation, and the bench's
 peer. Rows of one batch start together and the batch ends when its longest row has ended.
 """
 

@@ -1,4 +1,4 @@
-"""The reference: greedy decoding of one example, everything computed anew for every token."""
+"""Decodes one example greedily, everything computed anew for every token: the reference."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Translations of texts with the plain torch loops: greedy in batches, beam search one by one."""
+"""Translates texts with the plain torch loops: greedy in batches, by beams one by one."""
 
 from tokenizers import Tokenizer
 from tqdm import tqdm

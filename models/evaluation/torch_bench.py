@@ -1,4 +1,4 @@
-"""How fast the plain torch loop is: the peer that `attendant bench` is compared with."""
+"""Measures the plain torch loop: the peer that `attendant bench` is compared with."""
 
 import time
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ NEW_TOKENS = 64
 
 @dataclass(frozen=True)
 class Speed:
-    """Of one pass over all sentences; tokens include the one that ends a sentence."""
+    """Is of one pass over all sentences; tokens include the one that ends a sentence."""
 
     batch: int
     sentences: int

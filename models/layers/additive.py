@@ -1,4 +1,4 @@
-"""Additive attention (Bahdanau et al. 2015, A.1.2), and tapes that are read by it.
+"""Attends additively (Bahdanau et al. 2015, A.1.2), to tapes too.
 
 A tape is (keys [batch, length, attention_dim], values [batch, length, value_dim]): what a recurrent
 network has written at every position so far. A tape of no positions reads as zeros.

@@ -1,4 +1,4 @@
-"""Multi-head, multi-query and grouped-query attention.
+"""Attends by many heads, whose keys and values may be shared by groups or by all.
 
 Vaswani et al. 2017, 3.2; Shazeer 2019; Ainslie et al. 2023.
 """

@@ -1,4 +1,4 @@
-"""The recurrent cells, each as one step, and a decoder's cell that also reads a context.
+"""Defines the recurrent cells, each as one step, and a cell that also reads a context.
 
 A cell has no weights of its own: whoever runs it gives the input's part, which is known ahead of
 time for whole sequences, and the recurrent weight. Both are stacks of [hidden_dim, ...] blocks,
@@ -26,7 +26,7 @@ CellState = tuple[Tensor, ...]  # hidden [batch, hidden_dim]; LSTM: and memory c
 
 
 class Cell(ABC):
-    """num_gates: blocks of the input's weight. num_recurrent: blocks of the recurrent weight."""
+    """Has `num_gates` blocks of the input's weight and `num_recurrent` of the recurrent one."""
 
     num_gates: ClassVar[int] = 3
     num_recurrent: ClassVar[int] = 3
@@ -37,13 +37,13 @@ class Cell(ABC):
     @staticmethod
     @abstractmethod
     def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
-        """x [batch, num_gates * hidden], the projected input; weight and bias, the recurrent ones
+        """Step by x [batch, num_gates * hidden], projected; weight and bias are the recurrent ones,
         [num_recurrent * hidden, hidden] and [num_recurrent * hidden]. Returns the next state.
         """
 
 
 class Rnn(Cell):
-    """h' = tanh(x + U h)."""
+    """Computes h' = tanh(x + U h)."""
 
     num_gates = num_recurrent = 1
 
@@ -70,7 +70,7 @@ class Lstm(Cell):
 
 
 class Gru(Cell):
-    """n = tanh(x_n + r (U h)), h' = (1 - z) n + z h; blocks reset, update, new."""
+    """Computes n = tanh(x_n + r (U h)), h' = (1 - z) n + z h; blocks reset, update, new."""
 
     @staticmethod
     def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
@@ -84,7 +84,7 @@ class Gru(Cell):
 
 
 class Mut1(Cell):
-    """z = s(x_z), r = s(x_r + U_r h), h' = z tanh(U (r h) + tanh(x_n)) + (1 - z) h.
+    """Has z = s(x_z), r = s(x_r + U_r h), h' = z tanh(U (r h) + tanh(x_n)) + (1 - z) h.
 
     Blocks reset, update, new; the recurrent weight has no update.
     """
@@ -102,7 +102,7 @@ class Mut1(Cell):
 
 
 class Mut2(Cell):
-    """z = s(x_z + U_z h), r = s(x_r + U_r h), h' = z tanh(U (r h) + x_n) + (1 - z) h.
+    """Has z = s(x_z + U_z h), r = s(x_r + U_r h), h' = z tanh(U (r h) + x_n) + (1 - z) h.
 
     Blocks reset, update, new.
     """
@@ -120,7 +120,7 @@ class Mut2(Cell):
 
 
 class Mut3(Cell):
-    """As MUT2 with z = s(x_z + U_z tanh(h)); blocks reset, update, new."""
+    """Is MUT2 with z = s(x_z + U_z tanh(h)); blocks reset, update, new."""
 
     @staticmethod
     def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
@@ -144,7 +144,7 @@ CELLS: dict[str, type[Cell]] = {
 
 
 class RecurrentCell(Blocks):
-    """A cell with its weights, one step at a time: what a decoder runs in its loop.
+    """Holds a cell and its weights, for one step at a time: what a decoder runs in its loop.
 
     `input` projects what is known ahead (a whole sequence at once), `context`, where there is one,
     what each step brings; the caller adds the two.
@@ -173,11 +173,11 @@ class RecurrentCell(Blocks):
         }
 
     def begin(self, hidden: Tensor) -> CellState:
-        """The state that begins with this hidden output; an LSTM's memory cell begins with 0."""
+        """Begin with this hidden output; an LSTM's memory cell begins with 0."""
         return hidden, *(torch.zeros_like(hidden) for _ in range(self.cell.num_states - 1))
 
     def forward(self, x: Tensor, state: CellState) -> CellState:
-        """x [batch, num_gates * hidden]: `input`'s projection, and `context`'s added to it."""
+        """Step by x [batch, num_gates * hidden]: `input`'s projection and `context`'s together."""
         return self.cell.step(x, state, self.hidden.weight, self.hidden.bias)
 
     def run(self, x: Tensor, state: CellState) -> tuple[Tensor, CellState]:
@@ -195,7 +195,7 @@ class RecurrentCell(Blocks):
 def initialise_cell(
     cell: type[Cell], input_weight: Tensor, input_bias: Tensor, weight: Tensor, bias: Tensor
 ) -> None:
-    """Xavier's range for every gate and orthogonal recurrent blocks (Saxe et al. 2014); an LSTM's
+    """Draw every gate in Xavier's range, orthogonal recurrent blocks (Saxe et al. 2014); an LSTM's
     forget bias is 1, as Gers et al. 2000 and Jozefowicz et al. 2015 advise.
     """
     initialise_blocks(input_weight, cell.num_gates)

@@ -1,4 +1,4 @@
-"""Decoder-only language models: what GPT-2 and Llama have in common.
+"""Builds what decoder-only language models, GPT-2 as Llama, have in common.
 
 Pre-norm layers of causal attention, all of it or the `window` last positions (Beltagy et al. 2020,
 3.1), and a feed-forward network. How positions enter is for each family to say.

@@ -1,4 +1,4 @@
-"""What the recurrent encoder-decoders have in common: words with dropout, and how they begin."""
+"""Builds what the recurrent encoder-decoders have in common: words with dropout."""
 
 from torch import Tensor
 

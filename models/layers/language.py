@@ -1,4 +1,4 @@
-"""The recurrent language model that others are variants of: cells over tokens, then a readout.
+"""Builds the recurrent language model that others vary: cells over tokens, then a readout.
 
 Only how outputs of the top layer become the vector that predicts the next token tells the families
 apart, and nothing of that comes back into the cells. So the cells run over a whole text first, and

@@ -1,4 +1,4 @@
-"""How stacks of attention layers know the order of what they read.
+"""Lets stacks of attention layers know the order of what they read.
 
 Vectors that are added to the input: sinusoids (Vaswani et al. 2017, 3.5) or learned (Gehring et al.
 2017). A bias of the scores by distance (Shaw et al. 2018), here that of T5 (Raffel et al. 2020,

@@ -1,4 +1,4 @@
-"""Cells run over whole padded sequences, in one direction or both, in one layer or several.
+"""Runs cells over whole padded sequences, in one direction or both, in one layer or several.
 
 Names and shapes of the weights are those of torch.nn.GRU and LSTM. Their own loops are not used:
 on a CPU this one is as fast, it has all cells, and it needs no packing.
@@ -16,7 +16,7 @@ from models.layers.roles import Blocks
 
 
 class Recurrent(Blocks):
-    """`num_layers` layers of one kind of cell, with dropout between them.
+    """Runs `num_layers` layers of one kind of cell, with dropout between them.
 
     Weights of layer 0: weight_ih_l0 [num_gates * hidden_dim, input_dim], weight_hh_l0
     [num_recurrent * hidden_dim, hidden_dim], bias_ih_l0, bias_hh_l0; those of the backward
@@ -59,7 +59,7 @@ class Recurrent(Blocks):
         lengths: Tensor | None = None,
         initial: Sequence[CellState] = (),
     ) -> tuple[Tensor, tuple[CellState, ...]]:
-        """x [batch, time, input_dim], padded to the longest of `lengths` [batch] (all, if None).
+        """Read x [batch, time, input_dim], padded to the longest of `lengths` [batch] (None: all).
 
         Returns the top layer's outputs [batch, time, directions * hidden_dim], which mean nothing
         beyond a row's length, and the state at each row's own end of every layer and direction:
@@ -111,7 +111,7 @@ class Recurrent(Blocks):
 
 
 def reverse(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Each row of x [batch, time, ...] backwards, up to its own length; padding stays in place."""
+    """Turn each row of x [batch, time, ...] round, up to its own length; padding stays in place."""
     if lengths is None:
         return x.flip(1)
     positions = torch.arange(x.shape[1], device=x.device)[None]
@@ -121,12 +121,12 @@ def reverse(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def _at(x: Tensor, positions: Tensor) -> Tensor:
-    """x [batch, time, dim] at one position of each row -> [batch, dim]."""
+    """Take x [batch, time, dim] at one position of each row -> [batch, dim]."""
     return x[torch.arange(x.shape[0], device=x.device), positions]
 
 
 def initialise(module: nn.Module) -> None:
-    """For `Module.apply`: how all recurrent families begin."""
+    """Draw a module's weights by Xavier's ranges, words by their size; for `Module.apply`."""
     if isinstance(module, Recurrent | RecurrentCell):
         module.reset_parameters()
     elif isinstance(module, nn.Linear):
@@ -138,5 +138,5 @@ def initialise(module: nn.Module) -> None:
 
 
 def initialise_readout(layer: nn.Linear, cell: str) -> None:
-    """For a map of nothing but cells' outputs: what it yields is as loud as of loud cells."""
+    """Make a map of nothing but cells' outputs as loud as one of loud cells."""
     nn.init.xavier_uniform_(layer.weight, gain=CELLS[cell].faintness)

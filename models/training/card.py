@@ -1,4 +1,4 @@
-"""The model card of a finished run: what it is, what it was trained on, how good it is."""
+"""Writes the card of a finished run: what it is, what it was trained on, how good it is."""
 
 import json
 import shutil
@@ -48,7 +48,7 @@ def _translation_scores(result: TestResult) -> str:
 
 
 def _language_model_quality(module: LanguageModel, prepared: Prepared) -> tuple[dict, str]:
-    """Bits per byte and perplexity of the documents that were held out."""
+    """Measure bits per byte and perplexity of the documents that were held out."""
     config = module.config
     around = own_conventions(config)
     reader = Reader(prepared.tokenizer, around, config.context_length)

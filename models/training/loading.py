@@ -19,7 +19,7 @@ BUILT_AHEAD = 4
 
 @dataclass(frozen=True)
 class TrainingBatch:
-    """A batch, and what its loss is taken of: found before it is on a device, whose answer to
+    """Holds a batch, and what its loss is taken of: found before it is on a device, whose answer to
     where labels are real would have to be waited for.
 
     places: of the tokens to predict among all positions [batch * target]. labels: of these.
@@ -50,13 +50,13 @@ def training_batch(batch: Batch) -> TrainingBatch:
 
 
 class Loader:
-    """Batches of a dataset, on a device."""
+    """Loads batches of a dataset onto a device."""
 
     def __init__(self, data: Dataset, device: torch.device, *, builds_ahead: bool) -> None:
         self._data, self._device, self._builds_ahead = data, device, builds_ahead
 
     def batches(self, epoch: Iterable[np.ndarray]) -> Generator[TrainingBatch, None, None]:
-        """In their order. Close it: a thread may be at work."""
+        """Yield them in their order. Close it: a thread may be at work."""
         built = self._ahead(epoch) if self._builds_ahead else map(self._build, epoch)
         for each in built:
             yield each.to(self._device)

@@ -1,4 +1,4 @@
-"""Validation: loss per token over held-out data, BLEU of greedy translations, the curve."""
+"""Validates: loss per token over held-out data, BLEU of greedy translations, the curve."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from models.decoding.greedy import translate_all
 
 @dataclass(frozen=True)
 class Validation:
-    """`loss` in nats per target token; `bleu` is None for language models."""
+    """Has `loss` in nats per target token; `bleu` is None for language models."""
 
     loss: float
     bleu: float | None
@@ -63,7 +63,7 @@ def bleu(module: Translator, tokenizer: Tokenizer, pairs: list[Pair]) -> float:
 
 
 def draw_curve(rows: list[dict], path: Path, title: str) -> None:
-    """Training and validation loss (and BLEU) over steps, as a picture."""
+    """Draw training and validation loss (and BLEU) over steps."""
     figure, axis = plt.subplots(figsize=(7, 4))
     steps = [row["step"] for row in rows]
     axis.plot(steps, [row["train_loss"] for row in rows], label="train loss (smoothed labels)")

@@ -1,4 +1,4 @@
-"""Decoder-only language model in the shape of GPT-2 (Radford et al. 2019, 2.3).
+"""Builds the decoder-only language model of the shape of GPT-2 (Radford et al. 2019, 2.3).
 
 Learned positions, LayerNorm before each sublayer and after the last, GELU (Hendrycks and Gimpel
 2016) by its tanh approximation, biases, tied output. A `window` is ours, as in Mistral.

@@ -1,4 +1,4 @@
-"""Decoder-only language model in the shape of GPT-NeoX (Black et al. 2022).
+"""Builds decoder-only language models in the shape of GPT-NeoX (Black et al. 2022).
 
 LayerNorm, biases, GELU, RoPE of a part of each head, and attention and feed-forward network side
 by side: Pythia (Biderman et al. 2023). A bias of the output layer and one norm for both sublayers,

@@ -1,4 +1,4 @@
-"""Decoder-only language model in the shape of Llama (Touvron et al. 2023).
+"""Builds decoder-only language models in the shape of Llama (Touvron et al. 2023).
 
 RMSNorm (Zhang and Sennrich 2019), RoPE (Su et al. 2021), grouped-query attention (Ainslie et al.
 2023) and SwiGLU (Shazeer 2020), no biases. A `window` makes it Mistral (Jiang et al. 2023, 2).

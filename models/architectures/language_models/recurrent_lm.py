@@ -1,4 +1,4 @@
-"""Recurrent language model (Mikolov et al. 2010), without attention or with it over all its past.
+"""Runs cells over a text (Mikolov et al. 2010), without attention or with it over all the past.
 
 The readout is tanh(W_x h_t); with attention, that of Daniluk et al. 2017, who attend to a window.
 """
@@ -12,7 +12,7 @@ from models.layers.language import OutputReadout, RecurrentLanguageModel
 
 
 class PlainReadout(OutputReadout):
-    """h* = tanh(W_x h_t)."""
+    """Computes h* = tanh(W_x h_t)."""
 
     def __init__(self, config: RecurrentLMConfig) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class PlainReadout(OutputReadout):
 
 
 class RecurrentLM(RecurrentLanguageModel):
-    """`attention` says how outputs are read out."""
+    """Reads outputs out as `attention` says."""
 
     def __init__(self, config: RecurrentLMConfig) -> None:
         super().__init__(config, _readout(config))

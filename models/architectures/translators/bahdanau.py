@@ -1,4 +1,4 @@
-"""RNNsearch (Bahdanau, Cho and Bengio 2015): RNN encoder-decoder with additive attention.
+"""Attends to what an RNN encoded: RNNsearch (Bahdanau, Cho and Bengio 2015).
 
 Equations are those of the paper's appendix A. Deviations: the GRU applies the reset gate after the
 recurrent product (the form of cuDNN and ONNX), n = tanh(W x + b + r * (U h + c)); the readout sees

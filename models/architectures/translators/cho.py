@@ -1,4 +1,4 @@
-"""RNN encoder-decoder (Cho et al. 2014): a whole sentence in one vector, read at every step.
+"""Reads one vector of a sentence at every step: RNN encoder-decoder (Cho et al. 2014).
 
 Equations are those of the paper's appendix A.1. Deviations: C c joins the word's part of the
 candidate state, outside the reset gate (the paper has r (U h + C c)), so that all cells read the

@@ -1,4 +1,4 @@
-"""ConvS2S (Gehring, Auli, Grangier, Yarats and Dauphin 2017): convolutions and attention only.
+"""Convolves and attends only: ConvS2S (Gehring, Auli, Grangier, Yarats and Dauphin 2017).
 
 Scaling and initial weights are those of the paper's 3.4 and 3.5. Weight normalisation is left
 out: it is another parametrisation of the same model, made for plain gradient descent, and Muon
@@ -183,7 +183,7 @@ def _initialise_words(module: nn.Module) -> None:
 
 
 def _linear(in_dim: int, out_dim: int, variance: float = 1.0) -> nn.Linear:
-    """Outputs vary `variance` times as much as inputs: N(0, sqrt(variance / in_dim)) (3.5).
+    """Make outputs vary `variance` times as much as inputs: N(0, sqrt(variance / in_dim)) (3.5).
 
     A gated linear unit makes a quarter of it, dropout one over what it keeps.
     """

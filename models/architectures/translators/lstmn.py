@@ -1,4 +1,4 @@
-"""Long short-term memory-networks (Cheng, Dong and Lapata 2016) as encoder and decoder.
+"""Encodes and decodes by long short-term memory-networks (Cheng, Dong and Lapata 2016).
 
 An LSTM with tapes in place of its hidden state and memory cell: every step reads all that was
 written so far by attention. Equations are the paper's. How words are predicted it leaves open; here
@@ -49,7 +49,7 @@ class TapeCell(Blocks):
 
     @torch.no_grad()
     def reset_gates(self) -> None:
-        """Every gate begins in its own range, the forget gate's bias at 1, as in other LSTMs."""
+        """Begin every gate in its own range, the forget gate's bias at 1, as in other LSTMs."""
         for name, num_gates in self.blocks().items():
             initialise_blocks(self.get_parameter(name), num_gates)
         self.gates_input.bias.chunk(4)[1].fill_(1.0)

@@ -1,4 +1,4 @@
-"""Luong, Pham and Manning 2015: stacked LSTMs with global or local attention and input feeding.
+"""Attends globally or locally above stacked LSTMs (Luong, Pham and Manning 2015).
 
 Equations are the paper's. Positions s of the source and t of the target count from 1. One addition:
 where the target is longer than the source, local-m goes on looking around the source's end. The
@@ -251,7 +251,7 @@ class Luong(RecurrentTranslator[LuongState]):
         return readouts, replace(state, cells=cells, num_read=state.num_read + hidden.shape[1])
 
     def _read_feeding(self, embedded: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
-        """Token by token, each with the attentional vector of the one before (3.3)."""
+        """Read token by token, each with the attentional vector of the one before (3.3)."""
         first, readouts = self.decoder.layers[0], []
         for gates in first.input(embedded).unbind(1):
             hidden, cells = self.decoder.step(gates + first.context(state.fed), state.cells)
@@ -261,7 +261,7 @@ class Luong(RecurrentTranslator[LuongState]):
         return torch.stack(readouts, 1), state
 
     def _attend(self, hidden: Tensor, state: LuongState) -> Tensor:
-        """h~_t = tanh(W_c [c_t; h_t]) (5): [batch, target, readout_dim]."""
+        """Compute h~_t = tanh(W_c [c_t; h_t]) (5): [batch, target, readout_dim]."""
         first = state.num_read + 1
         times = torch.arange(first, first + hidden.shape[1], device=hidden.device)
         context, _ = self.attention(hidden, times, state)

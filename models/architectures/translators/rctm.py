@@ -1,4 +1,4 @@
-"""RCTM I (Kalchbrenner and Blunsom 2013): a convolutional sentence model, a recurrent decoder.
+"""Convolves a sentence into one vector that a recurrent decoder reads: RCTM I.
 
 The oldest of the family: the source is one vector, made without recurrence or attention. The
 nonlinearity is tanh in both parts. Deviations: the decoder may be any of the cells; a linear map
@@ -41,7 +41,7 @@ class SentenceModel(nn.Module):
         )
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """x [batch, source, embedding_dim] -> csm(e) [batch, embedding_dim].
+        """Compute csm(e): x [batch, source, embedding_dim] -> [batch, embedding_dim].
 
         Columns beyond a row's end are zeros, which is what cuts its last kernel short.
         """
@@ -82,7 +82,7 @@ class Rctm(RecurrentTranslator[RctmState]):
 
 
 def _convolve(x: Tensor, kernel: Tensor) -> Tensor:
-    """x [batch, length, dim], kernel [dim, size] -> [batch, length - size + 1 or 1, dim].
+    """Convolve x [batch, length, dim] by a kernel [dim, size] -> [.., length - size + 1 or 1, dim].
 
     Shifted products: faster on a CPU than a convolution with as many groups as features.
     """

@@ -1,4 +1,4 @@
-"""Sequence to sequence (Sutskever, Vinyals and Le 2014): a deep LSTM reads, another one writes.
+"""Reads by a deep LSTM and writes by another one (Sutskever, Vinyals and Le 2014).
 
 The decoder knows the source by its initial state alone: every layer begins where the encoder's
 layer ended (section 2). With `reversed_source` the encoder reads </s> first and the first word

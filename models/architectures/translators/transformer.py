@@ -1,4 +1,4 @@
-"""Encoder-decoder Transformer (Vaswani et al. 2017), pre- or post-norm.
+"""Builds the encoder-decoder Transformer (Vaswani et al. 2017), pre- or post-norm.
 
 Embeddings are scaled, by sqrt(d_model) if nothing else is said (3.4), and, when tied, shared by
 source, target and output.

@@ -1,4 +1,4 @@
-"""Transformer encoder, recurrent decoder: Kim et al. 2019, "From Research to Production and Back".
+"""Decodes what a Transformer encoded recurrently (Kim et al. 2019).
 
 The decoder reads the target with simpler simple recurrent units in place of self-attention, so that
 its state does not grow. Much encoder and little decoder costs no quality (Kasai et al. 2021). As in
