@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,33 @@ IGNORED_LABEL = -100
 
 
 @dataclass(frozen=True)
-class Batch:
+class Tensors:
+    """Has fields of tensors, alone, in tuples or in others like it; the rest stays as it is."""
+
+    def to(self, device: torch.device) -> Self:
+        """Copy it there, without waiting where what is copied is `pinned`."""
+        return self.each(lambda x: x.to(device, non_blocking=True))
+
+    def pinned(self) -> Self:
+        """Copy it into memory that a GPU copies from by itself."""
+        return self.each(Tensor.pin_memory)
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """Change every tensor."""
+        found = {each.name: _changed(getattr(self, each.name), change) for each in fields(self)}
+        return replace(self, **found)
+
+
+def _changed(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(value, Tensors):
+        return value.each(change)
+    if isinstance(value, tuple):
+        return tuple(_changed(part, change) for part in value)
+    return change(value) if isinstance(value, Tensor) else value
+
+
+@dataclass(frozen=True)
+class Batch(Tensors):
     """Holds padded ids of some texts that a model learns to write."""
 
     input_ids: Tensor  # [batch, target]: what the model reads, beginning with <s>
@@ -20,19 +46,6 @@ class Batch:
     @property
     def num_target_tokens(self) -> int:
         return int((self.labels != IGNORED_LABEL).sum())
-
-    def to(self, device: torch.device) -> Self:
-        """Copy it there, without waiting where what is copied is `pinned`."""
-        return self._each(lambda x: x.to(device, non_blocking=True))
-
-    def pinned(self) -> Self:
-        """Copy it into memory that a GPU copies from by itself."""
-        return self._each(Tensor.pin_memory)
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
-        return replace(
-            self, **{each.name: change(getattr(self, each.name)) for each in fields(self)}
-        )
 
 
 @dataclass(frozen=True)

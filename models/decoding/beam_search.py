@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from models.batch import device_of
-from models.contract.models import LanguageModel, Model, S, Translator
+from models.contract.models import AnyModel, Model, S
+from models.contract.state import State
 from models.decoding.beginning import first_state
 
 
@@ -83,17 +84,14 @@ class Pool:
 
 @torch.inference_mode()
 def beam_search(
-    model: Translator[S] | LanguageModel[S],
-    source: list[int] | None,
-    prompt: list[int],
-    rules: BeamRules,
+    model: AnyModel, source: list[int] | None, prompt: list[int], rules: BeamRules
 ) -> list[Hypothesis]:
     """Continue `prompt` (ids after <s>) for `source` ids (without </s>; None for a language model).
 
     Returns the best `rules.num_enough` hypotheses, best first. Scores leave the prompt out.
     """
     eos_id, device = model.config.eos_id, device_of(model)
-    state: S = first_state(model, [*(source or ()), eos_id])
+    state: State = first_state(model, [*(source or ()), eos_id])
     given = torch.tensor([[model.config.bos_id, *prompt]], device=device)
     hidden, state = model.read(given, state)
     return _search(model, hidden[:, -1], state, rules)

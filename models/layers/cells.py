@@ -23,6 +23,7 @@ from torch.nn.functional import linear
 from models.layers.roles import Blocks, initialise_blocks
 
 CellState = tuple[Tensor, ...]  # hidden [batch, hidden_dim]; LSTM: and memory cell, as large
+CellStates = tuple[CellState, ...]  # of several layers
 
 
 class Cell(ABC):

@@ -14,7 +14,7 @@ from models.configs.language_models.decoder_only import DecoderOnlyConfig
 from models.contract.models import LanguageModel
 from models.contract.state import State
 from models.contract.vocabulary import Vocabulary
-from models.layers.attention import Attention, KeysValues, Past, append, causal_mask
+from models.layers.attention import Attention, Past, append, causal_mask
 from models.layers.dropout import Dropout
 
 Rotate = Callable[[Tensor], Tensor]  # of queries or keys [batch, heads, new, head_dim]
@@ -49,18 +49,14 @@ class Block(nn.Module):
         self.feed_forward_output_norm = make_norm() if is_sandwich else nn.Identity()
         self.dropout = Dropout(dropout)
 
-    def forward(
-        self, x: Tensor, rotate: Rotate, mask: Tensor, past: Past
-    ) -> tuple[Tensor, KeysValues]:
+    def forward(self, x: Tensor, rotate: Rotate, mask: Tensor, past: Past) -> tuple[Tensor, Past]:
         """Read x [batch, new, d_model] after the past: the output, and the past with it."""
         update, past = self.attend(x, rotate, mask, past)
         x = x + self.dropout(self.attention_output_norm(update))
         update = self.feed_forward(self.feed_forward_norm(x))
         return x + self.dropout(self.feed_forward_output_norm(update)), past
 
-    def attend(
-        self, x: Tensor, rotate: Rotate, mask: Tensor, past: Past
-    ) -> tuple[Tensor, KeysValues]:
+    def attend(self, x: Tensor, rotate: Rotate, mask: Tensor, past: Past) -> tuple[Tensor, Past]:
         """Compute what attention says of x, and the past with it."""
         y = self.attention_norm(x)
         keys, values = self.attention.keys_values(y)
@@ -71,9 +67,7 @@ class Block(nn.Module):
 class ParallelBlock(Block):
     """Lets both sublayers read the same x (Wang and Komatsuzaki 2021, GPT-J)."""
 
-    def forward(
-        self, x: Tensor, rotate: Rotate, mask: Tensor, past: Past
-    ) -> tuple[Tensor, KeysValues]:
+    def forward(self, x: Tensor, rotate: Rotate, mask: Tensor, past: Past) -> tuple[Tensor, Past]:
         update, past = self.attend(x, rotate, mask, past)
         return x + self.dropout(update + self.feed_forward(self.feed_forward_norm(x))), past
 

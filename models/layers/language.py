@@ -15,16 +15,16 @@ from models.configs.language_models.recurrent_lm import RecurrentLanguageModelCo
 from models.contract.models import LanguageModel
 from models.contract.state import State
 from models.contract.vocabulary import Vocabulary
-from models.layers.cells import CellState
+from models.layers.cells import CellStates
 from models.layers.dropout import Dropout
 from models.layers.recurrent import Recurrent, initialise
 
 
 @dataclass(frozen=True)
-class RecurrentLanguageState(State):
+class RecurrentState(State):
     """Holds where the cells are, and what the readout may still read of what they said."""
 
-    cells: tuple[CellState, ...] = ()  # of every layer; empty: zeros
+    cells: CellStates = ()  # of every layer; empty: zeros
     outputs: Tensor | None = None  # [batch, within reach, hidden_dim]
 
 
@@ -43,7 +43,7 @@ class OutputReadout(nn.Module, ABC):
         """
 
 
-class RecurrentLanguageModel(Vocabulary, LanguageModel[RecurrentLanguageState]):
+class RecurrentLanguageModel(Vocabulary, LanguageModel[RecurrentState]):
     """Is the base of the families, which differ in their readout."""
 
     config: RecurrentLanguageModelConfig
@@ -57,17 +57,15 @@ class RecurrentLanguageModel(Vocabulary, LanguageModel[RecurrentLanguageState]):
         self.dropout = Dropout(config.dropout)
         self.apply(initialise)
 
-    def empty_state(self) -> RecurrentLanguageState:
-        return RecurrentLanguageState()
+    def empty_state(self) -> RecurrentState:
+        return RecurrentState()
 
-    def read(
-        self, ids: Tensor, state: RecurrentLanguageState
-    ) -> tuple[Tensor, RecurrentLanguageState]:
+    def read(self, ids: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         outputs, cells = self.recurrent(self.dropout(self.embed(ids)), initial=state.cells)
         if state.outputs is not None:
             outputs = torch.cat([state.outputs, outputs], 1)
         readout = self.dropout(self.readout(outputs, ids.shape[1]))
-        return readout, RecurrentLanguageState(cells, self._within_reach(outputs))
+        return readout, RecurrentState(cells, self._within_reach(outputs))
 
     def _within_reach(self, outputs: Tensor) -> Tensor:
         """Keep those that the next position may read."""

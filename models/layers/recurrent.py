@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from models.layers.cells import CELLS, CellState, RecurrentCell, initialise_cell
+from models.layers.cells import CELLS, CellState, CellStates, RecurrentCell, initialise_cell
 from models.layers.dropout import Dropout
 from models.layers.roles import Blocks
 
@@ -58,7 +58,7 @@ class Recurrent(Blocks):
         x: Tensor,
         lengths: Tensor | None = None,
         initial: Sequence[CellState] = (),
-    ) -> tuple[Tensor, tuple[CellState, ...]]:
+    ) -> tuple[Tensor, CellStates]:
         """Read x [batch, time, input_dim], padded to the longest of `lengths` [batch] (None: all).
 
         Returns the top layer's outputs [batch, time, directions * hidden_dim], which mean nothing

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.batch import IGNORED_LABEL, Batch
+from models.batch import IGNORED_LABEL, Batch, Tensors
 from models.data.batching import Dataset
 
 BUILT_AHEAD = 4
 
 
 @dataclass(frozen=True)
-class TrainingBatch:
+class TrainingBatch(Tensors):
     """Holds a batch, and what its loss is taken of: found before it is on a device, whose answer to
     where labels are real would have to be waited for.
 
@@ -32,15 +32,6 @@ class TrainingBatch:
     @property
     def num_tokens(self) -> int:
         return len(self.labels)
-
-    def pinned(self) -> "TrainingBatch":
-        return TrainingBatch(
-            self.batch.pinned(), self.places.pin_memory(), self.labels.pin_memory()
-        )
-
-    def to(self, device: torch.device) -> "TrainingBatch":
-        places, labels = (x.to(device, non_blocking=True) for x in (self.places, self.labels))
-        return TrainingBatch(self.batch.to(device), places, labels)
 
 
 def training_batch(batch: Batch) -> TrainingBatch:

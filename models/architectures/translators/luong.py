@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from models.batch import length_mask
 from models.configs.translators.luong import LuongConfig
 from models.contract.state import State
-from models.layers.cells import CELLS, CellState, RecurrentCell
+from models.layers.cells import CELLS, CellState, CellStates, RecurrentCell
 from models.layers.dropout import Dropout
 from models.layers.encoder_decoder import RecurrentTranslator
 from models.layers.recurrent import Recurrent, initialise, initialise_readout
@@ -27,7 +27,7 @@ class LuongState(State):
     memory: Tensor  # h_s [batch, source, hidden_dim]
     keys: Tensor  # their part in all scores, as large
     is_real: Tensor  # [batch, source] bool: padding is not attended to
-    cells: tuple[CellState, ...]  # of every layer
+    cells: CellStates  # of every layer
     fed: Tensor | None  # h~_{t-1} [batch, readout_dim], with input feeding
     num_read: int  # tokens of the target
 
@@ -176,9 +176,7 @@ class StackedCells(nn.Module):
         )
         self.dropout = Dropout(config.dropout)
 
-    def step(
-        self, gates: Tensor, cells: tuple[CellState, ...]
-    ) -> tuple[Tensor, tuple[CellState, ...]]:
+    def step(self, gates: Tensor, cells: CellStates) -> tuple[Tensor, CellStates]:
         """Read one token, by the first layer's gates [batch, gates]: -> the top layer's output
         [batch, hidden_dim], and where every layer is.
         """
@@ -189,9 +187,7 @@ class StackedCells(nn.Module):
             following.append(layer(gates, cell))
         return following[-1][0], tuple(following)
 
-    def forward(
-        self, outputs: Tensor, cells: tuple[CellState, ...]
-    ) -> tuple[Tensor, tuple[CellState, ...]]:
+    def forward(self, outputs: Tensor, cells: CellStates) -> tuple[Tensor, CellStates]:
         """Read embedded tokens [batch, target, embedding_dim], layer by layer, where nothing is
         fed back: -> [batch, target, hidden_dim], and where every layer is.
         """
@@ -269,7 +265,7 @@ class Luong(RecurrentTranslator[LuongState]):
         return torch.tanh(readout) if self.config.readout == "tanh" else readout
 
 
-def join_directions(last: Sequence[CellState], num_directions: int) -> tuple[CellState, ...]:
+def join_directions(last: Sequence[CellState], num_directions: int) -> CellStates:
     """Put the directions of each layer side by side."""
     layers = [last[i : i + num_directions] for i in range(0, len(last), num_directions)]
     return tuple(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from models.configs.translators.sutskever import SutskeverConfig
 from models.contract.state import State
-from models.layers.cells import CellState
+from models.layers.cells import CellStates
 from models.layers.encoder_decoder import RecurrentTranslator
 from models.layers.recurrent import Recurrent, initialise, initialise_readout, reverse
 
@@ -21,7 +21,7 @@ from models.layers.recurrent import Recurrent, initialise, initialise_readout, r
 class SutskeverState(State):
     """Holds where every layer is."""
 
-    cells: tuple[CellState, ...]
+    cells: CellStates
 
 
 class Sutskever(RecurrentTranslator[SutskeverState]):
