@@ -14,8 +14,7 @@ from export.layers.attention import is_real, ragged_softmax
 from export.layers.basic import Layers
 from models.batch import length_mask
 from models.configs.base import Size, TranslationModelConfig
-from models.contract.models import Translator
-from models.contract.state import State
+from models.contract.models import State, Translator
 from models.contract.vocabulary import Vocabulary
 from serving.bundle.manifest import SOURCE, Precision, StateKind, StateSpec
 

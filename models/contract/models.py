@@ -6,13 +6,25 @@ texts and decoding token by token follow. Reading a text in one piece or in many
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from torch import Tensor, nn
 
-from models.batch import LanguageBatch, TranslationBatch
+from models.batch import LanguageBatch, Tensors, TranslationBatch
 from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
-from models.contract.state import State
+
+
+@dataclass(frozen=True)
+class State(Tensors):
+    """Is what a model carries from token to token, of a subclass for each family: tensors whose
+    first axis is the batch, and what all rows share: numbers, and None for what there is not yet.
+    """
+
+    def select(self, rows: Tensor) -> Self:
+        """Take these rows of every tensor, in this order; a row may come more than once."""
+        return self.each(lambda x: x[rows])
+
 
 S = TypeVar("S", bound=State)
 

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from models.batch import device_of
-from models.contract.models import AnyModel, Model, S
-from models.contract.state import State
+from models.contract.models import AnyModel, Model, S, State
 from models.decoding.beginning import first_state
 
 

@@ -3,6 +3,7 @@ peer. Rows of one batch start together and the batch ends when its longest row h
 """
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 import torch
 from torch import Tensor
@@ -77,10 +78,4 @@ def _continue(
         if has_ended.all():
             break
     rows = torch.cat(columns, 1).tolist() if columns else [[] for _ in given]
-    return [_before(row, stop) for row in rows]
-
-
-def _before(row: list[int], stop: tuple[int, ...]) -> list[int]:
-    """Return the tokens before the first that ends a text."""
-    end = next((i for i, token in enumerate(row) if token in stop), len(row))
-    return row[:end]
+    return [list(takewhile(lambda token: token not in stop, row)) for row in rows]

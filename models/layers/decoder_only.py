@@ -11,8 +11,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from models.configs.language_models.decoder_only import DecoderOnlyConfig
-from models.contract.models import LanguageModel
-from models.contract.state import State
+from models.contract.models import LanguageModel, State
 from models.contract.vocabulary import Vocabulary
 from models.layers.attention import Attention, Past, append, causal_mask
 from models.layers.dropout import Dropout

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from models.configs.language_models.recurrent_lm import RecurrentLanguageModelConfig
-from models.contract.models import LanguageModel
-from models.contract.state import State
+from models.contract.models import LanguageModel, State
 from models.contract.vocabulary import Vocabulary
 from models.layers.cells import CellStates
 from models.layers.dropout import Dropout

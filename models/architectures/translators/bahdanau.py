@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from models.batch import length_mask
 from models.configs.translators.bahdanau import BahdanauConfig
-from models.contract.state import State
+from models.contract.models import State
 from models.layers.additive import AdditiveAttention, Tape
 from models.layers.cells import CellState, RecurrentCell
 from models.layers.encoder_decoder import RecurrentTranslator

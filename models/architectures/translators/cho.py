@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from models.configs.translators.cho import ChoConfig
-from models.contract.state import State
+from models.contract.models import State
 from models.layers.cells import CellState, RecurrentCell
 from models.layers.encoder_decoder import RecurrentTranslator
 from models.layers.readout import MaxoutReadout

@@ -14,8 +14,7 @@ from torch.nn.functional import glu, pad
 
 from models.batch import length_mask
 from models.configs.translators.convs2s import ConvS2SConfig
-from models.contract.models import Translator
-from models.contract.state import State
+from models.contract.models import State, Translator
 from models.contract.vocabulary import Vocabulary
 from models.layers.dropout import Dropout
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from models.batch import length_mask
 from models.configs.translators.lstmn import LstmnConfig
-from models.contract.state import State
+from models.contract.models import State
 from models.layers.additive import AdditiveAttention, Tape, empty_tape
 from models.layers.encoder_decoder import RecurrentTranslator
 from models.layers.recurrent import initialise, initialise_readout

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from models.configs.translators.sutskever import SutskeverConfig
-from models.contract.state import State
+from models.contract.models import State
 from models.layers.cells import CellStates
 from models.layers.encoder_decoder import RecurrentTranslator
 from models.layers.recurrent import Recurrent, initialise, initialise_readout, reverse

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from models.batch import length_mask
 from models.configs.translators.transformer import TransformerSizes
-from models.contract.models import Translator
-from models.contract.state import State
+from models.contract.models import State, Translator
 from models.contract.vocabulary import Vocabulary
 from models.layers.attention import Attention, KeysValues, Past, append, causal_mask
 from models.layers.dropout import Dropout

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.contract.models import Translator
-from models.contract.state import State
+from models.contract.models import State, Translator
 
 Logits = Callable[[Tensor, Tensor], Tensor]  # source [b, s] and target [b, t] -> [b, t, vocab]
 
