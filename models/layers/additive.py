@@ -11,7 +11,7 @@ Tape = tuple[Tensor, Tensor]
 
 
 class AdditiveAttention(nn.Module):
-    """Scores e_j = v^T tanh(query + U h_j), and mixes values by softmax(e).
+    """Scores e_j = v^T tanh(query + U h_j), and sums values weighted by softmax(e).
 
     query_dim: of what `query` maps, if the caller does not make queries himself. bias: of U.
     """
