@@ -38,7 +38,7 @@ ENTRIES: dict[str, Any] = {
 ENTRY_LINES = [
     'CONFIGS["bag-of-words"] = BagOfWordsConfig  # in models/configs/registry.py',
     'MODULES["bag-of-words"] = BagOfWords  # in models/registry.py',
-    'BUILDERS["bag-of-words"] = build  # in export/bundling/exporting.py',
+    'BUILDERS["bag-of-words"] = build  # in export/families/registry.py',
 ]
 PRECISIONS = ["fp32", "int8"]
 PAIRS = {
@@ -116,6 +116,10 @@ def test_the_entries_are_what_the_page_says() -> None:
         written, _, entry = line.split("#")[0].partition(" = ")
         assert written == f'{table}["bag-of-words"]'
         assert eval(entry, scope) is ENTRIES[table]
+
+
+def test_all_tables_have_the_same_architectures() -> None:
+    assert CONFIGS.keys() == MODULES.keys() == BUILDERS.keys()
 
 
 def test_serving_has_not_heard_of_it() -> None:

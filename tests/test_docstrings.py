@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("serving", "loadtest", "deploy")
+ROOMS = (
+    "architectures",
+    "contract",
+    "data",
+    "decoding",
+    "evaluation",
+    "layers",
+    "storage",
+    "training",
+)
+PACKAGES = ("serving", "loadtest", "deploy", *(f"models/{room}" for room in ROOMS))
 FRAGMENTS = {
     *("A", "All", "An", "By", "For", "How", "In", "It", "None", "Of", "So", "Some", "That", "The"),
     *("They", "This", "Those", "What", "Whether", "Which", "Who", "Whose"),

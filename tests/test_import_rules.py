@@ -117,6 +117,7 @@ MODELS_RANK = {
     "arrays": 0,
     "batch": 0,
     "configs": 0,
+    "contract": 1,
     "conventions": 1,
     "storage": 2,
     "layers": 3,
