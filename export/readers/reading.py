@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from export.readers import torch_checkpoints
+from export.readers.common.options import read_options
 from export.readers.gguf import reading as gguf
 from export.readers.hugging_face import families
-from export.readers.hugging_face.options import read_options
 from export.readers.marian import folder as marian_folder
 from export.readers.marian import model as marian
 from models.storage import checkpoint

@@ -10,9 +10,9 @@ The source is the file, or a folder that holds one such file.
 from dataclasses import replace
 from pathlib import Path
 
+from export.readers.common.torch_files.pickles import looks_like_torch, read_torch
 from export.readers.fairseq import reading as fairseq
 from export.readers.opennmt import reading as opennmt
-from export.readers.pickles import looks_like_torch, read_torch
 from models.storage.checkpoint import Checkpoint, CheckpointError
 
 ENDINGS = (".pt", ".pth")

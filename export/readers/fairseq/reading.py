@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from export.readers.common.toolkits import TorchModel
+from export.readers.common.torch_files.unpickling import Record
+from export.readers.common.vocabularies import read_vocabulary
 from export.readers.fairseq.dictionary import EOS, PAD, SPECIAL, UNK, read_dictionary
 from export.readers.fairseq.transformer import TransformerReader
-from export.readers.torch_models import TorchModel
-from export.readers.unpickling import Record
-from export.readers.vocabularies import read_vocabulary
 from models.conventions import Conventions
 from models.storage.checkpoint import Checkpoint
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from export.readers.common.options import Options
 from export.readers.gguf.names import (
     ROPE_FREQUENCIES,
     ROPE_LONG,
@@ -17,7 +18,6 @@ from export.readers.gguf.names import (
     num_blocks,
 )
 from export.readers.gguf.tensors import Tensor
-from export.readers.hugging_face.options import Options
 from models.conventions import Conventions
 
 MOST_POSITIONS = 2**20
@@ -31,7 +31,7 @@ BEGINS_WITH_BOS = frozenset({"llama3", "llama-v3", "llama-bpe", "falcon3"})
 
 
 @dataclass(frozen=True)
-class Family:
+class Architecture:
     """What differs between the architectures of Llama's family.
 
     model_type: Hugging Face's, if it is another name.
@@ -49,15 +49,15 @@ class Family:
 
 
 GELU = "gelu_pytorch_tanh"
-FAMILIES = {
-    "llama": Family(is_permuted=True),
-    "qwen2": Family(),
-    "qwen3": Family(),
-    "gemma": Family(norms_have_one=True, activation=GELU),
-    "gemma2": Family(norms_have_one=True, activation=GELU, names=SANDWICH, wide_blocks=46),
-    "gemma3": Family("gemma3_text", False, True, GELU, SANDWICH, wide_blocks=62),
-    "phi3": Family(names=SIDE_BY_SIDE),
-    "smollm3": Family(is_permuted=True),
+ARCHITECTURES = {
+    "llama": Architecture(is_permuted=True),
+    "qwen2": Architecture(),
+    "qwen3": Architecture(),
+    "gemma": Architecture(norms_have_one=True, activation=GELU),
+    "gemma2": Architecture(norms_have_one=True, activation=GELU, names=SANDWICH, wide_blocks=46),
+    "gemma3": Architecture("gemma3_text", False, True, GELU, SANDWICH, wide_blocks=62),
+    "phi3": Architecture(names=SIDE_BY_SIDE),
+    "smollm3": Architecture(is_permuted=True),
 }
 
 
@@ -88,15 +88,15 @@ def configuration(
         "rope_scaling": _scaling(name, metadata, tensors, length),
         "tie_word_embeddings": "output.weight" not in tensors,
         "attention_bias": "blk.0.attn_q.bias" in tensors,
-        "hidden_act": FAMILIES[name].activation,
-        "hidden_activation": FAMILIES[name].activation,
+        "hidden_act": ARCHITECTURES[name].activation,
+        "hidden_activation": ARCHITECTURES[name].activation,
         "head_dim": _head_dim(name, metadata),
         "sliding_window": metadata.values.get(f"{name}.attention.sliding_window"),
         "attn_logit_softcapping": metadata.values.get(f"{name}.attn_logit_softcapping"),
         "final_logit_softcapping": metadata.values.get(f"{name}.final_logit_softcapping"),
         **_special_ids(metadata),
     }
-    is_wide = num_layers == FAMILIES[name].wide_blocks
+    is_wide = num_layers == ARCHITECTURES[name].wide_blocks
     whole = values["hidden_size"] // max(num_heads, 1)
     values["query_pre_attn_scalar"] = whole if is_wide else values["head_dim"]
     return {option: value for option, value in values.items() if value is not None}
@@ -106,7 +106,7 @@ def _model_type(name: str, metadata: Options) -> str:
     """A Llama with a window is a Mistral."""
     if name == "llama" and f"{name}.attention.sliding_window" in metadata:
         return "mistral"
-    return FAMILIES[name].model_type or name
+    return ARCHITECTURES[name].model_type or name
 
 
 def conventions(metadata: Options) -> Conventions:

@@ -9,17 +9,17 @@ from typing import Any, Literal
 
 import numpy as np
 
+from export.readers.common.language_models import families
+from export.readers.common.language_models.context import fit, noted
+from export.readers.common.language_models.family import read_decoder_only
+from export.readers.common.options import Options
+from export.readers.common.weights import Tensors
 from export.readers.gguf.card import card_of
 from export.readers.gguf.container import MAGIC, Container, read_container
-from export.readers.gguf.metadata import FAMILIES, Family, configuration, conventions
+from export.readers.gguf.metadata import ARCHITECTURES, Architecture, configuration, conventions
 from export.readers.gguf.names import Names, stored
 from export.readers.gguf.tensors import kept_bits
-from export.readers.hugging_face.context import fit, noted
-from export.readers.hugging_face.decoder_only import read_decoder_only
-from export.readers.hugging_face.families import DECODER_ONLY
-from export.readers.hugging_face.options import Options
-from export.readers.hugging_face.tensors import Tensors
-from export.readers.text.gguf import from_gguf
+from export.readers.gguf.tokenizer import from_gguf
 from models.arrays import Arrays
 from models.configs.registry import AnyConfig, ModelConfigError
 from models.storage.checkpoint import CARD_FILE, TOKENIZER_FILE, Checkpoint, CheckpointError
@@ -47,8 +47,8 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
     name = metadata.word("general.architecture")
     if metadata.values.get("split.count", 1) != 1:
         metadata.refuse("split.count", "is of a model in parts; join them with llama-gguf-split")
-    if name not in FAMILIES:
-        known = ", ".join(FAMILIES)
+    if name not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
         metadata.refuse("general.architecture", f"is not supported; {known} are")
     if problems:
         raise CheckpointError(path, problems)
@@ -59,7 +59,7 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
         raise CheckpointError(path, problems)
     options = Options(path.name, values, problems)
     notes = fit(options, context_length)
-    config, weights = _model(container, options, FAMILIES[name])
+    config, weights = _model(container, options, ARCHITECTURES[name])
     files = {TOKENIZER_FILE: tokenizer, CARD_FILE: card_of(container)}
     checkpoint = Checkpoint(path, config, weights, texts, files, bits=_bits(container))
     return noted(checkpoint, notes)
@@ -71,16 +71,16 @@ def _bits(container: Container) -> Literal[4, 8] | None:
     return kept_bits([tensor.kind for tensor in layers if len(tensor.shape) == 2])
 
 
-def _model(container: Container, options: Options, family: Family) -> tuple[AnyConfig, Arrays]:
+def _model(container: Container, options: Options, kind: Architecture) -> tuple[AnyConfig, Arrays]:
     permuted = {}
-    if family.is_permuted:
+    if kind.is_permuted:
         permuted["attn_q"] = options.integer("num_attention_heads")
         permuted["attn_k"] = options.integer("num_key_value_heads")
-    problems, names, has_one = options.problems, Names(family.names), family.norms_have_one
+    problems, names, has_one = options.problems, Names(kind.names), kind.norms_have_one
     arrays = stored(container.tensors, names, permuted, norms_have_one=has_one)
     tensors = Tensors(arrays, problems)
     try:
-        config, weights = read_decoder_only(DECODER_ONLY, options, tensors)
+        config, weights = read_decoder_only(families.FAMILIES, options, tensors)
     except ModelConfigError as error:
         raise CheckpointError(container.path, [*problems, *error.problems]) from None
     tensors.finish()

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from export.readers.hugging_face.options import Options
+from export.readers.common.options import Options
 from models.storage.files import read_file
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from export.readers.common.options import Options, read_options
+from export.readers.common.weights import Tensors, WeightReader
 from export.readers.hugging_face.card import card_of
-from export.readers.hugging_face.options import Options, read_options
 from export.readers.hugging_face.stored import stored_tensors
-from export.readers.hugging_face.tensors import Source, Tensors
-from export.readers.text.hugging_face import Tokenizers, read_tokenizers
+from export.readers.hugging_face.tokenizers import Tokenizers, read_tokenizers
 from models.arrays import Arrays
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.conventions import Conventions
@@ -76,7 +76,7 @@ class Folder:
         return config
 
     def checkpoint(
-        self, config: AnyConfig, weights: Mapping[str, Source], conventions: Conventions
+        self, config: AnyConfig, weights: Mapping[str, WeightReader], conventions: Conventions
     ) -> Checkpoint:
         """The model, its weights still unread. Raises CheckpointError."""
         self.tensors.finish()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from export.readers.hugging_face.options import Options
+from export.readers.common.options import Options
 
 NAMES = {  # theirs -> ours
     "num_beams": "num_beams",

@@ -5,9 +5,9 @@ in shards, which have an index that tells which tensor lies where.
 from collections.abc import Iterator
 from pathlib import Path
 
-from export.readers.hugging_face.options import read_options
-from export.readers.pickles import read_torch
-from export.readers.tensors import LazyArray
+from export.readers.common.options import read_options
+from export.readers.common.torch_files.pickles import read_torch
+from export.readers.common.torch_files.storages import LazyArray
 from models.storage.checkpoint import CheckpointError
 from models.storage.stored import Stored, in_safetensors
 

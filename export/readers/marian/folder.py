@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from export.readers.hugging_face.options import Options
+from export.readers.common.options import Options
 from export.readers.marian import binary, shortlist
 from export.readers.marian.options import MOST_YAML_BYTES
 from models.storage.files import read_text

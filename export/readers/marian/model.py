@@ -18,6 +18,7 @@ from models.storage.checkpoint import (
     CARD_FILE,
     TARGET_TOKENIZER_FILE,
     TOKENIZER_FILE,
+    UNKNOWN_LANGUAGE,
     Checkpoint,
     CheckpointError,
 )
@@ -26,7 +27,6 @@ SHORTLIST_FILE = "shortlist.safetensors"
 PAIR_IN_FILE = re.compile(r"(?:lex\.\d+\.\d+|model|vocab|srcvocab)\.([a-z]{2})-?([a-z]{2})\.")
 PAIR_IN_FOLDER = re.compile(r"(?:^|.*-)([a-z]{2,3})-([a-z]{2,3})$|^([a-z]{2})([a-z]{2})(?:[-.]|$)")
 MAX_LENGTH_FACTOR = 3.0  # Marian's default: tokens of a translation to one of its source
-UNDETERMINED = "und"  # BCP 47
 
 
 class _Vocabularies(NamedTuple):
@@ -92,7 +92,7 @@ def _checkpoint(
     return Checkpoint(
         folder.path,
         config,
-        Arrays(weights.sources),
+        Arrays(weights.readers),
         conventions,
         files | {CARD_FILE: _card(folder, languages)},
         weights.quantised,
@@ -156,7 +156,7 @@ def languages_of(folder: MarianFolder) -> tuple[str, str]:
         if match := pattern.match(name):
             source, target = (part for part in match.groups() if part)
             return source, target
-    return UNDETERMINED, UNDETERMINED
+    return UNKNOWN_LANGUAGE, UNKNOWN_LANGUAGE
 
 
 def _card(folder: MarianFolder, languages: tuple[str, str]) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from export.readers.hugging_face.options import MOST_LAYERS, WIDEST, Options
+from export.readers.common.options import MOST_LAYERS, WIDEST, Options
 from export.readers.marian.items import OPTIONS, Item, num_elements
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from export.readers.text.errors import TokenizerError
-from export.readers.text.pieces import Order
-from export.readers.text.sentencepiece import from_sentencepiece, piece_ids
+from export.readers.common.text.errors import TokenizerError
+from export.readers.common.text.pieces import Order
+from export.readers.common.text.sentencepiece import from_sentencepiece, piece_ids
 from models.conventions import LanguageIds
 from models.storage.files import MOST_CONFIG_BYTES, read_file, read_text
 

@@ -11,6 +11,9 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
+from export.readers.common.toolkits import TorchModel
+from export.readers.common.torch_files.unpickling import Record
+from export.readers.common.vocabularies import read_vocabulary
 from export.readers.opennmt.embeddings import Embeddings
 from export.readers.opennmt.recurrent import RecurrentReader
 from export.readers.opennmt.transformer import TransformerReader
@@ -23,11 +26,8 @@ from export.readers.opennmt.vocabulary import (
     decoder_start,
     words_of,
 )
-from export.readers.torch_models import TorchModel
-from export.readers.unpickling import Record
-from export.readers.vocabularies import read_vocabulary
 from models.conventions import Conventions
-from models.storage.checkpoint import Checkpoint
+from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
 from models.storage.stored import in_safetensors
 
 __all__ = ["NAMES", "read", "shards"]
@@ -128,8 +128,8 @@ class Vocabulary:
             "vocab_size": embeddings.target_words,
             "source_vocab_size": None if embeddings.are_tied else embeddings.source_words,
             "tied_embeddings": embeddings.are_tied,
-            "source_languages": ("und",),
-            "target_languages": ("und",),
+            "source_languages": (UNKNOWN_LANGUAGE,),
+            "target_languages": (UNKNOWN_LANGUAGE,),
             "pad_id": self._id(PAD),
             "bos_id": start,
             "eos_id": self._id(EOS),

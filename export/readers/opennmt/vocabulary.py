@@ -8,7 +8,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from export.readers.unpickling import Record
+from export.readers.common.torch_files.unpickling import Record
 
 # Classes and functions that older vocabularies name; all are data here.
 NAMES = frozenset(
