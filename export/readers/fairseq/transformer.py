@@ -150,7 +150,7 @@ class TransformerReader:
     def _positions(self, config: Any, stack: str) -> Held | Made:
         number = config.max_source_tokens if stack == "encoder" else config.max_target_tokens
         if not self.has_learned_positions:
-            return Made(partial(sinusoids, number, self.dim, FIRST_POSITION))
+            return Made(partial(sinusoids, first=FIRST_POSITION))
         shape = (number + FIRST_POSITION, self.dim)
         name = f"{stack}.embed_positions.weight"
         return Held(name, shape=shape, change=lambda table: table[FIRST_POSITION:])

@@ -23,7 +23,6 @@ from export.readers.common.tables import (
     Table,
     held_names,
     read_weights,
-    then,
     times,
 )
 from export.readers.common.weights import Tensors
@@ -101,7 +100,7 @@ class MarianWeights:
         config = self._config
         count = config.max_source_tokens if stack == "encoder" else config.max_target_tokens
         if not has_trained_positions(self._options):
-            return Made(partial(sinusoids, count, config.d_model, precision=np.float64))
+            return Made(partial(sinusoids, precision=np.float64))
         num_rows = self._items["Wpos"].shape[0] if "Wpos" in self._items else 1
         change = partial(_first_rows, count=count)
         return Held("Wpos", shape=(num_rows, config.d_model), change=change)
@@ -122,7 +121,7 @@ class MarianWeights:
 
     def _output_bias(self, size: int) -> Held | Made:
         if self._options.flag("output-omit-bias", False):
-            return Made(then(partial(np.zeros, size, np.float32), self._without_specials))
+            return Made(lambda _: self._without_specials(np.zeros(size, np.float32)))
         name = "decoder_ff_logit_out_b"
         return Held(name, shape=(1, size), change=self._without_specials)
 

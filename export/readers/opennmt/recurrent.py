@@ -27,9 +27,10 @@ FED_CELLS: Names = {  # the first reads a word and the attentional vector side b
         "decoder.rnn.layers.0.weight_ih", axis=1
     ),
 }
-KEYS = {
+KEY = {  # by our score; in `general` it is the decoder's side that is multiplied
+    "dot": "",
     "general": Held("decoder.attn.linear_in", is_transposed=True),
-    "concat": Held("decoder.attn.linear_context"),
+    "concat": "decoder.attn.linear_context",
 }
 
 
@@ -81,17 +82,16 @@ class RecurrentReader:
         """Find them by our names."""
         shapes = _shapes(config)
         encoder = [name for name in shapes if name.startswith("encoder.")]  # torch's own names
-        names = {
+        names: Names = {
             **NAMES,
             **{name: name.replace("encoder.", "encoder.rnn.") for name in encoder},
             "bridge.parts.*": "encoder.bridge.*",
             **(FED_CELLS if config.input_feeding else CELLS),
             "readout": "decoder.attn.linear_out",
+            "attention.score.key": KEY[config.score],
             "attention.score.query": "decoder.attn.linear_query",
             "attention.score.score": "decoder.attn.v",
         }
-        if config.score in KEYS:
-            names["attention.score.key"] = KEYS[config.score]
         return read_weights(shapes, Table(names, {}, self.embeddings.needless), self.tensors)
 
 

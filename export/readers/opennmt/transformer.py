@@ -2,13 +2,16 @@
 before the sublayers and at the end, embeddings times sqrt(d_model) plus sinusoids.
 """
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from export.readers.common.activations import ACTIVATIONS
-from export.readers.common.shapes import STACKS, transformer_shapes
+from export.readers.common.shapes import transformer_shapes
 from export.readers.common.sinusoids import sinusoids
-from export.readers.common.tables import Held, Made, Names, Table, read_weights
+from export.readers.common.tables import Made, Names, Table, read_weights
 from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import WeightReader
 from export.readers.opennmt.embeddings import NAMES, Embeddings
@@ -97,19 +100,21 @@ class TransformerReader:
         return read_weights(transformer_shapes(config), table, self.tensors)
 
     def _names(self, config: Any) -> Names:
-        """Where only attention or only other layers have biases, the rest has biases of zeros."""
-        names: dict[str, str | Held | Made] = {**NAMES, **NORMS}
+        names: dict[str, str | Made] = {**NAMES, **NORMS}
         for stack, theirs in LAYERS.items():
             ours = f"{stack}.layers.*"
-            for part, name in ATTENTION.items():
-                for our_name, their_name in (("self", "self_attn"), ("cross", "context_attn")):
-                    names[f"{ours}.{our_name}_attention.{part}"] = Held(
-                        f"{theirs}.*.{their_name}.{name}", has_bias=self.has_attention_bias
-                    )
-            for part, name in (GATES if config.gated_ffn else PLAIN).items():
-                names[f"{ours}.feed_forward.{part}"] = Held(
-                    f"{theirs}.*.feed_forward.{name}", has_bias=self.has_feed_forward_bias
-                )
+            names[f"{stack}.positions.weight"] = Made(sinusoids)
             names[f"{ours}.feed_forward_norm"] = f"{theirs}.*.feed_forward.layer_norm"
-        made = Made(partial(sinusoids, LONGEST, self.dim))
-        return {**names, **{f"{stack}.positions.weight": made for stack in STACKS}}
+            for part, name in (GATES if config.gated_ffn else PLAIN).items():
+                names[f"{ours}.feed_forward.{part}"] = f"{theirs}.*.feed_forward.{name}"
+            for part, name in ATTENTION.items():
+                names[f"{ours}.self_attention.{part}"] = f"{theirs}.*.self_attn.{name}"
+                names[f"{ours}.cross_attention.{part}"] = f"{theirs}.*.context_attn.{name}"
+        return names | self._made_biases(names)
+
+    def _made_biases(self, names: Iterable[str]) -> dict[str, Made]:
+        """Zeros where only attention or only the other layers have biases."""
+        has = {"attention": self.has_attention_bias, "feed_forward": self.has_feed_forward_bias}
+        kinds = [kind for kind, has_bias in has.items() if not has_bias]
+        linear = [name for name in names if any(f"{kind}." in name for kind in kinds)]
+        return {f"{name}.bias": Made(partial(np.zeros, dtype=np.float32)) for name in linear}

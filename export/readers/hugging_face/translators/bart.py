@@ -56,7 +56,7 @@ def read_stacks(
         | decoding.special_tokens
         | {"embedding_norm": True, "output_bias": bias is not None, **more}
     )
-    more = learned_positions(config)
+    names = learned_positions(config)
     if bias is not None:
-        more |= {"output_bias": Made(bias)}
-    return folder.checkpoint(config, weights(config, folder.tensors, more), conventions)
+        names = {**names, "output_bias": Made(lambda _: bias())}
+    return folder.checkpoint(config, weights(config, folder.tensors, names), conventions)

@@ -31,8 +31,8 @@ def read(folder: Folder) -> Checkpoint:
         | {"source_languages": codes(conventions.sources)}
         | {"target_languages": codes(conventions.targets)}
     )
-    table = partial(sinusoids, config.max_source_tokens, config.d_model, config.pad_id + 1)
-    found = weights(config, folder.tensors, made_positions(table))
+    positions = made_positions(partial(sinusoids, first=config.pad_id + 1))
+    found = weights(config, folder.tensors, positions)
     return folder.checkpoint(config, found, conventions)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from export.readers.common.options import Options
 from export.readers.common.sinusoids import sinusoids
-from export.readers.common.tables import Made, then
+from export.readers.common.tables import Made
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.translators.decoding import Decoding
 from export.readers.hugging_face.translators.languages import (
@@ -35,6 +35,7 @@ from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
 NEVER = -1000.0  # an output bias that leaves no probability
 NAME = re.compile(r".*opus-mt-(?:tc-)?(?:(?:big|base|tiny)-)?(\w+)-(\w+)/?")  # of OPUS-MT's models
 FORCED_EOS = 0  # where older files do not say
+POSITIONS = made_positions(partial(sinusoids, rates="vaswani", precision=np.float64))
 FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
     "normalize_before": False,
     "normalize_embedding": False,
@@ -61,16 +62,11 @@ def read(folder: Folder) -> Checkpoint:
         | _languages(folder, targets)
         | {"norm": "post", "output_bias": bias is not None or bool(banned)}
     )
-    more = made_positions(partial(_sinusoids, config.max_source_tokens, config.d_model))
-    if config.output_bias:
-        made = bias or partial(np.zeros, config.vocab_size, np.float32)
-        more |= {"output_bias": Made(then(made, partial(_without, banned)))}
+    made = bias or partial(np.zeros, config.vocab_size, np.float32)
+    more = {**POSITIONS, "output_bias": Made(lambda _: _without(banned, made()))}
     ids = by_language(targets, lambda token_id: LanguageIds(source_prefix=(token_id,)))
     found = weights(config, folder.tensors, more)
     return folder.checkpoint(config, found, decoding.conventions(decoding.prompt, targets=ids))
-
-
-_sinusoids = partial(sinusoids, rates="vaswani", precision=np.float64)
 
 
 def _vocabularies(options: Options, shares: bool) -> dict[str, Any]:

@@ -5,6 +5,7 @@ go is for each family to say.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from export.readers.common.bart_names import stack_names
 from export.readers.common.options import MOST_LAYERS, MOST_POSITIONS, WIDEST, Options
 from export.readers.common.shapes import STACKS, transformer_shapes
 from export.readers.common.tables import Held, Made, Names, Table, read_weights, then
-from export.readers.common.weights import Tensors, WeightReader
+from export.readers.common.weights import Shape, Tensors, WeightReader
+from models.arrays import Array
 
 OFFSET = 2  # rows that learned positions leave empty, for fairseq's padding
 EMBEDDINGS = (  # of one table; files hold some of them
@@ -97,9 +99,9 @@ def learned_positions(config: Any) -> Names:
     return {f"{stack}.positions": each for stack, each in held.items()}
 
 
-def made_positions(table: WeightReader) -> Names:
-    """One table for both stacks, computed when it is needed; older files hold it too."""
-    return {f"{stack}.positions.weight": Made(table) for stack in STACKS}
+def made_positions(make: Callable[[Shape], Array]) -> Names:
+    """Compute one table for both stacks when it is needed; older files hold it too."""
+    return {f"{stack}.positions.weight": Made(make) for stack in STACKS}
 
 
 def output_bias(tensors: Tensors, vocab_size: int) -> WeightReader | None:
