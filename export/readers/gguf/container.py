@@ -21,6 +21,7 @@ from export.readers.common.cursor import Cursor, MalformedFile
 from export.readers.gguf.tensors import READABLE, Tensor
 from models.arrays import Array
 from models.storage.checkpoint import CheckpointError
+from models.storage.stored import Stored
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -55,6 +56,11 @@ class Container:
     path: Path
     fields: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
+
+    @property
+    def stored(self) -> dict[str, Stored]:
+        """All tensors, as fp32."""
+        return {name: Stored("F32", each.shape, each.read) for name, each in self.tensors.items()}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from export.readers.common.options import Options
+from export.readers.common.tables import Names
 from export.readers.gguf.names import (
     ROPE_FREQUENCIES,
     ROPE_LONG,
@@ -35,7 +36,8 @@ class Architecture:
     """What differs between the architectures of Llama's family.
 
     model_type: Hugging Face's, if it is another name.
-    is_permuted: rows of queries and keys are; see `names`. norms_have_one: so are norms' weights.
+    is_permuted: rows of queries and keys are; see `names`. norms_have_one: the file's do.
+    names: of tensors that Llama has not, or otherwise.
     wide_blocks: how many layers that model has whose scores are scaled by the width of the whole
         vector, as llama.cpp knows it, and not by the heads' (Gemma's 27B).
     """
@@ -44,7 +46,7 @@ class Architecture:
     is_permuted: bool = False
     norms_have_one: bool = False
     activation: str = "silu"
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: Names = field(default_factory=dict)
     wide_blocks: int | None = None
 
 

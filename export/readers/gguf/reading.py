@@ -1,7 +1,6 @@
 """From a GGUF file of Llama's family to a checkpoint.
 
-Under Hugging Face's names it goes through the reader of their families, which checks options, names
-and shapes.
+Its options, in Hugging Face's words, go through the reader of their families.
 """
 
 from pathlib import Path
@@ -9,19 +8,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from export.readers.common.language_models import families
 from export.readers.common.language_models.context import fit, noted
-from export.readers.common.language_models.family import read_decoder_only
+from export.readers.common.language_models.families import FAMILIES
+from export.readers.common.language_models.shapes import shapes_of
 from export.readers.common.options import Options
+from export.readers.common.tables import Names, Table, read_weights
 from export.readers.common.weights import Tensors
 from export.readers.gguf.card import card_of
 from export.readers.gguf.container import MAGIC, Container, read_container
 from export.readers.gguf.metadata import ARCHITECTURES, Architecture, configuration, conventions
-from export.readers.gguf.names import Names, stored
+from export.readers.gguf.names import NAMES, ROPE_TABLES, norms_less_one, unpermuted
 from export.readers.gguf.tensors import kept_bits
 from export.readers.gguf.tokenizer import from_gguf
 from models.arrays import Arrays
-from models.configs.registry import AnyConfig, ModelConfigError
+from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.storage.checkpoint import CARD_FILE, TOKENIZER_FILE, Checkpoint, CheckpointError
 
 SUFFIX = ".gguf"
@@ -72,21 +72,25 @@ def _bits(container: Container) -> Literal[4, 8] | None:
 
 
 def _model(container: Container, options: Options, kind: Architecture) -> tuple[AnyConfig, Arrays]:
-    permuted = {}
-    if kind.is_permuted:
-        permuted["attn_q"] = options.integer("num_attention_heads")
-        permuted["attn_k"] = options.integer("num_key_value_heads")
-    problems, names, has_one = options.problems, Names(kind.names), kind.norms_have_one
-    arrays = stored(container.tensors, names, permuted, norms_have_one=has_one)
-    tensors = Tensors(arrays, problems)
+    """Options in Hugging Face's words go through the reader of their families."""
+    problems, family = options.problems, FAMILIES[options.word("model_type")]
+    tensors = Tensors(container.stored, problems)
     try:
-        config, weights = read_decoder_only(families.FAMILIES, options, tensors)
+        config: Any = parse_config(family.configure(options))
     except ModelConfigError as error:
         raise CheckpointError(container.path, [*problems, *error.problems]) from None
+    table = Table(_names(kind, config), family.table(options, config).changes, needless=ROPE_TABLES)
+    weights = read_weights(shapes_of(config), table, tensors)
     tensors.finish()
     if problems:
-        raise CheckpointError(container.path, [names.in_own(problem) for problem in problems])
+        raise CheckpointError(container.path, problems)
     return config, Arrays(weights)
+
+
+def _names(kind: Architecture, config: Any) -> Names:
+    permuted = unpermuted(config.num_heads, config.num_kv_heads) if kind.is_permuted else {}
+    norms = norms_less_one() if kind.norms_have_one else {}
+    return {**NAMES, **kind.names, **permuted, **norms}
 
 
 def _plain(value: Any) -> Any:

@@ -27,7 +27,9 @@ FED_CELLS: Names = {  # the first reads a word and the attentional vector side b
         "decoder.rnn.layers.0.weight_ih", axis=1
     ),
 }
-KEY = {  # by our score; in `general` it is the decoder's side that is multiplied
+KEY: dict[
+    str, str | Held
+] = {  # by our score; in `general` it is the decoder's side that is multiplied
     "dot": "",
     "general": Held("decoder.attn.linear_in", is_transposed=True),
     "concat": "decoder.attn.linear_context",
@@ -80,7 +82,7 @@ class RecurrentReader:
 
     def weights(self, config: Any) -> dict[str, WeightReader]:
         """Find them by our names."""
-        shapes = _shapes(config)
+        shapes = luong_shapes(config)
         encoder = [name for name in shapes if name.startswith("encoder.")]  # torch's own names
         names: Names = {
             **NAMES,
@@ -95,7 +97,7 @@ class RecurrentReader:
         return read_weights(shapes, Table(names, {}, self.embeddings.needless), self.tensors)
 
 
-def _shapes(config: LuongConfig) -> Shapes:
+def luong_shapes(config: LuongConfig) -> Shapes:
     """All weights of the models of ours that OpenNMT-py's become."""
     found = vocabulary(config, config.embedding_dim, config.readout_dim, bias=True)
     found |= _encoder(config)
@@ -105,7 +107,7 @@ def _shapes(config: LuongConfig) -> Shapes:
         found |= linear(f"{name}.input", gates, dim if layer else config.embedding_dim, bias=True)
         found |= linear(f"{name}.hidden", gates, dim, bias=True)
         if layer == 0 and config.input_feeding:
-            found |= linear(f"{name}.context", gates, dim, bias=False)
+            found |= linear(f"{name}.context", gates, config.readout_dim, bias=False)
     return found | _attention(config)
 
 
@@ -128,10 +130,10 @@ def _encoder(config: LuongConfig) -> Shapes:
 
 def _attention(config: LuongConfig) -> Shapes:
     dim, score = config.hidden_dim, "attention.score"
-    found = linear("readout", dim, 2 * dim, bias=config.biases)
+    found = linear("readout", config.readout_dim, 2 * dim, bias=config.biases)
     if config.score != "dot":
         found |= linear(f"{score}.key", dim, dim, bias=False)
     if config.score == "concat":
-        found |= linear(f"{score}.query", dim, dim, bias=True)
+        found |= linear(f"{score}.query", dim, dim, bias=config.biases)
         found |= linear(f"{score}.score", 1, dim, bias=False)
     return found

@@ -4,14 +4,13 @@ A family says how its `config.json` reads as a configuration of ours, and which 
 weight. Neither needs a folder: GGUF files become the same names.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from export.readers.common.language_models.shapes import shapes_of
 from export.readers.common.options import MOST_LAYERS, Options
 from export.readers.common.tables import Table, read_weights
 from export.readers.common.weights import Tensors, WeightReader
-from models.configs.registry import AnyConfig, parse_config
 
 
 class Family(NamedTuple):
@@ -38,16 +37,3 @@ def special_ids(config: Options) -> dict[str, int]:
     known = {name: tuple(i for i in ids if i >= 0) for name, ids in known.items()}
     (end, *_) = (*known["eos"], *known["bos"], *known["pad"], 0)
     return {f"{name}_id": next(iter(ids), end) for name, ids in known.items()}
-
-
-def read_decoder_only(
-    families: Mapping[str, Family], config: Options, tensors: Tensors
-) -> tuple[AnyConfig, dict[str, WeightReader]]:
-    """Read our configuration and weights of a model of one of these families, `model_type`.
-
-    What is wrong is noted in `config.problems`; raises ModelConfigError for values that no
-    configuration of ours has. `tensors.finish()` is left to the caller.
-    """
-    family = families[config.word("model_type")]
-    ours = parse_config(family.configure(config))
-    return ours, family.weights(config, ours, tensors)

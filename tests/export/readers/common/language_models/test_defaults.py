@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from transformers import AutoConfig
 
+from export.readers.common.language_models.families import FAMILIES
 from export.readers.common.options import Options
-from export.readers.hugging_face.families import DECODER_ONLY
 from models.configs.registry import parse_config
 from tests.export.readers.hugging_face.language_models import SIZES
 
@@ -24,7 +24,7 @@ WINDOWS = {"use_sliding_window": True, "sliding_window": 64, "max_window_layers"
 
 def configured(family: str, values: dict[str, Any]) -> dict[str, Any]:
     options = Options("config.json", values, [])
-    config = parse_config(DECODER_ONLY[family].configure(options))
+    config = parse_config(FAMILIES[family].configure(options))
     assert options.problems == []
     return config.model_dump() | {"head_dim": getattr(config, "head_size", None)}
 
@@ -32,7 +32,7 @@ def configured(family: str, values: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("family", "more"),
     [
-        *((family, {}) for family in DECODER_ONLY),
+        *((family, {}) for family in FAMILIES),
         ("qwen2", WINDOWS),
         ("qwen3", WINDOWS),
         ("smollm3", WINDOWS),

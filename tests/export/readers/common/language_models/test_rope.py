@@ -9,9 +9,9 @@ from transformers import LlamaConfig, PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from export.readers.common.language_models.context import shorten
+from export.readers.common.language_models.families import FAMILIES
 from export.readers.common.language_models.rope import read_rotary, rope_section
 from export.readers.common.options import Options
-from export.readers.hugging_face.families import DECODER_ONLY
 from models.configs.registry import parse_config
 from tests.export.readers.hugging_face.language_models import LLAMA3, SIZES, YARN
 
@@ -105,7 +105,7 @@ GEMMA3_NEW = {
 )
 def test_files_of_all_versions(family: str, old: dict[str, Any], new: dict[str, Any]) -> None:
     sizes = SIZES | {"head_dim": 32}
-    configure = DECODER_ONLY[family].configure
+    configure = FAMILIES[family].configure
     before, now = options(**sizes, **old), options(**sizes, rope_parameters=new)
     assert parse_config(configure(before)) == parse_config(configure(now))
     assert before.problems == now.problems == []
@@ -143,7 +143,7 @@ def llama_of(**values: Any) -> Options:
 def test_a_shorter_context_changes_no_angle(name: str, place: str) -> None:
     config, shortened = (llama_of(**{place: SCALINGS[name], "rope_theta": 9.0}) for _ in "ab")
     shorten(shortened, 2048)
-    expected, found = (DECODER_ONLY["llama"].configure(each) for each in (config, shortened))
+    expected, found = (FAMILIES["llama"].configure(each) for each in (config, shortened))
     assert found.pop("context_length") == 2048
     assert expected.pop("context_length") == LONG
     assert found == expected
