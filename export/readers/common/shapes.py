@@ -1,5 +1,7 @@
 """The weights that translators of ours have: their names, and shapes by the configuration."""
 
+from collections.abc import Iterable, Mapping
+
 from export.readers.common.weights import Shape
 from models.configs.recurrent import RecurrentConfig
 from models.configs.translators.transformer import TransformerSizes
@@ -8,84 +10,83 @@ Shapes = dict[str, Shape]
 STACKS = ("encoder", "decoder")
 
 
-def linear(name: str, out: int, into: int, *, bias: bool) -> Shapes:
-    """A matrix [out, in] and a bias, if there is one."""
-    found: Shapes = {f"{name}.weight": (out, into)}
-    return found | {f"{name}.bias": (out,)} if bias else found
+def linears(shapes: Mapping[str, tuple[int, int]], *, bias: bool) -> Shapes:
+    """Matrices [out, in] by name, each with a bias if there are any."""
+    found: Shapes = {f"{name}.weight": shape for name, shape in shapes.items()}
+    return found | ({f"{name}.bias": shape[:1] for name, shape in shapes.items()} if bias else {})
 
 
-def norm(name: str, size: int, *, bias: bool) -> Shapes:
-    """A scale and a bias, if there is one."""
-    return {f"{name}.{part}": (size,) for part in ("weight", "bias")[: 1 + bias]}
+def norms(names: Iterable[str], size: int, *, bias: bool) -> Shapes:
+    """Scales by name, each with a bias if there are any."""
+    return {f"{name}.{part}": (size,) for name in names for part in ("weight", "bias")[: 1 + bias]}
 
 
-def vocabulary(
-    config: TransformerSizes | RecurrentConfig, embedding_dim: int, readout_dim: int, *, bias: bool
-) -> Shapes:
-    """One table for source, target and output, or three. bias: of the output."""
-    found: Shapes = {"output_bias": (config.vocab_size,)} if bias else {}
+def repeated(layers: str, number: int, layer: Shapes) -> Shapes:
+    """Give the weights of `number` layers that are alike."""
+    return {f"{layers}.{n}.{name}": shape for n in range(number) for name, shape in layer.items()}
+
+
+def vocabulary(config: TransformerSizes | RecurrentConfig, embedding: int, readout: int) -> Shapes:
+    """One table for source, target and output, or three, of vectors of these sizes."""
     if config.tied_embeddings:
-        return found | {"embedding.weight": (config.vocab_size, embedding_dim)}
-    return found | {
-        "source_embedding.weight": (config.source_vocabulary, embedding_dim),
-        "target_embedding.weight": (config.vocab_size, embedding_dim),
-        "output.weight": (config.vocab_size, readout_dim),
+        return {"embedding.weight": (config.vocab_size, embedding)}
+    return {
+        "source_embedding.weight": (config.source_vocabulary, embedding),
+        "target_embedding.weight": (config.vocab_size, embedding),
+        "output.weight": (config.vocab_size, readout),
     }
 
 
 def transformer_shapes(config: TransformerSizes) -> Shapes:
     """All weights of a Transformer for translation."""
-    found = vocabulary(config, config.d_model, config.d_model, bias=config.output_bias)
+    found = vocabulary(config, config.d_model, config.d_model)
+    if config.output_bias:
+        found["output_bias"] = (config.vocab_size,)
     for stack in STACKS:
-        found |= _positions(config, stack)
-        names = ["embedding_norm"] * config.embedding_norm + ["norm"] * config.has_final_norm
-        for name in names:
-            found |= _norm(config, f"{stack}.{name}")
-    for n in range(config.encoder_layers):
-        found |= _layer(config, f"encoder.layers.{n}", ("self_attention",))
+        outer = ["embedding_norm"] * config.embedding_norm + ["norm"] * config.has_final_norm
+        found |= _norms(config, [f"{stack}.{name}" for name in outer]) | _positions(config, stack)
+    found |= repeated("encoder.layers", config.encoder_layers, _layer(config, "self_attention"))
     is_recurrent = config.architecture == "transformer-ssru"
     first = "recurrence" if is_recurrent else "self_attention"
-    for n in range(config.decoder_layers):
-        found |= _layer(config, f"decoder.layers.{n}", (first, "cross_attention"))
-    return found
+    layer = _layer(config, first, "cross_attention")
+    return found | repeated("decoder.layers", config.decoder_layers, layer)
 
 
 def _positions(config: TransformerSizes, stack: str) -> Shapes:
-    lengths = {"encoder": config.max_source_tokens, "decoder": config.max_target_tokens}
+    longest = config.max_source_tokens if stack == "encoder" else config.max_target_tokens
     shapes = {
-        "learned": (lengths[stack], config.d_model),
+        "learned": (longest, config.d_model),
         "relative": (config.num_buckets, config.num_heads),
     }
     is_held = config.positions in shapes
     return {f"{stack}.positions.weight": shapes[config.positions]} if is_held else {}
 
 
-def _layer(config: TransformerSizes, layer: str, attentions: tuple[str, ...]) -> Shapes:
-    dim, wide, bias = config.d_model, config.ffn_dim, config.biases
-    found: Shapes = {}
+def _layer(config: TransformerSizes, *attentions: str) -> Shapes:
+    dim, wide = config.d_model, config.ffn_dim
+    matrices = {"feed_forward.up": (wide, dim), "feed_forward.down": (dim, wide)}
+    if config.gated_ffn:
+        matrices["feed_forward.gate"] = (wide, dim)
+    found = _norms(config, [f"{name}_norm" for name in (*attentions, "feed_forward")])
     for name in attentions:
-        make = _recurrence if name == "recurrence" else _attention
-        found |= make(config, f"{layer}.{name}") | _norm(config, f"{layer}.{name}_norm")
-    for name in ("gate", "up") if config.gated_ffn else ("up",):
-        found |= linear(f"{layer}.feed_forward.{name}", wide, dim, bias=bias)
-    found |= linear(f"{layer}.feed_forward.down", dim, wide, bias=bias)
-    return found | _norm(config, f"{layer}.feed_forward_norm")
+        if name == "recurrence":
+            found |= linears({f"{name}.forget": (dim, dim)}, bias=True)
+            found |= linears({f"{name}.input": (dim, dim)}, bias=False)
+        else:
+            matrices |= attention(name, dim, config.num_heads, config.kv_heads, config.head_size)
+    return found | linears(matrices, bias=config.biases)
 
 
-def _attention(config: TransformerSizes, name: str) -> Shapes:
-    dim, bias, head_size = config.d_model, config.biases, config.head_size
-    inner, kv_dim = config.num_heads * head_size, config.kv_heads * head_size
-    found: Shapes = {}
-    for part, size in (("query", inner), ("key", kv_dim), ("value", kv_dim)):
-        found |= linear(f"{name}.{part}", size, dim, bias=bias)
-    return found | linear(f"{name}.output", dim, inner, bias=bias)
+def attention(
+    name: str, dim: int, heads: int, kv_heads: int, head_size: int
+) -> dict[str, tuple[int, int]]:
+    """Give the shapes of queries, keys, values and what comes out."""
+    inner, shared = heads * head_size, kv_heads * head_size
+    rows = {"query": inner, "key": shared, "value": shared}
+    return {f"{name}.{part}": (size, dim) for part, size in rows.items()} | {
+        f"{name}.output": (dim, inner)
+    }
 
 
-def _recurrence(config: TransformerSizes, name: str) -> Shapes:
-    dim = config.d_model
-    forget = linear(f"{name}.forget", dim, dim, bias=True)
-    return forget | linear(f"{name}.input", dim, dim, bias=False)
-
-
-def _norm(config: TransformerSizes, name: str) -> Shapes:
-    return norm(name, config.d_model, bias=config.norm_type == "layer")
+def _norms(config: TransformerSizes, names: Iterable[str]) -> Shapes:
+    return norms(names, config.d_model, bias=config.norm_type == "layer")

@@ -7,7 +7,7 @@ onmt/decoders/decoder.py, onmt/modules/global_attention.py.
 
 from typing import Any
 
-from export.readers.common.shapes import Shapes, linear, vocabulary
+from export.readers.common.shapes import Shapes, linears, vocabulary
 from export.readers.common.tables import Held, Names, Table, read_weights
 from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import WeightReader
@@ -99,20 +99,28 @@ class RecurrentReader:
 
 def luong_shapes(config: LuongConfig) -> Shapes:
     """All weights of the models of ours that OpenNMT-py's become."""
-    found = vocabulary(config, config.embedding_dim, config.readout_dim, bias=True)
-    found |= _encoder(config)
+    dim, readout, biases = config.hidden_dim, config.readout_dim, config.biases
+    found = vocabulary(config, config.embedding_dim, readout)
+    found |= {"output_bias": (config.vocab_size,)} | _encoder(config)
     for layer in range(config.num_layers):
-        name, dim = f"decoder.layers.{layer}", config.hidden_dim
-        gates = GATES[config.cell.upper()] * dim
-        found |= linear(f"{name}.input", gates, dim if layer else config.embedding_dim, bias=True)
-        found |= linear(f"{name}.hidden", gates, dim, bias=True)
+        name, gates = f"decoder.layers.{layer}", GATES[config.cell.upper()] * dim
+        into = dim if layer else config.embedding_dim
+        found |= linears(
+            {f"{name}.input": (gates, into), f"{name}.hidden": (gates, dim)}, bias=True
+        )
         if layer == 0 and config.input_feeding:
-            found |= linear(f"{name}.context", gates, config.readout_dim, bias=False)
-    return found | _attention(config)
+            found[f"{name}.context.weight"] = (gates, readout)
+    found |= linears({"readout": (readout, 2 * dim)}, bias=biases)
+    if config.score != "dot":
+        found["attention.score.key.weight"] = (dim, dim)
+    if config.score == "concat":
+        found |= linears({"attention.score.query": (dim, dim)}, bias=biases)
+        found["attention.score.score.weight"] = (1, dim)
+    return found
 
 
 def _encoder(config: LuongConfig) -> Shapes:
-    """Each direction's part of a vector is its own."""
+    """Each direction has its part of a vector."""
     found: Shapes = {}
     dim = config.hidden_dim // config.num_directions
     gates = GATES[config.cell.upper()] * dim
@@ -123,17 +131,5 @@ def _encoder(config: LuongConfig) -> Shapes:
             found |= {f"encoder.weight_hh_{end}": (gates, dim)}
             found |= {f"encoder.bias_{part}_{end}": (gates,) for part in ("ih", "hh")}
     size = dim * config.num_layers
-    for state in range(2 if config.cell == "lstm" else 1) if config.bridge else ():
-        found |= linear(f"bridge.parts.{state}", size, size, bias=True)
-    return found
-
-
-def _attention(config: LuongConfig) -> Shapes:
-    dim, score = config.hidden_dim, "attention.score"
-    found = linear("readout", config.readout_dim, 2 * dim, bias=config.biases)
-    if config.score != "dot":
-        found |= linear(f"{score}.key", dim, dim, bias=False)
-    if config.score == "concat":
-        found |= linear(f"{score}.query", dim, dim, bias=config.biases)
-        found |= linear(f"{score}.score", 1, dim, bias=False)
-    return found
+    bridge = [f"bridge.parts.{n}" for n in range(2 if config.cell == "lstm" else 1)]
+    return found | linears(dict.fromkeys(bridge * config.bridge, (size, size)), bias=True)
