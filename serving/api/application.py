@@ -17,7 +17,7 @@ from serving.api.front_page import add_page
 from serving.api.http.access_log import AccessLog
 from serving.api.http.error_responses import install_error_handlers
 from serving.api.http.guard import Guard, Heads
-from serving.api.http.openapi import describe_bodies
+from serving.api.http.openapi import describe
 from serving.api.http.protocol import protocol_at
 from serving.api.http.services import Services
 from serving.api.libretranslate import files
@@ -70,7 +70,8 @@ def create_app(services: Services) -> FastAPI:
     app.include_router(batches.router(services, kept))
     add_page(app)
     others = (*deepl.OTHER_BODIES, *files.BODIES, *batches.BODIES)
-    describe_bodies(app, [*(endpoint.body for endpoint in ENDPOINTS), *others])
+    bodies = [*(endpoint.body for endpoint in ENDPOINTS), *others]
+    describe(app, bodies, {protocol.error_type for protocol in _PROTOCOLS})
     return app
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastapi import FastAPI
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import models_json_schema
 
 JSON = "application/json"
@@ -38,10 +38,15 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 def responses(answer: Any, error: Any, statuses: Iterable[int]) -> Responses:
-    """Describe an answer and errors by their types."""
+    """Describe an answer and errors by their types.
+
+    Errors are referred to: FastAPI would look into their type again for every route and status,
+    which took most of an application's start. `describe` adds what is referred to.
+    """
     described: Responses = {200: {"model": answer, "description": "Success"}}
+    content = {JSON: {"schema": {"$ref": _REF.format(model=error.__name__)}}}
     for status in statuses:
-        described[status] = {"model": error, "description": _ERRORS[status]}
+        described[status] = {"content": content, "description": _ERRORS[status]}
     return described
 
 
@@ -64,25 +69,30 @@ def described_body(
     return {"requestBody": {"required": True, "content": dict.fromkeys(media_types, described)}}
 
 
-def describe_bodies(app: FastAPI, classes: Iterable[type[BaseModel]]) -> None:
-    """Have the document hold the schemas that bodies refer to. It is made when it is first asked
+def describe(app: FastAPI, bodies: Iterable[type[BaseModel]], errors: Iterable[Any]) -> None:
+    """Have the document hold the schemas that routes refer to. It is made when it is first asked
     for: that takes a second.
     """
-    without_bodies = app.openapi
+    without_schemas = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            _add_bodies(without_bodies(), classes)
+            _add_schemas(without_schemas(), bodies, errors)
         assert app.openapi_schema is not None
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI's documentation has it
 
 
-def _add_bodies(document: dict[str, Any], classes: Iterable[type[BaseModel]]) -> None:
-    _, definitions = models_json_schema([(cls, "validation") for cls in classes], ref_template=_REF)
+def _add_schemas(
+    document: dict[str, Any], bodies: Iterable[type[BaseModel]], errors: Iterable[Any]
+) -> None:
+    _, definitions = models_json_schema([(cls, "validation") for cls in bodies], ref_template=_REF)
     schemas = document["components"]["schemas"]
     schemas |= definitions["$defs"]
+    for error in errors:
+        schema = TypeAdapter(error).json_schema(ref_template=_REF, mode="serialization")
+        schemas |= schema.pop("$defs", {}) | {error.__name__: schema}
     _drop_errors_of_fastapi(document, schemas)
 
 
