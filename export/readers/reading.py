@@ -40,7 +40,7 @@ FORMATS = (
 
 
 def read_model(source: Path, context_length: int | None = None) -> Checkpoint:
-    """The model in a file or folder, a language model for texts of up to `context_length` tokens.
+    """Read a file or folder, a language model for texts of up to `context_length` tokens.
 
     Raises CheckpointError with every problem found.
     """

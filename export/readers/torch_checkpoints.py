@@ -19,13 +19,13 @@ ENDINGS = (".pt", ".pth")
 
 
 def looks_like(source: Path) -> bool:
-    """Whether the source is a file of torch.save, or a folder with one."""
+    """Tell whether the source is a file of torch.save, or a folder with one."""
     path = _file(source)
     return path is not None and looks_like_torch(path)
 
 
 def read(source: Path) -> Checkpoint:
-    """The model, its weights still unread. Raises CheckpointError with every problem."""
+    """Read the model, its weights still unread. Raises CheckpointError with every problem."""
     path = _file(source)
     if path is None:
         raise CheckpointError(source, ["it holds no checkpoint, or several"])

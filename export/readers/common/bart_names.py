@@ -1,4 +1,4 @@
-"""What fairseq calls the weights of a Transformer's two stacks, and BART's family after it."""
+"""Holds fairseq's names of a Transformer's two stacks, which BART's family has after it."""
 
 from export.readers.common.shapes import STACKS
 

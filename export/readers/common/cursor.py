@@ -8,7 +8,7 @@ from models.arrays import Array
 
 
 class MalformedFile(Exception):
-    """The rest of the file cannot be made sense of."""
+    """Says that the rest of the file cannot be made sense of."""
 
 
 class Cursor:

@@ -29,12 +29,12 @@ class Options:
         return name in self.values
 
     def default_to(self, **values: Any) -> None:
-        """What names mean that are not in the file at all; a null there stays one."""
+        """Say what names mean that are not in the file at all; a null there stays one."""
         missing = values.keys() - self._nulls
         self.values = {name: values[name] for name in missing} | self.values
 
     def integer(self, name: str, default: int | None = None, at_most: int = 2**31 - 1) -> int:
-        """A size or number of something: never negative."""
+        """Read a size or number of something: never negative."""
         value: int = self._typed(name, 1 if default is None else default, default is None, int)
         if 0 <= value <= at_most:
             return value
@@ -75,7 +75,7 @@ class Options:
         return self._list(name, str, self._typed(name, [], False, list))
 
     def section(self, name: str) -> "Options":
-        """An object inside the object; empty where there is none."""
+        """Open an object inside the object; empty where there is none."""
         return Options(f"{self.file}: {name}", self._typed(name, {}, False, dict), self.problems)
 
     def only(self, name: str, *supported: Any) -> None:
@@ -117,7 +117,7 @@ def read_options(
     is_required: bool = False,
     most_bytes: int = MOST_CONFIG_BYTES,
 ) -> Options:
-    """The object in the file; empty, and a problem where required, without one."""
+    """Read the object in the file; empty, and a problem where required, without one."""
     values: Any = {}
     try:
         values = read_json(path, most_bytes)

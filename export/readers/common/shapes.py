@@ -1,4 +1,4 @@
-"""The weights that translators of ours have: their names, and shapes by the configuration."""
+"""Tells which weights translators of ours have, and their shapes by the configuration."""
 
 from collections.abc import Iterable, Mapping
 
@@ -38,7 +38,7 @@ def vocabulary(config: TransformerSizes | RecurrentConfig, embedding: int, reado
 
 
 def transformer_shapes(config: TransformerSizes) -> Shapes:
-    """All weights of a Transformer for translation."""
+    """Give all weights of a Transformer for translation."""
     found = vocabulary(config, config.d_model, config.d_model)
     if config.output_bias:
         found["output_bias"] = (config.vocab_size,)

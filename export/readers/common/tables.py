@@ -1,4 +1,4 @@
-"""The one idiom of all readers: a family is a table from our names to theirs, and what differs.
+"""Reads all families in one way: by a table from our names to theirs, and what differs.
 
     names = {
         "embedding": "model.embed_tokens",
@@ -35,7 +35,7 @@ LAYER = re.compile(r"(?<=\.)\d+(?=\.|$)")  # its number
 
 @dataclass(frozen=True)
 class Held:
-    """A tensor of theirs that is more than one of ours by another name.
+    """Describes a tensor of theirs that is more than one of ours by another name.
 
     name: of several, the first that the file has, else the last. `{}` stands for "weight" or
         "bias", or what `words` has in their place; it is added to names that have none.
@@ -53,7 +53,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Made:
-    """A weight that is computed from its shape, whatever the file holds."""
+    """Computes a weight from its shape, whatever the file holds."""
 
     make: Callable[[Shape], Array]
 
@@ -107,7 +107,7 @@ def times(factor: float) -> Change:
 
 
 class _Lookup:
-    """A table, asked for the weights of one model."""
+    """Asks a table for the weights of one model."""
 
     def __init__(self, table: Table, tensors: Tensors) -> None:
         self._table, self._tensors = table, tensors
@@ -115,7 +115,7 @@ class _Lookup:
         self._keys = {name: key for key, names in keys.items() for name in names}
 
     def find(self, ours: str) -> tuple[list[str], Held | Made]:
-        """All weights of ours in the same tensor, and that, under the very name it has."""
+        """Give all weights of ours in the same tensor, and that, under the very name it has."""
         known, end = next(pattern for pattern in _patterns(ours) if pattern[0] in self._keys)
         key, number = self._keys[known], LAYER.search(ours)
         layer, entry = number[0] if number else "", self._table.names[key]
@@ -166,7 +166,7 @@ class _Lookup:
 
 
 def _patterns(ours: str) -> Iterator[tuple[str, str]]:
-    """What a table may know a weight by, the most special first, and what that leaves away."""
+    """List what a table may know a weight by, the most special first, and what that leaves away."""
     part, _, last = ours.rpartition(".")
     for name, end in ((ours, ""), (part, f".{last}")):
         yield name, end

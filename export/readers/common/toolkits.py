@@ -1,4 +1,4 @@
-"""What the readers of OpenNMT-py and fairseq share: a model as found in a checkpoint of torch."""
+"""Holds a model as found in a checkpoint of torch, for OpenNMT-py and fairseq."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,14 +60,14 @@ class TorchModel:
         return [shape for shape in shapes if shape is not None]
 
     def count(self, name: str) -> int:
-        """How many layers have a tensor of this name, with `{}` for the layer's number."""
+        """Count the layers that have a tensor of this name, with `{}` for the layer's number."""
         numbers = range(LARGEST_LAYER)
         return next(
             (n for n in numbers if name.format(n) not in self.tensors.stored), LARGEST_LAYER
         )
 
     def configured(self, values: Mapping[str, Any]) -> AnyConfig:
-        """The configuration of ours with these values. Raises CheckpointError."""
+        """Make the configuration of ours with these values. Raises CheckpointError."""
         try:
             return parse_config(dict(values))
         except ModelConfigError as error:
@@ -81,7 +81,7 @@ class TorchModel:
         conventions: Conventions,
         tokenizers: tuple[bytes, bytes | None] | None,
     ) -> Checkpoint:
-        """The model, its weights still unread. Raises CheckpointError."""
+        """Put the model together, its weights still unread. Raises CheckpointError."""
         self.tensors.finish()
         if self.problems or tokenizers is None:
             raise self.error()

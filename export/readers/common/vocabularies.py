@@ -56,7 +56,7 @@ def _of_pieces(
 
 
 def _beside(folder: Path, patterns: Sequence[str], side: str) -> Path | None:
-    """The side's own file, or the only one."""
+    """Find the side's own file, or the only one."""
     found = [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
     found = sorted(set(found))
     own = [path for path in found if path.name.startswith(side)]

@@ -1,4 +1,4 @@
-"""What a reader takes from the stored tensors: each is taken, or known to be needless.
+"""Takes a reader's weights from the stored tensors, each of which is needed or is a problem.
 
 A tensor that is missing, of another shape or of no type of floats is a problem, and so is one that
 nobody asked for.
@@ -34,7 +34,7 @@ class Tensors:
         return len(self.stored)
 
     def take(self, name: str, shape: Shape) -> WeightReader:
-        """The tensor `name`, which must have `shape`, as fp32."""
+        """Check that the tensor `name` is there and has `shape`; it is read as fp32."""
         key = (self._resolved(name), shape)
         if key not in self._taken:  # else what is wrong with it is known
             self._taken[key] = self._checked(*key)

@@ -25,7 +25,7 @@ NAMES = frozenset(f"fairseq.meters.{name}Meter" for name in ("Average", "Stopwat
 
 
 def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
-    """The model in an unpickled checkpoint. Raises CheckpointError."""
+    """Read the model in an unpickled checkpoint. Raises CheckpointError."""
     problems: list[str] = []
     state = tree["model"] if isinstance(tree["model"], dict) else {}
     model = TorchModel(path, "fairseq", _options(tree), state, problems)
@@ -55,7 +55,7 @@ def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
 
 
 def _options(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """All options in one, wherever they lie: {"encoder": {"layers": 6}} is encoder_layers."""
+    """Gather all options, wherever they lie: {"encoder": {"layers": 6}} is encoder_layers."""
     parts = [tree.get("args")]
     if isinstance(tree.get("cfg"), dict):
         parts += [tree["cfg"].get("task"), tree["cfg"].get("model")]
@@ -83,7 +83,7 @@ def _refuse_other_models(model: TorchModel) -> None:
 def _tokenizers(
     model: TorchModel, reader: TransformerReader, languages: list[str]
 ) -> tuple[bytes, bytes | None] | None:
-    """Of the source, and of the target if it has words of its own."""
+    """Make the source's, and the target's if it has words of its own."""
     words: list[list[str]] = []
     for language, expected in zip(
         languages, (reader.source_words, reader.target_words), strict=True

@@ -81,7 +81,7 @@ class TransformerReader:
             self.options.refuse("adaptive_softmax_cutoff")
 
     def _equal(self, name: str, default: int) -> int:
-        """An option that the encoder and the decoder must agree on; a flag if the default is."""
+        """Read an option that both sides must agree on; a flag if the default is."""
         read: Any = self.options.flag if isinstance(default, bool) else self.options.integer
         encoder, decoder = (read(f"{stack}_{name}", default) for stack in STACKS)
         if encoder != decoder:
@@ -90,7 +90,7 @@ class TransformerReader:
         return encoder
 
     def _has_in_both(self, name: str) -> bool:
-        """Whether the encoder and the decoder have this norm; one alone is a problem."""
+        """Tell whether the encoder and the decoder have this norm; one alone is a problem."""
         has = [f"{stack}.{name}.weight" in self.tensors for stack in STACKS]
         if len(set(has)) > 1:
             missing = STACKS[has.index(False)]
@@ -113,7 +113,7 @@ class TransformerReader:
         return read_weights(transformer_shapes(config), found, self.tensors)
 
     def _vocabulary(self) -> Names:
-        """The output's table is the target's, where it is shared and the file need not hold it."""
+        """Take the target's table for a shared output, which the file need not repeat."""
         is_shared = self.options.flag("share_decoder_input_output_embed", False)
         held = (*OUTPUTS, TARGET) if is_shared else OUTPUTS[::-1]
         return {

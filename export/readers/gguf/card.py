@@ -1,4 +1,4 @@
-"""What a GGUF file says of its model in words, as the beginning of a model card."""
+"""Writes what a GGUF file says of its model in words, as the beginning of a model card."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ from export.readers.gguf.container import Container
 
 
 def card_of(container: Container) -> bytes:
-    """In Markdown: name, kind, licence and types of tensors, as far as the file says them."""
+    """Write name, kind, licence and types of tensors in Markdown, as far as the file says them."""
     path, fields = container.path, container.fields
     name = fields.get("general.name") or path.stem
     kinds = Counter(tensor.kind.name for tensor in container.tensors.values())

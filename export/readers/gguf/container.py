@@ -59,7 +59,7 @@ class Container:
 
     @property
     def stored(self) -> dict[str, Stored]:
-        """All tensors, as fp32."""
+        """Give all tensors, as fp32."""
         return {name: Stored("F32", each.shape, each.read) for name, each in self.tensors.items()}
 
 
@@ -100,7 +100,7 @@ class _Cursor(Cursor):
         self.num_texts_left = MOST_TEXTS
 
     def texts(self, count: int) -> list[str]:
-        """A list of them."""
+        """Read a list of texts."""
         if self.num_texts_left < count <= self.num_left // LENGTH.size:
             raise MalformedFile(f"has lists of more than {MOST_TEXTS} texts")
         self.num_texts_left -= count
@@ -125,7 +125,7 @@ def _decoded(data: memoryview, start: int) -> str:
 
 
 def _read_counts(cursor: _Cursor) -> tuple[int, int]:
-    """How many tensors and fields there are."""
+    """Read how many tensors and fields there are."""
     if (magic := cursor.bytes(len(MAGIC))) != MAGIC:
         raise MalformedFile(f"is no GGUF file: it begins with {magic!r}")
     version = cursor.number("<u4")
@@ -237,6 +237,6 @@ def _row_bytes(info: _TensorInfo, problems: list[str]) -> int | None:
 
 
 def shortened(names: list[str]) -> str:
-    """The first of them, and how many more there are."""
+    """Show the first of them, and how many more there are."""
     more = len(names) - NUM_NAMED
     return ", ".join(names[:NUM_NAMED]) + (f" and {more} more" if more > 0 else "")

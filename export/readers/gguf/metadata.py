@@ -1,4 +1,4 @@
-"""What the keys of a GGUF file say of its model: a configuration in Hugging Face's words, and the
+"""Reads the keys of a GGUF file: a configuration of its model in Hugging Face's words, and the
 conventions of its texts. Keys are those of ggml's docs/gguf.md.
 """
 
@@ -33,7 +33,7 @@ BEGINS_WITH_BOS = frozenset({"llama3", "llama-v3", "llama-bpe", "falcon3"})
 
 @dataclass(frozen=True)
 class Architecture:
-    """What differs between the architectures of Llama's family.
+    """Says what differs between the architectures of Llama's family.
 
     model_type: Hugging Face's, if it is another name.
     is_permuted: rows of queries and keys are; see `names`. norms_have_one: the file's do.
@@ -105,7 +105,7 @@ def configuration(
 
 
 def _model_type(name: str, metadata: Options) -> str:
-    """A Llama with a window is a Mistral."""
+    """Call a Llama with a window a Mistral."""
     if name == "llama" and f"{name}.attention.sliding_window" in metadata:
         return "mistral"
     return ARCHITECTURES[name].model_type or name
@@ -144,7 +144,7 @@ def _stop_ids(metadata: Options) -> tuple[int, ...]:
 
 
 def _special_ids(metadata: Options) -> dict[str, int | None]:
-    """A file may say only some; the end's stands for padding."""
+    """Read what the file says, which may be only some; the end's stands for padding."""
     end, padding = _special_id(metadata, "eos"), _special_id(metadata, "padding")
     return {
         "bos_token_id": _special_id(metadata, "bos"),

@@ -1,4 +1,4 @@
-"""What GGUF files call our weights, and what was done to them: gguf's constants.py (TENSOR_NAMES)
+"""Knows what GGUF files call our weights and do to them: gguf's constants.py (TENSOR_NAMES)
 and llama.cpp's convert_hf_to_gguf.py.
 """
 

@@ -28,7 +28,7 @@ SUFFIX = ".gguf"
 
 
 def looks_like(path: Path) -> bool:
-    """A file that says so by its name or its beginning."""
+    """Tell whether a file says so by its name or its beginning."""
     if not path.is_file():
         return False
     if path.suffix == SUFFIX:
@@ -66,7 +66,7 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
 
 
 def _bits(container: Container) -> Literal[4, 8] | None:
-    """Of the layers' matrices: tables of words are never held in less than 8."""
+    """Count those of the layers' matrices: tables of words are never held in less than 8."""
     layers = [tensor for name, tensor in container.tensors.items() if name.startswith("blk.")]
     return kept_bits([tensor.kind for tensor in layers if len(tensor.shape) == 2])
 

@@ -31,7 +31,7 @@ FOUR_BITS = frozenset({Kind.Q4_0, Kind.Q4_1, Kind.Q4_K})  # a scale and an offse
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor as it lies in the file; `shape` is numpy's: the last axis is contiguous.
+    """Describes a tensor as it lies in the file; `shape` is numpy's: the last axis is contiguous.
 
     data: uint8 [rows, bytes of a row], mapped.
     """
@@ -48,7 +48,7 @@ class Tensor:
 
 
 def kept_bits(kinds: Iterable[Kind]) -> Literal[4, 8] | None:
-    """So few keep all of a file's matrices of these kinds; those of five and six bits need 8."""
+    """Tell how few bits keep matrices of these kinds; those of five and six bits need 8."""
     quantised = {*kinds} - FLOATS
     if not quantised:
         return None

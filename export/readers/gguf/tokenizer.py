@@ -1,4 +1,4 @@
-"""The tokenizer of a GGUF file: byte-level BPE ("gpt2") or sentencepiece's ("llama").
+"""Reads the tokenizer of a GGUF file: byte-level BPE ("gpt2") or sentencepiece's ("llama").
 
 Metadata: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
@@ -26,7 +26,7 @@ def from_gguf(fields: Mapping[str, Any], problems: list[str]) -> bytes | None:
 
 
 class _Fields:
-    """The metadata of a tokenizer, of the right types. Raises TokenizerError for what is not."""
+    """Holds a tokenizer's metadata, of the right types. Raises TokenizerError for what is not."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self._fields = {

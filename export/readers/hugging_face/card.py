@@ -1,4 +1,4 @@
-"""What is known of a folder's model without asking anyone, as the beginning of a model card."""
+"""Writes what is known of a folder's model as the beginning of a model card."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from models.storage.files import read_file
 
 
 def card_of(path: Path, config: Options) -> bytes:
-    """In Markdown: name, kind and licence, as far as the folder says them."""
+    """Write name, kind and licence in Markdown, as far as the folder says them."""
     name = config.values.get("_name_or_path") or path.resolve().name
     lines = [f"# {path.resolve().name}", ""]
     lines.append(f"Imported from the Hugging Face folder `{name}`.")
@@ -18,7 +18,7 @@ def card_of(path: Path, config: Options) -> bytes:
 
 
 def _licence(path: Path) -> str | None:
-    """The `license` of the folder's own card, which begins with YAML between lines of `---`."""
+    """Find `license` in the folder's own card, which begins with YAML between lines of `---`."""
     try:
         text = read_file(path).decode(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""The languages of fairseq's multilingual models, in the order of their tokens.
+"""Lists the languages of fairseq's multilingual models, in the order of their tokens.
 
 M2M-100 (Fan et al. 2020), mBART (Liu et al. 2020), mBART-50 (Tang et al. 2020), NLLB-200 (2022).
 """

@@ -1,4 +1,4 @@
-"""All Hugging Face families by their `model_type`, and how a folder is read."""
+"""Reads a folder by its `model_type`, which names its Hugging Face family."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,13 +24,14 @@ FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
 
 
 def looks_like(path: Path) -> bool:
-    """Whether there is a `config.json` that tells a `model_type`."""
+    """Tell whether there is a `config.json` that tells a `model_type`."""
     return "model_type" in read_options(path / CONFIG_FILE, [])
 
 
 def read(path: Path, context_length: int | None = None) -> Checkpoint:
-    """The model of a folder; a language model reads no more than `context_length` tokens, if one is
-    given. Raises CheckpointError with every problem.
+    """Read the model of a folder, a language model for texts of up to `context_length` tokens.
+
+    Raises CheckpointError with every problem.
     """
     folder = open_folder(path)
     kind = folder.config.values.get("model_type")

@@ -1,4 +1,4 @@
-"""A Hugging Face folder, as far as all families read it alike.
+"""Opens a Hugging Face folder, as far as all families read it alike.
 
     folder = open_folder(path)
     config = folder.configured({"architecture": "llama", "vocab_size": ...})
@@ -49,7 +49,7 @@ class Folder:
 
     @property
     def chat_template(self) -> str | None:
-        """In Jinja. Of several under names, that named "default"."""
+        """Read it, in Jinja; of several under names, that named "default"."""
         path = self.path / "chat_template.jinja"
         if path.is_file():
             return read_file(path).decode(errors="replace")
@@ -60,8 +60,8 @@ class Folder:
         return template if isinstance(template, str) else None
 
     def configured(self, values: Mapping[str, Any]) -> AnyConfig:
-        """The configuration of ours with these values. Raises CheckpointError, unless problems are
-        such that the tensors can be looked at all the same.
+        """Make the configuration of ours with these values. Raises CheckpointError, unless
+        problems are such that the tensors can be looked at all the same.
         """
         try:
             config = parse_config(dict(values))
@@ -78,7 +78,7 @@ class Folder:
     def checkpoint(
         self, config: AnyConfig, weights: Mapping[str, WeightReader], conventions: Conventions
     ) -> Checkpoint:
-        """The model, its weights still unread. Raises CheckpointError."""
+        """Put the model together, its weights still unread. Raises CheckpointError."""
         self.tensors.finish()
         if self.problems or self.tokenizers is None:
             self.fail()

@@ -28,7 +28,7 @@ def read_language_model(family: Family, folder: Folder) -> Checkpoint:
 
 
 def prompt_prefix(folder: Folder, bos_id: int) -> tuple[int, ...]:
-    """What its tokenizer puts before a text: the special tokens of the post-processor of
+    """Read what its tokenizer puts before a text: the special tokens of the post-processor of
     `tokenizer.json`. Older folders have none and say whether <s> does; with sentencepiece it does.
     """
     if folder.tokenizers is None:

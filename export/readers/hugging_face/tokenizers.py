@@ -1,4 +1,4 @@
-"""The tokenizer files of a Hugging Face folder, whichever of them there are.
+"""Reads the tokenizer files of a Hugging Face folder, whichever of them there are.
 
 `tokenizer.json` is taken as it is. Without it: the sentencepiece models of Marian, M2M-100, NLLB,
 mBART, T5, Llama and Gemma with the ids that `transformers` gives their pieces, or GPT-2's
@@ -53,7 +53,7 @@ class Tokenizers:
 
 
 def read_tokenizers(folder: Path, problems: list[str]) -> Tokenizers | None:
-    """None if there are problems."""
+    """Read them; gives None if there are problems."""
     try:
         return _read(_Files(folder))
     except TokenizerError as error:
@@ -68,8 +68,8 @@ def token_ids(tokenizer_json: bytes) -> dict[str, int]:
 
 
 def encode(tokenizer_json: bytes, text: str, problems: list[str], *, is_bare: bool) -> Encoding:
-    """A text as the tokenizer has it; bare: without special tokens around it. That its patterns
-    give up, at which the library panics, is a problem.
+    """Encode a text as the tokenizer does; bare: without special tokens around it. That its
+    patterns give up, at which the library panics, is a problem.
     """
     tokenizer = Tokenizer.from_str(tokenizer_json.decode())
     tokenizer.no_padding()
@@ -82,7 +82,7 @@ def encode(tokenizer_json: bytes, text: str, problems: list[str], *, is_bare: bo
 
 
 class _Files:
-    """What a folder says of its tokenizer. Raises TokenizerError for what cannot be read."""
+    """Holds what a folder says of its tokenizer. Raises TokenizerError for what cannot be read."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -105,7 +105,7 @@ class _Files:
             raise TokenizerError([f"{name} is not UTF-8"]) from None
 
     def table(self, name: str, most_bytes: int = MOST_CONFIG_BYTES) -> dict[str, Any]:
-        """Of a JSON file; empty if there is none."""
+        """Read a JSON file; empty if there is none."""
         if not self.has(name):
             return {}
         try:
@@ -163,7 +163,7 @@ class _Added:
 
 
 def _content(token: Any) -> str | None:
-    """A token is a text, or a table with its text."""
+    """Give a token's text; it is a text itself, or a table with one."""
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else None
 

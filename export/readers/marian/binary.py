@@ -30,7 +30,7 @@ EMBEDDING = "Wemb"  # in the names of embeddings
 
 
 def begins_like(path: Path) -> bool:
-    """Whether the file's version is that of a Marian file."""
+    """Tell whether the file's version is that of a Marian file."""
     try:
         with path.open("rb") as file:
             return file.read(8) == VERSION.to_bytes(8, "little")
@@ -39,7 +39,7 @@ def begins_like(path: Path) -> bool:
 
 
 def read_binary(path: Path, problems: list[str]) -> dict[str, Item]:
-    """The items by name; what is wrong with the file is a problem."""
+    """Read the items by name; what is wrong with the file is a problem."""
     try:
         return _read_items(Cursor(np.memmap(path, np.uint8, "r")), path.name, problems)
     except (OSError, ValueError) as error:  # mapping an empty file is a ValueError

@@ -1,4 +1,4 @@
-"""What a Marian file holds: named arrays, some of them in int8, and the model's options."""
+"""Describes what a Marian file holds: named arrays, some in int8, and the model's options."""
 
 import math
 from collections.abc import Callable

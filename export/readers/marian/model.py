@@ -122,8 +122,8 @@ def _files(
 
 
 def _conventions(folder: MarianFolder, vocabularies: _Vocabularies, bos: int) -> Conventions:
-    """A text and </s>; the decoder begins with the zero vector. Beam size, normalisation and the
-    longest translation are the configuration's, where it has them.
+    """Sources are a text and </s>; the decoder begins with the zero vector. Beam size, normalisation
+    and the longest translation are the configuration's, where it has them.
     """
     options = folder.options
     generation: dict[str, Any] = {

@@ -32,7 +32,7 @@ class Vocabulary:
 
 
 def read_vocabulary(path: Path, side: str, problems: list[str]) -> Vocabulary | None:
-    """Of the side "source" or "target". A vocabulary in YAML has its pieces from `source.spm` or
+    """Read the side "source" or "target". A vocabulary in YAML has its pieces from `source.spm` or
     `target.spm` beside it, as OPUS-MT has them. What is wrong is a problem.
     """
     is_ordered = path.suffix != ".spm"

@@ -20,7 +20,7 @@ NAMES = {
 
 
 class Embeddings:
-    """Of both sides and of the output: one table if they are shared, else three."""
+    """Measures the tables of both sides and of the output: one if they are shared, else three."""
 
     def __init__(self, model: TorchModel) -> None:
         source, target, output = model.dims(SOURCE, TARGET, OUTPUT)
@@ -33,6 +33,6 @@ class Embeddings:
 
     @property
     def needless(self) -> tuple[str, ...]:
-        """What files hold beside the weights, and again where tables are shared."""
+        """Name what files hold beside the weights, and again where tables are shared."""
         repeated = (re.escape(SOURCE), re.escape(OUTPUT)) if self.are_tied else ()
         return (SINUSOIDS, *repeated)

@@ -42,7 +42,7 @@ OLD_NORMS = {"a_2": "weight", "b_2": "bias"}  # of a class of its own, before to
 
 
 def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
-    """The model in an unpickled checkpoint. Raises CheckpointError."""
+    """Read the model in an unpickled checkpoint. Raises CheckpointError."""
     problems: list[str] = []
     options, state = _options(tree, problems), _tensors(path, tree, problems)
     model = TorchModel(path, "OpenNMT-py", options, state, problems)
@@ -62,7 +62,7 @@ def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
 
 
 def _tensors(path: Path, tree: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-    """All tensors by name; versions since 3.4 may keep them in files of safetensors beside it."""
+    """Find all tensors by name; since 3.4 they may be in files of safetensors beside it."""
     if "model" in tree:
         return _state(tree)
     found: dict[str, Any] = {}
@@ -86,7 +86,7 @@ def _options(tree: Mapping[str, Any], problems: list[str]) -> Mapping[str, Any]:
 
 
 def _state(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The generator's tensors lie apart, behind "0." where it is a sequence."""
+    """Join the generator's tensors, which lie apart, behind "0." where it is a sequence."""
     found: dict[str, Any] = {}
     for part, prefix in (("model", ""), ("generator", "generator.")):
         tensors = tree[part] if isinstance(tree.get(part), dict) else {}
@@ -112,7 +112,7 @@ def _refuse_what_differs(model: TorchModel) -> None:
 
 
 class Vocabulary:
-    """The words of both sides, as tokenizers and as the ids that mean something."""
+    """Holds the words of both sides, as tokenizers and as the ids that mean something."""
 
     def __init__(self, model: TorchModel, embeddings: Embeddings, vocabulary: Any) -> None:
         self._model = model

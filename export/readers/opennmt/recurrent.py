@@ -98,7 +98,7 @@ class RecurrentReader:
 
 
 def luong_shapes(config: LuongConfig) -> Shapes:
-    """All weights of the models of ours that OpenNMT-py's become."""
+    """Give all weights of the models of ours that OpenNMT-py's become."""
     dim, readout, biases = config.hidden_dim, config.readout_dim, config.biases
     found = vocabulary(config, config.embedding_dim, readout)
     found |= {"output_bias": (config.vocab_size,)} | _encoder(config)

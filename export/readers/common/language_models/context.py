@@ -67,7 +67,7 @@ def shorten(config: Options, context_length: int) -> None:
 
 
 def _border_of_longrope(config: Options) -> int | None:
-    """The longest text that the short table rotates, if there are longer ones and another table."""
+    """Find the longest text that the short table rotates, if longer ones have another table."""
     whole = config.values.get("max_position_embeddings")
     for rope in _ropes(config):
         kind = rope.get("rope_type") or rope.get("type")

@@ -1,4 +1,4 @@
-"""All families of language models by the `model_type` of their `config.json`."""
+"""Lists all families of language models by the `model_type` of their `config.json`."""
 
 from export.readers.common.language_models import (
     gemma,

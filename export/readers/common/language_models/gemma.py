@@ -52,7 +52,7 @@ def configure_gemma3(config: Options) -> dict[str, Any]:
 
 
 def _ropes(config: Options) -> tuple[Options, Options]:
-    """Of layers that see everything, and of layers with a window."""
+    """Give those of layers that see everything, and of layers with a window."""
     if "rope_parameters" in config:
         both = config.section("rope_parameters")
         return both.section("full_attention"), both.section("sliding_attention")

@@ -62,7 +62,7 @@ def _linear(name: str) -> Held:
 
 
 def _scale(options: Options, config: GPT2Config, layer: int) -> float:
-    """Of the scores beside 1 / sqrt(head_size), which some models do without."""
+    """Scale the scores beside 1 / sqrt(head_size), which some models do without."""
     is_scaled = options.flag("scale_attn_weights", True)
     scale = 1.0 if is_scaled else math.sqrt(config.head_size)
     by_layer = options.flag("scale_attn_by_inverse_layer_idx", False)

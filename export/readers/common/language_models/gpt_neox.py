@@ -39,7 +39,7 @@ def configure(config: Options) -> dict[str, Any]:
 
 
 def sizes(config: Options, act: str) -> dict[str, Any]:
-    """What Phi writes alike; act: where the file does not say."""
+    """Read what Phi writes alike; act: where the file does not say."""
     return {
         "architecture": "gpt-neox",
         "vocab_size": config.integer("vocab_size"),

@@ -14,7 +14,7 @@ NEEDLESS = r"(.*\.)?rotary_emb\.inv_freq"
 
 
 def configure(config: Options) -> dict[str, Any]:
-    """Of Llama: biases everywhere or nowhere."""
+    """Read a Llama, which has biases everywhere or nowhere."""
     has_bias = config.flag("attention_bias", False)
     return {
         **sizes(config),
@@ -25,7 +25,7 @@ def configure(config: Options) -> dict[str, Any]:
 
 
 def sizes(config: Options, *, is_tied: bool = False, act: str = "hidden_act") -> dict[str, Any]:
-    """What all models of this shape write alike; is_tied: where the file does not say."""
+    """Read what all models of this shape write alike; is_tied: where the file does not say."""
     return {
         "architecture": "llama",
         "vocab_size": config.integer("vocab_size"),

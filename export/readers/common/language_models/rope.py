@@ -34,7 +34,7 @@ class Rotary(NamedTuple):
 
 
 class Scaling(NamedTuple):
-    """A section of `config.json`, and the plain frequencies that it scales."""
+    """Holds a section of `config.json`, and the plain frequencies that it scales."""
 
     rope: Options
     plain: Array
@@ -44,7 +44,7 @@ class Scaling(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """How many times longer texts became."""
+        """Tell how many times longer texts became."""
         by_lengths = self.context_length / self.original_length
         return self.rope.positive("factor", by_lengths)
 
@@ -57,7 +57,7 @@ def read_rotary(
     theta: float = 10000.0,
     portion: float = 1.0,
 ) -> Rotary:
-    """The table that `rope`, a section of `config`, asks for.
+    """Compute the table that `rope`, a section of `config`, asks for.
 
     theta, portion: where neither says anything; portion is the part of a head that is rotated.
     """
@@ -113,7 +113,7 @@ def _yarn(scaling: Scaling) -> tuple[Array, float]:
     size = 2 * len(plain)
 
     def pair_of(turns: float) -> float:
-        """Which pair turns so often over the original length."""
+        """Tell which pair turns so often over the original length."""
         ratio = scaling.original_length / (turns * 2 * math.pi)
         return size * math.log(ratio) / (2 * math.log(scaling.theta))
 

@@ -1,4 +1,4 @@
-"""The weights that language models of ours have: their names, and shapes by the configuration."""
+"""Tells which weights language models of ours have, and their shapes by the configuration."""
 
 from export.readers.common.shapes import Shapes, attention, linears, norms, repeated
 from models.configs.language_models.gpt2 import GPT2Config
@@ -10,7 +10,7 @@ SANDWICH = (*NORMS, "attention_output_norm", "feed_forward_output_norm")
 
 
 def shapes_of(config: GPT2Config | GPTNeoXConfig | LlamaConfig) -> Shapes:
-    """All weights of a language model of one stack."""
+    """Give all weights of a language model of one stack."""
     tables = ("embedding.weight", "output.weight")[: 1 if config.tied_embeddings else 2]
     found: Shapes = dict.fromkeys(tables, (config.vocab_size, config.d_model))
     if isinstance(config, LlamaConfig):

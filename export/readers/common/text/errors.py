@@ -1,4 +1,4 @@
-"""What can be wrong with the tokenizer of a foreign model."""
+"""Tells what can be wrong with the tokenizer of a foreign model."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""The pieces of a sentencepiece model as a `tokenizers` file that finds the same pieces.
+"""Writes pieces of a sentencepiece model as a `tokenizers` file that finds the same pieces.
 
 It knows neither where they come from (a `.spm` file, a GGUF file) nor whose order of ids is wanted.
 Algorithms: Kudo 2018 (unigram), Sennrich et al. 2016 (BPE), as sentencepiece 0.2 runs them.
@@ -22,7 +22,7 @@ MOST_SPACES = 2**16  # more than any text begins with
 
 
 class Kind(IntEnum):
-    """The types of pieces: sentencepiece_model.proto, and `tokenizer.ggml.token_type` alike."""
+    """Names types of pieces: of sentencepiece_model.proto and `tokenizer.ggml.token_type` alike."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -40,13 +40,13 @@ class Piece:
 
     @property
     def is_text(self) -> bool:
-        """Whether a text can become this piece."""
+        """Tell whether a text can become this piece."""
         return self.kind in {Kind.NORMAL, Kind.USER_DEFINED}
 
 
 @dataclass(frozen=True)
 class Spelling:
-    """What is done to a text before pieces are looked for, and undone after.
+    """Says what is done to a text before pieces are looked for, and undone after.
 
     charsmap: sentencepiece's compiled normalisation rules, none if empty.
     adds_space: one in front of the text, or behind it if `space_is_suffix`.
@@ -62,7 +62,7 @@ class Spelling:
 
 @dataclass(frozen=True)
 class Pieces:
-    """A sentencepiece model. has_bytes: what is in no piece becomes its UTF-8 bytes."""
+    """Describes a sentencepiece model. has_bytes: what is in no piece becomes its UTF-8 bytes."""
 
     pieces: Sequence[Piece]
     is_bpe: bool
@@ -72,7 +72,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Order:
-    """Which ids pieces have in a model, where they are not their numbers in the file.
+    """Says which ids pieces have in a model, where they are not their numbers in the file.
 
     ids: by name; a piece that is not among them is unknown to the model, and what is no piece is
     never found in a text.
@@ -128,7 +128,7 @@ class _Vocabulary:
 
     @property
     def has_foreign(self) -> bool:
-        """Whether there are names of text that no text may become."""
+        """Tell whether there are names of text that no text may become."""
         return any(map(self.is_foreign, self.names))
 
     def is_foreign(self, name: str) -> bool:

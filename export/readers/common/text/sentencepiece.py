@@ -63,7 +63,7 @@ def _check_rules(normalizer: Any) -> None:
 
 
 def piece_ids(model: bytes) -> dict[str, int]:
-    """The ids of a file by name. Raises TokenizerError."""
+    """Read the ids of a file by name. Raises TokenizerError."""
     return {piece.name: i for i, piece in enumerate(read_pieces(model).pieces)}
 
 

@@ -73,7 +73,7 @@ def _bpe(names: Sequence[str], unknown: str, codes: str) -> models.BPE:
 
 
 def _merges(codes: str) -> list[tuple[str, str]]:
-    """Of subword-nmt from version 0.2 on, or of fastBPE, which has a count in each line."""
+    """Read codes of subword-nmt from version 0.2 on, or of fastBPE, with a count in each line."""
     merges = []
     for number, line in enumerate(codes.split("\n"), 1):
         if not line.strip() or line.startswith("#version"):

@@ -78,7 +78,7 @@ CONSTRUCTORS: Mapping[str, Constructor] = {
 
 
 def looks_like_torch(path: Path) -> bool:
-    """Whether the file begins as torch.save's do: in an archive, the pickle comes first."""
+    """Tell whether the file begins as torch.save's do: in an archive, the pickle comes first."""
     try:
         with path.open("rb") as file:
             start = file.read(LONGEST_START)
@@ -89,7 +89,7 @@ def looks_like_torch(path: Path) -> bool:
 
 
 def read_torch(path: Path, names: frozenset[str] = frozenset()) -> Any:
-    """The object that torch.save wrote to `path`, of dicts, lists, tuples, texts and numbers.
+    """Read what torch.save wrote to `path`: an object of dicts, lists, tuples, texts and numbers.
 
     Tensors are `LazyArray`s, read when asked for; objects of the classes in `NAMES` and `names`
     are `Record`s. Raises CheckpointError with all forbidden names that the file holds.
@@ -135,7 +135,7 @@ def _read_zip(path: Path, mapped: mmap.mmap, names: frozenset[str]) -> Any:
 
 
 def _root(entries: Mapping[str, slice]) -> str:
-    """The folder in the archive: it has the file's first name, or is called "archive"."""
+    """Find the folder in the archive, which has the file's first name or is called "archive"."""
     roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
     if len(roots) != 1:
         raise PickleProblem([f"the archive holds {len(roots)} pickles, expected one"])
@@ -153,7 +153,7 @@ def _entries(path: Path, size: int) -> dict[str, slice]:
 
 
 def _span(info: zipfile.ZipInfo, file: IO[bytes], size: int) -> slice:
-    """Of the entry's bytes, behind its local header."""
+    """Find the entry's bytes, behind its local header."""
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
         raise PickleProblem([f"{info.filename[:80]!r} in the archive is compressed or encrypted"])
     file.seek(info.header_offset)

@@ -34,7 +34,7 @@ STORED: dict[str, tuple[str, str]] = {
 
 
 class Storage:
-    """A run of elements in the file; `elements` are known once it is placed."""
+    """Describes a run of elements in the file; `elements` are known once it is placed."""
 
     def __init__(self, key: str, class_name: str, size: int) -> None:
         self.key, self.class_name, self.size = key, class_name, size
@@ -62,7 +62,7 @@ class Storage:
 
 @dataclass(frozen=True, eq=False)
 class LazyArray:
-    """A tensor in a file. `read` copies it into memory; nothing is kept."""
+    """Describes a tensor in a file. `read` copies it into memory; nothing is kept."""
 
     storage: Storage
     offset: int  # elements
@@ -71,7 +71,7 @@ class LazyArray:
 
     @property
     def kind(self) -> str:
-        """The type of its elements, as safetensors calls it."""
+        """Name the type of its elements as safetensors does."""
         return self.storage.kind
 
     def read(self) -> np.ndarray:
@@ -93,7 +93,7 @@ class LazyArray:
 
 
 class Storages:
-    """All storages that a pickle names, each once."""
+    """Collects all storages that a pickle names, each once."""
 
     def __init__(self) -> None:
         self.by_key: dict[str, Storage] = {}

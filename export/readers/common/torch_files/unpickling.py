@@ -1,4 +1,4 @@
-"""What a pickle describes, as inert data. Nothing is imported, constructed or called.
+"""Reads what a pickle describes, as inert data. Nothing is imported, constructed or called.
 
 A pickle is a program for a small stack machine (Python's Lib/pickletools.py describes the
 operations) that can name any Python function and call it. This machine knows no function at all:
@@ -20,7 +20,7 @@ MOST_OPERATIONS = 4_000_000  # four for each word of a vocabulary, 40 for each t
 
 
 class PickleProblem(Exception):
-    """A pickle that cannot be read; `problems` lists what is wrong with it."""
+    """Tells why a pickle cannot be read; `problems` lists what is wrong with it."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -29,21 +29,21 @@ class PickleProblem(Exception):
 
 @dataclass(frozen=True)
 class Name:
-    """A class or function that the allowlist holds, by its dotted name."""
+    """Stands for a class or function that the allowlist holds, by its dotted name."""
 
     dotted: str
 
 
 @dataclass
 class Record:
-    """An object of an allowed class: the name of that class and the attributes, unread."""
+    """Holds an object of an allowed class: the name of that class and the attributes, unread."""
 
     dotted: str
     fields: dict[str, Any] = field(default_factory=dict)
 
 
 class Forbidden:
-    """What stands for a name that is not allowed, and for all that is made of it."""
+    """Stands for a name that is not allowed, and for all that is made of it."""
 
 
 FORBIDDEN = Forbidden()
@@ -65,7 +65,7 @@ def unpickle(
 
 
 class _Machine:
-    """The stack, the memo, and one method for each kind of operation."""
+    """Holds the stack, the memo, and one method for each kind of operation."""
 
     def __init__(
         self,

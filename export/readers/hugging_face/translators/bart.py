@@ -44,8 +44,8 @@ def read_stacks(
     conventions: Conventions,
     more: Mapping[str, Any],
 ) -> Checkpoint:
-    """A model whose stacks are BART's. fixed: what its files may say, and nothing else. more: of
-    our own configuration.
+    """Read a model whose stacks are BART's. fixed: what its files may say, and nothing else. more:
+    of our own configuration.
     """
     options = folder.config
     for name, value in fixed.items():

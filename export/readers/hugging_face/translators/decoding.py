@@ -1,4 +1,4 @@
-"""How an encoder-decoder wants its targets to be decoded: what they begin with, and defaults.
+"""Reads how an encoder-decoder wants its targets to be decoded: their beginning, and defaults.
 
 `generation_config.json` says it; in older folders, which have none, `config.json` does.
 """
@@ -63,7 +63,7 @@ class Decoding:
             self.options.only(name, *values)
 
     def must_be_tokens(self, name: str, ids: Iterable[int]) -> None:
-        """Of the target's vocabulary, if its size is known."""
+        """Note ids that are not of the target's vocabulary, if its size is known."""
         is_known = "vocab_size" in self._config
         if is_known and not all(0 <= token_id < self.vocab_size for token_id in ids):
             self.options.refuse(name, f"must be less than vocab_size {self.vocab_size}")
@@ -75,7 +75,7 @@ class Decoding:
         options: Options | None = None,
         **around: Any,
     ) -> Conventions:
-        """Those of targets that begin with `prompt` and after it with `num_forced` tokens of their
+        """Describe targets that begin with `prompt` and after it with `num_forced` tokens of their
         language. options: what says defaults, if not the folder as a whole. around: languages, and
         what else stands around a source that ends with the token that ends a target.
         """
@@ -91,17 +91,17 @@ class Decoding:
 
     @property
     def prompt(self) -> tuple[int, ...]:
-        """What every target begins with."""
+        """Give the tokens that every target begins with."""
         return (self.start,) if self.forced is None else (self.start, self.forced)
 
     @property
     def special_tokens(self) -> dict[str, int]:
-        """By the names of our configurations; 0 for those that are refused."""
+        """Name them as our configurations do; those that are refused are 0."""
         ids = {"bos_id": self.start, "eos_id": next(iter(self.stop), 0)}
         return {name: each if 0 <= each < self.vocab_size else 0 for name, each in ids.items()}
 
     def _defaults(self, num_prompt: int, options: Options) -> dict[str, Any]:
-        """Of requests. Their lengths include what targets begin with."""
+        """Read those of requests, whose lengths there include what targets begin with."""
         found = generation_defaults(options)
         for theirs, ours in (("max_length", "max_new_tokens"), ("min_length", "min_tokens")):
             length = options.integer(theirs, 0) - num_prompt
@@ -111,7 +111,7 @@ class Decoding:
 
 
 def _unknown(folder: Folder, vocab_size: int) -> int | None:
-    """The token of targets that stands for what has none."""
+    """Find the token of targets that stands for what has none."""
     if folder.tokenizers is None:
         return None
     known = token_ids(folder.tokenizers.target or folder.tokenizers.source)

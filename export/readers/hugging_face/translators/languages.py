@@ -19,7 +19,7 @@ MARIAN = r">>(\S+)<<"
 
 
 def language_tokens(folder: Folder, pattern: str) -> dict[str, int]:
-    """The ids of all tokens that match as a whole, by the code in their first group."""
+    """Find the ids of all tokens that match as a whole, by the code in their first group."""
     if folder.tokenizers is None:
         return {}
     known = token_ids(folder.tokenizers.source)
@@ -32,7 +32,7 @@ def language_tokens(folder: Folder, pattern: str) -> dict[str, int]:
 
 
 def only_token(tokens: Mapping[str, int], token_id: int | None) -> dict[str, int]:
-    """The language that a model always begins with; all of them if that is none."""
+    """Find the language that a model always begins with; all of them if that is none."""
     found = {code: each for code, each in tokens.items() if each == token_id}
     return found or dict(tokens)
 

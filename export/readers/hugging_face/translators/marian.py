@@ -78,7 +78,7 @@ def _vocabularies(options: Options, shares: bool) -> dict[str, Any]:
 
 
 def _languages(folder: Folder, targets: dict[str, int]) -> dict[str, list[str]]:
-    """Of `tokenizer_config.json`, or of the model's name: codes as OPUS-MT has them, some of which
+    """Read `tokenizer_config.json`, or the model's name: codes as OPUS-MT has them, some of which
     are groups ("roa"). What a target's tokens say comes first.
     """
     name = str(folder.config.values.get("_name_or_path", ""))
@@ -93,7 +93,7 @@ def _languages(folder: Folder, targets: dict[str, int]) -> dict[str, list[str]]:
 
 
 def _banned(decoding: Decoding) -> list[int]:
-    """The tokens of `bad_words_ids`; sequences of several are not supported."""
+    """Read the tokens of `bad_words_ids`; sequences of several are not supported."""
     words = decoding.options.values.get("bad_words_ids", [])
     if not isinstance(words, list) or not all(map(_is_token, words)):
         decoding.options.refuse("bad_words_ids")

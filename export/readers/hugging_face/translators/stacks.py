@@ -1,4 +1,4 @@
-"""What the descendants of BART have in common: Marian, M2M-100, BART and mBART.
+"""Reads what the descendants of BART have in common: Marian, M2M-100, BART and mBART.
 
 Their tensors have one set of names, and their sizes too. Where norms, positions and language tokens
 go is for each family to say.

@@ -114,7 +114,7 @@ def _table(options: Options, config: Any) -> Table:
 
 
 def _stack(stack: str, config: Any) -> dict[str, str]:
-    """A layer's parts are numbered: attention to itself, in the decoder to the source, and
+    """Number a layer's parts as they do: attention to itself, in the decoder to the source, and
     feed-forward.
     """
     theirs, ours = f"{stack}.block.*.layer", f"{stack}.layers.*"
@@ -135,8 +135,8 @@ def _stack(stack: str, config: Any) -> dict[str, str]:
 
 
 def _translations(options: Options) -> dict[tuple[str, str], Options]:
-    """The tasks of `task_specific_params` that translate from the first one's language, by source
-    and target.
+    """Find the tasks of `task_specific_params` that translate from the first one's language, by
+    source and target.
     """
     tasks = options.section("task_specific_params")
     matches = [match for name in tasks.values if (match := TRANSLATION.fullmatch(name))]
@@ -159,7 +159,7 @@ def _languages(tasks: Mapping[tuple[str, str], Options]) -> dict[str, list[str]]
 def _conventions(
     folder: Folder, decoding: Decoding, tasks: Mapping[tuple[str, str], Options]
 ) -> Conventions:
-    """A task begins its sources with some words. Its other options count if they translate."""
+    """Begin a task's sources with its words. Its other options count if they translate."""
     prefixes = {target: task.word("prefix", "") for (_, target), task in tasks.items()}
     settings = next(iter(tasks.values()), decoding.options)
     targets = {
