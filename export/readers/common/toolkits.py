@@ -4,19 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from export.readers.common.files import card_of, checkpoint_files
 from export.readers.common.options import Options
 from export.readers.common.torch_files.storages import LazyArray
 from export.readers.common.weights import Tensors, WeightReader
 from models.arrays import Arrays
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.conventions import Conventions
-from models.storage.checkpoint import (
-    CARD_FILE,
-    TARGET_TOKENIZER_FILE,
-    TOKENIZER_FILE,
-    Checkpoint,
-    CheckpointError,
-)
+from models.storage.checkpoint import Checkpoint, CheckpointError
 from models.storage.stored import Stored
 
 LARGEST_LAYER = 1000  # number of a layer
@@ -85,9 +80,7 @@ class TorchModel:
         self.tensors.finish()
         if self.problems or tokenizers is None:
             raise self.error()
-        files = {TOKENIZER_FILE: tokenizers[0], CARD_FILE: self._card(config)}
-        if tokenizers[1] is not None:
-            files[TARGET_TOKENIZER_FILE] = tokenizers[1]
+        files = checkpoint_files(self._card(config), *tokenizers)
         return Checkpoint(self.path, config, Arrays(weights), conventions, files)
 
     def check(self) -> None:
@@ -99,14 +92,7 @@ class TorchModel:
         return CheckpointError(self.path, self.problems)
 
     def _card(self, config: AnyConfig) -> bytes:
-        name = self.path.resolve()
-        lines = [
-            f"# {name.stem}",
-            "",
-            f"Imported from the {self.toolkit} checkpoint `{name.name}`, which says nothing about"
-            " its licence.",
-            "",
-            f"- Architecture: {config.architecture}",
-            f"- Vocabulary: {config.vocab_size:,} words",
-        ]
-        return ("\n".join(lines) + "\n").encode()
+        path = self.path.resolve()
+        origin = f"Imported from the {self.toolkit} checkpoint `{path.name}`, which says nothing"
+        facts = f"Architecture: {config.architecture}", f"Vocabulary: {config.vocab_size:,} words"
+        return card_of(path.stem, f"{origin} about its licence.", *facts)

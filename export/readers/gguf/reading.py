@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from export.readers.common.files import checkpoint_files
 from export.readers.common.language_models.context import fit, noted
 from export.readers.common.language_models.families import FAMILIES
 from export.readers.common.language_models.shapes import shapes_of
 from export.readers.common.options import Options
 from export.readers.common.tables import Names, Table, read_weights
 from export.readers.common.weights import Tensors
-from export.readers.gguf.card import card_of
+from export.readers.gguf.card import file_card
 from export.readers.gguf.container import MAGIC, Container, read_container
 from export.readers.gguf.metadata import ARCHITECTURES, Architecture, configuration, conventions
 from export.readers.gguf.names import NAMES, ROPE_TABLES, norms_less_one, unpermuted
@@ -22,7 +23,7 @@ from export.readers.gguf.tensors import kept_bits
 from export.readers.gguf.tokenizer import from_gguf
 from models.arrays import Arrays
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
-from models.storage.checkpoint import CARD_FILE, TOKENIZER_FILE, Checkpoint, CheckpointError
+from models.storage.checkpoint import Checkpoint, CheckpointError
 
 SUFFIX = ".gguf"
 
@@ -60,7 +61,7 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
     options = Options(path.name, values, problems)
     notes = fit(options, context_length)
     config, weights = _model(container, options, ARCHITECTURES[name])
-    files = {TOKENIZER_FILE: tokenizer, CARD_FILE: card_of(container)}
+    files = checkpoint_files(file_card(container), tokenizer)
     checkpoint = Checkpoint(path, config, weights, texts, files, bits=_bits(container))
     return noted(checkpoint, notes)
 

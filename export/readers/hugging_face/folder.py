@@ -13,21 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from export.readers.common.files import checkpoint_files
 from export.readers.common.options import Options, read_options
 from export.readers.common.weights import Tensors, WeightReader
-from export.readers.hugging_face.card import card_of
+from export.readers.hugging_face.card import folder_card
 from export.readers.hugging_face.stored import stored_tensors
 from export.readers.hugging_face.tokenizers import Tokenizers, read_tokenizers
 from models.arrays import Arrays
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.conventions import Conventions
-from models.storage.checkpoint import (
-    CARD_FILE,
-    TARGET_TOKENIZER_FILE,
-    TOKENIZER_FILE,
-    Checkpoint,
-    CheckpointError,
-)
+from models.storage.checkpoint import Checkpoint, CheckpointError
 from models.storage.files import read_file
 
 CONFIG_FILE = "config.json"
@@ -82,9 +77,8 @@ class Folder:
         self.tensors.finish()
         if self.problems or self.tokenizers is None:
             self.fail()
-        files = {TOKENIZER_FILE: self.tokenizers.source, CARD_FILE: card_of(self.path, self.config)}
-        if self.tokenizers.target is not None:
-            files[TARGET_TOKENIZER_FILE] = self.tokenizers.target
+        card = folder_card(self.path, self.config)
+        files = checkpoint_files(card, self.tokenizers.source, self.tokenizers.target)
         return Checkpoint(self.path, config, Arrays(weights), conventions, files)
 
     def fail(self) -> NoReturn:
