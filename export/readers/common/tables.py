@@ -16,6 +16,7 @@ are any; `*` is the number of a layer. Several names of ours lie one below the o
 tensor of theirs. `changes` are made to a weight of ours once it is turned and cut out.
 
 Every tensor of the file must be asked for, or be needless; whatever does not fit is a problem.
+Files may repeat a vocabulary's table that is shared.
 """
 
 import re
@@ -30,6 +31,7 @@ from export.readers.common.weights import Shape, Tensors, WeightReader
 from models.arrays import Array
 
 Change = Callable[[Array], Array]
+VOCABULARY = ("source_embedding.weight", "target_embedding.weight", "output.weight")
 LAYER = re.compile(r"(?<=\.)\d+(?=\.|$)")  # its number
 
 
@@ -40,7 +42,7 @@ class Held:
     name: of several, the first that the file has, else the last. `{}` stands for "weight" or
         "bias", or what `words` has in their place; it is added to names that have none.
     is_transposed: it is [in, out]. shape: theirs, if it is neither ours nor that transposed.
-    change: of the whole tensor, before ours are cut out of it along `axis`.
+    change: of the whole tensor, before ours are cut out of it along `axis`, after `skipped` rows.
     """
 
     name: str | tuple[str, ...]
@@ -49,6 +51,7 @@ class Held:
     shape: Shape | None = None
     change: Change | None = None
     axis: int = 0
+    skipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,8 @@ def read_weights(
     tensors.prefix = table.prefix
     lookup = _Lookup(table, tensors)
     weights = {ours: lookup.reader(ours, shapes) for ours in shapes}
-    for pattern in table.needless:
+    shared = [name for name in VOCABULARY if name not in shapes and lookup.knows(name)]
+    for pattern in (*table.needless, *(re.escape(lookup.their_name(name)) for name in shared)):
         tensors.drop(pattern)
     return weights
 
@@ -92,8 +96,8 @@ def read_weights(
 def held_names(shapes: Mapping[str, Shape], table: Table, tensors: Tensors) -> dict[str, str]:
     """Find what the file calls each weight of ours that it holds."""
     lookup = _Lookup(table, tensors)
-    entries = {ours: lookup.find(ours)[1] for ours in shapes}
-    return {ours: str(entry.name) for ours, entry in entries.items() if isinstance(entry, Held)}
+    names = {ours: lookup.their_name(ours) for ours in shapes}
+    return {ours: name for ours, name in names.items() if name}
 
 
 def then(reader: WeightReader, change: Change) -> WeightReader:
@@ -113,6 +117,14 @@ class _Lookup:
         self._table, self._tensors = table, tensors
         keys = {key: (key,) if isinstance(key, str) else key for key in table.names}
         self._keys = {name: key for key, names in keys.items() for name in names}
+
+    def knows(self, ours: str) -> bool:
+        return any(name in self._keys for name, _ in _patterns(ours))
+
+    def their_name(self, ours: str) -> str:
+        """Empty, if it is made."""
+        entry = self.find(ours)[1]
+        return str(entry.name) if isinstance(entry, Held) else ""
 
     def find(self, ours: str) -> tuple[list[str], Held | Made]:
         """Give all weights of ours in the same tensor, and that, under the very name it has."""
@@ -148,11 +160,11 @@ class _Lookup:
     def _cut(self, entry: Held, index: int, shapes: list[Shape]) -> WeightReader:
         """One of the weights of these shapes that make up a tensor of theirs."""
         sizes, shape = [each[entry.axis] for each in shapes], list(shapes[index])
-        shape[entry.axis] = sum(sizes)
+        start = entry.skipped + sum(sizes[:index])
+        shape[entry.axis] = entry.skipped + sum(sizes)
         whole = self._whole(entry, tuple(shape))
-        start = sum(sizes[:index])
         part = (*[slice(None)] * entry.axis, slice(start, start + sizes[index]))
-        return then(whole, lambda weight: weight[part]) if len(shapes) > 1 else whole
+        return whole if tuple(shape) == shapes[index] else then(whole, lambda weight: weight[part])
 
     def _whole(self, entry: Held, shape: Shape) -> WeightReader:
         is_row = self._table.vectors_are_rows and len(shape) == 1

@@ -1,6 +1,5 @@
 """Transformers of fairseq (fairseq/models/transformer, fairseq/modules/transformer_layer.py)."""
 
-import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -107,9 +106,8 @@ class TransformerReader:
         """Find them by our names."""
         names = stack_names()
         table = {**names, **self._vocabulary(), **self._older_norms(names), **self._joined()}
-        table |= {f"{stack}.positions.weight": self._positions(config, stack) for stack in STACKS}
-        repeated = tuple(map(re.escape, (SOURCE, *OUTPUTS))) if self.are_tied else ()
-        found = Table(table, needless=(*NEEDLESS, *repeated))
+        table |= {f"{stack}.positions": self._positions(stack) for stack in STACKS}
+        found = Table(table, needless=NEEDLESS)
         return read_weights(transformer_shapes(config), found, self.tensors)
 
     def _vocabulary(self) -> Names:
@@ -124,33 +122,27 @@ class TransformerReader:
         }
 
     def _older_norms(self, names: Mapping[str, str]) -> Names:
-        found: dict[str, Held] = {}
-        for stack, norms in OLDER_NORMS.items():
-            for number, name in enumerate(norms):
-                ours, older = (
-                    f"{stack}.layers.*.{name}",
-                    f"{stack}.layers.*.layer_norms.{number}.{{}}",
-                )
-                found[ours] = Held((older, names[ours] + ".{}"))
-        return found
+        older = {
+            f"{stack}.layers.*.{name}": f"{stack}.layers.*.layer_norms.{number}"
+            for stack, norms in OLDER_NORMS.items()
+            for number, name in enumerate(norms)
+        }
+        return {ours: Held((theirs, names[ours])) for ours, theirs in older.items()}
 
     def _joined(self) -> Names:
         """Before 0.9 queries, keys and values were one matrix."""
         if not any(".self_attn.in_proj_" in name for name in self.tensors.stored):
             return {}
-        found: dict[tuple[str, ...], Held] = {}
-        for stack in STACKS:
-            for theirs, ours in ATTENTIONS.items():
-                names = tuple(
-                    f"{stack}.layers.*.{ours}.{part}" for part in ("query", "key", "value")
-                )
-                found[names] = Held(f"{stack}.layers.*.{theirs}.in_proj_{{}}")
-        return found
+        parts = ("query", "key", "value")
+        return {
+            tuple(f"{stack}.layers.*.{ours}.{part}" for part in parts): Held(
+                f"{stack}.layers.*.{theirs}.in_proj_{{}}"
+            )
+            for stack in STACKS
+            for theirs, ours in ATTENTIONS.items()
+        }
 
-    def _positions(self, config: Any, stack: str) -> Held | Made:
-        number = config.max_source_tokens if stack == "encoder" else config.max_target_tokens
-        if not self.has_learned_positions:
-            return Made(partial(sinusoids, first=FIRST_POSITION))
-        shape = (number + FIRST_POSITION, self.dim)
-        name = f"{stack}.embed_positions.weight"
-        return Held(name, shape=shape, change=lambda table: table[FIRST_POSITION:])
+    def _positions(self, stack: str) -> Held | Made:
+        if self.has_learned_positions:
+            return Held(f"{stack}.embed_positions", skipped=FIRST_POSITION)
+        return Made(partial(sinusoids, first=FIRST_POSITION))

@@ -5,6 +5,7 @@ and llama.cpp's convert_hf_to_gguf.py.
 import re
 from collections.abc import Collection
 
+from export.readers.common.language_models.family import QUERY_KEY_VALUE
 from export.readers.common.tables import Change, Held, Names
 from models.arrays import Array
 
@@ -29,7 +30,7 @@ SANDWICH = {  # of layers with norms on both sides (Gemma 2 and 3)
     "layers.*.feed_forward_output_norm": "blk.*.post_ffw_norm",
 }
 SIDE_BY_SIDE: Names = {  # Phi-3
-    tuple(f"layers.*.attention.{part}" for part in ("query", "key", "value")): "blk.*.attn_qkv",
+    QUERY_KEY_VALUE: "blk.*.attn_qkv",
     ("layers.*.feed_forward.gate", "layers.*.feed_forward.up"): "blk.*.ffn_up",
 }
 ROPE_FREQUENCIES = "rope_freqs.weight"

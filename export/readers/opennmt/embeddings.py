@@ -1,14 +1,11 @@
 """Word embeddings and the output layer of OpenNMT-py, called generator there."""
 
-import re
-
 from export.readers.common.toolkits import TorchModel
 
 SOURCE = "encoder.embeddings.make_embedding.emb_luts.0.weight"
 TARGET = "decoder.embeddings.make_embedding.emb_luts.0.weight"
 OUTPUT = "generator.weight"
-SINUSOIDS = r"(encoder|decoder)\.embeddings\.make_embedding\.pe\.pe"
-
+NEEDLESS = (r"(encoder|decoder)\.embeddings\.make_embedding\.pe\.pe",)  # sinusoids
 
 NAMES = {
     "embedding.weight": TARGET,
@@ -30,9 +27,3 @@ class Embeddings:
         flag = model.options.flag
         shared = flag("share_embeddings", False), flag("share_decoder_embeddings", False)
         self.are_tied = all(shared)
-
-    @property
-    def needless(self) -> tuple[str, ...]:
-        """Name what files hold beside the weights, and again where tables are shared."""
-        repeated = (re.escape(SOURCE), re.escape(OUTPUT)) if self.are_tied else ()
-        return (SINUSOIDS, *repeated)

@@ -11,7 +11,7 @@ from export.readers.common.shapes import Shapes, linears, vocabulary
 from export.readers.common.tables import Held, Names, Table, read_weights
 from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import WeightReader
-from export.readers.opennmt.embeddings import NAMES, Embeddings
+from export.readers.opennmt.embeddings import NAMES, NEEDLESS, Embeddings
 from models.configs.translators.luong import LuongConfig
 
 SCORES = {"dot": "dot", "general": "general", "mlp": "concat"}
@@ -94,7 +94,7 @@ class RecurrentReader:
             "attention.score.query": "decoder.attn.linear_query",
             "attention.score.score": "decoder.attn.v",
         }
-        return read_weights(shapes, Table(names, {}, self.embeddings.needless), self.tensors)
+        return read_weights(shapes, Table(names, {}, NEEDLESS), self.tensors)
 
 
 def luong_shapes(config: LuongConfig) -> Shapes:

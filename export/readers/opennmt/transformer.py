@@ -14,7 +14,7 @@ from export.readers.common.sinusoids import sinusoids
 from export.readers.common.tables import Made, Names, Table, read_weights
 from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import WeightReader
-from export.readers.opennmt.embeddings import NAMES, Embeddings
+from export.readers.opennmt.embeddings import NAMES, NEEDLESS, Embeddings
 
 GATED = ("silu", "gated-gelu")  # activations with which a second layer gates the first
 LAYERS = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
@@ -96,7 +96,7 @@ class TransformerReader:
 
     def weights(self, config: Any) -> dict[str, WeightReader]:
         """Find them by our names."""
-        table = Table(self._names(config), needless=self.embeddings.needless)
+        table = Table(self._names(config), needless=NEEDLESS)
         return read_weights(transformer_shapes(config), table, self.tensors)
 
     def _names(self, config: Any) -> Names:

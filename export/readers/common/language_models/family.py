@@ -12,6 +12,8 @@ from export.readers.common.options import MOST_LAYERS, Options
 from export.readers.common.tables import Table, read_weights
 from export.readers.common.weights import Tensors, WeightReader
 
+QUERY_KEY_VALUE = tuple(f"layers.*.attention.{part}" for part in ("query", "key", "value"))
+
 
 class Family(NamedTuple):
     """configure: the values of our configuration, from `config.json`. table: which tensor of theirs

@@ -98,7 +98,7 @@ def table(options: Options, config: LlamaConfig) -> Table:
             changes["layers.*.attention.query_norm"] = lambda weight: scale(_plus_one(weight))
         else:
             changes["layers.*.attention.query"] = scale
-    return llama.table_of(llama.NAMES | norms, config, changes)
+    return Table(llama.NAMES | norms, changes, llama.NEEDLESS, prefix="model.")
 
 
 def _plus_one(weight: Array) -> Array:

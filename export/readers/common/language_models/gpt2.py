@@ -4,7 +4,12 @@ import math
 from typing import Any
 
 from export.readers.common.activations import read_activation
-from export.readers.common.language_models.family import Family, num_layers, special_ids
+from export.readers.common.language_models.family import (
+    QUERY_KEY_VALUE,
+    Family,
+    num_layers,
+    special_ids,
+)
 from export.readers.common.options import Options
 from export.readers.common.tables import Held, Names, Table, times
 from models.configs.language_models.gpt2 import GPT2Config
@@ -42,9 +47,7 @@ def table(options: Options, config: GPT2Config) -> Table:
         "output": "lm_head",
         "layers.*.attention_norm": "transformer.h.*.ln_1",
         "layers.*.feed_forward_norm": "transformer.h.*.ln_2",
-        tuple(f"layers.*.attention.{part}" for part in ("query", "key", "value")): _linear(
-            "attn.c_attn"
-        ),
+        QUERY_KEY_VALUE: _linear("attn.c_attn"),
         "layers.*.attention.output": _linear("attn.c_proj"),
         "layers.*.feed_forward.up": _linear("mlp.c_fc"),
         "layers.*.feed_forward.down": _linear("mlp.c_proj"),
@@ -53,8 +56,7 @@ def table(options: Options, config: GPT2Config) -> Table:
         f"layers.{n}.attention.query": times(_scale(options, config, n))
         for n in range(config.num_layers)
     }
-    repeated = (r"lm_head\.weight",) if config.tied_embeddings else ()
-    return Table(names, changes, needless=(NEEDLESS, *repeated), prefix="transformer.")
+    return Table(names, changes, needless=(NEEDLESS,), prefix="transformer.")
 
 
 def _linear(name: str) -> Held:

@@ -4,10 +4,15 @@ from functools import partial
 from typing import Any
 
 from export.readers.common.activations import read_activation
-from export.readers.common.language_models.family import Family, num_layers, special_ids
+from export.readers.common.language_models.family import (
+    QUERY_KEY_VALUE,
+    Family,
+    num_layers,
+    special_ids,
+)
 from export.readers.common.language_models.rope import read_rotary, rope_section
 from export.readers.common.options import Options
-from export.readers.common.tables import Held, Table
+from export.readers.common.tables import Held, Names, Table
 from models.arrays import Array
 from models.configs.language_models.gpt_neox import GPTNeoXConfig
 
@@ -56,12 +61,9 @@ def sizes(config: Options, act: str) -> dict[str, Any]:
 
 
 def table(options: Options, config: GPTNeoXConfig) -> Table:
-    repeated = (r"embed_out\.weight",) if config.tied_embeddings else ()
-    joined = Held(
-        "gpt_neox.layers.*.attention.query_key_value", change=partial(_parts_apart, config)
-    )
-    parts = tuple(f"layers.*.attention.{part}" for part in ("query", "key", "value"))
-    return Table({**NAMES, parts: joined}, needless=(NEEDLESS, *repeated), prefix="gpt_neox.")
+    name = "gpt_neox.layers.*.attention.query_key_value"
+    names: Names = {**NAMES, QUERY_KEY_VALUE: Held(name, change=partial(_parts_apart, config))}
+    return Table(names, needless=(NEEDLESS,), prefix="gpt_neox.")
 
 
 def _parts_apart(config: GPTNeoXConfig, joined: Array) -> Array:

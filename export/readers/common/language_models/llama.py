@@ -1,16 +1,15 @@
 """Llama (1 to 3.2, SmolLM and SmolLM2 too), and what models of its shape are read by."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from export.readers.common.activations import read_activation
 from export.readers.common.language_models.family import Family, num_layers, special_ids
 from export.readers.common.language_models.rope import read_rotary, rope_section
 from export.readers.common.options import Options
-from export.readers.common.tables import Change, Names, Table
+from export.readers.common.tables import Table
 from models.configs.language_models.llama import LlamaConfig
 
-NEEDLESS = r"(.*\.)?rotary_emb\.inv_freq"
+NEEDLESS = (r"(.*\.)?rotary_emb\.inv_freq",)
 
 
 def configure(config: Options) -> dict[str, Any]:
@@ -75,23 +74,17 @@ def windows(config: Options, num_windowed_from: int = 0) -> dict[str, Any]:
 
 def table(options: Options, config: LlamaConfig) -> Table:
     """Names of Llama, which Mistral, Qwen and SmolLM have taken over."""
-    return table_of(NAMES | NORMS, config)
-
-
-def table_of(
-    names: Names, config: LlamaConfig, changes: Mapping[str, Change] | None = None
-) -> Table:
-    """With what files of this shape hold beside weights."""
-    repeated = (r"lm_head\.weight",) if config.tied_embeddings else ()
-    return Table(names, changes or {}, needless=(NEEDLESS, *repeated), prefix="model.")
+    return Table(NAMES | NORMS, needless=NEEDLESS, prefix="model.")
 
 
 NORMS = {
     "layers.*.attention_norm": "model.layers.*.input_layernorm",
     "layers.*.feed_forward_norm": "model.layers.*.post_attention_layernorm",
 }
-OUTER = {"embedding": "model.embed_tokens", "norm": "model.norm", "output": "lm_head"}
-NAMES = OUTER | {
+NAMES = {
+    "embedding": "model.embed_tokens",
+    "norm": "model.norm",
+    "output": "lm_head",
     "layers.*.attention.query": "model.layers.*.self_attn.q_proj",
     "layers.*.attention.key": "model.layers.*.self_attn.k_proj",
     "layers.*.attention.value": "model.layers.*.self_attn.v_proj",

@@ -38,7 +38,7 @@ NAMES = {
 
 
 def table(options: Options, config: GPTNeoXConfig) -> Table:
-    return Table(NAMES, needless=(llama.NEEDLESS,), prefix="model.")
+    return Table(NAMES, needless=llama.NEEDLESS, prefix="model.")
 
 
 FAMILY = Family(configure, table)

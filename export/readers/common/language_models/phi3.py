@@ -3,7 +3,7 @@
 from typing import Any
 
 from export.readers.common.language_models import llama
-from export.readers.common.language_models.family import Family
+from export.readers.common.language_models.family import QUERY_KEY_VALUE, Family
 from export.readers.common.language_models.rope import rope_section
 from export.readers.common.options import Options
 from export.readers.common.tables import Names, Table
@@ -20,25 +20,16 @@ def configure(config: Options) -> dict[str, Any]:
     return {**llama.sizes(config), **llama.rotary(config, rope=rope), **llama.windows(config)}
 
 
-SIDE_BY_SIDE: Names = {
-    (
-        "layers.*.attention.query",
-        "layers.*.attention.key",
-        "layers.*.attention.value",
-    ): "model.layers.*.self_attn.qkv_proj",
-    (
-        "layers.*.feed_forward.gate",
-        "layers.*.feed_forward.up",
-    ): "model.layers.*.mlp.gate_up_proj",
-}
-REST = {
-    "layers.*.attention.output": "model.layers.*.self_attn.o_proj",
-    "layers.*.feed_forward.down": "model.layers.*.mlp.down_proj",
+NAMES: Names = {
+    **llama.NAMES,
+    **llama.NORMS,
+    QUERY_KEY_VALUE: "model.layers.*.self_attn.qkv_proj",
+    ("layers.*.feed_forward.gate", "layers.*.feed_forward.up"): "model.layers.*.mlp.gate_up_proj",
 }
 
 
 def table(options: Options, config: LlamaConfig) -> Table:
-    return llama.table_of({**llama.OUTER, **SIDE_BY_SIDE, **REST, **llama.NORMS}, config)
+    return Table(NAMES, needless=llama.NEEDLESS, prefix="model.")
 
 
 FAMILY = Family(configure, table)

@@ -7,11 +7,11 @@ does to every text.
 from collections.abc import Mapping
 from typing import Any
 
-from export.readers.common.tables import Made
+from export.readers.common.tables import Made, Names
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.translators.decoding import Decoding
 from export.readers.hugging_face.translators.stacks import (
-    learned_positions,
+    LEARNED_POSITIONS,
     output_bias,
     sizes,
     weights,
@@ -56,7 +56,7 @@ def read_stacks(
         | decoding.special_tokens
         | {"embedding_norm": True, "output_bias": bias is not None, **more}
     )
-    names = learned_positions(config)
-    if bias is not None:
-        names = {**names, "output_bias": Made(lambda _: bias())}
+    names: Names = (
+        {**LEARNED_POSITIONS, "output_bias": Made(lambda _: bias())} if bias else LEARNED_POSITIONS
+    )
     return folder.checkpoint(config, weights(config, folder.tensors, names), conventions)

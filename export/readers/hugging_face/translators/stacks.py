@@ -18,7 +18,9 @@ from export.readers.common.tables import Held, Made, Names, Table, read_weights,
 from export.readers.common.weights import Shape, Tensors, WeightReader
 from models.arrays import Array
 
-OFFSET = 2  # rows that learned positions leave empty, for fairseq's padding
+LEARNED_POSITIONS = {  # two rows are empty, for fairseq's padding
+    f"{stack}.positions": Held(f"model.{stack}.embed_positions", skipped=2) for stack in STACKS
+}
 EMBEDDINGS = (  # of one table; files hold some of them
     "model.shared.weight",
     "model.encoder.embed_tokens.weight",
@@ -84,19 +86,6 @@ def _vocabulary() -> Names:
         "target_embedding.weight": Held((target, shared)),
         "output.weight": Held((output, target, shared)),
     }
-
-
-def learned_positions(config: Any) -> Names:
-    """Tables of both stacks, without the rows that nothing uses."""
-    held = {
-        stack: Held(
-            f"model.{stack}.embed_positions",
-            shape=(config.max_source_tokens + OFFSET, config.d_model),
-            change=lambda table: table[OFFSET:],
-        )
-        for stack in STACKS
-    }
-    return {f"{stack}.positions": each for stack, each in held.items()}
 
 
 def made_positions(make: Callable[[Shape], Array]) -> Names:

@@ -148,3 +148,25 @@ def test_what_the_file_calls_our_weights() -> None:
         "layers.0.up.weight": "h.0.weight",
         "layers.0.up.bias": "h.0.bias",
     }
+
+
+def test_rows_before_ours_are_skipped() -> None:
+    found = read(
+        {"positions.weight": (1, 3)}, {"positions": Held("e", skipped=1)}, e__weight=MATRIX
+    )
+    assert found["positions.weight"].tolist() == [[3, 4, 5]]
+
+
+def test_files_may_repeat_a_shared_table_and_nothing_else() -> None:
+    names = {"embedding": "embed", "output": "head", "up": "up"}
+    shapes: dict[str, Shape] = {"embedding.weight": (2, 3), "up.weight": (2, 3)}
+    arrays = {"embed__weight": MATRIX, "up__weight": MATRIX, "head__weight": MATRIX}
+    assert problems_of(shapes, names, **arrays) == []
+    found = problems_of(shapes, names, **arrays, up__bias=VECTOR)
+    assert found == ["up.bias is not expected"]
+
+
+def test_of_two_entries_the_later_one_counts() -> None:
+    shapes: dict[str, Shape] = {"a.weight": (1, 3), "b.weight": (1, 3)}
+    names: Names = {"a": "x", "b": "y", ("a", "b"): "both"}
+    assert [*read(shapes, names, both__weight=MATRIX)] == ["a.weight", "b.weight"]
