@@ -13,7 +13,8 @@
 The architecture says which weights there are, by name and shape; the table says what each of them
 is called in the file. A name without its last part means the weight and the bias, as far as there
 are any; `*` is the number of a layer. Several names of ours lie one below the other in a single
-tensor of theirs. `changes` are made to a weight of ours once it is turned and cut out.
+tensor of theirs. The most special name counts, and of two entries for the same the later one.
+`changes` are made to a weight of ours once it is turned and cut out.
 
 Every tensor of the file must be asked for, or be needless; whatever does not fit is a problem.
 Files may repeat a vocabulary's table that is shared.

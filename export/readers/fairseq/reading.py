@@ -12,7 +12,7 @@ from export.readers.common.toolkits import TorchModel
 from export.readers.common.torch_files.unpickling import Record
 from export.readers.common.vocabularies import read_vocabulary
 from export.readers.fairseq.dictionary import EOS, PAD, SPECIAL, UNK, read_dictionary
-from export.readers.fairseq.transformer import TransformerReader
+from export.readers.fairseq.transformer import FairseqReader
 from models.conventions import Conventions
 from models.storage.checkpoint import Checkpoint
 
@@ -30,7 +30,7 @@ def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
     state = tree["model"] if isinstance(tree["model"], dict) else {}
     model = TorchModel(path, "fairseq", _options(tree), state, problems)
     _refuse_other_models(model)
-    reader = TransformerReader(model)
+    reader = FairseqReader(model)
     languages = [model.options.word(f"{side}_lang") for side in ("source", "target")]
     model.check()
     tokenizers = _tokenizers(model, reader, languages)
@@ -81,7 +81,7 @@ def _refuse_other_models(model: TorchModel) -> None:
 
 
 def _tokenizers(
-    model: TorchModel, reader: TransformerReader, languages: list[str]
+    model: TorchModel, reader: FairseqReader, languages: list[str]
 ) -> tuple[bytes, bytes | None] | None:
     """Make the source's, and the target's if it has words of its own."""
     words: list[list[str]] = []

@@ -29,7 +29,7 @@ NEEDLESS = (
 )
 
 
-class TransformerReader:
+class FairseqReader:
     """Configuration and weights of one checkpoint."""
 
     def __init__(self, model: TorchModel) -> None:

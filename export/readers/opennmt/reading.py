@@ -52,7 +52,7 @@ def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
         model.options.refuse("encoder_type")
         raise model.error()
     embeddings = Embeddings(model)
-    vocabulary = Vocabulary(model, embeddings, tree.get("vocab", tree.get("fields")))
+    vocabulary = Words(model, embeddings, tree.get("vocab", tree.get("fields")))
     reader = READERS[kind](model, embeddings)
     values = reader.values() | vocabulary.values
     model.check()
@@ -111,7 +111,7 @@ def _refuse_what_differs(model: TorchModel) -> None:
     only("n_src_feats", 0)
 
 
-class Vocabulary:
+class Words:
     """Holds the words of both sides, as tokenizers and as the ids that mean something."""
 
     def __init__(self, model: TorchModel, embeddings: Embeddings, vocabulary: Any) -> None:

@@ -56,7 +56,6 @@ def read_stacks(
         | decoding.special_tokens
         | {"embedding_norm": True, "output_bias": bias is not None, **more}
     )
-    names: Names = (
-        {**LEARNED_POSITIONS, "output_bias": Made(lambda _: bias())} if bias else LEARNED_POSITIONS
-    )
+    made: Names = {} if bias is None else {"output_bias": Made(lambda _: bias())}
+    names = {**LEARNED_POSITIONS, **made}
     return folder.checkpoint(config, weights(config, folder.tensors, names), conventions)

@@ -18,7 +18,7 @@ from export.readers.common.tables import Held, Made, Names, Table, read_weights,
 from export.readers.common.weights import Shape, Tensors, WeightReader
 from models.arrays import Array
 
-LEARNED_POSITIONS = {  # two rows are empty, for fairseq's padding
+LEARNED_POSITIONS: Names = {  # two rows are empty, for fairseq's padding
     f"{stack}.positions": Held(f"model.{stack}.embed_positions", skipped=2) for stack in STACKS
 }
 EMBEDDINGS = (  # of one table; files hold some of them
