@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from serving.bundle.manifest import (
+    CARD_FILE,
     MANIFEST_FILE,
     SHORTLIST_FILE,
     TARGET_TOKENIZER_FILE,
@@ -44,6 +45,13 @@ class Bundle:
     def shortlist_path(self) -> Path:
         """Only there where the manifest has a shortlist."""
         return self.folder / SHORTLIST_FILE
+
+    @property
+    def card_text(self) -> str:
+        """Return what the model card says, in Markdown; nothing without one."""
+        if CARD_FILE not in self.manifest.files:
+            return ""
+        return (self.folder / CARD_FILE).read_text(encoding="utf-8", errors="replace")
 
 
 def open_bundle(folder: Path | str) -> Bundle:

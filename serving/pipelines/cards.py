@@ -39,6 +39,7 @@ class ModelCard:
     fingerprint: of all that decides what it answers, see `fingerprint_of`; None where it does not
         run.
     max_source_tokens: of one segment; None of a model without a source, or without a limit.
+    text: what its makers say of it, in Markdown; empty where it does not run.
     """
 
     name: str
@@ -54,6 +55,7 @@ class ModelCard:
     precision: Precision = Precision.FP32
     max_source_tokens: int | None = None
     fingerprint: str | None = None
+    text: str = ""
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> "ModelCard":

@@ -152,7 +152,8 @@ def load_model(
     pipeline = parts.pipeline(port, max_segments)
     fingerprint = fingerprint_of(parts.bundle.manifest, settled.config.device)
     plan = PlanCard.of(settled)
-    pipeline.card = replace(pipeline.card, plan=plan, fingerprint=fingerprint)
+    text = parts.bundle.card_text
+    pipeline.card = replace(pipeline.card, plan=plan, fingerprint=fingerprint, text=text)
     bridge.start()
     return LoadedModel(pipeline, bridge)
 

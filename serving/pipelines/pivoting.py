@@ -174,6 +174,7 @@ def _joint_card(route: Route) -> ModelCard:
         max_target_tokens=min(first.max_target_tokens, second.max_target_tokens),
         num_attention_heads=min(first.num_attention_heads, second.num_attention_heads),
         plan=None,
+        text="",
     )
 
 

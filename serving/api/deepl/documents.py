@@ -33,7 +33,8 @@ _MAX_KEY_BYTES = 4096
 
 class DocumentBody(FieldsBody):
     """Holds a document and how it is translated. filename: instead of the file's own name.
-    output_format: must be the file's own. formality: no model here knows any.
+    output_format: must be the file's own. formality: no model here knows any. model: ours, one of
+    the models by name.
     enable_document_minification: without effect.
     """
 
@@ -49,6 +50,7 @@ class DocumentBody(FieldsBody):
     glossary_id: str | None = None
     glossary_ids: Names | None = None
     enable_document_minification: Any = None
+    model: str | None = None
 
     @property
     def glossaries(self) -> list[str]:
@@ -119,9 +121,8 @@ def router(services: Services) -> APIRouter:
         async with uploaded(request, services, PROTOCOL, DocumentBody) as body:
             body.check()
             glossary_of = partial(_glossary, services, body) if body.glossaries else None
-            handle, _ = await queued(
-                services, body.file, body.source_lang, body.target_lang, glossary_of=glossary_of
-            )
+            languages = (body.source_lang, body.target_lang)
+            handle, _ = await queued(services, body.file, *languages, body.model, glossary_of)
             return JSONResponse({"document_id": handle.id, "document_key": handle.key})
 
     @routes.post(

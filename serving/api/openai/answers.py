@@ -118,6 +118,7 @@ class Plan(TypedDict):
 class ModelBody(TypedDict):
     """Describes a model. generation: what holds where a request says nothing. plan: how it runs.
     max_model_len: tokens of prompt and output together. max_source_tokens: of one sentence.
+    card: what its makers say of it, in Markdown; not in lists.
     """
 
     id: str
@@ -135,6 +136,7 @@ class ModelBody(TypedDict):
     has_chat_template: bool
     generation: dict[str, Any]
     plan: Plan | None
+    card: NotRequired[str]
 
 
 class ModelList(TypedDict):

@@ -85,7 +85,7 @@ def router(services: Services) -> APIRouter:
     async def model(name: str) -> JSONResponse:
         """Describe one model; of one that translates the name may end with a language."""
         card, _ = await named(services.catalog, name)
-        return JSONResponse(_described(card, started))
+        return JSONResponse({**_described(card, started), "card": card.text})
 
     return routes
 

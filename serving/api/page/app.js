@@ -1,11 +1,14 @@
-// Begins: tabs, the key, and what the server has. Each tab has a file of its own.
+// Begins: tabs, the key, and what the server has. Each tab has a folder of its own.
 
-import { byId, withArrows } from "./elements.js";
-import { get, keepKey, shownKey } from "./server.js";
-import { showLoad } from "./load.js";
-import { showModels } from "./models.js";
-import { beginTranslating, offerLanguages } from "./translate.js";
-import { beginWriting, offerWriters } from "./write.js";
+import { whenBack } from "./common/connection.js";
+import { byId, withArrows } from "./common/elements.js";
+import { get, keepKey, shownKey } from "./common/server.js";
+import { offerLanguages } from "./translate/languages.js";
+import { beginTranslating } from "./translate/translate.js";
+import { showLoad } from "./watch/load.js";
+import { showModels } from "./watch/models.js";
+import { offerParameters } from "./write/parameters.js";
+import { beginWriting, offerWriters } from "./write/write.js";
 
 const tabs = [...document.querySelectorAll("[role=tab]")];
 
@@ -25,7 +28,6 @@ function tabOfAddress() {
 
 function beginTabs() {
   for (const tab of tabs) {
-    tab.dataset.label = tab.textContent; // keeps the width of the bold label free
     const choose = () => {
       if (tab.getAttribute("aria-selected") === "true") return; // a click focuses it, too
       history.replaceState(null, "", `#${tab.getAttribute("aria-controls")}`);
@@ -49,7 +51,7 @@ function beginKey() {
 }
 
 async function loadAll() {
-  const [settings, models] = await Promise.all([get("frontend/settings").catch(() => null), showModels()]);
+  const [settings, models] = await Promise.all([get("frontend/settings").catch(() => null), showModels(), offerParameters()]);
   byId("key-form").classList.toggle("unseen", !settings?.keyRequired);
   await offerLanguages(settings, models);
   offerWriters(models);
@@ -59,4 +61,5 @@ beginTabs();
 beginKey();
 beginTranslating();
 beginWriting();
+whenBack(loadAll);
 loadAll();

@@ -116,6 +116,7 @@ async def test_a_document_is_cancelled(desk: World) -> None:
         ("a.txt", b"a", {"output_format": "docx"}, 400),
         ("a.txt", b"a", {"glossary_id": "none"}, 404),
         ("a.txt", b"a", {"filename": "a.exe"}, 400),
+        ("a.txt", b"a", {"model": "none"}, 404),
     ],
 )
 async def test_what_is_refused(

@@ -1,6 +1,6 @@
 // Finds words in texts. Knows nothing of the page.
 
-import { Refused } from "./server.js";
+import { Refused } from "../common/server.js";
 
 const FIRST_WORDS = 4;
 const KEPT = /^X\d+$/; // stands for an address, a number and the like

@@ -1,6 +1,9 @@
 // Asks the server. Paths are relative, so the page works beneath any path of a proxy.
 
+import { lost } from "./connection.js";
+
 const KEY = "attendant-key";
+const GONE = [502, 503]; // said by what stands before a server that is stopping or starting
 
 export const shownKey = () => sessionStorage.getItem(KEY) ?? "";
 
@@ -11,6 +14,9 @@ export function keepKey(key) {
 
 // Says in words why there is no answer.
 export class Refused extends Error {}
+
+// There is none because there is no server.
+export class Unreachable extends Refused {}
 
 export async function get(path) {
   return (await answered(path, {})).json();
@@ -24,32 +30,52 @@ export async function post(path, body, signal) {
   return (await answered(path, written(body, signal))).json();
 }
 
-export async function postForm(path, body) {
-  return (await answered(path, { method: "POST", body })).json();
+export async function postForm(path, body, signal) {
+  return (await answered(path, { method: "POST", body, signal })).json();
 }
 
-// Yields the values of server-sent events, as they come.
+export async function postForBlob(path, body, signal) {
+  return (await answered(path, written(body, signal))).blob();
+}
+
+export async function remove(path) {
+  await answered(path, { method: "DELETE" });
+}
+
+// Yields the values of server-sent events, as they come. A stream that is whole ends with [DONE], or
+// with the whole translation.
 export async function* stream(path, body, signal) {
   const response = await answered(path, written({ ...body, stream: true }, signal));
+  let last = null;
   for await (const line of lines(response.body)) {
     if (!line.startsWith("data: ")) continue; // pings, and what stands between events
     const data = line.slice("data: ".length);
     if (data === "[DONE]") return;
-    const value = JSON.parse(data);
-    if (value.error) throw new Refused(inWords(value, 500));
-    yield value;
+    last = JSON.parse(data);
+    if (last.error) throw new Refused(inWords(last, 500));
+    yield last;
   }
+  if (last?.translatedText === undefined) throw unreachable("The answer broke off.");
 }
 
 async function* lines(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { done, value } = await reader.read();
+    const { done, value } = await read(reader);
     if (done) return;
     const parts = (rest + value).split("\n");
     rest = parts.pop();
     yield* parts;
+  }
+}
+
+async function read(reader) {
+  try {
+    return await reader.read();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw unreachable("The answer broke off.");
   }
 }
 
@@ -61,12 +87,13 @@ const written = (body, signal) => ({
 });
 
 async function answered(path, options) {
+  const scheme = path.startsWith("v2/") ? "DeepL-Auth-Key" : "Bearer";
   const headers = { ...options.headers };
-  if (shownKey()) headers.Authorization = `Bearer ${shownKey()}`;
+  if (shownKey()) headers.Authorization = `${scheme} ${shownKey()}`;
   const response = await reached(path, { ...options, headers });
   if (response.ok) return response;
-  const body = await response.json().catch(() => null);
-  throw new Refused(inWords(body, response.status));
+  const said = inWords(await response.json().catch(() => null), response.status);
+  throw GONE.includes(response.status) ? unreachable(said) : new Refused(said);
 }
 
 async function reached(path, options) {
@@ -74,12 +101,18 @@ async function reached(path, options) {
     return await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refused("The server cannot be reached.");
+    throw unreachable("The server cannot be reached.");
   }
 }
 
+function unreachable(said) {
+  lost();
+  return new Unreachable(said);
+}
+
+// Each protocol says it in its own place.
 function inWords(body, status) {
-  const said = body?.error?.message ?? body?.error;
+  const said = body?.error?.message ?? body?.error ?? body?.message;
   return typeof said === "string" ? said : `The server answered with status ${status}.`;
 }
 

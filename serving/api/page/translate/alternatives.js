@@ -1,15 +1,18 @@
 // Offers other ways to go on from a word of the translation.
 
-import { byId, element, withArrows } from "./elements.js";
+import { byId, element, withArrows } from "../common/elements.js";
 
 let asked = null; // the word that they are for
+let asking = new AbortController();
 
 export function beginAlternatives() {
   const menu = byId("alternatives");
   withArrows(menu, "button");
-  menu.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") closeAlternatives(true);
-  });
+  for (const place of [menu, byId("translation")]) {
+    place.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") closeAlternatives(true);
+    });
+  }
   document.addEventListener("pointerdown", (event) => {
     if (!menu.contains(event.target)) closeAlternatives(false);
   });
@@ -18,16 +21,18 @@ export function beginAlternatives() {
   });
 }
 
-// Opens beneath the word at once; the ways come later.
+// Opens beneath the word at once; the ways come later. Returns the signal that it was closed.
 export function openAlternatives(word) {
   closeAlternatives(false);
   asked = word;
+  asking = new AbortController();
   word.setAttribute("aria-expanded", "true");
   const menu = byId("alternatives");
   const box = menu.parentElement.getBoundingClientRect();
   menu.style.top = `${word.getBoundingClientRect().bottom - box.top + 4}px`;
   menu.replaceChildren(element("p", { className: "note", textContent: "Looking for others …" }));
   menu.hidden = false;
+  return asking.signal;
 }
 
 export function offer(word, ways, choose) {
@@ -44,6 +49,7 @@ export function offer(word, ways, choose) {
 }
 
 export function closeAlternatives(goesBack) {
+  asking.abort();
   byId("alternatives").hidden = true;
   asked?.setAttribute("aria-expanded", "false");
   if (goesBack) asked?.focus();

@@ -9,7 +9,8 @@ from serving.api import front_page
 from tests.serving.api.world import World
 
 FOLDER = Path(front_page.__file__).parent / "page"
-PATHS = [f"/page/{path.name}" for path in sorted(FOLDER.iterdir())]
+FILES = sorted(path for path in FOLDER.rglob("*") if path.is_file())
+PATHS = [f"/page/{path.relative_to(FOLDER)}" for path in FILES]
 
 
 @pytest.mark.parametrize("path", ["/", *PATHS])
@@ -37,17 +38,18 @@ async def test_what_has_not_changed_is_not_sent_again(world: World, path: str) -
 async def test_all_that_the_page_names_is_there(world: World) -> None:
     page = (await world.client.get("/")).text
     named = {*re.findall(r'(?:src|href)="([^"]*)"', page)}
-    modules = {
-        f"page/{name}"
-        for path in FOLDER.glob("*.js")
-        for name in re.findall(r'from "\./([^"]*)"', path.read_text(encoding="utf-8"))
-    }
-    for path in named | modules:
+    for path in named:
         assert (await world.client.get(f"/{path}")).status_code == 200
+    modules = {
+        (path.parent / name).resolve()
+        for path in FOLDER.rglob("*.js")
+        for name in re.findall(r'from "([^"]*)"', path.read_text(encoding="utf-8"))
+    }
+    assert modules == {*FOLDER.rglob("*.js")} - {FOLDER / "app.js"}
 
 
 def test_it_is_small_and_brings_no_markup_of_its_own_into_texts() -> None:
-    sources = [path.read_text(encoding="utf-8") for path in FOLDER.iterdir()]
+    sources = [path.read_text(encoding="utf-8") for path in FILES]
     assert sum(len(source.encode()) for source in sources) < 100_000
     for source in sources:
         assert not re.search(

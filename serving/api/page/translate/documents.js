@@ -1,0 +1,106 @@
+// Translates documents that are dropped or chosen, and shows how far they are.
+
+import { byId, element } from "../common/elements.js";
+import { post, postForBlob, postForm, Refused, remove, Unreachable } from "../common/server.js";
+
+const MILLISECONDS = 500;
+const NOT_SENT = "could not be read";
+
+// languages: tells source, target and model as they are chosen now.
+export function beginDocuments(languages) {
+  const translate = (files) => { for (const file of files) translateOne(file, languages()); };
+  byId("file").addEventListener("change", (event) => {
+    translate(event.target.files);
+    event.target.value = "";
+  });
+  const onFiles = (name, work) => addEventListener(name, (event) => {
+    if (!event.dataTransfer.types.includes("Files")) return;
+    event.preventDefault(); // else the browser would leave the page for the file
+    if (!byId("translate").hidden) work(event);
+  });
+  const setOver = (isOver) => byId("translate").classList.toggle("over", isOver);
+  onFiles("dragover", () => setOver(true));
+  onFiles("dragleave", (event) => { if (!event.relatedTarget) setOver(false); });
+  onFiles("drop", (event) => { setOver(false); translate(event.dataTransfer.files); });
+}
+
+async function translateOne(file, { source, target, model }) {
+  const line = new Line(file.name);
+  const form = new FormData();
+  const fields = { source_lang: source === "auto" ? "" : source, target_lang: target, model };
+  for (const [name, value] of Object.entries(fields)) if (value) form.append(name, value);
+  form.append("file", file);
+  try {
+    const handle = await postForm("v2/document", form, line.signal);
+    await follow(handle, line);
+    const result = await postForBlob(`${pathOf(handle)}/result`, keyOf(handle), line.signal);
+    line.finish(result, `${target}-${file.name}`);
+  } catch (error) {
+    if (error.name !== "AbortError") line.fail(error instanceof Refused ? error.message : NOT_SENT);
+  }
+}
+
+const pathOf = ({ document_id }) => `v2/document/${document_id}`;
+const keyOf = ({ document_key }) => ({ document_key });
+
+// Waits for a document; one that somebody no longer wants is forgotten by the server, too.
+async function follow(handle, line) {
+  for (;;) {
+    if (line.signal.aborted) {
+      await remove(`${pathOf(handle)}?${new URLSearchParams(keyOf(handle))}`);
+      line.signal.throwIfAborted();
+    }
+    const status = await statusOf(handle);
+    if (status?.status === "error") throw new Refused(status.error_message);
+    if (status) line.show(status);
+    if (status?.status === "done") return;
+    await new Promise((resolve) => { setTimeout(resolve, MILLISECONDS); });
+  }
+}
+
+// Tells nothing while the server is gone: when it is back, it goes on with its documents.
+async function statusOf(handle) {
+  try {
+    return await post(pathOf(handle), keyOf(handle));
+  } catch (error) {
+    if (error instanceof Unreachable) return null;
+    throw error;
+  }
+}
+
+// What is shown of one document.
+class Line {
+  constructor(name) {
+    const cancelling = new AbortController();
+    this.signal = cancelling.signal;
+    this.name = name;
+    this.progress = element("progress");
+    this.progress.setAttribute("aria-label", `Progress of ${name}`);
+    this.state = element("small", { textContent: "is being sent" });
+    this.button = element("button", { type: "button", className: "quiet", textContent: "Cancel" });
+    this.button.setAttribute("aria-label", `Cancel ${name}`);
+    this.button.addEventListener("click", () => { cancelling.abort(); this.item.remove(); });
+    const side = element("div", { className: "state" }, this.progress, this.state);
+    this.item = element("li", {}, element("span", { textContent: name }), side, this.button);
+    byId("documents").prepend(this.item);
+  }
+
+  show({ fragments, fragments_done: done }) {
+    if (fragments) Object.assign(this.progress, { max: fragments, value: done });
+    this.state.textContent = fragments ? `${done} of ${fragments} parts` : "is waiting";
+  }
+
+  finish(blob, download) {
+    const href = URL.createObjectURL(blob);
+    const link = element("a", { href, download, textContent: "Download" });
+    link.setAttribute("aria-label", `Download ${download}`);
+    this.button.replaceWith(link);
+    byId("documents-said").textContent = `${this.name} is translated.`;
+  }
+
+  fail(said) {
+    const failed = element("span", { className: "error", textContent: said });
+    failed.setAttribute("role", "alert");
+    this.item.replaceChildren(this.item.firstChild, failed);
+  }
+}

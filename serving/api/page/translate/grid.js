@@ -1,0 +1,89 @@
+// Draws what all words of a sentence attend to: a row for each word of the translation, a column
+// for each of the source. It is a table, so a screen reader reads it as one.
+
+import { byId, element } from "../common/elements.js";
+import { nameOfSource, percent } from "./attention.js";
+
+const MOST_CELLS = 10_000;
+const CAPTION = "How much of each word of the translation, a row, came from each word of the text, a column";
+const HELP = "Point at a cell, or go there by the arrow keys, for its figure.";
+const STEPS = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
+
+let drawn = null;
+
+// opened: is called when somebody has opened the grid.
+export function beginGrid(opened) {
+  byId("grid-details").addEventListener("toggle", opened);
+  const grid = byId("grid");
+  for (const name of ["mouseover", "focusin"]) {
+    grid.addEventListener(name, (event) => {
+      const cell = event.target.closest("[data-said]");
+      if (cell) byId("grid-said").textContent = cell.dataset.said;
+    });
+  }
+  grid.addEventListener("keydown", move);
+}
+
+export function clearGrid() {
+  drawn = null;
+  byId("grid").replaceChildren();
+  byId("grid-said").textContent = "";
+}
+
+// Says whether the map could be drawn.
+export function drawGrid(map) {
+  if (drawn !== map) clearGrid();
+  if (map.target_words.length * map.source_words.length > MOST_CELLS) {
+    byId("grid-said").textContent = "The sentence is too long to be drawn.";
+    return false;
+  }
+  byId("grid-said").textContent = HELP;
+  if (drawn !== map) putInPlace(map);
+  return true;
+}
+
+function putInPlace(map) {
+  drawn = map;
+  byId("grid").append(tableOf(map));
+  byId("grid").querySelector("[data-said]")?.setAttribute("tabindex", 0);
+}
+
+export function markRows(rows) {
+  const lines = byId("grid").querySelectorAll("tbody tr");
+  lines.forEach((line, number) => line.classList.toggle("here", rows.includes(number)));
+}
+
+function tableOf({ source_words, target_words, word_weights }) {
+  const names = source_words.map(nameOfSource);
+  const columns = names.map((name) => heading("col", name));
+  const rows = target_words.map((word, number) =>
+    element("tr", {}, heading("row", word), ...names.map((name, column) => cell(word, name, word_weights[number][column]))));
+  const corner = element("td", { className: "corner" });
+  return element("table", {},
+    element("caption", { className: "hidden", textContent: CAPTION }),
+    element("thead", {}, element("tr", {}, corner, ...columns)),
+    element("tbody", {}, ...rows));
+}
+
+const heading = (scope, textContent) => element("th", { scope, textContent });
+
+function cell(word, name, weight) {
+  const said = percent(weight);
+  const made = element("td", { tabIndex: -1 }, element("span", { className: "hidden", textContent: said }));
+  made.dataset.said = `${word} from ${name}: ${said}`;
+  made.style.setProperty("--weight", weight.toFixed(3));
+  return made;
+}
+
+function move(event) {
+  const from = event.target.closest("[data-said]");
+  const step = STEPS[event.key];
+  if (!from || !step) return;
+  event.preventDefault();
+  const rows = [...from.closest("tbody").rows];
+  const to = rows[rows.indexOf(from.parentElement) + step[0]]?.cells[from.cellIndex + step[1]];
+  if (!to?.dataset.said) return;
+  from.tabIndex = -1;
+  to.tabIndex = 0;
+  to.focus();
+}

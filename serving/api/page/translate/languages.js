@@ -1,0 +1,65 @@
+// Offers languages and models to translate with.
+
+import { byId, fillSelect } from "../common/elements.js";
+import { get, tellingErrors } from "../common/server.js";
+
+const AUTO = ["auto", "Detect language"];
+
+let languages = [];
+
+// changed: is called when somebody has chosen otherwise.
+export function beginLanguages(changed) {
+  byId("source").addEventListener("change", () => { offerTargets(); changed(); });
+  byId("target").addEventListener("change", () => { showSwap(); changed(); });
+  byId("translator").addEventListener("change", changed);
+}
+
+export async function offerLanguages(settings, models) {
+  const failed = byId("translate-error");
+  languages = (await tellingErrors(failed, () => get("languages"))) ?? [];
+  if (!languages.length) failed.textContent ||= "This server has no model that translates.";
+  fillSelect(byId("source"), [AUTO, ...languages.map(({ code, name }) => [code, name])]);
+  const translators = models.filter((model) => model.task === "translate");
+  fillSelect(byId("translator"), [["", "Any model"], ...translators.map(({ id }) => [id, id])]);
+  offerTargets(byId("target").value || settings?.language.target.code);
+  byId("formats").textContent = settings?.supportedFilesFormat.join(" ") ?? "";
+  byId("file").accept = settings?.supportedFilesFormat.join(",") ?? "";
+}
+
+function offerTargets(first = byId("target").value) {
+  const source = byId("source").value;
+  const from = languages.filter(({ code }) => source === "auto" || code === source);
+  const codes = [...new Set(from.flatMap(({ targets }) => targets))].sort();
+  fillSelect(byId("target"), codes.map((code) => [code, nameOf(code)]));
+  if (codes.includes(first)) byId("target").value = first;
+  showSwap();
+}
+
+export function nameOf(code) {
+  const known = languages.find((each) => each.code === code)?.name;
+  try {
+    return known ?? new Intl.DisplayNames("en", { type: "language" }).of(code.replace("_", "-"));
+  } catch { // a code of a model's own
+    return code;
+  }
+}
+
+export function chosen() {
+  const model = byId("translator").value;
+  return { source: byId("source").value, target: byId("target").value, ...(model && { model }) };
+}
+
+// Offers to swap where there is a way back; of an unknown source, where there is any.
+function showSwap() {
+  const back = languages.find(({ code }) => code === byId("target").value)?.targets ?? [];
+  const source = byId("source").value;
+  byId("swap").disabled = source === "auto" ? !back.length : !back.includes(source);
+  byId("swap").classList.toggle("unseen", byId("swap").disabled);
+}
+
+// detected: the language of the text, where its source is not chosen.
+export function swap(detected) {
+  const { source, target } = chosen();
+  byId("source").value = target;
+  offerTargets(source === "auto" ? detected : source);
+}

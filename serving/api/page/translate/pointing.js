@@ -1,0 +1,107 @@
+// Lets somebody point at the words of a translation: what they attend to, and others.
+
+import { byId, element, withArrows } from "../common/elements.js";
+import { tellingErrors } from "../common/server.js";
+import { beginAlternatives, closeAlternatives, offer, openAlternatives } from "./alternatives.js";
+import { clearAttention, rowsAt, showAttention } from "./attention.js";
+import { beginGrid, clearGrid, drawGrid, markRows } from "./grid.js";
+import { Translation } from "./translation.js";
+import { parts } from "./words.js";
+
+const HELP = "Point at a word of the translation to see which words it was made from.";
+
+let shown = null; // a translation
+let pointed = null; // the sentence of it that somebody has pointed at last
+
+export function beginWords() {
+  const box = byId("translation");
+  const onWord = (work) => (event) => {
+    const word = event.target.closest(".word");
+    if (word && shown) work(word, event);
+  };
+  withArrows(box, ".word");
+  for (const name of ["mouseover", "focusin"]) box.addEventListener(name, onWord(attend));
+  box.addEventListener("click", onWord(findOthers));
+  box.addEventListener("keydown", onWord((word, event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    findOthers(word);
+  }));
+  beginAlternatives();
+  beginGrid(() => drawSentence());
+}
+
+export const shownText = () => shown?.text ?? "";
+
+export function showWords(request, source, targets) {
+  shown = new Translation(request, source, targets);
+  pointed = shown.sentences[0];
+  draw();
+}
+
+export function hideWords() {
+  shown = pointed = null;
+  clearAttention(HELP);
+  clearGrid();
+}
+
+function draw() {
+  const { request: { target }, sentences } = shown;
+  const made = sentences.flatMap((sentence, number) =>
+    parts(sentence.target, target).map((part) => (part.isWord ? wordOf(part, number) : part.text)));
+  byId("translation").replaceChildren(...made);
+  const first = byId("translation").querySelector(".word");
+  if (first) first.tabIndex = 0;
+  clearAttention(HELP);
+  drawSentence();
+}
+
+function wordOf({ text, start }, sentence) {
+  const word = element("span", { className: "word", textContent: text, tabIndex: -1 });
+  word.setAttribute("role", "button");
+  word.setAttribute("aria-haspopup", "menu");
+  word.setAttribute("aria-expanded", "false");
+  Object.assign(word.dataset, { sentence, start, end: start + text.length });
+  return word;
+}
+
+async function attend(word) {
+  const sentence = shown.sentences[word.dataset.sentence];
+  try {
+    const map = await shown.mapOf(sentence);
+    if (!word.isConnected || !word.matches(":hover, :focus")) return;
+    const rows = rowsAt(map, sentence.target, Number(word.dataset.start), Number(word.dataset.end));
+    showAttention(word.textContent, map, rows);
+    pointed = sentence;
+    if (await drawSentence()) markRows(rows);
+  } catch (error) {
+    clearAttention(error.message);
+  }
+}
+
+// Draws all words of the sentence where somebody has opened the grid; says whether it has.
+async function drawSentence() {
+  if (!byId("grid-details").open) return false;
+  if (!pointed) return clearGrid();
+  const sentence = pointed;
+  const map = await tellingErrors(byId("grid-said"), () => shown.mapOf(sentence));
+  if (!map || sentence !== pointed) return false;
+  return drawGrid(map);
+}
+
+async function findOthers(word) {
+  const translation = shown;
+  const sentence = translation.sentences[word.dataset.sentence];
+  const signal = openAlternatives(word);
+  const failed = byId("translate-error");
+  const ways = await tellingErrors(failed, () => translation.waysFrom(sentence, Number(word.dataset.start), signal));
+  if (!ways || !word.isConnected) return failed.textContent && closeAlternatives(false);
+  return offer(word, ways, (text) => choose(sentence, text));
+}
+
+function choose(sentence, text) {
+  shown.choose(sentence, text);
+  byId("translate-said").textContent = text;
+  draw();
+  byId("translation").focus();
+}

@@ -1,0 +1,117 @@
+// Translates while somebody types.
+
+import { whenBack } from "../common/connection.js";
+import { byId } from "../common/elements.js";
+import { stream, tellingErrors, Unreachable } from "../common/server.js";
+import { closeAlternatives } from "./alternatives.js";
+import { beginDocuments } from "./documents.js";
+import { beginLanguages, chosen, nameOf, swap } from "./languages.js";
+import { beginWords, hideWords, shownText, showWords } from "./pointing.js";
+import { glossaryOf } from "./words.js";
+
+const PAUSE_MILLISECONDS = 300;
+
+let waiting = null;
+let running = new AbortController();
+let wasUnreachable = false;
+let detected = ""; // the language of the text that is translated
+
+export function beginTranslating() {
+  for (const id of ["text", "glossary"]) byId(id).addEventListener("input", soon);
+  byId("text").addEventListener("keydown", (event) => { if (event.key === "Escape") stop(); });
+  byId("clear-text").addEventListener("click", () => setText(""));
+  byId("swap").addEventListener("click", () => { swap(detected); setText(shownText()); });
+  byId("stop-translating").addEventListener("click", stop);
+  byId("copy").addEventListener("click", copy);
+  beginLanguages(soon);
+  beginWords();
+  beginDocuments(chosen);
+  whenBack(() => { if (wasUnreachable) soon(); });
+}
+
+function setText(text) {
+  byId("text").value = text;
+  byId("text").focus();
+  soon();
+}
+
+function soon() {
+  clearTimeout(waiting);
+  waiting = setTimeout(translate, PAUSE_MILLISECONDS);
+}
+
+function stop() {
+  clearTimeout(waiting);
+  running.abort();
+  setBusy(false);
+}
+
+const setBusy = (isBusy) => byId("translation").setAttribute("aria-busy", isBusy);
+
+async function translate() {
+  running.abort();
+  running = new AbortController();
+  const { signal } = running;
+  wasUnreachable = false;
+  closeAlternatives(false);
+  const text = byId("text").value;
+  await tellingErrors(byId("translate-error"), async () => {
+    if (!text.trim()) return showNothing();
+    return follow({ q: text, ...chosen(), ...terms() }, signal).catch(noted);
+  });
+  if (!signal.aborted) setBusy(false);
+}
+
+function noted(error) {
+  wasUnreachable = error instanceof Unreachable;
+  throw error;
+}
+
+function terms() {
+  const glossary = glossaryOf(byId("glossary").value);
+  return Object.keys(glossary).length ? { glossary } : {};
+}
+
+function showNothing() {
+  hideWords();
+  byId("translation").replaceChildren();
+  byId("detected").textContent = "";
+}
+
+// Shows what is certain as it comes; its words can be worked on once it is whole.
+async function follow(request, signal) {
+  const box = byId("translation");
+  const sentences = [];
+  setBusy(true);
+  box.lang = request.target;
+  for await (const event of stream("translate", request, signal)) {
+    if (signal.aborted) return;
+    if (event.translatedText === undefined) {
+      sentences[event.sentence] = (sentences[event.sentence] ?? "") + event.delta;
+      box.textContent = sentences.join("");
+    } else {
+      finish(request, event, sentences);
+    }
+  }
+}
+
+function finish(request, answer, sentences) {
+  detected = answer.detectedLanguage?.language ?? request.source;
+  const whole = sentences.join("") === answer.translatedText ? sentences : [answer.translatedText];
+  byId("detected").textContent = described(answer);
+  byId("translate-said").textContent = answer.translatedText;
+  showWords(request, detected, whole);
+}
+
+function described({ detectedLanguage, pivot }) {
+  const found = detectedLanguage && `${nameOf(detectedLanguage.language)}, ${Math.round(detectedLanguage.confidence)} % certain`;
+  return [found, pivot && `by two models, through ${nameOf(pivot)}`].filter(Boolean).join("; ");
+}
+
+// Without TLS, or without leave, a browser gives pages no clipboard: then the text is selected.
+async function copy() {
+  getSelection().selectAllChildren(byId("translation"));
+  const isCopied = await navigator.clipboard?.writeText(shownText()).then(() => true, () => false);
+  byId("copy").textContent = isCopied ? "Copied" : "Selected";
+  setTimeout(() => { byId("copy").textContent = "Copy"; }, 2000);
+}

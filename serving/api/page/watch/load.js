@@ -1,0 +1,60 @@
+// Draws what the server has to do, and how long it takes, from its metrics.
+
+import { byId } from "../common/elements.js";
+import { getText, tellingErrors } from "../common/server.js";
+import { Chart } from "./chart.js";
+import { quantile, rate, samplesOf, sum } from "./metrics.js";
+
+const SECONDS = 2;
+const FAILED = ["refused", "limited", "overloaded", "expired", "failed"];
+
+const times = (name) => [
+  ["half within", " ms", (readings) => quantile(0.5, readings, name)],
+  ["95 % within", " ms", (readings) => quantile(0.95, readings, name)],
+];
+
+// Of each chart its lines: name, unit, and the value between two readings of the metrics.
+const CHARTS = {
+  "Requests": [
+    ["a second", "", (readings) => rate(readings, "attendant_requests_total")],
+  ],
+  "Requests in progress": [
+    ["running", "", ({ now }) => sum(now, "attendant_requests_running")],
+    ["waiting", "", ({ now }) => sum(now, "attendant_waiting")],
+  ],
+  "Tokens written": [
+    ["a second", "", (readings) => rate(readings, "attendant_tokens_total", 'kind="generated"')],
+  ],
+  "Time of a request": times("attendant_request_seconds"),
+  "Time to the first token": times("attendant_time_to_first_token_seconds"),
+  "Refused or failed": [
+    ["a second", "", (readings) => FAILED
+      .map((outcome) => rate(readings, "attendant_requests_total", `outcome="${outcome}"`))
+      .reduce((one, other) => one + other)],
+  ],
+};
+
+let timer = null;
+let latest = null;
+let charts = [];
+
+export function showLoad(isShown) {
+  clearInterval(timer);
+  latest = null;
+  if (!isShown) return;
+  if (!charts.length) charts = Object.entries(CHARTS).map(([title, lines]) => new Chart(byId("charts"), title, lines));
+  timer = setInterval(read, SECONDS * 1000);
+  read();
+}
+
+async function read() {
+  if (document.hidden) return;
+  const text = await tellingErrors(byId("load-error"), () => getText("metrics"));
+  if (text === undefined) return;
+  const now = { samples: samplesOf(text), at: performance.now() };
+  if (latest) {
+    const readings = { now: now.samples, then: latest.samples, seconds: (now.at - latest.at) / 1000 };
+    for (const chart of charts) chart.add(readings);
+  }
+  latest = now;
+}

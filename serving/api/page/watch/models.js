@@ -1,0 +1,74 @@
+// Shows the models, with their cards.
+
+import { byId, element } from "../common/elements.js";
+import { get, tellingErrors } from "../common/server.js";
+import { elementsOf } from "./markdown.js";
+
+const names = new Intl.DisplayNames("en", { type: "language" });
+
+export async function showModels() {
+  const listed = await tellingErrors(byId("models-error"), () => get("v1/models"));
+  const models = listed?.data ?? [];
+  byId("cards").replaceChildren(...models.map(shown));
+  return models;
+}
+
+function shown(model) {
+  const rows = Object.entries(described(model)).filter(([, value]) => value);
+  const list = element("dl");
+  for (const [name, value] of rows) {
+    list.append(element("dt", { textContent: name }), element("dd", { textContent: value }));
+  }
+  const title = element("h2", { textContent: model.id });
+  const does = element("p", { className: "note", textContent: purpose(model) });
+  return element("article", { className: "card" }, title, does, list, card(model.id));
+}
+
+function purpose({ task, source_languages: from, target_languages: into }) {
+  if (task === "translate") return `Translates ${named(from)} into ${named(into)}`;
+  return into.length ? `Writes ${named(into)}` : "Writes";
+}
+
+function named(codes) {
+  const known = codes.slice(0, 4).map((code) => {
+    try {
+      return names.of(code.replace("_", "-"));
+    } catch { // a code of a model's own
+      return code;
+    }
+  });
+  return known.join(", ") + (codes.length > known.length ? ` and ${codes.length - known.length} more` : "");
+}
+
+function described(model) {
+  return {
+    "Architecture": model.architecture,
+    "Precision": model.precision,
+    "Tokens at most": `${model.max_model_len}`,
+    "Tokens of source": model.max_source_tokens && `${model.max_source_tokens}`,
+    "Chats": model.task === "generate" && (model.has_chat_template ? "yes" : "no"),
+    "Recommended": Object.entries(model.generation).map(([name, value]) => `${name} ${JSON.stringify(value)}`).join(", "),
+    "Runs as": model.plan && plan(model.plan),
+    "Fingerprint": model.system_fingerprint,
+  };
+}
+
+function plan({ engines, threads, chosen }) {
+  const counted = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
+  return `${counted(engines, "engine")} of ${counted(threads, "thread")} (${chosen})`;
+}
+
+// What its makers say; it is read when somebody opens it.
+function card(id) {
+  const text = element("div", { className: "about" });
+  const summary = element("summary", { textContent: "Model card" });
+  summary.setAttribute("aria-label", `Model card of ${id}`);
+  const details = element("details", {}, summary, text);
+  details.addEventListener("toggle", async () => {
+    details.parentElement.classList.toggle("wide", details.open);
+    if (!details.open || text.hasChildNodes()) return;
+    const model = await tellingErrors(text, () => get(`v1/models/${id.split("/").map(encodeURIComponent).join("/")}`));
+    if (model) text.replaceChildren(...elementsOf(model.card || "Its makers say nothing of it.", 3));
+  });
+  return details;
+}

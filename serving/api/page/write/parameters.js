@@ -1,0 +1,93 @@
+// Offers all parameters that the server's own description of its requests has.
+
+import { byId, element } from "../common/elements.js";
+import { get, Refused } from "../common/server.js";
+
+const SCHEMAS = { completion: "CompletionBody", chat: "ChatBody" };
+const FIRST = ["max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "stop"];
+// Set by what else is on the page, or by translators only.
+const OWN = new Set([
+  "model", "messages", "prompt", "stream", "stream_options", "logprobs", "top_logprobs", "source_language", "target_language",
+]);
+
+let fields = []; // of each {name, schema, modes, input, place}
+
+export async function offerParameters() {
+  const described = await get("openapi.json").catch(() => null);
+  if (!described || fields.length) return;
+  fields = fieldsOf(described.components.schemas).map(made);
+  const byPlace = (isFirst) => fields.filter(({ name }) => FIRST.includes(name) === isFirst);
+  const first = byPlace(true).sort((one, other) => FIRST.indexOf(one.name) - FIRST.indexOf(other.name));
+  byId("parameters").append(...first.map(({ place }) => place));
+  byId("more-parameters").append(...byPlace(false).map(({ place }) => place));
+  byId("max_tokens").value = 60;
+  beginHelp();
+}
+
+function fieldsOf(schemas) {
+  const found = new Map();
+  for (const [mode, schemaName] of Object.entries(SCHEMAS)) {
+    for (const [name, schema] of Object.entries(schemas[schemaName].properties)) {
+      if (OWN.has(name)) continue;
+      if (!found.has(name)) found.set(name, { name, schema, modes: [] });
+      found.get(name).modes.push(mode);
+    }
+  }
+  return [...found.values()];
+}
+
+function made(field) {
+  const input = inputFor(field.name, field.schema);
+  const label = element("label", { htmlFor: field.name, textContent: field.name });
+  return { ...field, input, place: element("div", {}, label, input) };
+}
+
+const typesOf = (schema) => [schema.type, ...(schema.anyOf ?? []).map(({ type }) => type)].filter(Boolean);
+
+function inputFor(id, schema) {
+  const types = typesOf(schema);
+  const title = schema.description ?? "";
+  const values = schema.enum ?? (types.includes("boolean") ? [true, false] : null);
+  if (values) {
+    const options = [["", `default: ${schema.default}`], ...values.map((value) => [JSON.stringify(value), `${value}`])];
+    return element("select", { id, title }, ...options.map(([value, textContent]) => element("option", { value, textContent })));
+  }
+  const isNumber = types.some((type) => type === "number" || type === "integer");
+  return element("input", { id, title, autocomplete: "off", spellcheck: false, ...(isNumber ? numeric(schema) : { type: "text" }) });
+}
+
+const numeric = ({ minimum, maximum }) => ({ type: "number", step: "any", min: minimum ?? "", max: maximum ?? "" });
+
+// recommended: what the model's makers do, by names of fields.
+export function showParameters(isChat, recommended) {
+  for (const { name, schema, modes, input, place } of fields) {
+    place.hidden = !modes.includes(isChat ? "chat" : "completion");
+    input.placeholder = recommended[name] ?? schema.default ?? (input.type === "text" && isJson(schema) ? "JSON" : "");
+  }
+}
+
+const isJson = (schema) => !typesOf(schema).includes("string");
+
+// Returns what was given, for the mode that is shown.
+export function parameters() {
+  const given = fields.filter(({ place, input }) => !place.hidden && input.value !== "");
+  return Object.fromEntries(given.map(({ name, schema, input }) => [name, valueOf(name, schema, input)]));
+}
+
+function valueOf(name, schema, input) {
+  if (input.type === "number") return input.valueAsNumber;
+  if (input.type === "text" && !isJson(schema)) return input.value;
+  try {
+    return JSON.parse(input.value);
+  } catch {
+    throw new Refused(`${name}: ${input.value} is no JSON.`);
+  }
+}
+
+function beginHelp() {
+  for (const name of ["focusin", "mouseover"]) {
+    byId("parameter-details").addEventListener(name, (event) => {
+      if (event.target.title) byId("parameter-help").textContent = event.target.title;
+    });
+  }
+}

@@ -1,0 +1,51 @@
+// Shows tokens, coloured by how little likely they were.
+
+import { byId, element, withArrows } from "../common/elements.js";
+
+const DARKEST = Math.log(1000); // of one in a thousand, and of all that is less likely
+
+export const tokensOfCompletion = (logprobs) => (logprobs?.tokens ?? []).map((text, number) => ({
+  text,
+  logprob: logprobs.token_logprobs[number],
+  others: Object.entries(logprobs.top_logprobs[number] ?? {}),
+}));
+
+export const tokensOfChat = (logprobs) => (logprobs?.content ?? []).map((each) => ({
+  text: each.token,
+  logprob: each.logprob,
+  others: each.top_logprobs.map((other) => [other.token, other.logprob]),
+}));
+
+// Tokens that are part of a character have no text of their own: then the piece is shown as one.
+export function append(box, answer, text, tokens) {
+  const wasAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
+  const isSplit = tokens.map((token) => token.text).join("") === text;
+  if (!tokens.length) answer.append(text);
+  else if (isSplit) answer.append(...tokens.map((token) => coloured(box, token.text, token)));
+  else if (text) answer.append(coloured(box, text, tokens.reduce((one, other) => (other.logprob < one.logprob ? other : one))));
+  if (wasAtEnd) box.scrollTop = box.scrollHeight;
+}
+
+// The first token of a prompt that is echoed has no probability.
+function coloured(box, textContent, { logprob, others }) {
+  const made = element("span", { className: "token", textContent, tabIndex: -1 });
+  const surprise = Math.min(-(logprob ?? 0) / DARKEST, 1);
+  made.style.setProperty("--surprise", surprise.toFixed(3));
+  made.dataset.said = [[textContent, logprob ?? 0], ...others.filter(([text]) => text !== textContent)]
+    .map(([text, value]) => `“${text}” ${percent(value)}`)
+    .join(", ");
+  if (!box.querySelector(".token[tabindex='0']")) made.tabIndex = 0;
+  return made;
+}
+
+const percent = (logprob) => `${Number((100 * Math.exp(logprob)).toPrecision(2))}\u00a0%`;
+
+export function beginTokens(box) {
+  withArrows(box, ".token");
+  for (const name of ["mouseover", "focusin"]) {
+    box.addEventListener(name, (event) => {
+      const token = event.target.closest(".token");
+      if (token) byId("token-said").textContent = token.dataset.said;
+    });
+  }
+}

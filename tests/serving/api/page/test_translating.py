@@ -1,0 +1,144 @@
+"""Translating on the page at `/`, in a real Chromium, over the real server."""
+
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+
+from tests.serving.api.page.browser import SECONDS, SENTENCES, Page, needs_browser
+
+pytestmark = needs_browser
+DROP = """
+    const [place, text] = arguments, dataTransfer = new DataTransfer();
+    dataTransfer.items.add(new File([text], "day.md"));
+    const options = { dataTransfer, bubbles: true, cancelable: true };
+    place.dispatchEvent(new DragEvent("drop", options));
+"""
+
+
+def test_what_is_typed_is_translated(page: Page, server_url: str) -> None:
+    body = {"q": SENTENCES, "source": "en", "target": "fr"}
+    whole = httpx.post(f"{server_url}/translate", json=body, timeout=SECONDS).json()
+
+    assert page.translate(SENTENCES) == whole["translatedText"]
+    assert page.at("detected").text.startswith("English")
+    assert page.at("translation").get_attribute("lang") == "fr"
+
+
+def test_words_are_worked_on_by_the_keyboard_alone(page: Page) -> None:
+    before = page.translate(SENTENCES)
+    page.at("clear-text").send_keys("")
+    while page.focused().text != before.split()[0]:
+        page.focused().send_keys(Keys.TAB)
+
+    page.focused().send_keys(Keys.ARROW_RIGHT)
+    assert page.focused().text == "chien"
+    page.until(lambda: page.at("attention-said").text.startswith("chien: dog "))
+    weighed = page.all("#attention span")
+    heaviest = max(weighed, key=lambda word: float(page.style_of(word, "--weight")))
+    assert heaviest.text == "dog"
+
+    page.focused().send_keys(Keys.ENTER)
+    page.until(lambda: page.all("#alternatives button"))
+    page.focused().send_keys(Keys.ESCAPE)
+    assert page.focused().text == "chien"
+
+
+def test_the_attention_of_all_words_is_a_table(page: Page) -> None:
+    page.translate(SENTENCES)
+    page.all("#grid-details summary")[0].send_keys(Keys.ENTER)
+    page.until(lambda: page.all("#grid table"))
+
+    assert [each.text for each in page.all("#grid thead th")][:2] == ["A", "dog"]
+    words = [each.text for each in page.all("#grid tbody th")]
+    assert words[:2] == ["Un", "chien"]
+    for row in page.all("#grid tbody tr"):
+        weights = [float(page.style_of(cell, "--weight")) for cell in cells_of(row)]
+        assert sum(weights) == pytest.approx(1.0, abs=0.02)
+    assert page.at("grid-said").text.startswith("Point at a cell")
+    page.focused().send_keys(Keys.TAB, Keys.TAB)
+    page.focused().send_keys(Keys.ARROW_DOWN)
+    page.focused().send_keys(Keys.ARROW_RIGHT)
+    assert re.fullmatch(r"chien from dog: \d+\s%", page.at("grid-said").text)
+
+
+def cells_of(row: WebElement) -> list[WebElement]:
+    return row.find_elements("css selector", "td")
+
+
+def test_a_screen_reader_reads_the_attention_as_a_table(page: Page) -> None:
+    page.translate(SENTENCES)
+    page.all("#grid-details summary")[0].send_keys(Keys.ENTER)
+    page.until(lambda: page.all("#grid table"))
+
+    nodes = page.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    told = [
+        (node["role"]["value"], node.get("name", {}).get("value", ""))
+        for node in nodes
+        if not node["ignored"]
+    ]
+    assert ("columnheader", "dog") in told
+    assert ("rowheader", "chien") in told
+    assert "table" in {role for role, _ in told}
+    cells = [name for role, name in told if role in ("cell", "gridcell") and name]
+    assert all(re.fullmatch(r"\d+\s%", name) for name in cells)
+    assert len(cells) == len(page.all("#grid td[data-said]"))
+
+
+@pytest.mark.parametrize("text", [SENTENCES, "The dog weighs 3.5 kg. Two men are talking."])
+def test_another_way_to_go_on_replaces_its_sentence_alone(page: Page, text: str) -> None:
+    before = page.translate(text)
+    first, second = before.split(". ")
+    [word] = [each for each in page.all(".word") if each.text == "hommes"]
+    word.click()
+    page.until(lambda: page.all("#alternatives button"))
+    offered = page.all("#alternatives button")[0]
+    end = offered.text.removeprefix("… ")
+    offered.click()
+
+    assert page.at("translation").text == f"{first}. {second.split()[0]} {end}"
+    page.all(".word")[-1].click()
+    page.until(lambda: page.at("attention-said").text)
+    page.until(lambda: page.all("#alternatives button") or page.all("#alternatives .note"))
+
+
+def test_a_glossary_holds(page: Page) -> None:
+    page.run("arguments[0].open = true", page.all("#translate details:has(#glossary)")[0])
+    page.at("glossary").send_keys("hat = bonnet")
+    assert "bonnet" in page.translate("A dog is wearing a red hat.")
+    page.at("glossary").clear()
+    page.at("glossary").send_keys("hat")
+    page.until(lambda: "term = translation" in page.at("translate-error").text)
+
+
+def test_a_document_that_is_dropped_is_translated(page: Page, tmp_path: Path) -> None:
+    where = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    page.driver.execute_cdp_cmd("Browser.setDownloadBehavior", where)
+    page.choose("translator", "transformer-en-fr")
+    page.run(DROP, page.at("text"), "# A day\n\nTwo **dogs** play.\n\nIt snows.\n")
+    page.until(lambda: page.all("#documents a"))
+
+    assert page.all("#documents small")[0].text == "3 of 3 parts"
+    page.all("#documents a")[0].click()
+    page.until(lambda: (tmp_path / "fr-day.md").exists())
+    assert "**chiens**" in (tmp_path / "fr-day.md").read_text(encoding="utf-8")
+
+
+def test_a_document_that_is_cancelled_is_forgotten(page: Page) -> None:
+    page.run(DROP, page.at("drop"), "\n\n".join(f"{number} dogs play." for number in range(2000)))
+    page.until(lambda: " of 2000 parts" in page.at("documents").text)
+    page.all("#documents button")[0].click()
+
+    assert page.all("#documents li") == []
+    sent = "return performance.getEntriesByType('resource').map((each) => each.name)"
+    page.until(lambda: "?document_key=" in page.run(sent)[-1])
+
+
+def test_a_document_that_cannot_be_is_told_of(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "day.xyz").write_text("A day.")
+    page.at("file").send_keys(str(tmp_path / "day.xyz"))
+    page.until(lambda: page.all("#documents .error"))
+    assert "xyz" in page.all("#documents .error")[0].text
