@@ -81,8 +81,8 @@ class MarianWeights:
                 names[f"{ours}.{name}.{part}"] = _linear(f"{theirs}_{their_name}_{{}}{letter}")
             names[f"{ours}.{name}_norm"] = self._norm(f"{theirs}_{their_name}_Wo")
         return names | {
-            f"{stack}.embedding_norm": _norm(f"{stack}_emb", "_pre"),
-            f"{stack}.norm": _norm(f"{stack}_top"),
+            f"{stack}.embedding_norm": _layer_norm(f"{stack}_emb", "_pre"),
+            f"{stack}.norm": _layer_norm(f"{stack}_top"),
             f"{ours}.recurrence.forget": _linear(f"{theirs}_rnn_{{}}f"),
             f"{ours}.recurrence.input": _linear(f"{theirs}_rnn_{{}}"),
             f"{ours}.recurrence_norm": self._norm(f"{theirs}_rnn", after="_ffn"),
@@ -94,7 +94,7 @@ class MarianWeights:
     def _norm(self, sublayer: str, after: str = "") -> Held:
         """Before a sublayer the norm is named after it alone, after it as well after `after`."""
         is_before = self._config.norm == "pre"
-        return _norm(sublayer, "_pre") if is_before else _norm(f"{sublayer}{after}")
+        return _layer_norm(sublayer, "_pre") if is_before else _layer_norm(f"{sublayer}{after}")
 
     def _positions(self, stack: str) -> Held | Made:
         config = self._config
@@ -110,7 +110,8 @@ class MarianWeights:
         source, target = embedding_names(self._options)
         table = Held(target, shape=(size, dim), change=_with_zero_row)
         output = Held(OUTPUT, is_transposed=True, shape=(dim, size), change=_with_zero_row)
-        is_tied = self._options.flag("tied-embeddings", False)
+        names = ("tied-embeddings", "tied-embeddings-all")
+        is_tied = any(self._options.flag(name, False) for name in names)
         return {
             "embedding.weight": table,
             "source_embedding.weight": source,
@@ -168,7 +169,7 @@ def _linear(name: str) -> Held:
     return Held(name, words=("W", "b"), is_transposed=True)
 
 
-def _norm(sublayer: str, suffix: str = "") -> Held:
+def _layer_norm(sublayer: str, suffix: str = "") -> Held:
     return Held(f"{sublayer}_ln_{{}}{suffix}", words=("scale", "bias"))
 
 

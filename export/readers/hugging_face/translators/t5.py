@@ -13,7 +13,7 @@ from typing import Any
 
 from export.readers.common.activations import ACTIVATIONS
 from export.readers.common.options import MOST_LAYERS, Options
-from export.readers.common.shapes import STACKS, transformer_shapes
+from export.readers.common.shapes import transformer_shapes
 from export.readers.common.tables import Table, read_weights, times
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.tokenizers import encode
@@ -24,6 +24,11 @@ from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
 MAX_TOKENS = 512  # of source and target where nothing says how many: those that it was trained on
 TRANSLATION = re.compile(r"translation_([a-z]+)_to_([a-z]+)")
 SELF, CROSS = ("SelfAttention", "self_attention"), ("EncDecAttention", "cross_attention")
+QUERIES = (
+    "encoder.layers.*.self_attention.query",
+    "decoder.layers.*.self_attention.query",
+    "decoder.layers.*.cross_attention.query",
+)
 PARTS = {"q": "query", "k": "key", "v": "value", "o": "output"}
 PLAIN = {"wi": "up", "wo": "down"}
 GATED = {"wi_0": "gate", "wi_1": "up", "wo": "down"}
@@ -102,11 +107,7 @@ def _is_mt5(options: Options) -> bool:
 
 
 def _table(options: Options, config: Any) -> Table:
-    changes = {
-        f"{stack}.layers.*.self_attention.query": times(math.sqrt(config.head_dim))
-        for stack in STACKS
-    }
-    changes["decoder.layers.*.cross_attention.query"] = times(math.sqrt(config.head_dim))
+    changes = dict.fromkeys(QUERIES, times(math.sqrt(config.head_dim)))
     if _scales_output(options):
         changes["decoder.norm"] = times(config.d_model**-0.5)
     names = VOCABULARY | _stack("encoder", config) | _stack("decoder", config)
