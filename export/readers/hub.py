@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub by name, fetched by its own library: progress, resume and the
+"""Fetches models of the Hugging Face hub by name with its own library: progress, resume and the
 cache are its business. Only data is fetched, never code.
 """
 

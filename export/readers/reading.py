@@ -1,4 +1,4 @@
-"""From whatever a user has to a checkpoint: the format is told by the files themselves."""
+"""Reads whatever a user has as a checkpoint: the format is told by the files themselves."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Checkpoints of training toolkits, written by torch.save: which toolkit's is it?
+"""Tells which toolkit's a checkpoint of torch.save is, and reads it.
 
     {"model": weights, "generator": weights, "vocab": words, "opt": options}      OpenNMT-py
     {"vocab": words, "opt": options}, and weights in safetensors beside it        OpenNMT-py

@@ -1,4 +1,4 @@
-"""Activations by the names that other libraries give them."""
+"""Reads activations by the names that other libraries give them."""
 
 from export.readers.common.options import Options
 

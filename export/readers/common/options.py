@@ -1,4 +1,4 @@
-"""Checked access to the JSON objects of a Hugging Face folder: what is wrong is noted by name."""
+"""Reads options by name, of the type they must have; what is wrong is noted by name."""
 
 import reprlib
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ LARGEST = 1e30
 
 
 class Options:
-    """Values of one object. A null counts as absent, except for what `default_to` puts there.
+    """Holds the values of one object. A null counts as absent, but for what `default_to` puts there.
 
     A value of another type is noted in `problems`, and the default is given in its place, so that
     reading goes on.
@@ -62,7 +62,7 @@ class Options:
         return self._typed(name, default or "", default is None, str)
 
     def ids(self, name: str) -> tuple[int, ...]:
-        """One id or a list of them: `eos_token_id`."""
+        """Read one id or a list of them: `eos_token_id`."""
         return self._list(name, int, self.values.get(name, []))
 
     def integers(self, name: str) -> tuple[int, ...]:

@@ -11,13 +11,13 @@ STACKS = ("encoder", "decoder")
 
 
 def linears(shapes: Mapping[str, tuple[int, int]], *, bias: bool) -> Shapes:
-    """Matrices [out, in] by name, each with a bias if there are any."""
+    """Give matrices [out, in] by name, each with a bias if there are any."""
     found: Shapes = {f"{name}.weight": shape for name, shape in shapes.items()}
     return found | ({f"{name}.bias": shape[:1] for name, shape in shapes.items()} if bias else {})
 
 
 def norms(names: Iterable[str], size: int, *, bias: bool) -> Shapes:
-    """Scales by name, each with a bias if there are any."""
+    """Give scales by name, each with a bias if there are any."""
     return {f"{name}.{part}": (size,) for name in names for part in ("weight", "bias")[: 1 + bias]}
 
 
@@ -27,7 +27,7 @@ def repeated(layers: str, number: int, layer: Shapes) -> Shapes:
 
 
 def vocabulary(config: TransformerSizes | RecurrentConfig, embedding: int, readout: int) -> Shapes:
-    """One table for source, target and output, or three, of vectors of these sizes."""
+    """Give one table for source, target and output, or three, of vectors of these sizes."""
     if config.tied_embeddings:
         return {"embedding.weight": (config.vocab_size, embedding)}
     return {

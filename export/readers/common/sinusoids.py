@@ -1,4 +1,4 @@
-"""Tables of positions that other toolkits compute in their own ways: sines, then cosines."""
+"""Computes tables of positions as other toolkits do: sines, then cosines."""
 
 import math
 from typing import Literal

@@ -159,7 +159,7 @@ class _Lookup:
         return found if change is None else then(found, change)
 
     def _cut(self, entry: Held, index: int, shapes: list[Shape]) -> WeightReader:
-        """One of the weights of these shapes that make up a tensor of theirs."""
+        """Cut out one of the weights of these shapes that make up a tensor of theirs."""
         sizes, shape = [each[entry.axis] for each in shapes], list(shapes[index])
         start = entry.skipped + sum(sizes[:index])
         shape[entry.axis] = entry.skipped + sum(sizes)

@@ -19,7 +19,7 @@ LONGEST = 1024  # tokens, where a model knows no limit: our buffers need one
 
 
 class TorchModel:
-    """Options and tensors of a checkpoint; whatever is wrong is noted in `problems`."""
+    """Holds options and tensors of a checkpoint; whatever is wrong is noted in `problems`."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class TorchModel:
         self.tensors = Tensors(stored, problems)
 
     def dims(self, *names: str) -> list[tuple[int, ...]]:
-        """Rows and columns of matrices that sizes are taken from. Raises CheckpointError if any of
-        them is missing.
+        """Read rows and columns of matrices that sizes are taken from. Raises CheckpointError if any
+        of them is missing.
         """
         shapes = [
             self.tensors.stored[name].shape if name in self.tensors.stored else None

@@ -1,4 +1,4 @@
-"""Tokenizers of models whose vocabulary is a list of words, cut by what lies beside the checkpoint.
+"""Makes tokenizers of lists of words, cut by what lies beside the checkpoint.
 
 Words are what spaces part, unless they look like sentencepiece's pieces ("▁the"), which need the
 model that cuts them, or like parts of subword-nmt ("wor@@"), whose codes cut words where they are

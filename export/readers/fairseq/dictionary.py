@@ -1,4 +1,5 @@
-"""fairseq's dictionaries: `dict.<language>.txt` beside the checkpoint, a word and its count a line.
+"""Reads fairseq's dictionaries: `dict.<language>.txt` beside the checkpoint, a word and its
+count a line.
 
 Four special words come before those of the file (fairseq/data/dictionary.py).
 """

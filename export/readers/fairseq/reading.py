@@ -1,4 +1,4 @@
-"""Checkpoints of fairseq (Ott et al. 2019): Transformers for translation.
+"""Reads checkpoints of fairseq (Ott et al. 2019): Transformers for translation.
 
 Options are an argparse namespace, since 0.10 also dictionaries by part. Sources end with </s>;
 targets begin with it, and end before it (fairseq/data/language_pair_dataset.py).

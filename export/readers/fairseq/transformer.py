@@ -1,4 +1,4 @@
-"""Transformers of fairseq (fairseq/models/transformer, fairseq/modules/transformer_layer.py)."""
+"""Reads fairseq's Transformers (fairseq/models/transformer, fairseq/modules/transformer_layer.py)."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -30,7 +30,7 @@ NEEDLESS = (
 
 
 class FairseqReader:
-    """Configuration and weights of one checkpoint."""
+    """Reads configuration and weights of one checkpoint."""
 
     def __init__(self, model: TorchModel) -> None:
         self.model, self.options, self.tensors = model, model.options, model.tensors
@@ -43,7 +43,7 @@ class FairseqReader:
         self.has_learned_positions = bool(self._equal("learned_pos", False))
 
     def values(self) -> dict[str, Any]:
-        """Options of ours."""
+        """Read options of ours."""
         self._refuse_what_differs()
         options, count = self.options, self.model.count
         return {

@@ -1,4 +1,4 @@
-"""GGUF files (ggml's docs/gguf.md, versions 2 and 3): keys with values, and named tensors.
+"""Reads GGUF files (ggml's docs/gguf.md, versions 2 and 3): keys with values, and named tensors.
 
 The file is mapped and every count in it is held against its size, and against what any model has,
 before anything is made: the reader of the `gguf` package takes arrays element by element, 2.4 s for

@@ -201,7 +201,7 @@ def _scaling(
 def _by_divisors(
     short: Tensor, long: Tensor, original_length: int, factor: float | None
 ) -> dict[str, Any]:
-    """Scalings that files hold as the divisor of each pair's frequency: LongRoPE and Llama 3's."""
+    """Describe LongRoPE and Llama 3's scaling, which files hold as each frequency's divisor."""
     return {
         "rope_type": "longrope",
         "short_factor": np.ravel(short.read()).tolist(),

@@ -53,7 +53,7 @@ def norms_less_one() -> Names:
 
 
 def unpermuted(num_heads: int, num_kv_heads: int) -> Names:
-    """Queries and keys ordered for Hugging Face's rotation, which turns the first half of a head
+    """Order queries and keys for Hugging Face's rotation, which turns the first half of a head
     against the second; llama.cpp's turns neighbours (LlamaModel.permute).
     """
     names = {"layers.*.attention.query": num_heads, "layers.*.attention.key": num_kv_heads}

@@ -1,4 +1,4 @@
-"""From a GGUF file of Llama's family to a checkpoint.
+"""Reads a GGUF file of Llama's family as a checkpoint.
 
 Its options, in Hugging Face's words, go through the reader of their families.
 """
@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from export.readers.common.context import fit, noted
 from export.readers.common.files import checkpoint_files
-from export.readers.common.language_models.context import fit, noted
 from export.readers.common.language_models.families import FAMILIES
 from export.readers.common.language_models.shapes import shapes_of
 from export.readers.common.options import Options
@@ -73,7 +73,7 @@ def _bits(container: Container) -> Literal[4, 8] | None:
 
 
 def _model(container: Container, options: Options, kind: Architecture) -> tuple[AnyConfig, Arrays]:
-    """Options in Hugging Face's words go through the reader of their families."""
+    """Read it; options in Hugging Face's words go through the reader of their families."""
     problems, family = options.problems, FAMILIES[options.word("model_type")]
     tensors = Tensors(container.stored, problems)
     try:

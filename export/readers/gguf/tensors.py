@@ -1,4 +1,4 @@
-"""Tensors of GGUF files as fp32: blocks of ggml's formats, dequantised when they are asked for."""
+"""Reads tensors of GGUF files as fp32: blocks of ggml's formats, dequantised when asked for."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Tensor:
     data: Array
 
     def read(self) -> Array:
-        """Dequantised, in fp32. Damaged scales yield values that are not finite."""
+        """Dequantise it, in fp32. Damaged scales yield values that are not finite."""
         with np.errstate(all="ignore"):
             values = dequantize(np.asarray(self.data), self.kind)
         return values.reshape(self.shape).astype(np.float32, copy=False)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from export.readers.common.language_models.context import fit, noted
+from export.readers.common.context import fit, noted
 from export.readers.common.language_models.families import FAMILIES as LANGUAGE_MODELS
 from export.readers.common.options import read_options
 from export.readers.hugging_face.folder import CONFIG_FILE, Folder, open_folder

@@ -1,4 +1,4 @@
-"""Defaults of requests, read from `generation_config.json` as `transformers` understands it."""
+"""Reads defaults of requests from `generation_config.json` as `transformers` understands it."""
 
 from collections.abc import Mapping
 from typing import Any

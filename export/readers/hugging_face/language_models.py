@@ -1,4 +1,4 @@
-"""From a folder with a language model to a checkpoint, whatever the family."""
+"""Reads a folder with a language model as a checkpoint, whatever the family."""
 
 from export.readers.common.language_models.family import Family
 from export.readers.hugging_face.folder import Folder

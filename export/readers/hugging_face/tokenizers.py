@@ -62,7 +62,7 @@ def read_tokenizers(folder: Path, problems: list[str]) -> Tokenizers | None:
 
 
 def token_ids(tokenizer_json: bytes) -> dict[str, int]:
-    """Every token by its name."""
+    """List every token by its name."""
     vocabulary: dict[str, int] = Tokenizer.from_str(tokenizer_json.decode()).get_vocab(True)
     return vocabulary
 

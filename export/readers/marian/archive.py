@@ -1,4 +1,4 @@
-"""Marian's `model.npz`: numpy arrays in a zip archive. Nothing in it is unpickled."""
+"""Reads Marian's `model.npz`: numpy arrays in a zip archive. Nothing in it is unpickled."""
 
 import zipfile
 import zlib

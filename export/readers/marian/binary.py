@@ -1,4 +1,4 @@
-"""Marian's binary files, among them the int8 models of Firefox Translations and Bergamot.
+"""Reads Marian's binary files, among them the int8 models of Firefox Translations and Bergamot.
 
 The layout is that of marian-dev's src/common/binary.cpp: the version, 1, and the number of items
 (uint64 each); for each item the lengths of its name, its type, the number of its axes and its

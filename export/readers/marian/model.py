@@ -1,4 +1,4 @@
-"""From a Marian folder to a checkpoint: weights, vocabularies, shortlist, and what it expects."""
+"""Reads a Marian folder as a checkpoint: weights, vocabularies, shortlist, and what it expects."""
 
 import re
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Binary lexical shortlists (`lex.50.50.enpt.s2t.bin`): of each source token, the target tokens
-that may translate it.
+"""Reads binary lexical shortlists (`lex.50.50.enpt.s2t.bin`): of each source token, the target
+tokens that may translate it.
 
 The layout is that of marian-dev's src/data/shortlist.h, BinaryShortlistGenerator: the header, whose
 checksum is of everything after it; for each source token where its candidates begin, and where the

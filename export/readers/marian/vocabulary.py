@@ -1,4 +1,4 @@
-"""Marian's vocabularies: sentencepiece models, or words in YAML beside a sentencepiece model."""
+"""Reads Marian's vocabularies: sentencepiece models, or words in YAML beside one."""
 
 import re
 from collections.abc import Mapping

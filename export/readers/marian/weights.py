@@ -1,4 +1,4 @@
-"""Marian's weights under our names.
+"""Reads Marian's weights under our names.
 
 Marian multiplies by [in, out], we by [out, in]; its vectors are rows [1, n]; its layers count from
 1. Its decoder begins with a vector of zeros in place of a token: here that is a token of its own,
@@ -43,7 +43,7 @@ LETTERS = {"query": "q", "key": "k", "value": "v", "output": "o"}
 
 
 class MarianWeights:
-    """Readers of a model's weights by our names, and how those in int8 are quantised."""
+    """Holds readers of a model's weights by our names, and how those in int8 are quantised."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Word embeddings and the output layer of OpenNMT-py, called generator there."""
+"""Knows word embeddings and the output layer of OpenNMT-py, called generator there."""
 
 from export.readers.common.toolkits import TorchModel
 

@@ -1,5 +1,5 @@
-"""Checkpoints of OpenNMT-py (Klein et al. 2017), versions 0.x to 3.x: recurrent encoder-decoders
-with attention, and Transformers.
+"""Reads checkpoints of OpenNMT-py (Klein et al. 2017), 0.x to 3.x: recurrent encoder-decoders with
+attention, and Transformers.
 
 Their sources are the words alone; targets begin with <s> and end before </s>
 (onmt/inputters/text_utils.py, `numericalize`).

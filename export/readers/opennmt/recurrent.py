@@ -1,4 +1,4 @@
-"""Recurrent encoder-decoders of OpenNMT-py as our `luong`: onmt/encoders/rnn_encoder.py,
+"""Reads recurrent encoder-decoders of OpenNMT-py as our `luong`: onmt/encoders/rnn_encoder.py,
 onmt/decoders/decoder.py, onmt/modules/global_attention.py.
 
     dot, general   score(h_t, h_s) = (W h_t) . h_s     readout tanh(W_out [c; h_t])
@@ -37,14 +37,14 @@ KEY: dict[
 
 
 class RecurrentReader:
-    """Configuration and weights of one checkpoint."""
+    """Reads configuration and weights of one checkpoint."""
 
     def __init__(self, model: TorchModel, embeddings: Embeddings) -> None:
         self.model, self.embeddings = model, embeddings
         self.options, self.tensors = model.options, model.tensors
 
     def values(self) -> dict[str, Any]:
-        """Options of ours."""
+        """Read options of ours."""
         self._refuse_what_differs()
         score = self.options.word("global_attention", "general")
         return {
@@ -120,7 +120,7 @@ def luong_shapes(config: LuongConfig) -> Shapes:
 
 
 def _encoder(config: LuongConfig) -> Shapes:
-    """Each direction has its part of a vector."""
+    """Give the encoder's; each direction has its part of a vector."""
     found: Shapes = {}
     dim = config.hidden_dim // config.num_directions
     gates = GATES[config.cell.upper()] * dim

@@ -1,5 +1,5 @@
-"""Transformers of OpenNMT-py (onmt/encoders/transformer.py, onmt/decoders/transformer.py): norms
-before the sublayers and at the end, embeddings times sqrt(d_model) plus sinusoids.
+"""Reads Transformers of OpenNMT-py (onmt/encoders/transformer.py, onmt/decoders/transformer.py):
+norms before the sublayers and at the end, embeddings times sqrt(d_model) plus sinusoids.
 """
 
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ PLAIN, GATES = {"up": "w_1", "down": "w_2"}, {"gate": "w_1", "up": "w_3", "down"
 
 
 class TransformerReader:
-    """Configuration and weights of one checkpoint."""
+    """Reads configuration and weights of one checkpoint."""
 
     def __init__(self, model: TorchModel, embeddings: Embeddings) -> None:
         self.model, self.embeddings = model, embeddings
@@ -49,7 +49,7 @@ class TransformerReader:
         return any(each.endswith(name) for each in self.tensors.stored)
 
     def values(self) -> dict[str, Any]:
-        """Options of ours."""
+        """Read options of ours."""
         self._refuse_what_differs()
         options, count = self.options, self.model.count
         activation = options.word("pos_ffn_activation_fn", "relu")
@@ -113,7 +113,7 @@ class TransformerReader:
         return names | self._made_biases(names)
 
     def _made_biases(self, names: Iterable[str]) -> dict[str, Made]:
-        """Zeros where only attention or only the other layers have biases."""
+        """Make zeros where only attention or only the other layers have biases."""
         has = {"attention": self.has_attention_bias, "feed_forward": self.has_feed_forward_bias}
         kinds = [kind for kind, has_bias in has.items() if not has_bias]
         linear = [name for name in names if any(f"{kind}." in name for kind in kinds)]

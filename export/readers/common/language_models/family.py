@@ -1,4 +1,4 @@
-"""Language models of one stack: what the readers of their families share.
+"""Describes language models of one stack, as the readers of their families share it.
 
 A family says how its `config.json` reads as a configuration of ours, and which tensor is which
 weight. Neither needs a folder: GGUF files become the same names.

@@ -50,7 +50,7 @@ def head_size(config: Options) -> int:
 def rotary(
     config: Options, *, theta: float = 10000.0, rope: Options | None = None
 ) -> dict[str, Any]:
-    """One table for all layers."""
+    """Compute one table for all layers."""
     rope = rope or rope_section(config)
     return read_rotary(config, rope, head_size(config), theta=theta).options
 
@@ -73,7 +73,7 @@ def windows(config: Options, num_windowed_from: int = 0) -> dict[str, Any]:
 
 
 def table(options: Options, config: LlamaConfig) -> Table:
-    """Names of Llama, which Mistral, Qwen and SmolLM have taken over."""
+    """Give Llama's names, which Mistral, Qwen and SmolLM have taken over."""
     return Table(NAMES | NORMS, needless=NEEDLESS, prefix="model.")
 
 

@@ -1,4 +1,4 @@
-"""Rotary position embeddings as `config.json` describes them: one angle a position for each pair.
+"""Reads rotary position embeddings from `config.json`: one angle a position for each pair.
 
 Every kind of scaling comes down to a table of frequencies, radians a position, and what the rotated
 numbers are stretched by. Formulas are those of transformers/modeling_rope_utils.py. Two kinds there
@@ -6,7 +6,7 @@ change with the length of a text. A dynamic one is no other than the plain one u
 the model was made for, beyond which we never go. LongRoPE has a short and a long table, of which
 transformers takes the long one for what is read at once beyond `original_max_position_embeddings`.
 Here a model has one table: the short one unless it may read more than that. That it may not, unless
-this is asked for, is the business of `export.readers.common.language_models.context`.
+this is asked for, is the business of `export.readers.common.context`.
 """
 
 import math
@@ -93,7 +93,7 @@ def _plain(scaling: Scaling) -> tuple[Array, float]:
 
 
 def _linear(scaling: Scaling) -> tuple[Array, float]:
-    """Positions are squeezed (Chen et al. 2023)."""
+    """Squeeze positions (Chen et al. 2023)."""
     return scaling.plain / scaling.rope.positive("factor"), 1.0
 
 
@@ -108,7 +108,7 @@ def _llama3(scaling: Scaling) -> tuple[Array, float]:
 
 
 def _yarn(scaling: Scaling) -> tuple[Array, float]:
-    """Squeezed by parts, and sharper (Peng et al. 2023, 3.2 and 3.4)."""
+    """Squeeze by parts, and sharpen (Peng et al. 2023, 3.2 and 3.4)."""
     rope, plain, factor = scaling.rope, scaling.plain, scaling.factor
     size = 2 * len(plain)
 
@@ -136,7 +136,7 @@ def _sharpness(rope: Options, factor: float) -> float:
 
 
 def _longrope(scaling: Scaling) -> tuple[Array, float]:
-    """Divisors that were searched for (Ding et al. 2024); which ones, the module says."""
+    """Divide by what was searched for (Ding et al. 2024); which table, the module says."""
     rope, plain = scaling.rope, scaling.plain
     is_long = scaling.context_length > scaling.original_length
     name = "long_factor" if is_long else "short_factor"

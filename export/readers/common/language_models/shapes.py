@@ -29,7 +29,7 @@ def _gpt_neox(config: GPTNeoXConfig) -> Shapes:
 
 
 def _plain(config: GPT2Config | GPTNeoXConfig, kv_heads: int, *, bias: bool) -> Shapes:
-    """Norms and feed-forward layers with biases. bias: of attention."""
+    """Give norms and feed-forward layers with biases. bias: of attention."""
     dim, wide = config.d_model, config.ffn_dim
     matrices = attention("attention", dim, config.num_heads, kv_heads, config.head_size)
     dense = {"feed_forward.up": (wide, dim), "feed_forward.down": (dim, wide)}

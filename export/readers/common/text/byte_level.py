@@ -1,4 +1,4 @@
-"""Byte-level BPE (Radford et al. 2019), and how models part words before it.
+"""Makes byte-level BPE (Radford et al. 2019), and parts words before it as models do.
 
 Names and patterns are those of llama.cpp, llm_tokenizer_bpe.
 """

@@ -1,4 +1,4 @@
-"""Vocabularies of words that spaces part, or of their parts: OpenNMT-py's and fairseq's.
+"""Makes vocabularies of words that spaces part, or of their parts: OpenNMT-py's, fairseq's.
 
 A part that the word goes on from is written `wor@@` there (subword-nmt, Sennrich et al. 2016). Here
 what ends a word is written `ld</w>`, as in files of BPE codes: so special tokens, which have no

@@ -1,4 +1,4 @@
-"""Checkpoints written by torch.save, read without torch and without running anything of them.
+"""Reads checkpoints of torch.save without torch and without running anything of them.
 
 Two formats: since torch 1.6 a zip archive of `data.pkl`, a pickle, and `data/<key>`, storages, all
 uncompressed; before that five pickles after each other and the storages behind them

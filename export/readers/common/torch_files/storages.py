@@ -1,4 +1,4 @@
-"""Tensors as torch's pickles describe them: views of storages, read when asked for.
+"""Reads tensors as torch's pickles describe them: views of storages, when asked for.
 
 A pickle holds a tensor as torch._utils._rebuild_tensor_v2(storage, offset, size, stride, ...) and a
 storage as the persistent id ("storage", class, key, location, number of elements). What they say is

@@ -1,4 +1,4 @@
-"""Languages of translation models, as their tokenizers and configurations tell of them.
+"""Reads the languages of translation models from their tokenizers and configurations.
 
 Tokens that name a language stand before or after the source, or begin the target; which, each
 family says (see `models.conventions`).

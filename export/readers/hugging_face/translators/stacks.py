@@ -35,7 +35,7 @@ NEEDLESS = (
 
 
 def sizes(options: Options, *, default_activation: str, scales: bool) -> dict[str, Any]:
-    """Options of ours that all four families say in the same words.
+    """Read options of ours that all four families say in the same words.
 
     scales: whether embeddings are scaled where `scale_embedding` is not said.
     """
@@ -78,7 +78,7 @@ def weights(config: Any, tensors: Tensors, more: Names) -> dict[str, WeightReade
 
 
 def _vocabulary() -> Names:
-    """One table for source, target and output, or three; files repeat some of them."""
+    """Name one table for source, target and output, or three; files repeat some of them."""
     shared, source, target, output = EMBEDDINGS
     return {
         "embedding.weight": Held((*EMBEDDINGS, shared)),
@@ -94,7 +94,7 @@ def made_positions(make: Callable[[Shape], Array]) -> Names:
 
 
 def output_bias(tensors: Tensors, vocab_size: int) -> WeightReader | None:
-    """[vocab_size], if there is one that is not all zeros."""
+    """Read it, [vocab_size], if there is one that is not all zeros."""
     if "final_logits_bias" not in tensors:
         return None
     bias = then(tensors.take("final_logits_bias", (1, vocab_size)), lambda array: array[0])

@@ -8,7 +8,7 @@ import pytest
 from transformers import LlamaConfig, PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from export.readers.common.language_models.context import shorten
+from export.readers.common.context import shorten
 from export.readers.common.language_models.families import FAMILIES
 from export.readers.common.language_models.rope import read_rotary, rope_section
 from export.readers.common.options import Options

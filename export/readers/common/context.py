@@ -1,4 +1,4 @@
-"""Models that shall read less than they could: keys and values of a whole context take memory, and
+"""Lets models read less than they could: keys and values of a whole context take memory, and
 LongRoPE's rotations are those of `transformers` in short texts only, or in long ones only.
 """
 
@@ -38,7 +38,7 @@ def fit(config: Options, context_length: int | None) -> tuple[str, ...]:
 
 
 def noted(checkpoint: Checkpoint, notes: tuple[str, ...]) -> Checkpoint:
-    """With the notes, in its model card too."""
+    """Add the notes, to its model card too."""
     if not notes:
         return checkpoint
     lines = "".join(f"\nNote: {note}.\n" for note in notes)
