@@ -14,7 +14,7 @@ LARGEST = 1e30
 
 
 class Options:
-    """Holds the values of one object. A null counts as absent, but for what `default_to` puts there.
+    """Holds values of one object. A null counts as absent, but for what `default_to` put there.
 
     A value of another type is noted in `problems`, and the default is given in its place, so that
     reading goes on.

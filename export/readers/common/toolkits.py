@@ -39,8 +39,8 @@ class TorchModel:
         self.tensors = Tensors(stored, problems)
 
     def dims(self, *names: str) -> list[tuple[int, ...]]:
-        """Read rows and columns of matrices that sizes are taken from. Raises CheckpointError if any
-        of them is missing.
+        """Read rows and columns of matrices that sizes are taken from. Raises CheckpointError if
+        any of them is missing.
         """
         shapes = [
             self.tensors.stored[name].shape if name in self.tensors.stored else None

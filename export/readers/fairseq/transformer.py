@@ -1,4 +1,4 @@
-"""Reads fairseq's Transformers (fairseq/models/transformer, fairseq/modules/transformer_layer.py)."""
+"""Reads fairseq's Transformers: fairseq/models/transformer, fairseq/modules/transformer_layer.py."""
 
 from collections.abc import Mapping
 from functools import partial
