@@ -1,4 +1,4 @@
-"""Reads fairseq's Transformers: fairseq/models/transformer, fairseq/modules/transformer_layer.py."""
+"""Reads fairseq's Transformers: models/transformer and modules/transformer_layer.py of it."""
 
 from collections.abc import Mapping
 from functools import partial
