@@ -102,7 +102,7 @@ def _fetch(name: str, file: str | None) -> Path:
 
 
 def _read(name: str, source: Path) -> "Checkpoint":
-    """Of a model of the catalogue the licence is known."""
+    """Add the licence to the card of a model of the catalogue, where it is known."""
     from export.readers.catalogue import CATALOGUE
     from export.readers.reading import read_model
     from models.storage.checkpoint import CARD_FILE
@@ -115,6 +115,6 @@ def _read(name: str, source: Path) -> "Checkpoint":
 
 
 def _cache() -> Path:
-    """Of this user: $XDG_CACHE_HOME/attendant (XDG Base Directory Specification)."""
+    """Name this user's cache: $XDG_CACHE_HOME/attendant (XDG Base Directory Specification)."""
     home = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "attendant"

@@ -1,4 +1,4 @@
-"""Weights by name that are read when they are asked for, so that a large model fits."""
+"""Reads weights by name when they are asked for, so that a large model fits."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

@@ -1,7 +1,8 @@
-"""The batch of token ids that models are trained on."""
+"""Holds the batches of token ids that models are trained on."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -10,40 +11,61 @@ IGNORED_LABEL = -100
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Padded ids of some examples; `source_*` is None for language models."""
+class Tensors:
+    """Has fields of tensors, alone, in tuples or in others like it; the rest stays as it is."""
 
-    source_ids: Tensor | None  # [batch, source]
-    source_lengths: Tensor | None  # [batch]
-    input_ids: Tensor  # [batch, target]: what the decoder reads, beginning with <s>
+    def to(self, device: torch.device) -> Self:
+        """Copy it there, without waiting where what is copied is `pinned`."""
+        return self.each(lambda x: x.to(device, non_blocking=True))
+
+    def pinned(self) -> Self:
+        """Copy it into memory that a GPU copies from by itself."""
+        return self.each(Tensor.pin_memory)
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """Change every tensor."""
+        found = {each.name: _changed(getattr(self, each.name), change) for each in fields(self)}
+        return replace(self, **found)
+
+
+def _changed(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(value, Tensors):
+        return value.each(change)
+    if isinstance(value, tuple):
+        return tuple(_changed(part, change) for part in value)
+    return change(value) if isinstance(value, Tensor) else value
+
+
+@dataclass(frozen=True)
+class Batch(Tensors):
+    """Holds padded ids of some texts that a model learns to write."""
+
+    input_ids: Tensor  # [batch, target]: what the model reads, beginning with <s>
     labels: Tensor  # [batch, target]: what it must predict, IGNORED_LABEL where padded
 
     @property
     def num_target_tokens(self) -> int:
         return int((self.labels != IGNORED_LABEL).sum())
 
-    def to(self, device: torch.device) -> "Batch":
-        """Without waiting for it, where what is copied is `pinned`."""
-        return self._each(lambda x: x.to(device, non_blocking=True))
 
-    def pinned(self) -> "Batch":
-        """In memory that a GPU copies from by itself."""
-        return self._each(Tensor.pin_memory)
+@dataclass(frozen=True)
+class LanguageBatch(Batch):
+    """Holds texts alone: what a language model learns from."""
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        return Batch(
-            None if self.source_ids is None else change(self.source_ids),
-            None if self.source_lengths is None else change(self.source_lengths),
-            change(self.input_ids),
-            change(self.labels),
-        )
+
+@dataclass(frozen=True)
+class TranslationBatch(Batch):
+    """Holds texts and the sources that they translate."""
+
+    source_ids: Tensor  # [batch, source]
+    source_lengths: Tensor  # [batch]
 
 
 def length_mask(lengths: Tensor, size: int) -> Tensor:
-    """True where a position is real: [batch] lengths -> [batch, size] bool."""
+    """Tell where a position is real: [batch] lengths -> [batch, size] bool."""
     return torch.arange(size, device=lengths.device) < lengths[:, None]
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """Where its weights are, and so where what it reads has to be."""
+    """Tell where its weights are, and so where what it reads has to be."""
     return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))

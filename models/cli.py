@@ -1,4 +1,4 @@
-"""`attendant train` and `attendant bench-torch`; torch is imported when they run."""
+"""Runs `attendant train` and `attendant bench-torch`; torch is imported when they run."""
 
 import json
 import sys

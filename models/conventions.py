@@ -1,4 +1,4 @@
-"""What a model expects around its texts, beyond its configuration: in token ids, no text."""
+"""Says what a model expects around its texts, beyond its configuration: in token ids, no text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from models.configs.base import ArchitectureConfig, LanguageModelConfig
 
 
 class Around(Protocol):
-    """What goes around any text of one model, or of one pair of its languages."""
+    """Is what goes around any text of one model, or of one pair of its languages."""
 
     @property
     def source_prefix(self) -> tuple[int, ...]: ...
@@ -25,7 +25,7 @@ class Around(Protocol):
 
 @dataclass(frozen=True)
 class LanguageIds:
-    """What one language adds around a text; see `Conventions`."""
+    """Holds what one language adds around a text; see `Conventions`."""
 
     source_prefix: tuple[int, ...] = ()
     source_suffix: tuple[int, ...] = ()
@@ -34,9 +34,9 @@ class LanguageIds:
 
 @dataclass(frozen=True)
 class Conventions:
-    """A source is what its target language and its own put before it, `source_prefix`, the text,
-    `source_suffix`, and what its own language puts after it. A target begins with `prompt_prefix`
-    and what its language puts there, and ends before one of `stop`.
+    """Says what goes around texts. A source is what its target language and its own put before it,
+    `source_prefix`, the text, `source_suffix`, and what its own puts after it. A target begins
+    with `prompt_prefix` and what its language puts there, and ends before one of `stop`.
 
     unk: stands for what the vocabulary cannot say, if anything does.
     forced_eos: one of `stop` that a target ends with where its length ends it, if there is any.
@@ -59,7 +59,7 @@ class Conventions:
 
 
 def own_conventions(config: ArchitectureConfig) -> Conventions:
-    """Those of the models that are trained here: sources end with </s>, targets begin with <s>."""
+    """Return those of models trained here: sources end with </s>, targets begin with <s>."""
     is_language_model = isinstance(config, LanguageModelConfig)
     return Conventions(
         source_suffix=() if is_language_model else (config.eos_id,),

@@ -1,10 +1,9 @@
-"""From a configuration to its torch module, and from a checkpoint to a loaded one."""
+"""Makes a configuration's torch module, and loads a checkpoint's."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
 
 from models.architectures.language_models.gpt2 import GPT2
 from models.architectures.language_models.gpt_neox import GPTNeoX
@@ -22,9 +21,10 @@ from models.architectures.translators.sutskever import Sutskever
 from models.architectures.translators.transformer import Transformer
 from models.architectures.translators.transformer_ssru import TransformerSSRU
 from models.configs.registry import AnyConfig
+from models.contract.models import AnyModel
 from models.storage.checkpoint import Checkpoint
 
-MODULES: dict[str, Callable[[Any], nn.Module]] = {
+MODULES: dict[str, Callable[[Any], AnyModel]] = {
     "bahdanau": Bahdanau,
     "cho": Cho,
     "convs2s": ConvS2S,
@@ -43,13 +43,13 @@ MODULES: dict[str, Callable[[Any], nn.Module]] = {
 }
 
 
-def build(config: AnyConfig) -> nn.Module:
-    """A module with fresh weights."""
+def build(config: AnyConfig) -> AnyModel:
+    """Make a module with fresh weights."""
     return MODULES[config.architecture](config)
 
 
-def load_module(checkpoint: Checkpoint) -> nn.Module:
-    """The checkpoint's module in fp32, in evaluation mode. Raises KeyError for missing weights.
+def load_module(checkpoint: Checkpoint) -> AnyModel:
+    """Load a module in fp32, in evaluation mode. Raises KeyError for missing weights.
 
     One weight is read after the other: together they may be all that memory holds.
     """

@@ -82,6 +82,10 @@ class _OurMetrics:
         self.expired = new.counter(
             "attendant_deadlines_exceeded", "Requests whose own deadline has passed."
         )
+        self.drafted = new.counter(
+            "attendant_drafted_tokens", "Tokens that were drafted, and verified in one run."
+        )
+        self.accepted = new.counter("attendant_accepted_tokens", "Drafted tokens that rows took.")
         self.reorders = new.counter(
             "attendant_beam_reorders", "Rows of beam searches that took over another row's states."
         )
@@ -104,6 +108,10 @@ class _VllmMetrics:
             "vllm:prefix_cache_queries", "Prompt tokens looked for in the cache."
         )
         self.prefix_hits = new.counter("vllm:prefix_cache_hits", "Prompt tokens found in it.")
+        self.drafted = new.counter("vllm:spec_decode_num_draft_tokens", "Drafted tokens.")
+        self.accepted = new.counter(
+            "vllm:spec_decode_num_accepted_tokens", "Drafted tokens that rows took."
+        )
         self.first_token = new.requests(
             "vllm:time_to_first_token_seconds", "Time to a stream's first token."
         )
@@ -170,6 +178,8 @@ class ModelMeter:
         self._encoder_hits = bound(ours.encoder_cache, "hit")
         self._encoder_misses = bound(ours.encoder_cache, "miss")
         self._expired, self._reorders = bound(ours.expired), bound(ours.reorders)
+        self._drafted = (bound(ours.drafted), bound(vllm.drafted))
+        self._accepted = (bound(ours.accepted), bound(vllm.accepted))
 
     def measured(self, engine: EnginePort) -> "MeasuredEngine":
         return MeasuredEngine(engine, self)
@@ -186,13 +196,17 @@ class ModelMeter:
             self._batch_rows.observe(step.num_rows)
         if step.num_padded_tokens:
             self._padding.set(1 - step.num_source_tokens / step.num_padded_tokens)
-        self._iteration.observe(step.num_rows + step.num_source_tokens + step.num_prefilled_tokens)
+        num_read = step.num_source_tokens + step.num_prefilled_tokens
+        self._iteration.observe(step.num_rows + step.num_drafted_tokens + num_read)
         self._on_counts(step)
 
     def _on_counts(self, step: StepStats) -> None:
         """Count what most steps have none of."""
         _add(self._reorders, step.num_reorders)
         _add(self._expired, step.num_expired)
+        for drafted, accepted in zip(self._drafted, self._accepted, strict=True):
+            _add(drafted, step.num_drafted_tokens)
+            _add(accepted, step.num_accepted_tokens)
         for counter in self._prefix_hits:
             _add(counter, step.num_prefix_hits)
         _add(self._prefix_misses, step.num_prefix_misses)

@@ -108,6 +108,8 @@ class WorkerGroup(_Config):
         in sooner, fewer keep the tokens of others coming.
     prefix_cache_mib, encoder_cache_mib: memory of each model for the states of prompts and sources
         that may come again; 0 is off. It lies where the model runs.
+    speculation: whether language models, on the CPU, draft tokens that came before and verify
+        several at once, where that saves time.
     max_waiting: requests to one model without a slot yet; beyond it clients are told 429.
     max_wait_seconds: how long others may hold a request up, by what they have asked for; whoever
         would wait for longer, and longer than it takes itself, is told 429 at once.
@@ -137,6 +139,7 @@ class WorkerGroup(_Config):
     max_step_tokens: Count = 256
     prefix_cache_mib: Annotated[int, Field(ge=0)] = 256
     encoder_cache_mib: Annotated[int, Field(ge=0)] = 64
+    speculation: bool = False
     max_waiting: Count = 2048
     max_wait_seconds: Seconds = 2.0
     timeout_seconds: Seconds = 300.0

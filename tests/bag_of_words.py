@@ -1,5 +1,6 @@
 """A gated decoder that attends to the source's words, whatever their order."""
 
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -9,47 +10,47 @@ from export.families.translators.translation import TranslatorGraph
 from export.graph.value import Value
 from export.layers.additive import context_of
 from export.layers.ragged import ragged_softmax
-from models.batch import Batch, length_mask
+from models.batch import length_mask
 from models.configs.base import Size, TranslationModelConfig
+from models.contract.models import State, Translator
+from models.contract.vocabulary import Vocabulary
 from serving.bundle.manifest import SOURCE, StateKind, StateSpec
-
-State = dict[str, Tensor]
 
 
 class BagOfWordsConfig(TranslationModelConfig):
     architecture: Literal["bag-of-words"] = "bag-of-words"
     dim: Size = 64
+    tied_embeddings: bool = False
 
 
-class BagOfWords(nn.Module):
+@dataclass(frozen=True)
+class BagState(State):
+    words: Tensor  # of the source [batch, source, dim]
+    is_real: Tensor  # which of them are no padding [batch, source]
+    hidden: Tensor  # [batch, dim]
+
+
+class BagOfWords(Vocabulary, Translator[BagState]):
     def __init__(self, config: BagOfWordsConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.embedding = nn.Embedding(config.vocab_size, config.dim)
+        super().__init__(config, config.dim)
         nn.init.normal_(self.embedding.weight, std=config.dim**-0.5)
         self.query = nn.Linear(config.dim, config.dim, bias=False)
         self.gates = nn.Linear(2 * config.dim, 2 * config.dim)
-        self.project = nn.Linear(config.dim, config.vocab_size)
 
-    def forward(self, batch: Batch) -> Tensor:
-        state, hidden = self.start(batch.source_ids, batch.source_lengths), []
-        for ids in batch.input_ids.unbind(1):
-            state = self.step(ids, state)[1]
-            hidden.append(state["hidden"])
-        return torch.stack(hidden, 1)  # [batch, target, dim]
+    def encode(self, source_ids: Tensor, source_lengths: Tensor) -> BagState:
+        words, is_real = self.embed(source_ids), length_mask(source_lengths, source_ids.shape[1])
+        return BagState(words, is_real, hidden=torch.zeros_like(words[:, 0]))
 
-    def start(self, source_ids: Tensor, source_lengths: Tensor) -> State:
-        words, mask = self.embedding(source_ids), length_mask(source_lengths, source_ids.shape[1])
-        return {"words": words, "mask": mask, "hidden": torch.zeros_like(words[:, 0])}
-
-    def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        word, words, hidden = self.embedding(ids), state["words"], state["hidden"]
-        scores = (self.query(hidden + word)[:, None] * words).sum(-1)  # [batch, source]
-        weights = scores.masked_fill(~state["mask"], -torch.inf).softmax(-1)
-        context = (weights[:, None] @ words)[:, 0]  # [batch, dim]
-        keep, new = self.gates(torch.cat([word, context], -1)).chunk(2, -1)
-        hidden = torch.lerp(new.tanh(), hidden, keep.sigmoid())
-        return hidden, {**state, "hidden": hidden}
+    def read(self, ids: Tensor, state: BagState) -> tuple[Tensor, BagState]:
+        hidden, hiddens = state.hidden, []
+        for word in self.embed(ids).unbind(1):  # [batch, dim]
+            scores = (self.query(hidden + word)[:, None] * state.words).sum(-1)  # [batch, source]
+            weights = scores.masked_fill(~state.is_real, -torch.inf).softmax(-1)
+            context = (weights[:, None] @ state.words)[:, 0]  # [batch, dim]
+            keep, candidate = self.gates(torch.cat([word, context], -1)).chunk(2, -1)
+            hidden = torch.lerp(candidate.tanh(), hidden, keep.sigmoid())
+            hiddens.append(hidden)
+        return torch.stack(hiddens, 1), replace(state, hidden=hidden)
 
 
 class BagOfWordsGraph(TranslatorGraph[BagOfWordsConfig]):
@@ -74,9 +75,9 @@ class BagOfWordsGraph(TranslatorGraph[BagOfWordsConfig]):
         weights = ragged_softmax(scores, graph.input("source_lengths", "int32", ()))
         both = graph.op.Concat(word, context_of(weights, words), axis=-1)
         gates = layers.linear(both, ["gates"], 2 * dim, [2 * dim], bias=True)
-        keep, new = graph.split(gates, [dim, dim])
-        new = new.tanh()
-        hidden = new + keep.sigmoid() * (hidden - new)
+        keep, candidate = graph.split(gates, [dim, dim])
+        candidate = candidate.tanh()
+        hidden = candidate + keep.sigmoid() * (hidden - candidate)
         graph.next_state(self.states[1], hidden)
-        layers.choose(layers.linear(hidden, ["project"], dim, [size], bias=True), size)
+        layers.choose(layers.linear(hidden, ["output"], dim, [size], bias=False), size)
         self.tell(weights)

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import GenerationConfig, GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
-from models.batch import Batch
+from models.batch import Batch, LanguageBatch, TranslationBatch
+from models.contract.models import AnyModel
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class HuggingFaceModel(PreTrainedModel, GenerationMixin):
 
     config_class = PreTrainedConfig
 
-    def __init__(self, module: nn.Module, source: list[int] | None = None) -> None:
+    def __init__(self, module: AnyModel, source: list[int] | None = None) -> None:
         config = module.config
         super().__init__(PreTrainedConfig())
         self.generation_config = GenerationConfig(
@@ -36,15 +36,17 @@ class HuggingFaceModel(PreTrainedModel, GenerationMixin):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **_: Any
     ) -> CausalLMOutput:
-        rows, source, lengths = len(input_ids), self._source, None
-        if source is not None:
-            source, lengths = source.repeat(rows, 1), torch.tensor([source.shape[1]] * rows)
-        hidden = self.module(Batch(source, lengths, input_ids, input_ids))
+        batch: Batch = LanguageBatch(input_ids, input_ids)
+        if self._source is not None:
+            rows, length = len(input_ids), self._source.shape[1]
+            source, lengths = self._source.repeat(rows, 1), torch.tensor([length] * rows)
+            batch = TranslationBatch(input_ids, input_ids, source, lengths)
+        hidden = self.module(batch)
         return CausalLMOutput(logits=self.module.project(hidden))
 
 
 def generate(
-    module: nn.Module, source: list[int] | None, prompt: list[int], **options: Any
+    module: AnyModel, source: list[int] | None, prompt: list[int], **options: Any
 ) -> list[Generated]:
     """What `generate` returns for a prompt after <s>, best first, under its own option names."""
     target = torch.tensor([[module.config.bos_id, *prompt]])

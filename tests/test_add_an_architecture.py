@@ -118,6 +118,10 @@ def test_the_entries_are_what_the_page_says() -> None:
         assert eval(entry, scope) == ENTRIES[table]
 
 
+def test_all_tables_have_the_same_architectures() -> None:
+    assert CONFIGS.keys() == MODULES.keys() == BUILDERS.keys()
+
+
 def test_serving_has_not_heard_of_it() -> None:
     sources = [path.read_text() for path in (ROOT / "serving").rglob("*.py")]
     assert not any(re.search("bag.of.words", source, re.IGNORECASE) for source in sources)

@@ -7,8 +7,22 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("graph", "layers", "families", "bundling", "checking")
-PACKAGES = ("serving", "loadtest", "deploy", *(f"export/{room}" for room in ROOMS))
+ROOMS = (
+    "export/bundling",
+    "export/checking",
+    "export/families",
+    "export/graph",
+    "export/layers",
+    "models/architectures",
+    "models/contract",
+    "models/data",
+    "models/decoding",
+    "models/evaluation",
+    "models/layers",
+    "models/storage",
+    "models/training",
+)
+PACKAGES = ("serving", "loadtest", "deploy", *ROOMS)
 FRAGMENTS = {
     *("A", "All", "An", "By", "For", "How", "In", "It", "None", "Of", "So", "Some", "That", "The"),
     *("They", "This", "Those", "What", "Whether", "Which", "Who", "Whose"),

@@ -117,6 +117,7 @@ MODELS_RANK = {
     "arrays": 0,
     "batch": 0,
     "configs": 0,
+    "contract": 1,
     "conventions": 1,
     "storage": 2,
     "layers": 3,
@@ -229,6 +230,19 @@ def breaks_reader_rule(found: Import) -> bool:
     return is_reader and is_inside(found.target, "torch")
 
 
+def breaks_room_rule(found: Import) -> bool:
+    """A reader imports no other's room, and what they share none at all."""
+    home, room = room_of(found.importer), room_of(found.target)
+    return home is not None and room not in (None, home, "common")
+
+
+def room_of(module: str) -> str | None:
+    """The folder of `export.readers` that a module is in, if any."""
+    parts = module.removeprefix("export.readers.").split(".")
+    is_room = module.startswith("export.readers.") and len(parts) > 1
+    return parts[0] if is_room else None
+
+
 RULES = (
     breaks_package_rule,
     breaks_library_rule,
@@ -237,6 +251,7 @@ RULES = (
     breaks_export_rule,
     breaks_models_rule,
     breaks_reader_rule,
+    breaks_room_rule,
 )
 
 
@@ -335,6 +350,8 @@ def test_package_files_are_empty() -> None:
         ("loadtest/bench/command.py", "from serving.api import openai"),
         ("serving/commands/serve.py", "from loadtest.bench.command import bench"),
         ("export/readers/marian/model.py", "def read():\n    import torch"),
+        ("export/readers/gguf/names.py", "from export.readers.marian.options import EPSILON"),
+        ("export/readers/common/tables.py", "from export.readers.gguf.names import NAMES"),
     ],
 )
 def test_a_broken_rule_is_found(tmp_path: Path, file: str, source: str) -> None:

@@ -12,7 +12,7 @@ from export.checking.decoding import decode
 from models.data.corpus import read_pairs
 from models.data.tokenizer import encode_all, read_tokenizer
 from models.decoding.beam_search import BeamRules, beam_search
-from models.decoding.torch_loop import continue_batch, translate_all
+from models.decoding.greedy import continue_batch, translate_all
 from models.registry import load_module
 from models.storage.checkpoint import Checkpoint, load_checkpoint
 from serving.bundle.manifest import Precision

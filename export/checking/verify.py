@@ -11,19 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from export.checking.decoding import decode
 from export.checking.parity import Agreement, LogpError, Parity, Quality
 from export.checking.rows import Rows
 from export.graph.writer import Array
-from models.batch import Batch
 from models.data.tokenizer import encode_all, read_tokenizer
-from models.decoding.torch_loop import (
-    continue_batch,
-    teacher_forced_log_probabilities,
-    translate_all,
-)
+from models.decoding.forced import teacher_forced_log_probabilities
+from models.decoding.greedy import continue_batch, translate_all
 from models.registry import load_module
 from models.storage.checkpoint import Checkpoint
 from serving.bundle.manifest import Manifest, Task, Tokens
@@ -186,14 +181,7 @@ class Verifier:
 
     def _torch(self, sources: Ids, targets: Ids) -> Iterator[Array]:
         for source, target in zip(sources, targets, strict=True):
-            ids = torch.tensor([target])
-            batch = Batch(
-                source_ids=torch.tensor([source]) if source else None,
-                source_lengths=torch.tensor([len(source)]) if source else None,
-                input_ids=ids,
-                labels=ids,
-            )
-            yield teacher_forced_log_probabilities(self._module, batch)[0].numpy()
+            yield teacher_forced_log_probabilities(self._module, source, target).numpy()
 
     def _onnx(self, sources: Ids, targets: Ids) -> Array:
         """Score [batch, longest target, vocab]; rows go on with padding after their end."""

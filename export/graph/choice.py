@@ -13,7 +13,7 @@ import numpy as np
 
 from export.graph.value import Value
 from export.graph.writer import Array, GraphWriter
-from serving.bundle.manifest import WANTS_LOGP
+from serving.bundle.manifest import BATCH, WANTS_LOGP
 
 WINDOW = 20  # the best tokens that the step graph returns: what OpenAI's top_logprobs may ask
 BLOCK = 64
@@ -25,12 +25,14 @@ LEAST_IN_BLOCKS = 8_192
 @dataclass(frozen=True)
 class Columns:
     """Says what stands in columns of logits: the vocabulary, then up to `width` tokens that never
-    come; or the candidates that `token_ids` makes ids of.
+    come; or the candidates that `token_ids` makes ids of. rows: the name of
+    the other axis.
     """
 
     vocab_size: int
     width: int | str
     token_ids: Callable[[Value], Value] | None = None
+    rows: str = BATCH
 
     @property
     def window(self) -> int:
@@ -74,10 +76,11 @@ def choose_on_device(graph: GraphWriter, logits: Value, columns: Columns) -> Non
 def _write(graph: GraphWriter, columns: Columns, found: tuple[Value, ...]) -> None:
     logp, normaliser, top_logp, places = found
     top_ids = columns.token_ids(places) if columns.token_ids else places
-    graph.output("logp", logp, "float32", (columns.num_scored,))
-    graph.output("log_normaliser", normaliser, "float32", ())
-    graph.output("top_logp", top_logp, "float32", (columns.window,))
-    graph.output("top_ids", top_ids, "int64", (columns.window,))
+    rows = columns.rows
+    graph.output("logp", logp, "float32", (columns.num_scored,), rows=rows)
+    graph.output("log_normaliser", normaliser, "float32", (), rows=rows)
+    graph.output("top_logp", top_logp, "float32", (columns.window,), rows=rows)
+    graph.output("top_ids", top_ids, "int64", (columns.window,), rows=rows)
 
 
 def filled_up(weight: Array, bias: Array | None) -> tuple[Array, Array | None]:

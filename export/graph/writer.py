@@ -72,10 +72,12 @@ class GraphWriter:
         bare = self._builder.input(name, element_type("bool"), [], const_value=on)
         return Value(self, bare, "bool")
 
-    def output(self, name: str, value: Value, dtype: str, shape: Shape) -> None:
-        """Declare an output; the batch axis in front is implied."""
+    def output(
+        self, name: str, value: Value, dtype: str, shape: Shape, *, rows: str = BATCH
+    ) -> None:
+        """Declare an output; the axis of the rows in front is implied."""
         assert value.dtype == dtype, f"{name} is {value.dtype}, not {dtype}"
-        spec = TensorSpec(name, dtype, (BATCH, *shape))
+        spec = TensorSpec(name, dtype, (rows, *shape))
         self._outputs.append(spec)
         self._builder.add_output(value.bare, name)
         value.bare.type = _tensor(dtype)

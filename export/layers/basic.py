@@ -17,7 +17,7 @@ from export.graph.value import Value
 from export.graph.weights import Weights
 from export.graph.writer import Array, GraphWriter
 from export.layers.heads import HeadLayout
-from serving.bundle.manifest import Precision, StateKind, StateSpec
+from serving.bundle.manifest import BATCH, Precision, StateKind, StateSpec
 
 ALIGNED = 4  # numbers from one aligned address to the next
 
@@ -182,12 +182,13 @@ class Layers:
         vocab_size: int,
         width: int | str | None = None,
         token_ids: Callable[[Value], Value] | None = None,
+        rows: str = BATCH,
     ) -> None:
-        """Write the step graph's outputs: log-probabilities [batch, vocab] and the best of them.
+        """Write the step graph's outputs: log-probabilities [rows, vocab] and the best of them.
 
         width: the axis of ``logits`` if it is not the vocabulary; ``token_ids`` then says which
         tokens stand in columns of it. Without that, what is beyond the vocabulary is -inf.
         """
-        columns = Columns(vocab_size, width or vocab_size, token_ids)
+        columns = Columns(vocab_size, width or vocab_size, token_ids, rows)
         write = choose_on_device if self.target.is_cuda else choose
         write(self.graph, logits.cast("float32"), columns)

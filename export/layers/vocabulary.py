@@ -12,6 +12,7 @@ from models.configs.language_models.recurrent_lm import RecurrentLanguageModelCo
 from models.configs.recurrent import RecurrentConfig
 from models.configs.translators.convs2s import ConvS2SConfig
 from models.configs.translators.transformer import TransformerSizes
+from serving.bundle.manifest import BATCH
 
 Config = (
     RecurrentConfig
@@ -57,8 +58,8 @@ class VocabularyGraph:
         """Embed one token of every row, [batch, 1] ids: [batch, embedding_dim]."""
         return self.embed(ids).squeeze(1)
 
-    def choose(self, readout: Value, cap: float | None = None) -> None:
-        """Write the step graph's outputs, from readouts [batch, readout_dim]. cap: what logits are
+    def choose(self, readout: Value, cap: float | None = None, rows: str = BATCH) -> None:
+        """Write the step graph's outputs, from readouts [rows, readout_dim]. cap: what logits are
         squeezed into -cap..cap by, if they are (Gemma Team 2024, 2).
         """
         config, layers, size = self._config, self._layers, self._config.vocab_size
@@ -74,7 +75,7 @@ class VocabularyGraph:
         logits = layers.score(readout, name, weight, bias, channels)
         if cap is not None:
             logits = (logits / cap).tanh() * cap
-        layers.choose(logits, size, len(weight))
+        layers.choose(logits, size, len(weight), rows=rows)
 
     def _embed(self, ids: Value, untied: str, num_words: int) -> Value:
         name = self._table(untied)

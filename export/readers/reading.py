@@ -1,4 +1,4 @@
-"""From whatever a user has to a checkpoint: the format is told by the files themselves."""
+"""Reads whatever a user has as a checkpoint: the format is told by the files themselves."""
 
 import os
 from collections.abc import Callable
@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from export.readers import torch_checkpoints
+from export.readers.common.options import read_options
 from export.readers.gguf import reading as gguf
 from export.readers.hugging_face import families
-from export.readers.hugging_face.options import read_options
 from export.readers.marian import folder as marian_folder
 from export.readers.marian import model as marian
 from models.storage import checkpoint
@@ -40,7 +40,7 @@ FORMATS = (
 
 
 def read_model(source: Path, context_length: int | None = None) -> Checkpoint:
-    """The model in a file or folder, a language model for texts of up to `context_length` tokens.
+    """Read a file or folder, a language model for texts of up to `context_length` tokens.
 
     Raises CheckpointError with every problem found.
     """

@@ -1,4 +1,4 @@
-"""Checkpoints of training toolkits, written by torch.save: which toolkit's is it?
+"""Tells which toolkit's a checkpoint of torch.save is, and reads it.
 
     {"model": weights, "generator": weights, "vocab": words, "opt": options}      OpenNMT-py
     {"vocab": words, "opt": options}, and weights in safetensors beside it        OpenNMT-py
@@ -10,22 +10,22 @@ The source is the file, or a folder that holds one such file.
 from dataclasses import replace
 from pathlib import Path
 
+from export.readers.common.torch_files.pickles import looks_like_torch, read_torch
 from export.readers.fairseq import reading as fairseq
 from export.readers.opennmt import reading as opennmt
-from export.readers.pickles import looks_like_torch, read_torch
 from models.storage.checkpoint import Checkpoint, CheckpointError
 
 ENDINGS = (".pt", ".pth")
 
 
 def looks_like(source: Path) -> bool:
-    """Whether the source is a file of torch.save, or a folder with one."""
+    """Tell whether the source is a file of torch.save, or a folder with one."""
     path = _file(source)
     return path is not None and looks_like_torch(path)
 
 
 def read(source: Path) -> Checkpoint:
-    """The model, its weights still unread. Raises CheckpointError with every problem."""
+    """Read the model, its weights still unread. Raises CheckpointError with every problem."""
     path = _file(source)
     if path is None:
         raise CheckpointError(source, ["it holds no checkpoint, or several"])

@@ -5,6 +5,7 @@ checkpoint by torch.
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -72,13 +73,14 @@ def _read(rows: Rows, prefix: list[int], windows: Sequence[Window]) -> float:
 
 
 def _of_checkpoint(folder: Path) -> ScoreProse:
-    from models.decoding.torch_loop import nats
+    from models.decoding.forced import nats
     from models.registry import load_module
 
     checkpoint = load_checkpoint(folder)
     module, tokenizer = load_module(checkpoint), read_tokenizer(checkpoint.tokenizer)
+    config: Any = checkpoint.config
     around = checkpoint.conventions
-    reader = Reader(tokenizer, around, module.config.context_length)
+    reader = Reader(tokenizer, around, config.context_length)
     return lambda documents: reader.score(
         documents, lambda windows: nats(module, windows, around.prompt_prefix)
     )

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from loadtest.bench.bare_graph import RecordedGraph
-from loadtest.bench.closed_loop import run_closed_loop
+from loadtest.bench.closed_loop import Stopwatch, drive_side_by_side, run_closed_loop
 from loadtest.bench.steady import STEPS, Clock, Share, end, seconds_of_steps
 from loadtest.bench.workload import Workload
 from serving.bundle.manifest import Task
@@ -227,6 +227,29 @@ def compare_prefix(workload: Workload, options: ComparisonOptions) -> Comparison
     return _compared(says, 1, repeat, options)
 
 
+def compare_drafts(workload: Workload, options: ComparisonOptions) -> Comparison:
+    """Compare the time of the same requests without and with drafts, so many in flight; count the
+    runs of a row for each of its tokens.
+    """
+    if not workload.parts.bundle.manifest.num_verified:
+        raise click.UsageError("drafts: needs a bundle with a graph verify; export it again")
+    batch = options.batch or 1
+    plain, drafting = workload.engine(batch), workload.drafting_engine(batch)
+
+    def run(engine: Engine) -> tuple[float, float]:
+        requests = list(islice(workload.requests(), max(SENTENCES_EACH, 2 * batch)))
+        watch, started = Stopwatch(engine), options.clock()
+        drive_side_by_side([watch], requests, batch)
+        return options.clock() - started, sum(watch.rows) / watch.num_tokens
+
+    def repeat() -> Raw:
+        (without, _), (with_drafts, runs) = run(plain), run(drafting)
+        raw = {"plain_seconds": without, "drafting_seconds": with_drafts}
+        return {**raw, "runs_per_token": runs, "value": without / with_drafts}
+
+    return _compared(f"tokens/s, with drafts over without, batch {batch}", batch, repeat, options)
+
+
 def _random_prompts(workload: Workload, length: int) -> Iterator[GenerationRequest]:
     """Yield tokens of the workload's texts in any order: no two prompts begin alike for long."""
     draw = random.Random(0)
@@ -259,4 +282,5 @@ COMPARISONS: dict[str, Callable[[Workload, ComparisonOptions], Comparison]] = {
     "mix": compare_mix,
     "cancel": compare_cancel,
     "prefix": compare_prefix,
+    "drafts": compare_drafts,
 }

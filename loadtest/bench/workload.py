@@ -56,7 +56,9 @@ class Workload:
     texts: tuple[str, ...]
     decoding: Decoding
 
-    def config(self, slots: int, prefix_cache_bytes: int = 0) -> EngineConfig:
+    def config(
+        self, slots: int, prefix_cache_bytes: int = 0, speculation: bool = False
+    ) -> EngineConfig:
         """Say how big the engine is. Caches are off: the bench repeats its texts, users do not."""
         return EngineConfig(
             slots,
@@ -64,6 +66,7 @@ class Workload:
             self.device,
             prefix_cache_bytes=prefix_cache_bytes,
             encoder_cache_bytes=0,
+            speculation=speculation,
         )
 
     def engine(
@@ -72,6 +75,10 @@ class Workload:
         engine = self.parts.engine(self.config(slots, prefix_cache_bytes), graphs)
         engine.warm_up()
         return engine
+
+    def drafting_engine(self, slots: int) -> Engine:
+        """Make one whose rows may take several tokens of a run."""
+        return self.parts.engine(self.config(slots, speculation=True))
 
     def engines(self, slots: int, count: int) -> list[Engine]:
         """Make engines that share their graphs."""

@@ -18,14 +18,14 @@ LONGEST_JOINED = 600  # characters: what is longer is left out by a model's limi
 
 
 def augmented(pairs: Sequence[Pair], counts: dict[Kind, int], seed: int) -> list[Pair]:
-    """So many new pairs of every kind."""
+    """Counts the new pairs of every kind."""
     if not pairs:
         return []
     return [pair for kind in sorted(counts) for pair in _made(pairs, kind, counts[kind], seed)]
 
 
 def _made(pairs: Sequence[Pair], kind: Kind, count: int, seed: int) -> Iterator[Pair]:
-    """Drawn pairs that nothing can be made of are passed over."""
+    """Pass over drawn pairs that nothing can be made of."""
     rng = random.Random(f"{kind} {seed}")
     for _ in range(count):
         found = KINDS[kind](pairs, rng)
@@ -39,13 +39,13 @@ def _values(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str] | None
 
 
 def _with_digits(pairs: Sequence[Pair], rng: random.Random) -> Pair:
-    """One of a few dozen that has some, if any has."""
+    """Draw one of a few dozen that has some, if any has."""
     drawn = (rng.choice(pairs) for _ in range(50))
     return next((p for p in drawn if any(x.isdigit() for x in p.source)), pairs[0])
 
 
 def _framed(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str]:
-    """A made sentence, half of the time after another one."""
+    """Make a sentence, half of the time after another one."""
     source, target = made_pair(TRAINING, rng)
     if rng.random() < 0.5:
         return source, target
@@ -69,7 +69,7 @@ def _noise(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str]:
 
 
 def _joined(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str] | None:
-    """Neighbours in the corpus, which are often of one text."""
+    """Join neighbours in the corpus, which are often of one text."""
     count = rng.randint(2, MOST_JOINED)
     start = rng.randrange(max(1, len(pairs) - count))
     group = pairs[start : start + count]

@@ -1,8 +1,9 @@
-"""Batches by token budget: parallel examples bucketed by length, prose cut into windows.
+"""Makes batches by token budget: parallel examples by length, prose cut into windows.
 
 An epoch's batches depend on (seed, epoch) alone, so a resumed run sees what it would have seen.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.batch import IGNORED_LABEL, Batch
+from models.batch import IGNORED_LABEL, Batch, LanguageBatch, TranslationBatch
 from models.configs.base import SpecialTokens
 
 LENGTH_NOISE = 0.05  # neighbours in length are mixed, so batches differ from epoch to epoch
@@ -18,7 +19,7 @@ BUCKET_GROWTH = 1.1  # of a bucket's target lengths: wider ones pad targets, nar
 
 
 class Dataset(Protocol):
-    """What the trainer needs of training or validation data."""
+    """Is what the trainer needs of training or validation data."""
 
     def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]: ...
 
@@ -27,7 +28,7 @@ class Dataset(Protocol):
 
 @dataclass(frozen=True)
 class ParallelData:
-    """Source and target ids; `repeats[i]` is how often example i is seen in an epoch."""
+    """Holds source and target ids; `repeats[i]` is how often example i is seen in an epoch."""
 
     sources: list[list[int]]
     targets: list[list[int]]
@@ -35,7 +36,7 @@ class ParallelData:
     tokens: SpecialTokens
 
     def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]:
-        """Index arrays of one epoch, each at most `tokens_per_batch` padded tokens a side."""
+        """Draw index arrays of one epoch, each at most `tokens_per_batch` padded tokens a side."""
         rng = np.random.default_rng([seed, epoch])
         whole = np.floor(self.repeats + rng.random(len(self.repeats))).astype(int)
         chosen = np.repeat(np.arange(len(whole)), whole)
@@ -44,28 +45,28 @@ class ParallelData:
         batches = _fill(chosen[order], lengths[order].max(axis=1), tokens_per_batch)
         return [batches[i] for i in rng.permutation(len(batches))]
 
-    def batch(self, indices: np.ndarray) -> Batch:
+    def batch(self, indices: np.ndarray) -> TranslationBatch:
         eos, bos, pad = self.tokens.eos_id, self.tokens.bos_id, self.tokens.pad_id
         sources = [[*self.sources[i], eos] for i in indices]
         targets = [[*self.targets[i], eos] for i in indices]
-        return Batch(
-            pad_rows(sources, pad),
-            torch.tensor([len(s) for s in sources]),
+        return TranslationBatch(
             pad_rows([[bos, *t[:-1]] for t in targets], pad),
             pad_rows(targets, IGNORED_LABEL),
+            pad_rows(sources, pad),
+            torch.tensor([len(s) for s in sources]),
         )
 
 
 @dataclass(frozen=True)
 class ProseData:
-    """One stream of token ids, cut into windows of `context_length`."""
+    """Cuts one stream of token ids into windows of `context_length`."""
 
     stream: np.ndarray
     context_length: int
     tokens: SpecialTokens
 
     def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]:
-        """Index arrays of window starts; the cut is at another place in every epoch."""
+        """Draw index arrays of window starts; the cut is at another place in every epoch."""
         rng = np.random.default_rng([seed, epoch])
         offset = int(rng.integers(self.context_length))
         starts = np.arange(offset, len(self.stream) - self.context_length, self.context_length)
@@ -73,15 +74,15 @@ class ProseData:
         size = max(1, tokens_per_batch // self.context_length)
         return [starts[i : i + size] for i in range(0, len(starts), size)]
 
-    def batch(self, indices: np.ndarray) -> Batch:
+    def batch(self, indices: np.ndarray) -> LanguageBatch:
         labels = np.stack([self.stream[i : i + self.context_length] for i in indices])
         labels_tensor = torch.from_numpy(labels.astype(np.int64))
         first = torch.full((len(indices), 1), self.tokens.bos_id)
-        return Batch(None, None, torch.cat([first, labels_tensor[:, :-1]], 1), labels_tensor)
+        return LanguageBatch(torch.cat([first, labels_tensor[:, :-1]], 1), labels_tensor)
 
 
 def _by_both_lengths(lengths: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """An order of [examples, 2] in which neighbours are alike on both sides.
+    """Order [examples, 2] so that neighbours are alike on both sides.
 
     Buckets of the target's length, and in them the source's, up in one and down in the next.
     """
@@ -90,8 +91,8 @@ def _by_both_lengths(lengths: np.ndarray, rng: np.random.Generator) -> np.ndarra
     return np.lexsort((np.where(bucket % 2, -noisy[:, 0], noisy[:, 0]), bucket))
 
 
-def pad_rows(rows: list[list[int]], value: int) -> Tensor:
-    """Rows of ids -> [rows, longest], filled up with `value`."""
+def pad_rows(rows: Sequence[Sequence[int]], value: int) -> Tensor:
+    """Fill rows of ids up with `value`: -> [rows, longest]."""
     out = torch.full((len(rows), max(map(len, rows))), value)
     for i, row in enumerate(rows):
         out[i, : len(row)] = torch.tensor(row)

@@ -1,4 +1,4 @@
-"""Reading training text: parallel sentences (TSV) and prose (plain text), gzipped or not."""
+"""Reads training text: parallel sentences (TSV) and prose (plain text), gzipped or not."""
 
 import gzip
 import random
@@ -15,7 +15,7 @@ MIN_DOCUMENT_CHARACTERS = 500
 
 @dataclass(frozen=True)
 class Pair:
-    """One line of a parallel corpus: where it is from, and the two sentences."""
+    """Is one line of a parallel corpus: where it is from, and the two sentences."""
 
     origin: str
     source: str
@@ -23,7 +23,7 @@ class Pair:
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a file, decompressed when its name ends in `.gz`."""
+    """Read the text of a file, decompressed when its name ends in `.gz`."""
     path = Path(path)
     if path.suffix == ".gz":
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
@@ -73,7 +73,7 @@ def _tabbed(path: str | Path) -> Iterator[Pair]:
 
 
 def read_documents(path: str | Path) -> list[str]:
-    """Chapters (or, in a file of one document a line, lines), one paragraph a line."""
+    """Read chapters (or, in a file of one document a line, lines), one paragraph a line."""
     text = read_text(path)
     parts = CHAPTER.split(text) if CHAPTER.search(text) else text.split("\n")
     documents = [_unwrap(part) for part in parts]

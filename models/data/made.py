@@ -1,4 +1,4 @@
-"""Made pairs around what is copied or written in another way: names, addresses, code, dates, units.
+"""Makes pairs around what is copied or written otherwise: names, addresses, code, dates, units.
 
 A frame is a sentence in both languages with slots, a slot's filler what each language writes there.
 """
@@ -11,7 +11,7 @@ Filler = tuple[str, str]  # in the source and in the target
 
 
 class Frames(NamedTuple):
-    """Sentences in English and French, and lists that fillers are made of."""
+    """Holds sentences in English and French, and lists that fillers are made of."""
 
     sentences: tuple[Filler, ...]
     first_names: tuple[str, ...]
@@ -79,7 +79,7 @@ EMOJI = ("\U0001f642", "\U0001f600", "\U0001f44d", "\u2764\ufe0f", "\U0001f389",
 
 
 def made_pair(frames: Frames, rng: random.Random) -> Filler:
-    """A sentence with its slots filled, in both languages."""
+    """Fill a sentence's slots, in both languages."""
     english, french = rng.choice(frames.sentences)
     fillers = {name: make(frames, rng) for name, make in SLOTS.items() if f"{{{name}}}" in english}
     return (

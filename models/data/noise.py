@@ -1,4 +1,4 @@
-"""Sources as people type them: other capitals, typos, missing marks. What they mean stays."""
+"""Writes sources as people type them: other capitals, typos, missing marks. Meanings stay."""
 
 import random
 import re
@@ -8,7 +8,7 @@ WORD = re.compile(r"[^\W\d_]{4,}")
 
 
 def mistype(text: str, rng: random.Random) -> str:
-    """In one word two letters change places, or one is doubled or lost."""
+    """Let two letters of one word change places, or double or lose one."""
     words = list(WORD.finditer(text))
     if not words:
         return text
@@ -19,13 +19,13 @@ def mistype(text: str, rng: random.Random) -> str:
 
 
 def without_accents(text: str, rng: random.Random) -> str:
-    """As on a keyboard that has none, and with straight quotes."""
+    """Write as on a keyboard that has none, and with straight quotes."""
     letters = unicodedata.normalize("NFD", text)
     return "".join(x for x in letters if not unicodedata.combining(x)).replace("\u2019", "'")
 
 
 def careless_spaces(text: str, rng: random.Random) -> str:
-    """One space too many, or none after commas."""
+    """Put one space too many, or none after commas."""
     spaces = [i for i, x in enumerate(text) if x == " "]
     if not spaces or rng.random() < 0.5:
         return text.replace(", ", ",")
@@ -34,7 +34,7 @@ def careless_spaces(text: str, rng: random.Random) -> str:
 
 
 def without_end(text: str, rng: random.Random) -> str:
-    """In small letters, without the last mark."""
+    """Write in small letters, without the last mark."""
     return text.lower().rstrip(".!?")
 
 
@@ -42,10 +42,10 @@ KINDS = (mistype, without_accents, careless_spaces, without_end)
 
 
 def noisy(text: str, rng: random.Random) -> str:
-    """One kind of carelessness, drawn."""
+    """Draw one kind of carelessness."""
     return rng.choice(KINDS)(text, rng)
 
 
 def titled(text: str) -> str:
-    """Every Word With a Capital."""
+    """Write Every Word With a Capital."""
     return " ".join(word[:1].upper() + word[1:] for word in text.split(" "))

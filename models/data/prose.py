@@ -1,4 +1,4 @@
-"""How well a language model predicts a text: bits per byte, which do not depend on its tokenizer,
+"""Scores predictions of a text: bits per byte, which do not depend on a model's tokenizer,
 and perplexity per token, which does.
 
 The text is one stream of documents, each with its </s>. A window slides over it by half of what the
@@ -21,7 +21,7 @@ MOST_READ = 1024  # tokens; models that can read more are scored so
 
 @dataclass(frozen=True)
 class Window:
-    """Tokens in the order of the text; the first `num_known` are only read."""
+    """Holds tokens in the order of the text; the first `num_known` are only read."""
 
     token_ids: list[int]
     num_known: int
@@ -51,7 +51,7 @@ class ProseScore:
 
 @dataclass(frozen=True)
 class Reader:
-    """What a language model's texts look like to it. most_read: tokens, its prefix included."""
+    """Shows texts as a language model sees them. most_read: tokens, its prefix included."""
 
     tokenizer: Tokenizer
     around: Around
@@ -90,7 +90,7 @@ def windows(stream: list[int], length: int, stride: int, num_unseen: int) -> lis
 
 
 def table(scores: dict[str, ProseScore]) -> str:
-    """A Markdown table of scores by name."""
+    """Write a Markdown table of scores by name."""
     rows = ["| | bits per byte | perplexity per token |", "|---|---:|---:|"]
     rows += [f"| {n} | {s.bits_per_byte:.3f} | {s.perplexity:.2f} |" for n, s in scores.items()]
     return "\n".join(rows)

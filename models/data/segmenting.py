@@ -1,4 +1,4 @@
-"""BPE dropout (Provilkov et al. 2020): now and then a merge is left out, so that a model sees words
+"""Leaves a merge out now and then, BPE dropout (Provilkov et al. 2020), so that a model sees words
 in several pieces and is not lost where a typo or a rare name cuts one elsewhere.
 
 The tokenizer's own dropout draws from a source that no seed reaches; here all that is drawn follows
@@ -30,7 +30,7 @@ class Segmenter:
         self._variant = lru_cache(REMEMBERED)(self._segment)
 
     def encode(self, text: str, rng: np.random.Generator) -> list[int]:
-        """Ids of a text, cut as the draw will have it."""
+        """Encode a text, cut as the draw will have it."""
         pieces = [piece for piece, _ in self._split(text)]
         variants = rng.integers(NUM_VARIANTS, size=len(pieces)).tolist()
         cut = map(self._variant, pieces, variants)

@@ -1,4 +1,4 @@
-"""Byte-level BPE tokenizers: any string of valid Unicode round-trips, nothing is unknown."""
+"""Makes byte-level BPE tokenizers: any valid Unicode round-trips, nothing is unknown."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -57,7 +57,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 
 def read_tokenizer(text: str) -> Tokenizer:
-    """What a `tokenizer.json` holds."""
+    """Read what a `tokenizer.json` holds."""
     return as_plain_text(Tokenizer.from_str(text))
 
 
@@ -68,7 +68,7 @@ def as_plain_text(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def encode_all(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
-    """Ids of each text, without special tokens. What is no token of the model is unknown to it."""
+    """Encode each text, without special tokens. What is no token of the model is unknown to it."""
     rows = [e.ids for e in tokenizer.encode_batch(texts, add_special_tokens=False)]
     end, unknown = tokenizer.token_to_id(BEYOND), tokenizer.token_to_id(UNKNOWN)
     if end is None or unknown is None:

@@ -1,4 +1,4 @@
-"""Numbers of a pair replaced by others, in the same way on both sides: dates, times and amounts."""
+"""Replaces a pair's numbers by others, alike on both sides: dates, times and amounts."""
 
 import random
 import re
@@ -9,7 +9,7 @@ FEWEST = 2  # 0 and 1 decide whether a noun is plural
 
 
 def replace_values(source: str, target: str, rng: random.Random) -> tuple[str, str] | None:
-    """The pair with other numbers; None if the two sides do not have the same."""
+    """Give the pair other numbers; None if the two sides do not have the same."""
     numbers = NUMBER.findall(source)
     if not numbers or sorted(numbers) != sorted(NUMBER.findall(target)):
         return None
@@ -19,7 +19,7 @@ def replace_values(source: str, target: str, rng: random.Random) -> tuple[str, s
 
 
 def _another(number: str, rng: random.Random) -> str:
-    """As many digits, and of the same kind: no 13th month comes of a 5th."""
+    """Draw as many digits, and of the same kind: no 13th month comes of a 5th."""
     value = int(number)
     if value < FEWEST:
         return number

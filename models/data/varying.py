@@ -1,11 +1,11 @@
-"""Parallel data that a model never sees cut into the same tokens twice."""
+"""Cuts parallel data so that a model never sees the same tokens twice."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from models.batch import Batch
+from models.batch import TranslationBatch
 from models.data.batching import ParallelData
 from models.data.corpus import Pair
 from models.data.segmenting import Segmenter
@@ -13,7 +13,7 @@ from models.data.segmenting import Segmenter
 
 @dataclass(frozen=True)
 class VaryingData(ParallelData):
-    """Batches are planned by the usual lengths; what they hold is cut anew, as `segmenter` draws.
+    """Plans batches by the usual lengths; what they hold is cut anew, as `segmenter` draws.
 
     texts: of every example. limits: tokens of a source and of a target that no cut may reach.
     """
@@ -22,8 +22,8 @@ class VaryingData(ParallelData):
     segmenter: Segmenter
     limits: tuple[int, int]
 
-    def batch(self, indices: np.ndarray) -> Batch:
-        """The draw follows from which examples are together."""
+    def batch(self, indices: np.ndarray) -> TranslationBatch:
+        """Draw by which examples are together."""
         rng = np.random.default_rng(indices)
         rows = [self._cut(int(i), rng) for i in indices]
         sources, targets = ([row[side] for row in rows] for side in (0, 1))

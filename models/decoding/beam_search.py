@@ -1,16 +1,18 @@
-"""Beam search (Graves 2012; Sutskever et al. 2014, section 3.2), plainly: the reference.
+"""Searches by beams (Graves 2012; Sutskever et al. 2014, section 3.2), plainly: the reference.
 
 One sentence at a time. What ends, what is kept and when it stops is as in Hugging Face's
 `generate`, so that the three can be held against each other: this, that, and the engine.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from models.batch import device_of
+from models.contract.models import AnyModel, Model, S, State
+from models.decoding.beginning import first_state
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class BeamRules:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """token_ids: generated, </s> included where it came."""
+    """Is a text that has ended. token_ids: generated, </s> included where it came."""
 
     token_ids: list[int]
     score: float
@@ -43,7 +45,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Beam:
-    """row: which row of logits and state it continues. logprob: of all `token_ids` together."""
+    """Continues one row of logits and state. logprob: of all `token_ids` together."""
 
     row: int
     token_ids: list[int]
@@ -51,7 +53,7 @@ class Beam:
 
 
 class Pool:
-    """The best of the hypotheses that have ended, best first."""
+    """Keeps the best of the hypotheses that have ended, best first."""
 
     def __init__(self, rules: BeamRules) -> None:
         self._rules = rules
@@ -65,7 +67,7 @@ class Pool:
         del self.hypotheses[self._rules.num_enough :]
 
     def is_final(self, best_live: Beam) -> bool:
-        """Whether the search may stop, given the likeliest beam that goes on."""
+        """Tell whether the search may stop, given the likeliest beam that goes on."""
         rules = self._rules
         if len(self.hypotheses) < rules.num_enough:
             return False
@@ -81,31 +83,41 @@ class Pool:
 
 @torch.inference_mode()
 def beam_search(
-    module: nn.Module, source: list[int] | None, prompt: list[int], rules: BeamRules
+    model: AnyModel, source: list[int] | None, prompt: list[int], rules: BeamRules
 ) -> list[Hypothesis]:
     """Continue `prompt` (ids after <s>) for `source` ids (without </s>; None for a language model).
 
     Returns the best `rules.num_enough` hypotheses, best first. Scores leave the prompt out.
     """
-    eos_id = module.config.eos_id
+    eos_id, device = model.config.eos_id, device_of(model)
+    state: State = first_state(model, [*(source or ()), eos_id])
+    given = torch.tensor([[model.config.bos_id, *prompt]], device=device)
+    hidden, state = model.read(given, state)
+    return _search(model, hidden[:, -1], state, rules)
+
+
+def _search(model: Model[S], hidden: Tensor, state: S, rules: BeamRules) -> list[Hypothesis]:
+    """Go on from what predicts the first token, hidden [1, dim]."""
 
     def has_ended(beam: Beam) -> bool:
-        return beam.token_ids[-1] == eos_id or len(beam.token_ids) == rules.max_new_tokens
+        at_end = beam.token_ids[-1] == model.config.eos_id
+        return at_end or len(beam.token_ids) == rules.max_new_tokens
 
-    logp, state = _read(module, source, [module.config.bos_id, *prompt])
     live, pool = [Beam(0, [], 0.0)], Pool(rules)
     while True:
+        logp = model.project(hidden).float().log_softmax(-1)
         candidates = _expand(live, logp, rules.num_beams)
         pool.add([beam for beam in candidates[: rules.num_beams] if has_ended(beam)])
         live = [beam for beam in candidates if not has_ended(beam)][: rules.num_beams]
         if not live or pool.is_final(live[0]):
             return pool.hypotheses
-        state = select_rows(state, torch.tensor([beam.row for beam in live], device=logp.device))
-        logp, state = _step(module, [beam.token_ids[-1] for beam in live], state)
+        rows, ids = ([each.row for each in live], [each.token_ids[-1] for each in live])
+        state = state.select(torch.tensor(rows, device=logp.device))
+        hidden, state = model.step(torch.tensor(ids, device=logp.device), state)
 
 
 def _expand(live: list[Beam], logp: Tensor, num_beams: int) -> list[Beam]:
-    """Every beam by one token, likeliest first; logp [beams, vocabulary].
+    """Extend every beam by one token, likeliest first; logp [beams, vocabulary].
 
     No more than num_beams + 1 tokens of one beam can matter: those that go on, and </s>.
     """
@@ -118,36 +130,3 @@ def _expand(live: list[Beam], logp: Tensor, num_beams: int) -> list[Beam]:
         for logprob, token_id in zip(*columns, strict=True)
     ]
     return sorted(candidates, key=lambda beam: -beam.logprob)
-
-
-def _read(module: nn.Module, source: list[int] | None, target: list[int]) -> tuple[Tensor, Any]:
-    """Log-probabilities [1, vocabulary] of what follows `target`, and the state there."""
-    device = device_of(module)
-    if source is None:
-        hidden, state = module.start(torch.tensor([target], device=device))
-        return _log_probabilities(module, hidden), state
-    source_ids = torch.tensor([[*source, module.config.eos_id]], device=device)
-    state = module.start(source_ids, torch.tensor([source_ids.shape[1]], device=device))
-    for token_id in target:
-        logp, state = _step(module, [token_id], state)
-    return logp, state
-
-
-def _step(module: nn.Module, ids: list[int], state: Any) -> tuple[Tensor, Any]:
-    hidden, state = module.step(torch.tensor(ids, device=device_of(module)), state)
-    return _log_probabilities(module, hidden), state
-
-
-def _log_probabilities(module: nn.Module, hidden: Tensor) -> Tensor:
-    return module.project(hidden).float().log_softmax(-1)
-
-
-def select_rows(state: Any, rows: Tensor) -> Any:
-    """These rows of every tensor of a state, in this order; a row may come more than once."""
-    if isinstance(state, Tensor):
-        return state[rows]
-    if isinstance(state, dict):
-        return {name: select_rows(part, rows) for name, part in state.items()}
-    if isinstance(state, list | tuple):
-        return type(state)(select_rows(part, rows) for part in state)
-    return state

@@ -1,27 +1,27 @@
-"""Translations of texts with the plain torch loops: greedy in batches, beam search one by one."""
+"""Translates texts with the plain torch loops: greedy in batches, by beams one by one."""
 
 from tokenizers import Tokenizer
-from torch import nn
 from tqdm import tqdm
 
+from models.contract.models import Translator
 from models.data.tokenizer import encode_all
 from models.decoding.beam_search import BeamRules, beam_search
-from models.decoding.torch_loop import translate_all
+from models.decoding.greedy import translate_all
 
 
-def translate(module: nn.Module, tokenizer: Tokenizer, texts: list[str]) -> list[str]:
-    """One translation for each text, in order."""
+def translate(model: Translator, tokenizer: Tokenizer, texts: list[str]) -> list[str]:
+    """Translate each text greedily, in order."""
     sources = encode_all(tokenizer, texts)
-    rows = translate_all(module, sources, module.config.max_target_tokens - 1, batch_size=64)
+    rows = translate_all(model, sources, model.config.max_target_tokens - 1, batch_size=64)
     return tokenizer.decode_batch(rows)
 
 
 def translate_by_beams(
-    module: nn.Module, tokenizer: Tokenizer, texts: list[str], num_beams: int
+    model: Translator, tokenizer: Tokenizer, texts: list[str], num_beams: int
 ) -> list[str]:
-    """The best hypothesis for each text, in order."""
-    config = module.config
+    """Find the best hypothesis for each text, in order."""
+    config = model.config
     rules = BeamRules(num_beams, config.max_target_tokens - 1)
     sources = [ids[: config.max_source_tokens - 1] for ids in encode_all(tokenizer, texts)]
     bar = tqdm(sources, desc="beam search", unit="text", leave=False, disable=None)
-    return tokenizer.decode_batch([beam_search(module, ids, [], rules)[0].token_ids for ids in bar])
+    return tokenizer.decode_batch([beam_search(model, ids, [], rules)[0].token_ids for ids in bar])

@@ -1,4 +1,4 @@
-"""Everyday sentences and the facts that a translation of each must say.
+"""Judges everyday sentences by the facts that a translation of each must say.
 
 Beside a file of pairs, `everyday.tsv`, lies `everyday-facts.txt`, line by line: facts are separated
 by semicolons, other words for one of them by commas. Words alone judge no translation: whoever
@@ -14,19 +14,19 @@ from models.data.corpus import Pair, read_pairs
 
 @dataclass(frozen=True)
 class Everyday:
-    """A sentence; each of its facts is a tuple of words, one of which says it."""
+    """Is a sentence; each of its facts is a tuple of words, one of which says it."""
 
     pair: Pair
     facts: tuple[tuple[str, ...], ...]
 
     def is_said_by(self, translation: str) -> bool:
-        """Whether a translation says every fact, in any case."""
+        """Tell whether a translation says every fact, in any case."""
         said = translation.lower()
         return all(any(word in said for word in words) for words in self.facts)
 
 
 def read_everyday(path: Path) -> list[Everyday]:
-    """Raises OSError, and ValueError where lines do not belong together."""
+    """Read pairs and facts. Raises OSError, and ValueError where lines do not belong together."""
     pairs = read_pairs(path)
     lines = path.with_name(f"{path.stem}-facts.txt").read_text(encoding="utf-8").splitlines()
     if len(pairs) != len(lines):
@@ -41,7 +41,7 @@ def num_said(sentences: Sequence[Everyday], translations: Sequence[str]) -> int:
 
 
 def table(sentences: Sequence[Everyday], translations: Sequence[str]) -> str:
-    """A Markdown table of all translations."""
+    """Write a Markdown table of all translations."""
     rows = ["| | sentence | translation | every fact |", "|---|---|---|---|"]
     for each, translation in zip(sentences, translations, strict=True):
         shown = translation.replace("|", "\\|")

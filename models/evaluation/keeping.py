@@ -1,4 +1,4 @@
-"""What a translation must carry over: numbers, addresses, code, names, and the case of what is
+"""Finds what a translation must carry over: numbers, addresses, code, names, the case of what is
 shouted. Found by comparing source and reference, so that any test set can be scored.
 """
 
@@ -18,14 +18,14 @@ UNDERSTOOD = 50.0  # chrF of a shouted sentence from which it counts as translat
 
 
 def share_kept(pairs: Sequence[Pair], hypotheses: Sequence[str]) -> float | None:
-    """The share, in percent, of those sentences with something to keep that keep all of it."""
+    """Compute how many percent of the sentences with something to keep, keep all of it."""
     found = [keeps(pair, text) for pair, text in zip(pairs, hypotheses, strict=True)]
     judged = [each for each in found if each is not None]
     return 100 * sum(judged) / len(judged) if judged else None
 
 
 def keeps(pair: Pair, hypothesis: str) -> bool | None:
-    """Whether a translation carries over what it must; None where there is nothing."""
+    """Tell whether a translation carries over what it must; None where there is nothing."""
     if is_shouted(pair.source):
         score = CHRF().sentence_score(hypothesis.lower(), [pair.target.lower()]).score
         return is_shouted(hypothesis) and score >= UNDERSTOOD
@@ -37,14 +37,14 @@ def keeps(pair: Pair, hypothesis: str) -> bool | None:
 
 
 def copied_strings(pair: Pair) -> set[str]:
-    """Addresses, code, emoji and names that both sides have."""
+    """Find addresses, code, emoji and names that both sides have."""
     names = NAME.findall(pair.source[1:])  # the first letter is large in any case
     candidates = [*CODE.findall(pair.source), *EMOJI.findall(pair.source), *names]
     return {each for each in candidates if each in pair.target}
 
 
 def numbers_of(text: str) -> list[str]:
-    """All numbers in order of size, however their thousands are marked."""
+    """Find all numbers in order of size, however their thousands are marked."""
     return sorted(NUMBER.findall(THOUSANDS.sub("", text)))
 
 

@@ -1,4 +1,4 @@
-"""Quality of translations and of language models, per origin of the test sentences."""
+"""Scores translations per origin of the test sentences."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Translate = Callable[[list[str]], list[str]]
 
 @dataclass(frozen=True)
 class Score:
-    """sacreBLEU and chrF of one part of a test set.
+    """Holds sacreBLEU and chrF of one part of a test set.
 
     kept: percent of the sentences with numbers, names, addresses or capitals that carry them over.
     """
@@ -27,7 +27,7 @@ class Score:
 
 @dataclass(frozen=True)
 class TestResult:
-    """Scores per origin (largest first, the whole mix never alone), and the metrics' signatures."""
+    """Holds scores per origin, largest first, and the metrics' signatures."""
 
     scores: list[Score]
     bleu_signature: str
@@ -41,7 +41,7 @@ class TestResult:
         }
 
     def as_table(self, others: "Mapping[str, TestResult] | None" = None) -> str:
-        """A Markdown table; `others` are scores on the same test set, by names for their columns,
+        """Write a Markdown table; `others` are scores on the same test set, by names for columns,
         which tell BLEU and how much more this is.
         """
         others = others or {}
@@ -58,7 +58,7 @@ class TestResult:
 
     @property
     def signatures(self) -> str:
-        """A Markdown sentence."""
+        """Write a Markdown sentence."""
         return f"BLEU `{self.bleu_signature}`, chrF `{self.chrf_signature}`."
 
 

@@ -1,12 +1,12 @@
-"""How fast the plain torch loop is: the peer that `attendant bench` is compared with."""
+"""Measures the plain torch loop: the peer that `attendant bench` is compared with."""
 
 import time
 from dataclasses import dataclass
 from itertools import cycle, islice
 
-from models.configs.base import LanguageModelConfig
+from models.contract.models import LanguageModel
 from models.data.tokenizer import encode_all, read_tokenizer
-from models.decoding.torch_loop import continue_batch, translate_all, translate_batch
+from models.decoding.greedy import continue_batch, translate_all, translate_batch
 from models.registry import load_module
 from models.storage.checkpoint import Checkpoint
 
@@ -16,7 +16,7 @@ NEW_TOKENS = 64
 
 @dataclass(frozen=True)
 class Speed:
-    """Of one pass over all sentences; tokens include the one that ends a sentence."""
+    """Is of one pass over all sentences; tokens include the one that ends a sentence."""
 
     batch: int
     sentences: int
@@ -41,13 +41,13 @@ def measure(
         return [rows[i : i + batch] for i in range(0, len(rows), batch)]
 
     def decode(rows: list[list[int]]) -> list[list[int]]:
-        if not isinstance(checkpoint.config, LanguageModelConfig):
-            limit = checkpoint.config.max_target_tokens - 1
-            if by_length:
-                return translate_all(module, rows, limit, batch)
-            return [t for chunk in chunks(rows) for t in translate_batch(module, chunk, limit)]
-        prompts = [(row * PROMPT_TOKENS)[:PROMPT_TOKENS] for row in rows]
-        return [t for chunk in chunks(prompts) for t in continue_batch(module, chunk, NEW_TOKENS)]
+        if isinstance(module, LanguageModel):
+            prompts = chunks([(row * PROMPT_TOKENS)[:PROMPT_TOKENS] for row in rows])
+            return [t for chunk in prompts for t in continue_batch(module, chunk, NEW_TOKENS)]
+        limit = module.config.max_target_tokens - 1
+        if by_length:
+            return translate_all(module, rows, limit, batch)
+        return [t for chunk in chunks(rows) for t in translate_batch(module, chunk, limit)]
 
     decode(work[: 2 * batch])
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Multi-head, multi-query and grouped-query attention.
+"""Attends by many heads, whose keys and values may be shared by groups or by all.
 
 Vaswani et al. 2017, 3.2; Shazeer 2019; Ainslie et al. 2023.
 """
@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-KeyValue = tuple[Tensor, Tensor]  # each [batch, kv_heads, length, head_dim]
+KeysValues = tuple[Tensor, Tensor]  # each [batch, kv_heads, length, head_dim]
+Past = tuple[Tensor, ...]  # what a layer keeps of what it has read; empty: nothing yet
 
 
 class Attention(nn.Module):
-    """softmax(Q K^T / sqrt(head_dim)) V over heads; `num_kv_heads` < `num_heads` is GQA, 1 MQA.
+    """Computes softmax(Q K^T / sqrt(head_dim)) V over heads.
 
-    head_dim: None for d_model / num_heads.
+    num_kv_heads: fewer than `num_heads` is GQA, 1 is MQA. head_dim: None for d_model / num_heads.
     """
 
     def __init__(
@@ -36,68 +37,70 @@ class Attention(nn.Module):
         self.output = nn.Linear(num_heads * self.head_dim, d_model, bias=bias)
 
     def queries(self, x: Tensor) -> Tensor:
-        """[batch, length, d_model] -> [batch, heads, length, head_dim]."""
+        """Map [batch, length, d_model] -> [batch, heads, length, head_dim]."""
         return self._heads(self.query(x), self.num_heads)
 
-    def keys_values(self, x: Tensor) -> KeyValue:
-        """[batch, length, d_model] -> keys and values, each [batch, kv_heads, length, head_dim]."""
+    def keys_values(self, x: Tensor) -> KeysValues:
+        """Map [batch, length, d_model] -> keys and values, [batch, kv_heads, length, head_dim]."""
         return (
             self._heads(self.key(x), self.num_kv_heads),
             self._heads(self.value(x), self.num_kv_heads),
         )
 
-    def attend(self, query: Tensor, kv: KeyValue, mask: Tensor) -> Tensor:
-        """Attend from `query` to `kv` and mix the heads: -> [batch, length, d_model].
+    def attend(self, query: Tensor, keys_values: KeysValues, mask: Tensor) -> Tensor:
+        """Attend from `query` and bring the heads together: -> [batch, length, d_model].
 
         `mask`, broadcast to [batch, heads, query, key], is bool, True where attention is allowed,
         or float and added to the scores.
         """
-        keys, values = (self._repeat(x) for x in kv)
-        mix = fused_attention if self.is_fused(query) else self._attention
-        mixed = mix(query, keys, values, mask)
-        return self.output(mixed.transpose(1, 2).flatten(2))
+        keys, values = (self._repeat(x) for x in keys_values)
+        attention = fused_attention if self.is_fused(query) else self._attention
+        context = attention(query, keys, values, mask)
+        return self.output(context.transpose(1, 2).flatten(2))
 
     def is_fused(self, query: Tensor) -> bool:
-        """Whether torch's one kernel does what `score` and the softmax do. On GPUs: for sentences
-        on a CPU what is written out here trains 3-7x faster.
+        """Tell whether torch's one kernel does what `scores` and the softmax do.
+
+        It does on GPUs: for sentences on a CPU what is written out here trains 3-7x faster.
         """
         return query.is_cuda
 
     def _attention(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        scores = self.score(query, keys)
+        scores = self.scores(query, keys)
         is_bool = mask.dtype == torch.bool
         scores = scores.masked_fill(~mask, float("-inf")) if is_bool else scores + mask
         return scores.softmax(-1).to(values.dtype) @ values
 
-    def score(self, query: Tensor, keys: Tensor) -> Tensor:
-        """How well each query fits each key, [batch, heads, query, key], before the softmax."""
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Tell how well each query fits each key, [batch, heads, query, key]."""
         return query @ keys.transpose(-1, -2) / math.sqrt(self.head_dim)
 
-    def _repeat(self, kv: Tensor) -> Tensor:
+    def _repeat(self, x: Tensor) -> Tensor:
         """Give every query head its key or value head."""
         groups = self.num_heads // self.num_kv_heads
-        return kv if groups == 1 else kv.repeat_interleave(groups, dim=1)
+        return x if groups == 1 else x.repeat_interleave(groups, dim=1)
 
     def _heads(self, x: Tensor, num_heads: int) -> Tensor:
         return x.unflatten(-1, (num_heads, self.head_dim)).transpose(1, 2)
 
 
 def fused_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """All of [batch, heads, length, head_dim], of one type; a mask as `Attention.attend` has it."""
+    """Attend, all of [batch, heads, length, head_dim], to be of one type, by a mask as above."""
     kind = values.dtype
     mask = mask if mask.dtype == torch.bool else mask.to(kind)
     return scaled_dot_product_attention(query.to(kind), keys.to(kind), values, attn_mask=mask)
 
 
-def append(cache: KeyValue | None, kv: KeyValue) -> KeyValue:
-    """The cache with the keys and values of new positions at its end."""
-    if cache is None:
-        return kv
-    return torch.cat([cache[0], kv[0]], dim=2), torch.cat([cache[1], kv[1]], dim=2)
+def append(past: Past, new: KeysValues) -> KeysValues:
+    """Put the keys and values of new positions behind those before them."""
+    if not past:
+        return new
+    keys, values = (torch.cat(parts, dim=2) for parts in zip(past, new, strict=True))
+    return keys, values
 
 
 def causal_mask(start: int, end: int, window: int | None, device: torch.device) -> Tensor:
-    """What positions start..end-1 may look at: [end - start, end] bool.
+    """Say what positions start..end-1 may look at: [end - start, end] bool.
 
     That is themselves and all before, or the `window` last of these, themselves included.
     """

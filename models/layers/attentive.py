@@ -1,15 +1,15 @@
-"""Attention of a recurrent network over its own earlier outputs (Daniluk et al. 2017)."""
+"""Attends over a recurrent network's own earlier outputs (Daniluk et al. 2017)."""
 
 import torch
 from torch import Tensor, nn
 
-from models.layers.language import Readout
+from models.layers.language import OutputReadout
 
 POSITIONS_AT_ONCE = 16
 
 
-class AttentiveReadout(Readout):
-    """The output h_t is cut into key k_t, value v_t and prediction p_t: as one part all three are
+class AttentiveReadout(OutputReadout):
+    """Cuts the output h_t into key k_t, value v_t and prediction p_t: as one part all three are
     h_t, in two the value is also the prediction. With Y the keys before k_t and V their values,
 
         M = tanh(W_Y Y + (W_h k_t) 1^T)    weights a = softmax(w^T M)
@@ -50,7 +50,7 @@ class AttentiveReadout(Readout):
         return torch.tanh(self.combine(joined))
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, start: int) -> Tensor:
-        """Contexts [batch, new, part_dim] of the positions from `start` on, whose queries are
+        """Compute contexts [batch, new, part_dim] of positions from `start` on, whose queries are
         [batch, new, attention_dim]; keys and values are of all positions.
         """
         end = start + queries.shape[1]

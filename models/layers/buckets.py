@@ -1,10 +1,10 @@
-"""Buckets of distances between positions (Raffel et al. 2020, 2.1), for torch and for graphs."""
+"""Puts distances between positions into buckets (Raffel et al. 2020, 2.1)."""
 
 import math
 
 
 def relative_buckets(num_buckets: int, max_distance: int, *, bidirectional: bool) -> list[int]:
-    """Of the offsets -max_distance..max_distance, each a key's position minus its query's.
+    """Find those of offsets -max_distance..max_distance, each a key's position minus its query's.
 
     Offsets beyond share their side's last bucket. Keys ahead have half of the buckets where
     attention is `bidirectional`, else that of offset 0.
@@ -19,7 +19,7 @@ def relative_buckets(num_buckets: int, max_distance: int, *, bidirectional: bool
 
 
 def _bucket(distance: int, num_buckets: int, max_distance: int) -> int:
-    """Half of the buckets are for single distances, half grow with the logarithm."""
+    """Give single distances half of the buckets; the others grow with the logarithm."""
     exact = num_buckets // 2
     if distance < exact:
         return distance

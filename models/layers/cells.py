@@ -1,4 +1,4 @@
-"""The recurrent cells, each as one step, and a decoder's cell that also reads a context.
+"""Defines the recurrent cells, each as one step, and a cell that also reads a context.
 
 A cell has no weights of its own: whoever runs it gives the input's part, which is known ahead of
 time for whole sequences, and the recurrent weight. Both are stacks of [hidden_dim, ...] blocks,
@@ -22,11 +22,12 @@ from torch.nn.functional import linear
 
 from models.layers.roles import Blocks, initialise_blocks
 
-State = tuple[Tensor, ...]  # hidden [batch, hidden_dim]; LSTM: and memory cell, as large
+CellState = tuple[Tensor, ...]  # hidden [batch, hidden_dim]; LSTM: and memory cell, as large
+CellStates = tuple[CellState, ...]  # of several layers
 
 
 class Cell(ABC):
-    """num_gates: blocks of the input's weight. num_recurrent: blocks of the recurrent weight."""
+    """Has `num_gates` blocks of the input's weight and `num_recurrent` of the recurrent one."""
 
     num_gates: ClassVar[int] = 3
     num_recurrent: ClassVar[int] = 3
@@ -36,24 +37,24 @@ class Cell(ABC):
 
     @staticmethod
     @abstractmethod
-    def step(x: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
-        """x [batch, num_gates * hidden], the projected input; weight and bias, the recurrent ones
+    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
+        """Step by x [batch, num_gates * hidden], projected; weight and bias are the recurrent ones,
         [num_recurrent * hidden, hidden] and [num_recurrent * hidden]. Returns the next state.
         """
 
 
 class Rnn(Cell):
-    """h' = tanh(x + U h)."""
+    """Computes h' = tanh(x + U h)."""
 
     num_gates = num_recurrent = 1
 
     @staticmethod
-    def step(x: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
+    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
         return (torch.tanh(x + linear(state[0], weight, bias)),)
 
 
 class Lstm(Cell):
-    """c' = f c + i g, h' = o tanh(c'); blocks input, forget, new, output."""
+    """Computes c' = f c + i g, h' = o tanh(c'); blocks i, f, g, o."""
 
     num_gates = num_recurrent = 4
     num_states = 2
@@ -61,19 +62,19 @@ class Lstm(Cell):
     faintness = 4.0  # two gates at a half and two tanh stand before the output
 
     @staticmethod
-    def step(x: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
+    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
         hidden, memory = state
         gates = x + linear(hidden, weight, bias)
-        admit, keep, new, emit = gates.chunk(4, -1)
-        memory = torch.sigmoid(keep) * memory + torch.sigmoid(admit) * torch.tanh(new)
-        return torch.sigmoid(emit) * torch.tanh(memory), memory
+        i, f, g, o = gates.chunk(4, -1)
+        memory = torch.sigmoid(f) * memory + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(memory), memory
 
 
 class Gru(Cell):
-    """n = tanh(x_n + r (U h)), h' = (1 - z) n + z h; blocks reset, update, new."""
+    """Computes n = tanh(x_n + r (U h)), h' = (1 - z) n + z h; blocks reset, update, new."""
 
     @staticmethod
-    def step(x: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
+    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
         (hidden,) = state
         sizes = (2 * hidden.shape[-1], hidden.shape[-1])
         x_gates, x_new = x.split(sizes, -1)
@@ -84,7 +85,7 @@ class Gru(Cell):
 
 
 class Mut1(Cell):
-    """z = s(x_z), r = s(x_r + U_r h), h' = z tanh(U (r h) + tanh(x_n)) + (1 - z) h.
+    """Has z = s(x_z), r = s(x_r + U_r h), h' = z tanh(U (r h) + tanh(x_n)) + (1 - z) h.
 
     Blocks reset, update, new; the recurrent weight has no update.
     """
@@ -92,7 +93,7 @@ class Mut1(Cell):
     num_recurrent = 2
 
     @staticmethod
-    def step(x: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
+    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
         (hidden,) = state
         weights, biases = weight.chunk(2), bias.chunk(2)
         x_reset, x_update, x_new = x.chunk(3, -1)
@@ -102,13 +103,13 @@ class Mut1(Cell):
 
 
 class Mut2(Cell):
-    """z = s(x_z + U_z h), r = s(x_r + U_r h), h' = z tanh(U (r h) + x_n) + (1 - z) h.
+    """Has z = s(x_z + U_z h), r = s(x_r + U_r h), h' = z tanh(U (r h) + x_n) + (1 - z) h.
 
     Blocks reset, update, new.
     """
 
     @staticmethod
-    def step(x: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
+    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
         (hidden,) = state
         sizes = (2 * hidden.shape[-1], hidden.shape[-1])
         weights, biases = weight.split(sizes), bias.split(sizes)
@@ -120,10 +121,10 @@ class Mut2(Cell):
 
 
 class Mut3(Cell):
-    """As MUT2 with z = s(x_z + U_z tanh(h)); blocks reset, update, new."""
+    """Is MUT2 with z = s(x_z + U_z tanh(h)); blocks reset, update, new."""
 
     @staticmethod
-    def step(x: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
+    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
         (hidden,) = state
         weights, biases = weight.chunk(3), bias.chunk(3)
         x_reset, x_update, x_new = x.chunk(3, -1)
@@ -144,7 +145,7 @@ CELLS: dict[str, type[Cell]] = {
 
 
 class RecurrentCell(Blocks):
-    """A cell with its weights, one step at a time: what a decoder runs in its loop.
+    """Holds a cell and its weights, for one step at a time: what a decoder runs in its loop.
 
     `input` projects what is known ahead (a whole sequence at once), `context`, where there is one,
     what each step brings; the caller adds the two.
@@ -172,28 +173,30 @@ class RecurrentCell(Blocks):
             "hidden.weight": self.cell.num_recurrent
         }
 
-    def begin(self, hidden: Tensor) -> State:
-        """The state that begins with this hidden output; an LSTM's memory cell begins with 0."""
+    def begin(self, hidden: Tensor) -> CellState:
+        """Begin with this hidden output; an LSTM's memory cell begins with 0."""
         return hidden, *(torch.zeros_like(hidden) for _ in range(self.cell.num_states - 1))
 
-    def forward(self, x: Tensor, state: State) -> State:
-        """x [batch, num_gates * hidden]: `input`'s projection, and `context`'s added to it."""
+    def forward(self, x: Tensor, state: CellState) -> CellState:
+        """Step by x [batch, num_gates * hidden]: `input`'s projection and `context`'s together."""
         return self.cell.step(x, state, self.hidden.weight, self.hidden.bias)
 
-    def run(self, x: Tensor, state: State) -> Tensor:
-        """x [batch, time, num_gates * hidden] -> hidden outputs [batch, time, hidden]."""
+    def run(self, x: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        """Read a sequence, as `forward` does a position, x [batch, time, num_gates * hidden]:
+        -> hidden outputs [batch, time, hidden], and the last state.
+        """
         outputs = []
         for gates in x.unbind(1):
             state = self(gates, state)
             outputs.append(state[0])
-        return torch.stack(outputs, 1)
+        return torch.stack(outputs, 1), state
 
 
 @torch.no_grad()
 def initialise_cell(
     cell: type[Cell], input_weight: Tensor, input_bias: Tensor, weight: Tensor, bias: Tensor
 ) -> None:
-    """Xavier's range for every gate and orthogonal recurrent blocks (Saxe et al. 2014); an LSTM's
+    """Draw every gate in Xavier's range, orthogonal recurrent blocks (Saxe et al. 2014); an LSTM's
     forget bias is 1, as Gers et al. 2000 and Jozefowicz et al. 2015 advise.
     """
     initialise_blocks(input_weight, cell.num_gates)

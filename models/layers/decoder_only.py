@@ -1,23 +1,34 @@
-"""Decoder-only language models: what GPT-2 and Llama have in common.
+"""Builds what decoder-only language models, GPT-2 as Llama, have in common.
 
 Pre-norm layers of causal attention, all of it or the `window` last positions (Beltagy et al. 2020,
 3.1), and a feed-forward network. How positions enter is for each family to say.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
-from models.batch import Batch
 from models.configs.language_models.decoder_only import DecoderOnlyConfig
-from models.layers.attention import Attention, KeyValue, append, causal_mask
+from models.contract.models import LanguageModel, State
+from models.contract.vocabulary import Vocabulary
+from models.layers.attention import Attention, Past, append, causal_mask
 from models.layers.dropout import Dropout
+
+Rotate = Callable[[Tensor], Tensor]  # of queries or keys [batch, heads, new, head_dim]
+
+
+@dataclass(frozen=True)
+class DecoderOnlyState(State):
+    """Holds every layer's keys and values of the tokens so far."""
+
+    past: tuple[Past, ...]
+    num_read: int  # tokens
 
 
 class Block(nn.Module):
-    """Sublayers one after the other, their inputs normalised and, of some models, their outputs."""
+    """Runs sublayers one after the other, their inputs normalised and, of some, their outputs."""
 
     def __init__(
         self,
@@ -37,93 +48,70 @@ class Block(nn.Module):
         self.feed_forward_output_norm = make_norm() if is_sandwich else nn.Identity()
         self.dropout = Dropout(dropout)
 
-    def forward(
-        self, x: Tensor, place: Callable[[Tensor], Tensor], mask: Tensor, cache: KeyValue | None
-    ) -> tuple[Tensor, KeyValue]:
-        """x [batch, new, d_model] after `cache`d positions -> output and the grown cache."""
-        update, kv = self.attend(x, place, mask, cache)
+    def forward(self, x: Tensor, rotate: Rotate, mask: Tensor, past: Past) -> tuple[Tensor, Past]:
+        """Read x [batch, new, d_model] after the past: the output, and the past with it."""
+        update, past = self.attend(x, rotate, mask, past)
         x = x + self.dropout(self.attention_output_norm(update))
         update = self.feed_forward(self.feed_forward_norm(x))
-        return x + self.dropout(self.feed_forward_output_norm(update)), kv
+        return x + self.dropout(self.feed_forward_output_norm(update)), past
 
-    def attend(
-        self, x: Tensor, place: Callable[[Tensor], Tensor], mask: Tensor, cache: KeyValue | None
-    ) -> tuple[Tensor, KeyValue]:
-        """What attention says of x, and the grown cache."""
+    def attend(self, x: Tensor, rotate: Rotate, mask: Tensor, past: Past) -> tuple[Tensor, Past]:
+        """Compute what attention says of x, and the past with it."""
         y = self.attention_norm(x)
-        key, value = self.attention.keys_values(y)
-        kv = append(cache, (place(key), value))
-        return self.attention.attend(place(self.attention.queries(y)), kv, mask), kv
+        keys, values = self.attention.keys_values(y)
+        seen = append(past, (rotate(keys), values))
+        return self.attention.attend(rotate(self.attention.queries(y)), seen, mask), seen
 
 
 class ParallelBlock(Block):
-    """Both sublayers read the same x (Wang and Komatsuzaki 2021, GPT-J)."""
+    """Lets both sublayers read the same x (Wang and Komatsuzaki 2021, GPT-J)."""
 
-    def forward(
-        self, x: Tensor, place: Callable[[Tensor], Tensor], mask: Tensor, cache: KeyValue | None
-    ) -> tuple[Tensor, KeyValue]:
-        """x [batch, new, d_model] after `cache`d positions -> output and the grown cache."""
-        update, kv = self.attend(x, place, mask, cache)
-        return x + self.dropout(update + self.feed_forward(self.feed_forward_norm(x))), kv
+    def forward(self, x: Tensor, rotate: Rotate, mask: Tensor, past: Past) -> tuple[Tensor, Past]:
+        update, past = self.attend(x, rotate, mask, past)
+        return x + self.dropout(update + self.feed_forward(self.feed_forward_norm(x))), past
 
 
-class DecoderOnly(nn.Module):
-    """The whole model; `forward` trains, `start` and `step` decode with a key-value cache."""
+class DecoderOnly(Vocabulary, LanguageModel[DecoderOnlyState]):
+    """Is the base of the families, which say how they embed, rotate and normalise."""
 
-    def __init__(self, config: DecoderOnlyConfig, blocks: Iterable[Block], norm: nn.Module) -> None:
-        super().__init__()
-        self.config = config
-        self.embedding = nn.Embedding(config.vocab_size, config.d_model)
+    config: DecoderOnlyConfig
+
+    def __init__(
+        self,
+        config: DecoderOnlyConfig,
+        blocks: Iterable[Block],
+        norm: nn.Module,
+        scale: float = 1.0,
+        logit_cap: float | None = None,
+    ) -> None:
+        super().__init__(config, config.d_model, scale=scale, cap=logit_cap)
         self.layers = nn.ModuleList(blocks)
         self.norm = norm
-        if not config.tied_embeddings:
-            self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
 
-    def embed(self, ids: Tensor, start: int) -> Tensor:
-        """Ids [batch, new] of positions `start`.. -> the first layer's input."""
-        return self.embedding(ids)
+    def embed_at(self, ids: Tensor, start: int) -> Tensor:
+        """Look up ids [batch, new] of positions `start`..: the first layer's input."""
+        return self.embed(ids)
 
-    def place(self, x: Tensor, start: int, layer: int) -> Tensor:
-        """Queries or keys [batch, heads, new, head_dim] of positions `start`.. as they score."""
+    def rotate(self, x: Tensor, start: int, layer: int) -> Tensor:
+        """Turn queries or keys [batch, heads, new, head_dim] by their positions, `start`..."""
         return x
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Hidden states for every position: [batch, length, d_model]."""
-        return self._decode(batch.input_ids, self.empty_state())[0]
+    def empty_state(self) -> DecoderOnlyState:
+        return DecoderOnlyState(((),) * len(self.layers), num_read=0)
 
-    def project(self, hidden: Tensor) -> Tensor:
-        """Hidden states -> logits over the vocabulary."""
-        if self.config.tied_embeddings:
-            return linear(hidden, self.embedding.weight)
-        return self.output(hidden)
-
-    def empty_state(self) -> dict:
-        """The state before any token."""
-        return {"self": [None] * len(self.layers), "position": 0}
-
-    def start(self, prompt_ids: Tensor) -> tuple[Tensor, dict]:
-        """Read prompts of one length [batch, length]: hidden of the last position and state."""
-        hidden, state = self._decode(prompt_ids, self.empty_state())
-        return hidden[:, -1], state
-
-    def step(self, ids: Tensor, state: dict) -> tuple[Tensor, dict]:
-        """Read one token per row, ids [batch]: -> hidden [batch, d_model] and the next state."""
-        hidden, state = self._decode(ids[:, None], state)
-        return hidden[:, 0], state
-
-    def _decode(self, ids: Tensor, state: dict) -> tuple[Tensor, dict]:
-        start, end = state["position"], state["position"] + ids.shape[1]
-        x, caches = self.embed(ids, start), []
-        for index, layer in enumerate(self.layers):
+    def read(self, ids: Tensor, state: DecoderOnlyState) -> tuple[Tensor, DecoderOnlyState]:
+        start, end = state.num_read, state.num_read + ids.shape[1]
+        x, pasts = self.embed_at(ids, start), []
+        for index, (layer, past) in enumerate(zip(self.layers, state.past, strict=True)):
             mask = causal_mask(start, end, self.config.window_of(index), ids.device)
-            place = partial(self.place, start=start, layer=index)
-            x, cache = layer(x, place, mask, state["self"][index])
-            caches.append(cache)
-        return self.norm(x), {"self": caches, "position": end}
+            rotate = partial(self.rotate, start=start, layer=index)
+            x, past = layer(x, rotate, mask, past)
+            pasts.append(past)
+        return self.norm(x), DecoderOnlyState(tuple(pasts), end)
 
 
 def initialise(module: nn.Module) -> None:
-    """GPT-2's."""
+    """Draw weights as GPT-2 does."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear) and module.bias is not None:

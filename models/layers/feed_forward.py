@@ -1,4 +1,4 @@
-"""The feed-forward network between attention layers (Vaswani et al. 2017, 3.3), or a gated one
+"""Feeds forward between attention layers (Vaswani et al. 2017, 3.3), or through a gated network
 (Shazeer 2020).
 """
 
@@ -17,7 +17,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """down(activation(up(x))); gated: down(activation(gate(x)) * up(x))."""
+    """Computes down(activation(up(x))); gated: down(activation(gate(x)) * up(x))."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""How stacks of attention layers know the order of what they read.
+"""Lets stacks of attention layers know the order of what they read.
 
 Vectors that are added to the input: sinusoids (Vaswani et al. 2017, 3.5) or learned (Gehring et al.
 2017). A bias of the scores by distance (Shaw et al. 2018), here that of T5 (Raffel et al. 2020,
@@ -18,11 +18,11 @@ class Positions(nn.Module):
     """Changes a stack's input or its attention masks; here neither."""
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """Positions `start`.. of a sequence, [batch, length, dim], as the layers shall see them."""
+        """Change x [batch, length, dim] of positions `start`.. to what the layers shall see."""
         return x
 
-    def weigh(self, mask: Tensor, start: int, end: int) -> Tensor:
-        """The mask [..., end - start or 1, end] of queries start..end-1, with a bias if any."""
+    def mask_scores(self, mask: Tensor, start: int, end: int) -> Tensor:
+        """Add a bias to the mask [..., end - start or 1, end] of queries start..end-1, if any."""
         return mask
 
 
@@ -60,7 +60,7 @@ class RelativePositions(Positions):
         buckets = relative_buckets(num_buckets, max_distance, bidirectional=bidirectional)
         self.register_buffer("buckets", torch.tensor(buckets), persistent=False)
 
-    def weigh(self, mask: Tensor, start: int, end: int) -> Tensor:
+    def mask_scores(self, mask: Tensor, start: int, end: int) -> Tensor:
         key = torch.arange(end, device=mask.device)
         offset = (key - key[start:, None]).clamp(-self.max_distance, self.max_distance)
         buckets = self.buckets[offset + self.max_distance]
@@ -69,7 +69,7 @@ class RelativePositions(Positions):
 
 
 def sinusoids(num_positions: int, dim: int) -> Tensor:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/dim)), PE(pos, 2i+1) = cos(...): [positions, dim]."""
+    """Give PE(pos, 2i) = sin(pos / 10000^(2i/dim)), PE(pos, 2i+1) = cos(...): [positions, dim]."""
     position = torch.arange(num_positions, dtype=torch.float64)[:, None]
     rate = torch.exp(torch.arange(0, dim, 2, dtype=torch.float64) * (-math.log(10000.0) / dim))
     table = torch.empty(num_positions, dim, dtype=torch.float64)
@@ -78,7 +78,7 @@ def sinusoids(num_positions: int, dim: int) -> Tensor:
 
 
 class Rotary(nn.Module):
-    """Rotates pairs of a vector's numbers by angles that grow with its position.
+    """Rotates pairs (i, i + pairs) of a vector's numbers by angles that grow with its position.
 
     frequencies: radians a position of each pair; what no pair is of stays as it is. magnitude:
     what the rotated are stretched by (Peng et al. 2023, YaRN, 3.4).
@@ -95,17 +95,10 @@ class Rotary(nn.Module):
         self.register_buffer("sin", sin, persistent=False)
 
     def forward(self, x: Tensor, start: int) -> Tensor:
-        """x [batch, heads, length, head_dim] of positions `start`.., as they are compared."""
+        """Rotate x [batch, heads, length, head_dim] of positions `start`.. for comparing."""
         positions = slice(start, start + x.shape[2])
-        size = 2 * self.cos.shape[1]
-        rotated = rotate(x[..., :size], self.cos[positions], self.sin[positions])
-        return torch.cat([rotated, x[..., size:]], dim=-1)
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the pairs (i, i + head_dim/2) of x [batch, heads, length, head_dim].
-
-    `cos` and `sin` are the tables' rows of these positions: [length, head_dim / 2].
-    """
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
+        cos, sin = self.cos[positions], self.sin[positions]
+        size = self.cos.shape[1]
+        first, second, rest = x.split((size, size, x.shape[-1] - 2 * size), -1)
+        rotated = torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+        return torch.cat([rotated.to(x.dtype), rest], -1)

@@ -1,4 +1,4 @@
-"""What a decoder makes of its hidden state, the word it read and its context, before the output.
+"""Sums a decoder's hidden state, the word it read and its context up, before the output.
 
 t~ = U s_i + V E y_{i-1} + C c_i (Cho et al. 2014, A.1.2; Bahdanau et al. 2015, A.2.2, where it is
 s_{i-1}; here s_i as in their equation 4).
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 class Readout(nn.Module, ABC):
-    """The sum t~; `width` numbers of it make one of the readout."""
+    """Computes the sum t~; `width` numbers of it make one of the readout."""
 
     width: ClassVar[int]
 
@@ -25,17 +25,17 @@ class Readout(nn.Module, ABC):
         self.context = nn.Linear(context_dim, self.width * readout_dim, bias=False)
 
     def forward(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
-        """Each [..., its dimension] -> [..., readout_dim]."""
+        """Read out, each [..., its dimension] -> [..., readout_dim]."""
         total = self.state(hidden) + self.embedding(embedded) + self.context(context)
         return self.activate(total)
 
     @abstractmethod
     def activate(self, total: Tensor) -> Tensor:
-        """t~ [..., width * readout_dim] -> the readout [..., readout_dim]."""
+        """Turn t~ [..., width * readout_dim] into the readout [..., readout_dim]."""
 
 
 class MaxoutReadout(Readout):
-    """The larger of each pair of t~ (Goodfellow et al. 2013)."""
+    """Takes the larger of each pair of t~ (Goodfellow et al. 2013)."""
 
     width = 2
 
@@ -44,7 +44,7 @@ class MaxoutReadout(Readout):
 
 
 class TanhReadout(Readout):
-    """tanh(t~): plain."""
+    """Takes tanh(t~)."""
 
     width = 1
 

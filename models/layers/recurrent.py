@@ -1,4 +1,4 @@
-"""Cells run over whole padded sequences, in one direction or both, in one layer or several.
+"""Runs cells over whole padded sequences, in one direction or both, in one layer or several.
 
 Names and shapes of the weights are those of torch.nn.GRU and LSTM. Their own loops are not used:
 on a CPU this one is as fast, it has all cells, and it needs no packing.
@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from models.layers.cells import CELLS, RecurrentCell, State, initialise_cell
+from models.layers.cells import CELLS, CellState, CellStates, RecurrentCell, initialise_cell
 from models.layers.dropout import Dropout
 from models.layers.roles import Blocks
 
 
 class Recurrent(Blocks):
-    """`num_layers` layers of one kind of cell, with dropout between them.
+    """Runs `num_layers` layers of one kind of cell, with dropout between them.
 
     Weights of layer 0: weight_ih_l0 [num_gates * hidden_dim, input_dim], weight_hh_l0
     [num_recurrent * hidden_dim, hidden_dim], bias_ih_l0, bias_hh_l0; those of the backward
@@ -57,39 +57,27 @@ class Recurrent(Blocks):
         self,
         x: Tensor,
         lengths: Tensor | None = None,
-        initial: Sequence[State] | None = None,
-    ) -> tuple[Tensor, list[State]]:
-        """x [batch, time, input_dim], padded to the longest of `lengths` [batch] (all, if None).
+        initial: Sequence[CellState] = (),
+    ) -> tuple[Tensor, CellStates]:
+        """Read x [batch, time, input_dim], padded to the longest of `lengths` [batch] (None: all).
 
         Returns the top layer's outputs [batch, time, directions * hidden_dim], which mean nothing
         beyond a row's length, and the state at each row's own end of every layer and direction:
-        layer 0 forward, layer 0 backward, layer 1 forward, ... `initial` comes in that order too.
+        layer 0 forward, layer 0 backward, layer 1 forward, ... `initial` comes in that order too,
+        or is empty: zeros.
         """
-        starts = iter(initial or ())
-        last: list[State] = []
+        starts = iter(initial)
+        last: list[CellState] = []
         for depth, names in enumerate(self.layers):
             x = self.dropout(x) if depth else x
             runs = [self._run(name, x, lengths, next(starts, None)) for name in names]
             x = torch.cat([outputs for outputs, _ in runs], -1)
             last += [state for _, state in runs]
-        return x, last
-
-    def step(self, x: Tensor, states: Sequence[State]) -> tuple[Tensor, list[State]]:
-        """One position x [batch, input_dim] further: the top layer's output, and the next states.
-
-        For one direction.
-        """
-        following = []
-        for (name,), state in zip(self.layers, states, strict=True):
-            input_weight, input_bias, weight, bias = self._weights(name)
-            state = self.cell.step(linear(x, input_weight, input_bias), state, weight, bias)
-            following.append(state)
-            x = state[0]
-        return x, following
+        return x, tuple(last)
 
     def _run(
-        self, name: str, x: Tensor, lengths: Tensor | None, state: State | None
-    ) -> tuple[Tensor, State]:
+        self, name: str, x: Tensor, lengths: Tensor | None, state: CellState | None
+    ) -> tuple[Tensor, CellState]:
         input_weight, input_bias, weight, bias = self._weights(name)
         is_backward = name.endswith("_reverse")
         gates = linear(reverse(x, lengths) if is_backward else x, input_weight, input_bias)
@@ -123,7 +111,7 @@ class Recurrent(Blocks):
 
 
 def reverse(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Each row of x [batch, time, ...] backwards, up to its own length; padding stays in place."""
+    """Turn each row of x [batch, time, ...] round, up to its own length; padding stays in place."""
     if lengths is None:
         return x.flip(1)
     positions = torch.arange(x.shape[1], device=x.device)[None]
@@ -133,12 +121,12 @@ def reverse(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def _at(x: Tensor, positions: Tensor) -> Tensor:
-    """x [batch, time, dim] at one position of each row -> [batch, dim]."""
+    """Take x [batch, time, dim] at one position of each row -> [batch, dim]."""
     return x[torch.arange(x.shape[0], device=x.device), positions]
 
 
 def initialise(module: nn.Module) -> None:
-    """For `Module.apply`: how all recurrent families begin."""
+    """Draw a module's weights by Xavier's ranges, words by their size; for `Module.apply`."""
     if isinstance(module, Recurrent | RecurrentCell):
         module.reset_parameters()
     elif isinstance(module, nn.Linear):
@@ -150,5 +138,5 @@ def initialise(module: nn.Module) -> None:
 
 
 def initialise_readout(layer: nn.Linear, cell: str) -> None:
-    """For a map of nothing but cells' outputs: what it yields is as loud as of loud cells."""
+    """Make a map of nothing but cells' outputs as loud as one of loud cells."""
     nn.init.xavier_uniform_(layer.weight, gain=CELLS[cell].faintness)

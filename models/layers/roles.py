@@ -1,4 +1,4 @@
-"""What part each parameter of a module plays: how it begins and is learned follows from it."""
+"""Says what part each parameter plays: how it begins and is learned follows from it."""
 
 from abc import ABC, abstractmethod
 from enum import Enum
@@ -15,7 +15,7 @@ class Role(Enum):
 
 
 class Part(NamedTuple):
-    """num_blocks: matrices that one parameter holds below each other, as those of gates."""
+    """Has `num_blocks` matrices below each other in one parameter, as those of gates."""
 
     role: Role
     num_blocks: int = 1
@@ -30,7 +30,7 @@ class Blocks(nn.Module, ABC):
 
 
 def parts_of(module: nn.Module) -> dict[str, Part]:
-    """The part of every parameter, by name. `output` is the table of a module that is not tied."""
+    """Find every parameter's part, by name. `output` is the table of a module that is not tied."""
     blocks = {
         f"{prefix}.{name}".lstrip("."): count
         for prefix, each in module.named_modules()
@@ -53,6 +53,6 @@ def _part(parameter: Tensor, is_matrix: bool, num_blocks: int) -> Part:
 
 @torch.no_grad()
 def initialise_blocks(weight: Tensor, num_blocks: int) -> None:
-    """Xavier's range for each matrix by itself: several at once would all begin too small."""
+    """Draw each matrix in its own Xavier's range: several at once would all begin too small."""
     for block in weight.chunk(num_blocks):
         nn.init.xavier_uniform_(block)

@@ -1,4 +1,4 @@
-"""Checkpoint folders: `config.json`, `model.safetensors`, `tokenizer.json`. Numpy only.
+"""Reads checkpoint folders: `config.json`, `model.safetensors`, `tokenizer.json`. Numpy only.
 
 Nothing here is ever unpickled. Weights are read as fp32, however they are stored.
 """
@@ -27,7 +27,7 @@ OTHER_FILES = (TOKENIZER_FILE, CARD_FILE, QUALITY_FILE, CURVE_FILE)
 
 
 class CheckpointError(Exception):
-    """Something that is no usable checkpoint; `problems` lists everything found wrong."""
+    """Says that there is no usable checkpoint; `problems` lists everything found wrong."""
 
     def __init__(self, folder: Path, problems: list[str]) -> None:
         super().__init__(f"{folder}: " + "; ".join(problems))
@@ -37,7 +37,7 @@ class CheckpointError(Exception):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A trained model as read from disk.
+    """Is a trained model as read from disk.
 
     folder: the folder or file it was read from.
     weights: fp32 arrays by state-dict name.
@@ -58,7 +58,7 @@ class Checkpoint:
     bits: Literal[4, 8] | None = None
 
     def with_languages(self, source: str | None, target: str | None) -> "Checkpoint":
-        """The same of one source and one target language, where it does not say which it has.
+        """Choose one source and one target language, where it does not say which it has.
 
         Raises CheckpointError where it does.
         """
@@ -80,7 +80,7 @@ class Checkpoint:
 
     @property
     def tokenizer(self) -> str:
-        """The tokenizer of both sides, or of the source's, as JSON."""
+        """Return the tokenizer of both sides, or of the source's, as JSON."""
         return self.files[TOKENIZER_FILE].decode()
 
     @property
@@ -89,7 +89,7 @@ class Checkpoint:
 
 
 def looks_like(folder: Path) -> bool:
-    """Whether a folder holds a checkpoint of ours, right or wrong: others name their
+    """Tell whether a folder holds a checkpoint of ours, right or wrong: others name their
     architectures in other ways.
     """
     try:

@@ -1,4 +1,4 @@
-"""Reading files that others have written: nothing that never ends or does not fit into memory.
+"""Reads files that others have written: nothing that never ends or does not fit into memory.
 
 Who lists millions of things in a file keeps a reader busy for minutes: before anything is made of a
 list, its length is looked at.
@@ -22,7 +22,7 @@ MOST_INFLATION = 100  # of an archive: bytes of its members to each of its own
 
 
 def read_file(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """Raises OSError, also for what is no regular file (a pipe, a device) or larger than that."""
+    """Read bytes. Raises OSError, also for a pipe, a device or what is larger than that."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is no regular file", path.name)
@@ -32,12 +32,12 @@ def read_file(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
-    """UTF-8. Raises OSError as `read_file` does, UnicodeDecodeError."""
+    """Read UTF-8. Raises OSError as `read_file` does, UnicodeDecodeError."""
     return read_file(path, most_bytes).decode("utf-8")
 
 
 def read_json(path: Path, most_bytes: int = MOST_CONFIG_BYTES) -> Any:
-    """Raises OSError as `read_file` does, and ValueError with what is wrong inside."""
+    """Read JSON. Raises OSError as `read_file` does, and ValueError with what is wrong inside."""
     try:
         text = read_text(path, most_bytes)
         if not text.strip():
@@ -50,7 +50,7 @@ def read_json(path: Path, most_bytes: int = MOST_CONFIG_BYTES) -> Any:
 
 
 def check_safetensors(path: Path) -> None:
-    """Raises OSError, also where the file has a header that is larger than any model's."""
+    """Open it. Raises OSError, also where its header is larger than any model's."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
     if MOST_HEADER_BYTES < size < path.stat().st_size:  # beyond the file it is another mistake
@@ -60,8 +60,8 @@ def check_safetensors(path: Path) -> None:
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """A zip archive, its members not yet read. Raises what ZipFile does, BadZipFile also for too
-    many members, and for such as would grow out of all proportion.
+    """Open a zip archive, its members not yet read. Raises what ZipFile does, BadZipFile also for
+    too many members, and for such as would grow out of all proportion.
     """
     with _Directory(path) as file, zipfile.ZipFile(file) as archive:
         inflated = sum(info.file_size for info in archive.infolist())
@@ -74,7 +74,7 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 class _Directory(io.FileIO):
-    """Of a zip archive, which ZipFile reads at once; members come in pieces."""
+    """Bounds what ZipFile reads of an archive at once; members come in pieces."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

@@ -1,4 +1,4 @@
-"""The weights of a checkpoint in its file: fp32, fp16, bf16, or matrices in int8. Numpy only.
+"""Stores a checkpoint's weights: fp32, fp16, bf16, or matrices in int8. Numpy only.
 
 In int8 each row of a matrix, what makes one number of its output, has a scale of its own, as
 `attendant export --precision int8` gives it to encoder-decoders and recurrent models: unless the
@@ -29,7 +29,7 @@ LEFT_IN_FLOATS = re.compile(r"(^|_)embedding\.weight$|positions|weight_[ih]h_l\d
 
 
 class Storage(StrEnum):
-    """How weights are stored; all are read as fp32."""
+    """Says how weights are stored; all are read as fp32."""
 
     FP32 = "fp32"
     FP16 = "fp16"
@@ -58,7 +58,7 @@ def write_weights(path: Path, weights: Mapping[str, Array], storage: Storage) ->
 
 
 def read_weights(path: Path, problems: list[str]) -> dict[str, Array]:
-    """All weights in fp32, by name; what is wrong is added to the problems."""
+    """Read all weights in fp32, by name; what is wrong is added to the problems."""
     stored = in_safetensors(path, problems)
     found = {name: _read(name, stored, problems) for name in stored if not _is_scale(name, stored)}
     return {name: weight for name, weight in found.items() if weight is not None}
@@ -71,7 +71,7 @@ def is_matrix(name: str, weight: Array) -> bool:
 
 
 def quantised(weight: Array) -> tuple[Array, Array]:
-    """f32 [out, in] -> levels i8 [out, in] and what one is worth in each row, f32 [out]."""
+    """Quantise f32 [out, in] -> levels i8 [out, in] and one's worth in each row, f32 [out]."""
     scale = np.maximum(np.abs(weight).max(axis=1), SMALLEST_RANGE) / MOST_LEVEL
     scale = scale.astype(np.float32)
     return np.rint(weight / scale[:, None]).astype(np.int8), scale

@@ -1,4 +1,4 @@
-"""Tensors in safetensors files, memory-mapped: nothing is read before it is asked for.
+"""Maps tensors of safetensors files: nothing is read before it is asked for.
 
 The format: 8 bytes with the length of the header, little-endian, a JSON header with the type, the
 shape and the place of every tensor, then the data
@@ -26,7 +26,7 @@ TYPES = FLOATS | {LEVELS: "|i1"}
 
 @dataclass(frozen=True)
 class Stored:
-    """One tensor. `read` gives it as fp32; `kind` is its type in the file."""
+    """Is one tensor. `read` gives it as fp32; `kind` is its type in the file."""
 
     kind: str
     shape: tuple[int, ...]
@@ -34,7 +34,7 @@ class Stored:
 
 
 def in_safetensors(path: Path, problems: list[str]) -> dict[str, Stored]:
-    """The tensors of one file; what the library finds wrong with it is a problem."""
+    """Find the tensors of one file; what the library finds wrong with it is a problem."""
     try:
         check_safetensors(path)
         with safe_open(path, "np"):  # checks that the header fits the file
@@ -66,7 +66,7 @@ def _mapped(mapped: Array, start: int, entry: Mapping[str, Any]) -> Stored:
 
 
 def as_float32(raw: Array) -> Array:
-    """Floats of any size; uint16 are bfloat16, the upper half of an fp32."""
+    """Widen floats of any size; uint16 are bfloat16, the upper half of an fp32."""
     if raw.dtype == np.uint16:
         return (raw.astype(np.uint32) << 16).view(np.float32)
     return raw.astype(np.float32, copy=False)

@@ -1,4 +1,4 @@
-"""Where a run computes and in which numbers, by what the machine has.
+"""Decides where a run computes and in which numbers, by what the machine has.
 
 In bf16 are matrix products alone, Muon's too; weights, moments and what is saved are in fp32. So a
 run may change from one to the other whenever it is started again.
@@ -16,7 +16,7 @@ NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """products: the type of matrix products. reason: why it is that, for the log."""
+    """Has the type of matrix `products`, and a `reason` why it is that, for the log."""
 
     device: torch.device
     products: torch.dtype
@@ -31,7 +31,7 @@ class Arithmetic:
         return self.device.type == "cuda"
 
     def autocast(self) -> torch.autocast | nullcontext:
-        """The block in which matrix products are in that type."""
+        """Open a block in which matrix products are in that type."""
         if self.products == torch.float32:
             return nullcontext()
         return torch.autocast(self.device.type, self.products)
@@ -47,7 +47,7 @@ class Arithmetic:
 
 
 def choose_arithmetic(precision: Literal["fp32", "bf16"]) -> Arithmetic:
-    """A GPU where there is one, and bf16 where it is wanted and the device multiplies in it."""
+    """Choose a GPU where there is one, and bf16 where wanted and the device multiplies in it."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if precision == "fp32":
         return Arithmetic(device, torch.float32, "the recipe wants it")
@@ -61,7 +61,7 @@ def _gpu_multiplies_bf16() -> bool:
 
 
 def _cpu_multiplies_bf16() -> bool:
-    """Without such instructions bf16 is emulated: a recurrent model trains 20 times slower.
+    """Tell, as bf16 is emulated without instructions: a recurrent model trains 20 times slower.
 
     The processor must have them and oneDNN, which multiplies for torch, use them; it says that it
     does on any AVX-512, and that it does not where ONEDNN_MAX_CPU_ISA forbids.

@@ -1,4 +1,4 @@
-"""The moving average of weights that is validated and kept (Polyak and Juditsky 1992).
+"""Averages weights as they move, to validate and keep (Polyak and Juditsky 1992).
 
 Under a learning rate that falls to zero the last weights differ little from each other; what gains
 is to average while they still move.
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 class Average:
-    """Of a module's parameters, over about the last `share` of all steps so far."""
+    """Averages a module's parameters over about the last `share` of all steps so far."""
 
     def __init__(self, module: nn.Module, share: float) -> None:
         self._share = share
@@ -27,7 +27,7 @@ class Average:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """A block in which the module has the averaged weights."""
+        """Open a block in which the module has the averaged weights."""
         trained = [weight.clone() for weight in self._weights]
         torch._foreach_copy_(self._weights, self._means)
         try:

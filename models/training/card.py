@@ -1,15 +1,14 @@
-"""The model card of a finished run: what it is, what it was trained on, how good it is."""
+"""Writes the card of a finished run: what it is, what it was trained on, how good it is."""
 
 import json
 import shutil
 
-from torch import nn
-
 from models.configs.base import LanguageModelConfig
+from models.contract.models import LanguageModel
 from models.conventions import own_conventions
 from models.data.corpus import Pair
 from models.data.prose import Reader, table
-from models.decoding.torch_loop import nats
+from models.decoding.forced import nats
 from models.decoding.translation import translate
 from models.evaluation.scores import TestResult, evaluate
 from models.registry import load_module
@@ -48,8 +47,8 @@ def _translation_scores(result: TestResult) -> str:
     )
 
 
-def _language_model_quality(module: nn.Module, prepared: Prepared) -> tuple[dict, str]:
-    """Bits per byte and perplexity of the documents that were held out."""
+def _language_model_quality(module: LanguageModel, prepared: Prepared) -> tuple[dict, str]:
+    """Measure bits per byte and perplexity of the documents that were held out."""
     config = module.config
     around = own_conventions(config)
     reader = Reader(prepared.tokenizer, around, config.context_length)

@@ -1,4 +1,4 @@
-"""A training run's configuration file (TOML). All problems of a file are reported together.
+"""Reads a training run's configuration file (TOML). All its problems are reported together.
 
 With `extends = "other.toml"`, beside it, a file says only what is different there.
 """
@@ -19,14 +19,14 @@ class Section(BaseModel):
 
 
 class EndingConfig(Section):
-    """The last `share` of a run, which shows origins as often as `repeats` says, others never."""
+    """Is the last `share` of a run, which shows origins as often as `repeats` says, others not."""
 
     share: float = Field(gt=0, lt=1)
     repeats: dict[str, float]
 
 
 class DataConfig(Section):
-    """Where the text is, relative to the data folder.
+    """Says where the text is, relative to the data folder.
 
     `dev` and `test` are parallel files; prose holds out `held_out` of its own documents instead.
     `repeats` says how often an epoch shows each origin (first column), 1 where it is not named.
@@ -47,7 +47,7 @@ class DataConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """`muon` (Jordan et al. 2024) for the matrices of the layers, AdamW for everything else.
+    """Takes `muon` (Jordan et al. 2024) for the matrices of the layers, AdamW for everything else.
 
     warmup: the share of a run in which the learning rate rises.
     """
@@ -61,7 +61,7 @@ class OptimizerConfig(Section):
 
 
 class RunConfig(Section):
-    """How long, in which precision, and how often to look. The nearer of the two limits ends it.
+    """Says how long, in which precision, how often to look. The nearer of the two limits ends it.
 
     `clock` says what minutes are: of the day, or of the process's own work on all its threads,
     which other work on the machine does not shorten. `precision` bf16 is fp32 on machines that
@@ -87,7 +87,7 @@ class RunConfig(Section):
 
 
 class CardConfig(Section):
-    """What the model card says that cannot be computed: Markdown."""
+    """Holds what the model card says that cannot be computed: Markdown."""
 
     title: str = ""
     about: str = ""
@@ -97,7 +97,7 @@ class CardConfig(Section):
 
 
 class TrainingConfig(Section):
-    """The whole file."""
+    """Is the whole file."""
 
     name: str
     model: ModelConfig
@@ -107,13 +107,13 @@ class TrainingConfig(Section):
     run: RunConfig = RunConfig()
 
     def within(self, minutes: float) -> "TrainingConfig":
-        """The same with another time limit, in minutes of the day."""
+        """Set another time limit, in minutes of the day."""
         run = self.run.model_copy(update={"max_minutes": minutes, "clock": "wall"})
         return self.model_copy(update={"run": run})
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used; `problems` lists everything found wrong."""
+    """Says why a configuration cannot be used; `problems` lists everything found wrong."""
 
     def __init__(self, path: Path, problems: list[str]) -> None:
         super().__init__(f"{path}: " + "; ".join(problems))
@@ -139,14 +139,14 @@ def read_config(path: str | Path) -> TrainingConfig:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What a file says, over what the file says that it extends."""
+    """Read what a file says, over what the file says that it extends."""
     values = tomllib.loads(path.read_text(encoding="utf-8"))
     base = values.pop("extends", None)
     return values if base is None else _merged(_read(path.parent / str(base)), values)
 
 
 def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`changes` win, key by key of every section."""
+    """Let `changes` win, key by key of every section."""
     merged = base | changes
     for name in base.keys() & changes.keys():
         if isinstance(base[name], dict) and isinstance(changes[name], dict):

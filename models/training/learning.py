@@ -1,4 +1,4 @@
-"""One step of training: from a batch to new weights. Nothing here waits for a GPU."""
+"""Learns from one batch: one step, to new weights. Nothing here waits for a GPU."""
 
 import importlib.util
 import shutil
@@ -55,6 +55,6 @@ def is_transformer(config: ArchitectureConfig) -> bool:
 
 
 def can_compile() -> bool:
-    """Whether there is what torch compiles for GPUs with: Triton and a C compiler."""
+    """Tell whether there is what torch compiles for GPUs with: Triton and a C compiler."""
     has_triton = importlib.util.find_spec("triton") is not None
     return has_triton and any(shutil.which(name) for name in COMPILERS)

@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.batch import IGNORED_LABEL, Batch
+from models.batch import IGNORED_LABEL, Batch, Tensors
 from models.data.batching import Dataset
 
 BUILT_AHEAD = 4
 
 
 @dataclass(frozen=True)
-class TrainingBatch:
-    """A batch, and what its loss is taken of: found before it is on a device, whose answer to
+class TrainingBatch(Tensors):
+    """Holds a batch, and what its loss is taken of: found before it is on a device, whose answer to
     where labels are real would have to be waited for.
 
     places: of the tokens to predict among all positions [batch * target]. labels: of these.
@@ -33,15 +33,6 @@ class TrainingBatch:
     def num_tokens(self) -> int:
         return len(self.labels)
 
-    def pinned(self) -> "TrainingBatch":
-        return TrainingBatch(
-            self.batch.pinned(), self.places.pin_memory(), self.labels.pin_memory()
-        )
-
-    def to(self, device: torch.device) -> "TrainingBatch":
-        places, labels = (x.to(device, non_blocking=True) for x in (self.places, self.labels))
-        return TrainingBatch(self.batch.to(device), places, labels)
-
 
 def training_batch(batch: Batch) -> TrainingBatch:
     labels = batch.labels.flatten()
@@ -50,13 +41,13 @@ def training_batch(batch: Batch) -> TrainingBatch:
 
 
 class Loader:
-    """Batches of a dataset, on a device."""
+    """Loads batches of a dataset onto a device."""
 
     def __init__(self, data: Dataset, device: torch.device, *, builds_ahead: bool) -> None:
         self._data, self._device, self._builds_ahead = data, device, builds_ahead
 
     def batches(self, epoch: Iterable[np.ndarray]) -> Generator[TrainingBatch, None, None]:
-        """In their order. Close it: a thread may be at work."""
+        """Yield them in their order. Close it: a thread may be at work."""
         built = self._ahead(epoch) if self._builds_ahead else map(self._build, epoch)
         for each in built:
             yield each.to(self._device)

@@ -1,4 +1,4 @@
-"""Cross-entropy with label smoothing (Szegedy et al. 2016), gradient computed with the value.
+"""Smooths labels (Szegedy et al. 2016) and computes a cross-entropy's gradient with its value.
 
 torch's own goes over [tokens, vocabulary] about ten times in fp32; here a slice of rows stays in
 the cache of a CPU while loss and gradient are made from it. On a GPU slices are larger: as large
@@ -15,11 +15,11 @@ NUMBERS_PER_SLICE_ON_GPU = 2**26
 
 
 class SmoothedCrossEntropy(torch.autograd.Function):
-    """Mean over tokens of -sum_v q(v) log p(v), q = (1 - smoothing) onehot + smoothing / V."""
+    """Averages -sum_v q(v) log p(v) over tokens, q = (1 - smoothing) onehot + smoothing / V."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-        """logits [tokens, vocab] in any float type, labels [tokens] -> scalar in fp32."""
+        """Take logits [tokens, vocab] in any float type, labels [tokens] -> scalar in fp32."""
         gradient = torch.empty_like(logits)
         total = torch.zeros((), device=logits.device)
         size = rows_per_slice(logits)
@@ -41,7 +41,7 @@ def rows_per_slice(logits: Tensor) -> int:
 
 
 def _slice_loss(logits: Tensor, labels: Tensor, smoothing: float, gradient: Tensor) -> Tensor:
-    """Sum of the losses of some rows; writes d loss / d logits = p - q into `gradient`."""
+    """Sum the losses of some rows; writes d loss / d logits = p - q into `gradient`."""
     log_p = logits.float().log_softmax(-1)
     mine = labels[:, None]
     at_label = log_p.gather(1, mine)

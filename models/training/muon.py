@@ -1,4 +1,4 @@
-"""Muon (Jordan et al. 2024) in the numbers that the machine multiplies fast.
+"""Runs Muon (Jordan et al. 2024) in the numbers that the machine multiplies fast.
 
 torch's own orthogonalises in bf16 everywhere; where that is emulated, nine tenths of a step went
 there. In bf16 this one computes the same, bit for bit on a CPU. A GPU takes all matrices of a shape
@@ -20,7 +20,7 @@ SMALLEST_NORM = 1e-7
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum after Nesterov, made orthogonal, with decoupled weight decay.
+    """Makes momentum after Nesterov orthogonal, with decoupled weight decay.
 
     An update is as large as AdamW's would be (Liu et al. 2025, 2.2), so that both can share their
     learning rate and decay. products: the type that matrices are made orthogonal in. Of a group
@@ -49,7 +49,7 @@ class Muon(torch.optim.Optimizer):
     def _update(
         self, matrices: Sequence[nn.Parameter], lr: float, weight_decay: float, num_blocks: int
     ) -> None:
-        """Of one shape."""
+        """Update those of one shape."""
         gradients = [matrix.grad for matrix in matrices]
         momenta = [self._momentum(matrix) for matrix in matrices]
         torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
@@ -72,7 +72,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def stacks(matrices: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
-    """Those that are updated together: on a GPU all of one shape, on a CPU each alone."""
+    """Group those that are updated together: on a GPU all of one shape, on a CPU each alone."""
     found: dict[Hashable, list[nn.Parameter]] = defaultdict(list)
     for number, matrix in enumerate(matrices):
         found[matrix.shape if matrix.is_cuda else number].append(matrix)
@@ -80,7 +80,7 @@ def stacks(matrices: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
 
 
 def orthogonalise(matrix: Tensor) -> Tensor:
-    """U V^T of the singular value decomposition U S V^T, near enough: singular values of about 1.
+    """Find U V^T of the singular value decomposition U S V^T: singular values of about 1.
 
     Newton and Schulz's iteration, to the fifth power, in the type of `matrix` [rows, columns] or
     [matrices, rows, columns].

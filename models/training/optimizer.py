@@ -1,4 +1,4 @@
-"""Optimizers and the learning-rate schedule, as one object that can be saved without pickling."""
+"""Joins optimizers and a learning-rate schedule, to be saved without pickling."""
 
 import torch
 from torch import Tensor, nn
@@ -9,13 +9,13 @@ from models.training.muon import Muon
 
 
 def learning_rate_scale(progress: float, warmup: float) -> float:
-    """Linear warm-up over the first share of a run, then linear decay to zero at progress 1."""
+    """Warm up linearly over the first share of a run, then decay linearly to zero at progress 1."""
     warm = min(1.0, progress / warmup) if warmup else 1.0
     return warm * max(0.0, 1.0 - progress)
 
 
 class Optimizer:
-    """AdamW, with Muon for the layers' matrices when asked; clips, schedules, saves.
+    """Runs AdamW, with Muon for the layers' matrices when asked; clips, schedules, saves.
 
     products: the type of Muon's matrix products.
     """
@@ -37,7 +37,7 @@ class Optimizer:
             self.parts.append(Muon(by_muon, config.learning_rate, config.weight_decay, products))
 
     def step(self, scale: float) -> None:
-        """One update from the gradients at `scale` times the learning rate; clears them."""
+        """Update by the gradients at `scale` times the learning rate; clears them."""
         nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
         for part in self.parts:
             for group in part.param_groups:
@@ -46,7 +46,7 @@ class Optimizer:
             part.zero_grad(set_to_none=True)
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Every moment and counter by a flat name."""
+        """Return every moment and counter by a flat name."""
         return {
             f"{part}.{index}.{key}": value
             for part, optimizer in enumerate(self.parts)
@@ -66,7 +66,7 @@ class Optimizer:
 
 
 def _groups(module: nn.Module, use_muon: bool) -> tuple[list[dict], list[dict]]:
-    """Groups of parameters for AdamW and for Muon. Only matrices decay: a bias, a gain or the row
+    """Group parameters for AdamW and for Muon. Only matrices decay: a bias, a gain or the row
     of a rare word would be forgotten for nothing.
     """
     parts = parts_of(module)

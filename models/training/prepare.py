@@ -1,4 +1,4 @@
-"""From a training configuration to tokenizer, training data and validation data."""
+"""Prepares a configuration's tokenizer, training data and validation data."""
 
 import os
 import random
@@ -23,7 +23,7 @@ HOLD_OUT_SEED = 0
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a run needs besides the model.
+    """Holds what a run needs besides the model.
 
     pairs: validation sentences for BLEU. ending: what the last part of a run sees in place of
     `train`, if the recipe has such a part. held_out: documents of prose that are not trained on.
@@ -62,7 +62,7 @@ def _prepare_parallel(config: TrainingConfig, data: Path, tokenizer_path: Path) 
 
 
 def _training_pairs(config: TrainingConfig, data: Path) -> list[Pair]:
-    """Those of the files, what is made of them, and a teacher's."""
+    """Read those of the files, what is made of them, and a teacher's."""
     pairs = [p for name in config.data.train for p in read_pairs(data / name)]
     made = augmented(pairs, config.data.augment, config.run.seed)
     distilled = read_pairs(data / config.data.distilled) if config.data.distilled else []
@@ -71,7 +71,7 @@ def _training_pairs(config: TrainingConfig, data: Path) -> list[Pair]:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Pairs and their ids, of those within a model's limits; with a segmenter, to be cut anew."""
+    """Holds pairs within a model's limits, and their ids; with a segmenter, to be cut anew."""
 
     config: TranslationModelConfig
     pairs: list[Pair]
@@ -80,7 +80,7 @@ class Encoded:
     segmenter: Segmenter | None
 
     def shown(self, repeats: dict[str, float], otherwise: float) -> ParallelData:
-        """As data that shows each origin so often in an epoch."""
+        """Show each origin so often in an epoch."""
         often = np.array([repeats.get(pair.origin, otherwise) for pair in self.pairs])
         examples = self.sources, self.targets, often, self.config
         if self.segmenter is None:
@@ -126,7 +126,7 @@ def _prepare_prose(config: TrainingConfig, data: Path, tokenizer_path: Path) -> 
 
 
 def split_documents(config: TrainingConfig, data: Path) -> tuple[list[str], list[str]]:
-    """Documents of prose to train on, and those that are held out."""
+    """Read documents of prose to train on, and those that are held out."""
     documents = [d for name in config.data.train for d in read_documents(data / name)]
     return hold_out(documents, config.data.held_out, HOLD_OUT_SEED)
 

@@ -1,4 +1,4 @@
-"""What a run needs to go on after a kill: safetensors and JSON, replaced atomically.
+"""Keeps what a run needs to go on after a kill: safetensors and JSON, replaced atomically.
 
 The folder of a run holds `state/` (the newest state), `best.safetensors` (the weights that did best
 in a validation), `metrics.jsonl`, `curve.png`, `tokenizer.json` and, at the end, `checkpoint/`.
@@ -19,7 +19,7 @@ from models.training.optimizer import Optimizer
 
 @dataclass
 class Progress:
-    """Where a run is.
+    """Says where a run is.
 
     seconds: spent training, validations included. losses: of the steps since the last validation.
     best_score: of the weights that are kept, BLEU or the loss times -1.
@@ -39,7 +39,7 @@ class Progress:
 
 
 class RunFolder:
-    """The files of one training run."""
+    """Reads and writes the files of one training run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -92,7 +92,7 @@ class RunFolder:
             file.write(json.dumps(row) + "\n")
 
     def rows(self) -> list[dict]:
-        """All lines of the metrics file."""
+        """Read all lines of the metrics file."""
         if not self.metrics.exists():
             return []
         return [json.loads(line) for line in self.metrics.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""How a run is stopped in order: between two steps, or at once where weights do not change."""
+"""Stops a run in order: between two steps, or at once where weights do not change."""
 
 import signal
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopped(Exception):
-    """The run was asked to stop and has saved where it is."""
+    """Says that the run was asked to stop and has saved where it is."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(signal.Signals(signal_number).name)
@@ -36,7 +36,7 @@ class Brake:
 
     @contextmanager
     def safe(self) -> Iterator[None]:
-        """A block that may be left in the middle. Raises Stopped."""
+        """Open a block that may be left in the middle. Raises Stopped."""
         self.check()
         self._is_safe = True
         try:

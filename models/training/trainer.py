@@ -1,4 +1,4 @@
-"""The training loop: read a batch, learn, now and then look and save."""
+"""Trains in a loop: read a batch, learn, now and then look and save."""
 
 import time
 from collections.abc import Callable, Generator
@@ -30,7 +30,7 @@ from models.training.validation import Validation, draw_curve, validate
 
 
 class Trainer:
-    """One run in one folder; made again over the same folder, it goes on where it was."""
+    """Is one run in one folder; made again over the same folder, it goes on where it was."""
 
     def __init__(
         self, config: TrainingConfig, data: Path, folder: Path, arithmetic: Arithmetic | None = None
@@ -90,7 +90,7 @@ class Trainer:
             self._validate()
 
     def _opening(self) -> str:
-        """What the log begins with."""
+        """Say what the log begins with."""
         step, precision = self.progress.step, self.progress.precision
         if not step:
             return f"training in {self.arithmetic}"
@@ -110,7 +110,7 @@ class Trainer:
 
     @property
     def _intervals_done(self) -> int:
-        """How many times the weights should have been looked at by now."""
+        """Count how many times the weights should have been looked at by now."""
         return int(self.fraction_done * self.run_config.validations + ROUNDING)
 
     def _read_losses(self) -> None:
@@ -120,7 +120,7 @@ class Trainer:
             self._unread.clear()
 
     def _batches(self) -> Generator[TrainingBatch, None, None]:
-        """Batches from where the run is, epoch after epoch, under a progress bar."""
+        """Yield batches from where the run is, epoch after epoch, under a progress bar."""
         name, done = self.config.name, self.fraction_done
         device, has_gpu = self.arithmetic.device, self.arithmetic.has_gpu
         with tqdm(total=1.0, initial=done, desc=name, bar_format=BAR) as bar:
@@ -143,7 +143,7 @@ class Trainer:
                 self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
 
     def _data_now(self) -> Dataset:
-        """What is shown at this point of the run: the recipe may end it on other data."""
+        """Choose what is shown at this point of the run: the recipe may end it on other data."""
         ending = self.config.data.ending
         if ending is None or self.fraction_done < 1.0 - ending.share:
             return self.data.train
@@ -151,7 +151,7 @@ class Trainer:
         return self.data.ending
 
     def _begin_ending(self, data: Dataset) -> None:
-        """With other data the epoch is another one, also where a run was killed at the change."""
+        """Begin another epoch with other data, also where a run was killed at the change."""
         if data is self.data.ending and not self.progress.is_ending:
             self.progress.is_ending = True
             if self.progress.batch:

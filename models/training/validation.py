@@ -1,4 +1,4 @@
-"""Validation: loss per token over held-out data, BLEU of greedy translations, the curve."""
+"""Validates: loss per token over held-out data, BLEU of greedy translations, the curve."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,19 +10,19 @@ import matplotlib.pyplot as plt
 import torch
 from sacrebleu import corpus_bleu
 from tokenizers import Tokenizer
-from torch import nn
 from torch.nn.functional import cross_entropy
 
 from models.batch import IGNORED_LABEL, device_of
+from models.contract.models import AnyModel, Translator
 from models.data.batching import Dataset
 from models.data.corpus import Pair
 from models.data.tokenizer import encode_all
-from models.decoding.torch_loop import translate_all
+from models.decoding.greedy import translate_all
 
 
 @dataclass(frozen=True)
 class Validation:
-    """`loss` in nats per target token; `bleu` is None for language models."""
+    """Has `loss` in nats per target token; `bleu` is None for language models."""
 
     loss: float
     bleu: float | None
@@ -30,18 +30,20 @@ class Validation:
 
 @torch.inference_mode()
 def validate(
-    module: nn.Module, tokenizer: Tokenizer, data: Dataset, pairs: list[Pair], tokens: int
+    module: AnyModel, tokenizer: Tokenizer, data: Dataset, pairs: list[Pair], tokens: int
 ) -> Validation:
     """Evaluate without dropout; the module is left in training mode."""
     module.eval()
-    result = Validation(loss(module, data, tokens), bleu(module, tokenizer, pairs))
+    is_scored = isinstance(module, Translator) and pairs
+    score = bleu(module, tokenizer, pairs) if is_scored else None
+    result = Validation(loss(module, data, tokens), score)
     module.train()
     return result
 
 
 @torch.inference_mode()
-def loss(module: nn.Module, data: Dataset, tokens_per_batch: int) -> float:
-    """Mean negative log-likelihood of a target token."""
+def loss(module: AnyModel, data: Dataset, tokens_per_batch: int) -> float:
+    """Average the negative log-likelihood of a target token."""
     total, count = 0.0, 0
     for indices in data.epoch(0, 0, tokens_per_batch):
         batch = data.batch(indices).to(device_of(module))
@@ -52,10 +54,8 @@ def loss(module: nn.Module, data: Dataset, tokens_per_batch: int) -> float:
     return total / max(1, count)
 
 
-def bleu(module: nn.Module, tokenizer: Tokenizer, pairs: list[Pair]) -> float | None:
-    """sacreBLEU of greedy translations of `pairs`."""
-    if not pairs:
-        return None
+def bleu(module: Translator, tokenizer: Tokenizer, pairs: list[Pair]) -> float:
+    """Compute sacreBLEU of greedy translations of `pairs`."""
     sources = encode_all(tokenizer, [p.source for p in pairs])
     limit = min(module.config.max_target_tokens - 1, 2 * max(map(len, sources)) + 10)
     rows = translate_all(module, sources, limit, batch_size=64)
@@ -63,7 +63,7 @@ def bleu(module: nn.Module, tokenizer: Tokenizer, pairs: list[Pair]) -> float | 
 
 
 def draw_curve(rows: list[dict], path: Path, title: str) -> None:
-    """Training and validation loss (and BLEU) over steps, as a picture."""
+    """Draw training and validation loss (and BLEU) over steps."""
     figure, axis = plt.subplots(figsize=(7, 4))
     steps = [row["step"] for row in rows]
     axis.plot(steps, [row["train_loss"] for row in rows], label="train loss (smoothed labels)")

@@ -32,6 +32,8 @@ def problems_of(path: Path, endpoint: str) -> tuple[list[dict[str, Any]], int]:
     problems: list[dict[str, Any]] = []
     seen: set[str] = set()
     count = 0
+    if not path.exists():
+        return [_problem("the file is gone", None, "input_file_id", "file_not_found")], 0
     for number, text in _texts(path):
         count += 1
         if count > MAX_LINES:
@@ -73,6 +75,8 @@ def _problem_of(number: int, text: bytes, endpoint: str, seen: set[str]) -> dict
     return None
 
 
-def _problem(message: str, line: int | None, param: str | None) -> dict[str, Any]:
+def _problem(
+    message: str, line: int | None, param: str | None, code: str = "invalid_line"
+) -> dict[str, Any]:
     text = f"{param}: {message}" if param else message
-    return {"code": "invalid_line", "message": text, "param": param, "line": line}
+    return {"code": code, "message": text, "param": param, "line": line}

@@ -76,10 +76,12 @@ class Worker:
     async def _work(self, batch: BatchRecord) -> None:
         try:
             await self._advanced(batch)
-        except Exception as error:
+        except Exception as error:  # it stays leased for a while, in which others have their turn
             logger.error("batch %s waits: %r", batch.id, error, exc_info=error)
-            await asyncio.sleep(_LOOKS_EVERY_SECONDS)
-        finally:
+        except BaseException:
+            self._database.start(tables.give_back, batch.id, self._name)
+            raise
+        else:
             self._database.start(tables.give_back, batch.id, self._name)
 
     async def _advanced(self, batch: BatchRecord) -> None:
@@ -142,6 +144,8 @@ class Worker:
             batch = batch.entering(State.FINALIZING, time.time())
             if not await self._database.run(tables.enter, batch, self._name):
                 batch = await self._as_it_is(batch)
+                if batch.state is not State.CANCELLING:
+                    return  # another worker has it
         kinds = (("output", False), ("error", True))
         found = [await self._result_file(batch, *kind) for kind in kinds]
         output, errors = (each and each.id for each in found)

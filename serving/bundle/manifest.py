@@ -22,6 +22,8 @@ WANTS_LOGP = "wants_logp"  # switches log-probabilities off: a step graph then g
 EDITS = "edits"  # axis of the scores that the select graph changes in each row
 SELECT = "select"  # the graph that chooses next tokens on a device
 MAX_TOP_K = 1024  # most that it ranks
+VERIFY = "verify"  # the graph that scores several next tokens of a row at once
+POSITIONS = "positions"  # axis of what it scores: of each row so many tokens, row by row
 
 Shape = tuple[int | str, ...]
 
@@ -158,6 +160,13 @@ class Manifest:
             return 0
         outputs = self.graphs["step_attention"].outputs
         return next(int(spec.shape[1]) for spec in outputs if spec.name == "attention")
+
+    @property
+    def num_verified(self) -> int:
+        """Count the tokens of a row that the graph ``verify`` takes; 0 without that graph."""
+        if VERIFY not in self.graphs:
+            return 0
+        return next(int(spec.shape[1]) for spec in self.graphs[VERIFY].inputs if spec.name == "ids")
 
     @property
     def has_shortlist(self) -> bool:

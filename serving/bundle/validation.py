@@ -4,6 +4,7 @@ Every check yields its problems as lines; none raises.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import PurePath
 
 from serving.bundle.manifest import (
@@ -11,10 +12,12 @@ from serving.bundle.manifest import (
     CANDIDATES,
     EDITS,
     FORMAT_VERSION,
+    POSITIONS,
     SELECT,
     SHORTLIST_FILE,
     TOKENIZER_FILE,
     UNION,
+    VERIFY,
     WANTS_LOGP,
     GraphSpec,
     Manifest,
@@ -61,6 +64,7 @@ def manifest_problems(manifest: Manifest) -> Iterator[str]:
     yield from _output_problems(manifest)
     yield from _attention_problems(manifest)
     yield from _select_problems(manifest)
+    yield from _verify_problems(manifest)
 
 
 def _general_problems(manifest: Manifest) -> Iterator[str]:
@@ -190,6 +194,33 @@ def _select_problems(manifest: Manifest) -> Iterator[str]:
     for end, found, wanted in (("in", graph.inputs, inputs), ("out", graph.outputs, outputs)):
         for name in sorted({tensor.name for tensor in {*found} ^ wanted}):
             yield f"graphs.{SELECT}.{end}puts: {name} is missing, not known or not as expected"
+
+
+def _verify_problems(manifest: Manifest) -> Iterator[str]:
+    """Check that the graph which scores several tokens of a row is the step graph in what it reads
+    and writes, and that what it was wrong about can be taken back: only appended states can.
+    """
+    graph, step = manifest.graphs.get(VERIFY), manifest.graphs.get("step")
+    if graph is None or step is None:
+        return
+    for state in manifest.states:
+        if state.kind is not StateKind.APPEND:
+            yield f"graphs.{VERIFY}: {state.name} cannot be taken back, it is no append state"
+    match next((tensor.shape for tensor in graph.inputs if tensor.name == "ids"), ()):
+        case "batch", int(count) if count > 1:
+            pass
+        case shape:
+            found = f"{list(shape)}, expected [batch, 2 or more]"
+            yield f"graphs.{VERIFY}.inputs: ids has shape {found}"
+    known = {*step.inputs, TensorSpec(WANTS_LOGP, "bool", ())}
+    for tensor in graph.inputs:
+        if tensor.name != "ids" and tensor not in known:
+            yield f"graphs.{VERIFY}.inputs: {tensor.name} is not one of graphs.step"
+    for tensor in step.outputs:
+        is_state = tensor.name not in STEP_OUTPUTS
+        wanted = tensor if is_state else replace(tensor, shape=(POSITIONS, *tensor.shape[1:]))
+        if wanted not in graph.outputs:
+            yield f"graphs.{VERIFY}.outputs: {tensor.name} is missing or not as expected"
 
 
 def _head_problems(manifest: Manifest, attention: TensorSpec) -> Iterator[str]:

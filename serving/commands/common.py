@@ -36,7 +36,7 @@ device_option = click.option(
 )
 
 
-def engine_config(device: Any, **sizes: int) -> "EngineConfig":
+def engine_config(device: Any, **sizes: Any) -> "EngineConfig":
     from serving.engine.config import EngineConfig
 
     return EngineConfig(device=device, max_waiting=None, **sizes)

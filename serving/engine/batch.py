@@ -17,7 +17,7 @@ class Batch:
 
     num_given: how many of a row's next tokens are given in advance. num_generated: how many of its
     tokens were not. max_generated: how many may be. num_ahead: how many tokens every row has been
-    run for that it has not taken yet. num_steps: how often rows have taken tokens.
+    run for that it may not have taken yet. num_steps: how many runs rows have taken tokens of.
     """
 
     def __init__(self, slots: int) -> None:
@@ -108,14 +108,15 @@ class Batch:
         self.ids[free] = self.past_lengths[free] = 0
         self.total_lengths[free] = self.source_lengths[free] = 1
 
-    def advance(self, token_ids: Array) -> None:
-        """Give every row one more token; those that had given ones have one of them less."""
+    def advance(self, token_ids: Array, is_next: Array) -> None:
+        """Give rows one more token, those that are `is_next`, bool [rows]; if they had given ones
+        they have one of them less.
+        """
         rows = len(token_ids)
         self.num_ahead -= 1
-        self.num_steps += 1
-        is_given = self.num_given[:rows] > 0
-        self.ids[:rows, 0] = token_ids
-        self.past_lengths[:rows] += 1
-        self.total_lengths[:rows] += 1
-        self.num_generated[:rows] += ~is_given
+        is_given = (self.num_given[:rows] > 0) & is_next
+        np.copyto(self.ids[:rows, 0], token_ids, where=is_next)
+        self.past_lengths[:rows] += is_next
+        self.total_lengths[:rows] += is_next
+        self.num_generated[:rows] += is_next & ~is_given
         self.num_given[:rows] -= is_given

@@ -27,6 +27,8 @@ class EngineConfig:
         128 and more 4 % less; only whole chunks of a prompt are worth keeping for another.
     prefix_cache_bytes, encoder_cache_bytes: most that states kept of prompts and of sources may
         take; 0 keeps none.
+    speculation: whether rows may take several tokens of one run, where what came before has
+        foreseen them and measurements on the way say that it saves time. Their bytes stay the same.
     device_share: how much of a device's memory is this engine's; slots are fewer where they do not
         fit. On the CPU of no meaning.
     """
@@ -43,6 +45,7 @@ class EngineConfig:
     prefill_chunk: int = 64
     prefix_cache_bytes: int = 256 * 2**20
     encoder_cache_bytes: int = 64 * 2**20
+    speculation: bool = False
 
     def __post_init__(self) -> None:
         for name in (

@@ -37,6 +37,7 @@ class Decision:
 
     token_ids: i64 [rows], every row's next token, in the order of rows after the copies.
     is_given: bool [rows], whose token was given in advance.
+    is_next: bool [rows], who takes a token; nothing changes of the others.
     copies: in the order in which new rows are numbered.
     searches: the searches over several rows that took a step, as they go on.
     events: tokens to report, in order.
@@ -46,6 +47,7 @@ class Decision:
 
     token_ids: Array
     is_given: Array
+    is_next: Array
     copies: list[RowCopy] = field(default_factory=list)
     searches: list[SearchState] = field(default_factory=list)
     events: list[TokenEvent] = field(default_factory=list)

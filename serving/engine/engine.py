@@ -20,7 +20,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.decision import Decision
 from serving.engine.exchange.making import Around, make_exchange
 from serving.engine.generation import Generation
-from serving.engine.graphs.graph import Graphs
+from serving.engine.graphs.graph import Graph, Graphs
 from serving.engine.graphs.runner import Runner, Wants
 from serving.engine.graphs.session import open_graphs, settled
 from serving.engine.measures import EngineStats, StepStats
@@ -28,6 +28,7 @@ from serving.engine.rows import Rows
 from serving.engine.scores import Scores
 from serving.engine.search import Search
 from serving.engine.shared import Shared
+from serving.engine.speculation.speculation import Speculation
 from serving.engine.states.store import row_bytes
 from serving.errors import DeviceError, EngineError
 from serving.request import Event, FinishedEvent, GenerationRequest
@@ -69,6 +70,8 @@ class Engine:
         self._runner = Runner(manifest, graphs, self._batch, make, config)
         self._exchange = self._runner.exchange
         followers = [*self._search.followers, *self._exchange.followers]
+        self._speculation = self._speculation_by(graphs.verify) if config.speculation else None
+        followers += self._speculation.followers if self._speculation else ()
         self._rows = Rows(self._batch, self._runner.states, followers)
         self._admission = Admission(
             Surroundings(
@@ -83,6 +86,15 @@ class Engine:
         )
         self._row_bytes = row_bytes(manifest.states)
         self._events: list[Event] = []
+
+    def _speculation_by(self, graph: Graph | None) -> Speculation | None:
+        if graph is None:
+            logger.info(
+                "%s drafts nothing: it has no graph to verify drafts by", self.manifest.name
+            )
+            return None
+        states = self._runner.states
+        return Speculation(self.manifest, graph, self._batch, states, self.config)
 
     def warm_up(self) -> None:
         """Let a device do what it does but once, before the first request and on the thread that
@@ -127,19 +139,21 @@ class Engine:
             self._abort(generation)
 
     def step(self) -> list[Event]:
-        """Let the waiting in, give every row one more token, and return what happened."""
+        """Let the waiting in, give every row one more token or, where drafts came true, some more,
+        and return what happened.
+        """
         self.step_stats = StepStats()
         self._expire()
         self._admit()
         if self._batch.num_rows:
+            self._batch.num_steps += 1
             try:
-                scores = self._run()
-                decision = self._search.decide(scores)
-                self._rows.apply(decision)
+                if self._speculation is None:
+                    self._decode()
+                else:
+                    self._speculate(self._speculation)
             except Exception as error:
                 self._fail_batch(error)
-            else:
-                self._report(decision)
         events, self._events = self._events, []
         return events
 
@@ -166,16 +180,46 @@ class Engine:
         if not self._exchange.is_ahead:
             self._admission.admit(self.step_stats)
 
+    def _decode(self) -> None:
+        scores = self._run()
+        decision = self._search.decide(scores)
+        self._rows.apply(decision)
+        self._report(decision)
+
+    def _speculate(self, speculation: Speculation) -> None:
+        """Let rows also take what else a run has scored, as long as they say what was drafted."""
+        started, num_rows = time.perf_counter(), self._batch.num_rows
+        self._decode()
+        while speculation.goes_on():
+            self._decode()
+        speculation.note_step(num_rows, time.perf_counter() - started)
+        if self.step_stats.num_drafted_tokens:
+            self.step_stats.num_accepted_tokens = speculation.num_hits
+
     def _run(self) -> Scores:
-        """Run the rows; where it can be, once more, while the host decides about the first run."""
+        """Run the rows, unless the last run has scored their next tokens too."""
+        if self._speculation is not None and self._speculation.is_verifying:
+            return self._speculation.scores()
         started = time.perf_counter()
+        scores = self._verify() or self._run_step()
+        self.step_stats.decoded(scores.num_rows, started)
+        return scores
+
+    def _verify(self) -> Scores | None:
+        """Run the rows with what is drafted for them, where that pays."""
+        speculation = self._speculation
+        if speculation is None or not speculation.is_worthwhile():
+            return None
+        self.step_stats.num_drafted_tokens = speculation.launch(self._search.needs_logp)
+        return speculation.scores()
+
+    def _run_step(self) -> Scores:
+        """Run the rows; where it can be, once more, while the host decides about the first run."""
         if not self._exchange.is_ahead:
             self._launch()
         if self._exchange.may_go_ahead and not self._admission.is_due:
             self._launch()
-        scores = self._exchange.receive()
-        self.step_stats.decoded(scores.num_rows, started)
-        return scores
+        return self._exchange.receive()
 
     def _launch(self) -> None:
         rows = self._batch.num_rows
@@ -193,6 +237,8 @@ class Engine:
     def _fail_batch(self, error: Exception) -> None:
         generations = list(dict.fromkeys(self._batch.generations))
         self._runner.abandon()
+        if self._speculation is not None:
+            self._speculation.abandon()
         self._rows.clear()
         self._fail(generations, error)
 

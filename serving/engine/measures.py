@@ -38,6 +38,7 @@ class StepStats:
     queue_seconds: how long each request that joined in this step had waited.
     num_encoder_hits, num_encoder_misses: sources that need not be encoded, and those encoded.
     num_expired: requests whose deadline has passed.
+    num_drafted_tokens: verified in this step. num_accepted_tokens: those of them that rows took.
     num_reorders: rows of beam searches that took over another row's states.
     """
 
@@ -53,6 +54,8 @@ class StepStats:
     num_encoder_misses: int = 0
     num_expired: int = 0
     num_reorders: int = 0
+    num_drafted_tokens: int = 0
+    num_accepted_tokens: int = 0
 
     def joined(self, generations: list[Generation], now: float) -> None:
         for generation in generations:

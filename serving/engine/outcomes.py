@@ -26,7 +26,7 @@ class Outcomes:
         logprobs: f32 [rows], of the tokens that the rows take.
         """
         token_ids, num_rows = decision.token_ids, len(decision.token_ids)
-        is_single = ~self._batch.is_beam[:num_rows] | decision.is_given
+        is_single = (~self._batch.is_beam[:num_rows] | decision.is_given) & decision.is_next
         if not is_single.any():
             return
         logprobs = np.where(self._batch.tells_logprobs[:num_rows], logprobs, 0)

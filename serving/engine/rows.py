@@ -49,7 +49,7 @@ class Rows:
             self._copy(each)
         for follower in self._followers:
             follower.advance(decision)
-        self._batch.advance(decision.token_ids)
+        self._batch.advance(decision.token_ids, decision.is_next)
         for row in sorted(decision.finished_rows, reverse=True):  # no row moves before its turn
             self.remove(row)
 

@@ -25,6 +25,7 @@ class Scores:
     attention: f32 [rows, heads, source]; None unless a row wants it
     chosen: what a device has chosen already; None where it has chosen nothing
     edited: None until a processor has changed a row
+    is_next: bool [rows], whose next token is scored; of other rows nothing means anything
     """
 
     def __init__(
@@ -42,12 +43,23 @@ class Scores:
         self.attention: Array | None = None
         self.chosen: Chosen | None = None
         self.edited = edited
+        self.is_next = np.ones(len(top_ids), bool)
         self._excluded = NOTHING
         self._choosable: tuple[Array, Array] | None = None
 
     @property
     def num_rows(self) -> int:
         return len(self.top_ids)
+
+    @property
+    def outputs(self) -> dict[str, Array]:
+        """Name the arrays as the graph that writes them does."""
+        return {
+            "logp": self.scored,
+            "top_logp": self.top_logp,
+            "top_ids": self.top_ids,
+            "log_normaliser": self.log_normaliser,
+        }
 
     @property
     def logp(self) -> Array:
@@ -199,7 +211,7 @@ class WholeVocabulary:
     def inputs(self, num_rows: int) -> dict[str, Array]:
         return {}
 
-    def scores(self, rows: slice) -> Scores:
+    def scores(self, rows: slice | Array) -> Scores:
         return Scores(self._logp[rows], *self._window.of(rows))
 
 
@@ -211,6 +223,6 @@ class Window:
         self._ids = np.zeros((num_rows, manifest.window), np.int64)
         self._log_normaliser = np.zeros(num_rows, np.float32)
 
-    def of(self, rows: slice) -> tuple[Array, Array, Array]:
+    def of(self, rows: slice | Array) -> tuple[Array, Array, Array]:
         """Return log-probabilities, ids and normalisers of these rows."""
         return self._logp[rows], self._ids[rows], self._log_normaliser[rows]

@@ -61,7 +61,7 @@ class Search:
         self._edit(scores, ending_rows)
         choices = self._sampler.choose(scores, self._batch.num_generated[: scores.num_rows])
         is_given = self._take_given(choices, scores)
-        decision = Decision(choices.token_ids, is_given)
+        decision = Decision(choices.token_ids, is_given, scores.is_next)
         self._outcomes.decide(decision, choices.logprobs, scores)
         if self._groups.groups:
             self._beam_search.decide(decision, scores)

@@ -39,22 +39,13 @@ def largest_error(bundle: Path, checkpoint: Path, examples: Examples) -> float:
 
 
 def torch_log_probabilities(checkpoint: Path, examples: Examples) -> np.ndarray:
-    import torch
-
-    from models.batch import Batch
-    from models.decoding.torch_loop import teacher_forced_log_probabilities
+    from models.decoding.forced import teacher_forced_log_probabilities
     from models.registry import load_module
     from models.storage.checkpoint import load_checkpoint
 
-    module = load_module(load_checkpoint(checkpoint))
-    found = []
-    for source, target in zip(examples.sources, examples.targets, strict=True):
-        ids = torch.tensor([target])
-        batch = Batch(
-            source_ids=torch.tensor([source]) if source else None,
-            source_lengths=torch.tensor([len(source)]) if source else None,
-            input_ids=ids,
-            labels=ids,
-        )
-        found.append(teacher_forced_log_probabilities(module, batch))
-    return torch.cat(found).numpy()
+    module, pairs = load_module(load_checkpoint(checkpoint)), (examples.sources, examples.targets)
+    found = [
+        teacher_forced_log_probabilities(module, source, target).numpy()
+        for source, target in zip(*pairs, strict=True)
+    ]
+    return np.stack(found)

@@ -1,11 +1,16 @@
-"""Builds decoder-only language models: one step graph, for prompts and single tokens."""
+"""Builds decoder-only language models: one step graph, for prompts and single tokens, and on the
+CPU one that scores several next tokens of a row at once, to the bit as the step graph scores them
+one by one.
+"""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from itertools import chain
 from typing import Generic, TypeVar
 
 from export.families.language_models.language import language_model
 from export.graph.model import ExportedModel
+from export.graph.target import TARGETS
 from export.graph.value import Value
 from export.graph.weights import Weights
 from export.graph.writer import GraphWriter
@@ -13,7 +18,9 @@ from export.layers.attention import Heads, self_attention
 from export.layers.basic import Layers
 from export.layers.vocabulary import VocabularyGraph
 from models.configs.language_models.decoder_only import DecoderOnlyConfig
-from serving.bundle.manifest import Precision, StateKind, StateSpec
+from serving.bundle.manifest import POSITIONS, VERIFY, Precision, StateKind, StateSpec
+
+NUM_VERIFIED = 4  # tokens of a row that are scored at once
 
 Config = TypeVar("Config", bound=DecoderOnlyConfig)
 
@@ -64,8 +71,10 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
         """Make queries, keys and values, side by side, [batch, tokens, all], what attends."""
         return qkv
 
-    def block(self, x: Value, layer: int, total_lengths: Value) -> Value:
-        """Write one layer with its residual sums, x [batch, tokens, d_model]."""
+    def block(self, x: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
+        """Write one layer with its residual sums, x [batch, tokens, d_model]; `attend` says of
+        which lengths.
+        """
         name = f"layers.{layer}"
         x = x + self.attend(x, layer, total_lengths)
         normed = self.norm(x, f"{name}.feed_forward_norm")
@@ -73,27 +82,49 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
 
     @classmethod
     def build(cls, config: Config, weights: Weights, precision: Precision) -> ExportedModel:
-        layers = Layers(GraphWriter("step"), weights, precision, in_blocks=True)
-        return cls(config, layers).write()
+        """Write all graphs. Those for devices choose one token at a time."""
 
-    def write(self) -> ExportedModel:
-        """Write the one graph."""
-        config, graph, layers = self.config, self.graph, self.layers
+        def part(name: str) -> "DecoderOnlyGraph[Config]":
+            return cls(config, Layers(GraphWriter(name), weights, precision, in_blocks=True))
+
+        step = part("step")
+        step.write_step()
+        graphs, states = (step.graph,), tuple(chain(*step.states))
+        if TARGETS[precision].is_cuda:
+            return language_model(config, graphs, states)
+        verify = part(VERIFY)
+        verify.write_verify()
+        return language_model(config, (*graphs, verify.graph), states)
+
+    def write_step(self) -> None:
+        """Score what follows the last of a row's tokens."""
+        graph = self.graph
         ids = graph.input("ids", "int64", ("tokens",))
         past_lengths = graph.input("past_lengths", "int32", ())
         total_lengths = graph.input("total_lengths", "int32", ())
-        x = self.embed(ids, past_lengths)
-        for layer in range(config.num_layers):
-            x = self.block(x, layer, total_lengths)
-        x = layers.last_position(x, past_lengths, total_lengths)
+        x = self._run(ids, past_lengths, [total_lengths])
+        x = self.layers.last_position(x, past_lengths, total_lengths)
         self.words.choose(self.norm(x, "norm"), self.logit_cap)
-        return language_model(config, graph, tuple(chain(*self.states)))
 
-    def attend(self, x: Value, layer: int, total_lengths: Value) -> Value:
-        """Attend by x, which is normalised first."""
-        graph, heads, name = self.graph, self.heads[layer], f"layers.{layer}.attention"
-        key_state, value_state = self.states[layer]
-        past = (graph.state_input(key_state), graph.state_input(value_state))
+    def write_verify(self) -> None:
+        """Score what follows each of a row's tokens. They may go beyond the last position, whose
+        keys and values nobody reads any more.
+        """
+        graph, config = self.graph, self.config
+        ids = graph.input("ids", "int64", (NUM_VERIFIED,))
+        past_lengths = graph.input("past_lengths", "int32", ())
+        capacity = graph.constant(config.context_length, "int32")
+        totals = [(past_lengths + (1 + i)).minimum(capacity) for i in range(NUM_VERIFIED)]
+        x = self.norm(self._run(ids, past_lengths, totals), "norm")
+        self.words.choose(x.reshape(-1, config.d_model), self.logit_cap, rows=POSITIONS)
+
+    def attend(self, x: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
+        """Attend by x, which is normalised first.
+
+        total_lengths: one for all tokens together, or one for each token. The operator's bits
+        depend on how many tokens it is given: to be those of single tokens they must come singly.
+        """
+        heads, name = self.heads[layer], f"layers.{layer}.attention"
         qkv = self.layers.linear(
             self.norm(x, f"{name}_norm"),
             [f"{name}.{part}" for part in ("query", "key", "value")],
@@ -102,20 +133,40 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
             bias=self.has_qkv_bias,
             into=heads.layout,
         )
-        found, keys, values = self_attention(
-            self.normalise_heads(qkv, name, heads),
-            past,
-            total_lengths,
-            self.config.context_length,
-            heads,
-        )
-        graph.next_state(key_state, keys)
-        graph.next_state(value_state, values)
         return self.layers.linear(
-            found,
+            self._attend_by_parts(self.normalise_heads(qkv, name, heads), layer, total_lengths),
             [f"{name}.output"],
             heads.trained_query_dim,
             [self.config.d_model],
             bias=self.has_mixing_bias,
             out_of=heads.layout,
         )
+
+    def _run(self, ids: Value, past_lengths: Value, total_lengths: Sequence[Value]) -> Value:
+        """Write all layers: [batch, tokens, d_model]."""
+        x = self.embed(ids, past_lengths)
+        for layer in range(self.config.num_layers):
+            x = self.block(x, layer, total_lengths)
+        return x
+
+    def _attend_by_parts(self, qkv: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
+        """Attend part by part. Each part's keys and values are an output of the graph: it is in
+        place then, as the engine binds all of them to one buffer.
+        """
+        graph, heads, states = self.graph, self.heads[layer], self.states[layer]
+        capacity, num_parts = self.config.context_length, len(total_lengths)
+        parts = _single_tokens(qkv, num_parts) if num_parts > 1 else [qkv]
+        past, found = [graph.state_input(state) for state in states], []
+        for i, (part, total) in enumerate(zip(parts, total_lengths, strict=True)):
+            key, value = past
+            mixed, *past = self_attention(part, (key, value), total, capacity, heads)
+            found.append(mixed)
+            for state, after in zip(states, past, strict=True):
+                suffix = "" if i + 1 == num_parts else f".{i}"
+                graph.output(f"{state.name}.next{suffix}", after, state.dtype, state.shape)
+        return graph.op.Concat(*found, axis=1) if num_parts > 1 else found[0]
+
+
+def _single_tokens(x: Value, count: int) -> list[Value]:
+    """Split [batch, tokens, dim] into [batch, 1, dim] each."""
+    return list(x.graph.op.Split(x, axis=1, num_outputs=count, _outputs=count))

@@ -1,5 +1,7 @@
 """Builds the GPT-NeoX-shaped language model: RoPE of a part of each head, sublayers abreast."""
 
+from collections.abc import Sequence
+
 from export.families.language_models.decoder_only import DecoderOnlyGraph
 from export.graph.value import Value
 from export.layers.attention import Heads
@@ -24,7 +26,7 @@ class GPTNeoXGraph(DecoderOnlyGraph[GPTNeoXConfig]):
         tables = rotary_tables(self.layers, config.context_length, frequencies, magnitude, "rotary")
         return Heads(*sizes, self.layers.target, rotary=tables, window=config.window)
 
-    def block(self, x: Value, layer: int, total_lengths: Value) -> Value:
+    def block(self, x: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
         if not self.config.parallel_residual:
             return super().block(x, layer, total_lengths)
         name = f"layers.{layer}"

@@ -7,8 +7,8 @@ from serving.bundle.manifest import Limits, StateSpec
 
 
 def language_model(
-    config: LanguageModelConfig, graph: GraphWriter, states: tuple[StateSpec, ...]
+    config: LanguageModelConfig, graphs: tuple[GraphWriter, ...], states: tuple[StateSpec, ...]
 ) -> ExportedModel:
-    """Make a model of one graph, for prompts and what follows."""
+    """Make a model of a step graph, for prompts and what follows, and perhaps one that verifies."""
     limits = Limits(max_source_tokens=None, max_target_tokens=config.context_length)
-    return ExportedModel(graphs=(graph,), states=states, limits=limits)
+    return ExportedModel(graphs=graphs, states=states, limits=limits)

@@ -1,5 +1,7 @@
 """Builds the Llama-shaped language model: RoPE in the operator, RMSNorm, gated feed-forward."""
 
+from collections.abc import Sequence
+
 from export.families.language_models.decoder_only import DecoderOnlyGraph
 from export.graph.value import Value
 from export.layers.attention import Heads
@@ -33,7 +35,7 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
             cap=config.attention_cap,
         )
 
-    def block(self, x: Value, layer: int, total_lengths: Value) -> Value:
+    def block(self, x: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
         if not self.config.sandwich_norms:
             return super().block(x, layer, total_lengths)
         name = f"layers.{layer}"

@@ -32,4 +32,4 @@ def recurrent_language_model(
     cells = RecurrentLayers(layers, "recurrent", config.cell, *sizes)
     output = cells.step(words.embed_token(graph.input("ids", "int64", (1,))))
     words.choose(readout.build(output))
-    return language_model(config, graph, (*chain(*cells.states), *readout.states))
+    return language_model(config, (graph,), (*chain(*cells.states), *readout.states))

@@ -1,4 +1,5 @@
-"""fairseq's dictionaries: `dict.<language>.txt` beside the checkpoint, a word and its count a line.
+"""Reads fairseq's dictionaries: `dict.<language>.txt` beside the checkpoint, a word and its
+count a line.
 
 Four special words come before those of the file (fairseq/data/dictionary.py).
 """
@@ -13,7 +14,7 @@ OVERWRITE = "#fairseq:overwrite"  # the word is there twice, and the later one c
 
 
 def read_dictionary(path: Path, problems: list[str]) -> list[str]:
-    """All words by their ids; none, and a problem, if the file is missing or damaged."""
+    """Read all words by their ids; none, and a problem, if the file is missing or damaged."""
     try:
         lines = read_text(path).splitlines()
         return [*SPECIAL, *_words(lines)]

@@ -1,4 +1,4 @@
-"""Checkpoints of fairseq (Ott et al. 2019): Transformers for translation.
+"""Reads checkpoints of fairseq (Ott et al. 2019): Transformers for translation.
 
 Options are an argparse namespace, since 0.10 also dictionaries by part. Sources end with </s>;
 targets begin with it, and end before it (fairseq/data/language_pair_dataset.py).
@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from export.readers.common.toolkits import TorchModel
+from export.readers.common.torch_files.unpickling import Record
+from export.readers.common.vocabularies import read_vocabulary
 from export.readers.fairseq.dictionary import EOS, PAD, SPECIAL, UNK, read_dictionary
-from export.readers.fairseq.transformer import TransformerReader
-from export.readers.torch_models import TorchModel
-from export.readers.unpickling import Record
-from export.readers.vocabularies import read_vocabulary
+from export.readers.fairseq.transformer import FairseqReader
 from models.conventions import Conventions
 from models.storage.checkpoint import Checkpoint
 
@@ -25,12 +25,12 @@ NAMES = frozenset(f"fairseq.meters.{name}Meter" for name in ("Average", "Stopwat
 
 
 def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
-    """The model in an unpickled checkpoint. Raises CheckpointError."""
+    """Read the model in an unpickled checkpoint. Raises CheckpointError."""
     problems: list[str] = []
     state = tree["model"] if isinstance(tree["model"], dict) else {}
     model = TorchModel(path, "fairseq", _options(tree), state, problems)
     _refuse_other_models(model)
-    reader = TransformerReader(model)
+    reader = FairseqReader(model)
     languages = [model.options.word(f"{side}_lang") for side in ("source", "target")]
     model.check()
     tokenizers = _tokenizers(model, reader, languages)
@@ -55,7 +55,7 @@ def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
 
 
 def _options(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """All options in one, wherever they lie: {"encoder": {"layers": 6}} is encoder_layers."""
+    """Gather all options, wherever they lie: {"encoder": {"layers": 6}} is encoder_layers."""
     parts = [tree.get("args")]
     if isinstance(tree.get("cfg"), dict):
         parts += [tree["cfg"].get("task"), tree["cfg"].get("model")]
@@ -81,9 +81,9 @@ def _refuse_other_models(model: TorchModel) -> None:
 
 
 def _tokenizers(
-    model: TorchModel, reader: TransformerReader, languages: list[str]
+    model: TorchModel, reader: FairseqReader, languages: list[str]
 ) -> tuple[bytes, bytes | None] | None:
-    """Of the source, and of the target if it has words of its own."""
+    """Make the source's, and the target's if it has words of its own."""
     words: list[list[str]] = []
     for language, expected in zip(
         languages, (reader.source_words, reader.target_words), strict=True

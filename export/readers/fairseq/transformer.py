@@ -1,39 +1,26 @@
-"""Transformers of fairseq (fairseq/models/transformer, fairseq/modules/transformer_layer.py)."""
+"""Reads fairseq's Transformers: models/transformer and modules/transformer_layer.py of it."""
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from export.readers.hugging_face.tensors import Source, rows
-from export.readers.sinusoids import concatenated
-from export.readers.torch_models import LONGEST, TorchModel
+from export.readers.common.activations import read_activation
+from export.readers.common.bart_names import stack_names
+from export.readers.common.shapes import STACKS, transformer_shapes
+from export.readers.common.sinusoids import sinusoids
+from export.readers.common.tables import Held, Made, Names, Table, read_weights
+from export.readers.common.toolkits import LONGEST, TorchModel
+from export.readers.common.weights import WeightReader
 
-ACTIVATIONS = {  # activation_fn -> ours
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_accurate": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "swish": "swish",
-}
 FIRST_POSITION = 2  # positions count on from the padding's id, which is 1
 SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 OUTPUTS = ("decoder.output_projection.weight", "decoder.embed_out")  # now and before 0.9
-STACKS = ("encoder", "decoder")
 
-# of a layer: theirs, once a number -> ours
-NORMS = {
-    "encoder": {
-        "self_attn_layer_norm": ("layer_norms.0", "self_attention_norm"),
-        "final_layer_norm": ("layer_norms.1", "feed_forward_norm"),
-    },
-    "decoder": {
-        "self_attn_layer_norm": ("layer_norms.0", "self_attention_norm"),
-        "encoder_attn_layer_norm": ("layer_norms.1", "cross_attention_norm"),
-        "final_layer_norm": ("layer_norms.2", "feed_forward_norm"),
-    },
+OLDER_NORMS = {  # once they were numbered
+    "encoder": ("self_attention_norm", "feed_forward_norm"),
+    "decoder": ("self_attention_norm", "cross_attention_norm", "feed_forward_norm"),
 }
-ATTENTIONS = {
-    "encoder": {"self_attn": "self_attention"},
-    "decoder": {"self_attn": "self_attention", "encoder_attn": "cross_attention"},
-}
+ATTENTIONS = {"self_attn": "self_attention", "encoder_attn": "cross_attention"}
 NEEDLESS = (
     r"(encoder|decoder)\.version",
     r"(encoder|decoder)\.embed_positions\.(_float_tensor|weights)",
@@ -42,8 +29,8 @@ NEEDLESS = (
 )
 
 
-class TransformerReader:
-    """Configuration and weights of one checkpoint."""
+class FairseqReader:
+    """Reads configuration and weights of one checkpoint."""
 
     def __init__(self, model: TorchModel) -> None:
         self.model, self.options, self.tensors = model, model.options, model.tensors
@@ -56,7 +43,7 @@ class TransformerReader:
         self.has_learned_positions = bool(self._equal("learned_pos", False))
 
     def values(self) -> dict[str, Any]:
-        """Options of ours."""
+        """Read options of ours."""
         self._refuse_what_differs()
         options, count = self.options, self.model.count
         return {
@@ -76,7 +63,7 @@ class TransformerReader:
             "final_norm": self._has_in_both("layer_norm"),
             "embedding_norm": self._has_in_both("layernorm_embedding"),
             "embedding_scale": 1.0 if options.flag("no_scale_embedding", False) else None,
-            "activation": self._activation(),
+            "activation": read_activation(options, "activation_fn", "relu"),
         }
 
     def _refuse_what_differs(self) -> None:
@@ -92,14 +79,8 @@ class TransformerReader:
         if "adaptive_softmax_cutoff" in self.options:
             self.options.refuse("adaptive_softmax_cutoff")
 
-    def _activation(self) -> str:
-        name = self.options.word("activation_fn", "relu")
-        if name not in ACTIVATIONS:
-            self.options.refuse("activation_fn")
-        return ACTIVATIONS.get(name, "relu")
-
     def _equal(self, name: str, default: int) -> int:
-        """An option that the encoder and the decoder must agree on; a flag if the default is."""
+        """Read an option that both sides must agree on; a flag if the default is."""
         read: Any = self.options.flag if isinstance(default, bool) else self.options.integer
         encoder, decoder = (read(f"{stack}_{name}", default) for stack in STACKS)
         if encoder != decoder:
@@ -108,7 +89,7 @@ class TransformerReader:
         return encoder
 
     def _has_in_both(self, name: str) -> bool:
-        """Whether the encoder and the decoder have this norm; one alone is a problem."""
+        """Tell whether the encoder and the decoder have this norm; one alone is a problem."""
         has = [f"{stack}.{name}.weight" in self.tensors for stack in STACKS]
         if len(set(has)) > 1:
             missing = STACKS[has.index(False)]
@@ -121,81 +102,47 @@ class TransformerReader:
             return max(table[0] - FIRST_POSITION, 0)
         return min(self.options.integer(option, LONGEST), LONGEST)
 
-    def weights(self, config: Any) -> dict[str, Source]:
-        """By our names."""
-        for pattern in NEEDLESS:
-            self.tensors.drop(pattern)
-        found = self._embeddings()
-        for stack in STACKS:
-            for n in range(getattr(config, f"{stack}_layers")):
-                found |= self._layer(config, stack, f"{stack}.layers.{n}")
-            if config.has_final_norm:
-                found |= self._norm(f"{stack}.layer_norm", f"{stack}.norm")
-            if config.embedding_norm:
-                found |= self._norm(f"{stack}.layernorm_embedding", f"{stack}.embedding_norm")
-        found["encoder.positions.weight"] = self._positions("encoder", config.max_source_tokens)
-        found["decoder.positions.weight"] = self._positions("decoder", config.max_target_tokens)
-        return found
+    def weights(self, config: Any) -> dict[str, WeightReader]:
+        """Find them by our names."""
+        names = stack_names()
+        table = {**names, **self._vocabulary(), **self._older_norms(names), **self._joined()}
+        table |= {f"{stack}.positions": self._positions(stack) for stack in STACKS}
+        found = Table(table, needless=NEEDLESS)
+        return read_weights(transformer_shapes(config), found, self.tensors)
 
-    def _embeddings(self) -> dict[str, Source]:
-        target = self.tensors.take(TARGET, self.target_words, self.dim)
-        source = self.tensors.take(SOURCE, self.source_words, self.dim)
-        output = self._output(target)
-        if self.are_tied:
-            return {"embedding.weight": target}
+    def _vocabulary(self) -> Names:
+        """Take the target's table for a shared output, which the file need not repeat."""
+        is_shared = self.options.flag("share_decoder_input_output_embed", False)
+        held = (*OUTPUTS, TARGET) if is_shared else OUTPUTS[::-1]
         return {
-            "source_embedding.weight": source,
-            "target_embedding.weight": target,
-            "output.weight": output,
+            "embedding.weight": TARGET,
+            "source_embedding.weight": SOURCE,
+            "target_embedding.weight": TARGET,
+            "output.weight": Held(held),
         }
 
-    def _output(self, target: Source) -> Source:
-        """The target's table, where it is shared and the file need not hold it again."""
-        is_shared = self.options.flag("share_decoder_input_output_embed", False) or self.are_tied
-        held = next((name for name in OUTPUTS if name in self.tensors), None)
-        if held is None and is_shared:
-            return target
-        return self.tensors.take(held or OUTPUTS[0], self.target_words, self.dim)
+    def _older_norms(self, names: Mapping[str, str]) -> Names:
+        older = {
+            f"{stack}.layers.*.{name}": f"{stack}.layers.*.layer_norms.{number}"
+            for stack, norms in OLDER_NORMS.items()
+            for number, name in enumerate(norms)
+        }
+        return {ours: Held((theirs, names[ours])) for ours, theirs in older.items()}
 
-    def _positions(self, stack: str, number: int) -> Source:
-        if not self.has_learned_positions:
-            return lambda: concatenated(number, self.dim, FIRST_POSITION)
-        end = number + FIRST_POSITION
-        table = self.tensors.take(f"{stack}.embed_positions.weight", end, self.dim)
-        return rows(table, FIRST_POSITION, end)
-
-    def _layer(self, config: Any, stack: str, layer: str) -> dict[str, Source]:
-        found: dict[str, Source] = {}
-        for theirs, ours in ATTENTIONS[stack].items():
-            found |= self._attention(f"{layer}.{theirs}", f"{layer}.{ours}")
-        for theirs, (once, ours) in NORMS[stack].items():
-            is_old = f"{layer}.{once}.weight" in self.tensors
-            found |= self._norm(f"{layer}.{once if is_old else theirs}", f"{layer}.{ours}")
-        dims = {"fc1": ("up", config.ffn_dim, self.dim), "fc2": ("down", self.dim, config.ffn_dim)}
-        for theirs, (ours, out_dim, in_dim) in dims.items():
-            there, here = f"{layer}.{theirs}", f"{layer}.feed_forward.{ours}"
-            found[f"{here}.weight"] = self.tensors.take(f"{there}.weight", out_dim, in_dim)
-            found[f"{here}.bias"] = self.tensors.take(f"{there}.bias", out_dim)
-        return found
-
-    def _attention(self, theirs: str, ours: str) -> dict[str, Source]:
+    def _joined(self) -> Names:
         """Before 0.9 queries, keys and values were one matrix."""
-        found: dict[str, Source] = {}
-        for kind, shape in (("weight", (self.dim,)), ("bias", ())):
-            joined = f"{theirs}.in_proj_{kind}"
-            is_old = joined in self.tensors
-            whole = self.tensors.take(joined, 3 * self.dim, *shape) if is_old else None
-            for n, part in enumerate(("query", "key", "value")):
-                name = f"{theirs}.{part[0]}_proj.{kind}"
-                found[f"{ours}.{part}.{kind}"] = (
-                    rows(whole, n * self.dim, (n + 1) * self.dim)
-                    if whole is not None
-                    else self.tensors.take(name, self.dim, *shape)
-                )
-            output = self.tensors.take(f"{theirs}.out_proj.{kind}", self.dim, *shape)
-            found[f"{ours}.output.{kind}"] = output
-        return found
+        if not any(".self_attn.in_proj_" in name for name in self.tensors.stored):
+            return {}
+        parts = ("query", "key", "value")
+        return {
+            tuple(f"{stack}.layers.*.{ours}.{part}" for part in parts): Held(
+                f"{stack}.layers.*.{theirs}.in_proj_{{}}"
+            )
+            for stack in STACKS
+            for theirs, ours in ATTENTIONS.items()
+        }
 
-    def _norm(self, theirs: str, ours: str) -> dict[str, Source]:
-        parts = ("weight", "bias")
-        return {f"{ours}.{part}": self.tensors.take(f"{theirs}.{part}", self.dim) for part in parts}
+    def _positions(self, stack: str) -> Held | Made:
+        if self.has_learned_positions:
+            return Held(f"{stack}.embed_positions", skipped=FIRST_POSITION)
+        return Made(partial(sinusoids, first=FIRST_POSITION))

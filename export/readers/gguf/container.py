@@ -1,4 +1,4 @@
-"""GGUF files (ggml's docs/gguf.md, versions 2 and 3): keys with values, and named tensors.
+"""Reads GGUF files (ggml's docs/gguf.md, versions 2 and 3): keys with values, and named tensors.
 
 The file is mapped and every count in it is held against its size, and against what any model has,
 before anything is made: the reader of the `gguf` package takes arrays element by element, 2.4 s for
@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 
+from export.readers.common.cursor import Cursor, MalformedFile
 from export.readers.gguf.tensors import READABLE, Tensor
 from models.arrays import Array
 from models.storage.checkpoint import CheckpointError
+from models.storage.stored import Stored
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -55,9 +57,10 @@ class Container:
     fields: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
 
-
-class _Malformed(Exception):
-    """The rest of the file cannot be made sense of."""
+    @property
+    def stored(self) -> dict[str, Stored]:
+        """Give all tensors, as fp32."""
+        return {name: Stored("F32", each.shape, each.read) for name, each in self.tensors.items()}
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def read_container(path: Path) -> Container:
         num_tensors, num_fields = _read_counts(cursor)
         fields = _read_fields(cursor, num_fields)
         infos = [_read_info(cursor) for _ in range(num_tensors)]
-    except _Malformed as error:
+    except MalformedFile as error:
         raise CheckpointError(path, [str(error)]) from None
     problems: list[str] = []
     tensors = _place(infos, memory, _data_start(cursor.offset, fields, problems), problems)
@@ -88,70 +91,51 @@ def read_container(path: Path) -> Container:
     return Container(path, fields, tensors)
 
 
-class _Cursor:
-    """Reads little-endian values one after the other; raises _Malformed where the file ends."""
+class _Cursor(Cursor):
+    """Reads texts too, of which there are many."""
 
     def __init__(self, memory: Array) -> None:
-        self._memory, self.offset = memory, 0
+        super().__init__(memory)
         self._bytes = memory.data  # which NumPy's views are slow beside
         self.num_texts_left = MOST_TEXTS
 
-    def number(self, code: str) -> Any:
-        """Of struct's format `code`."""
-        return struct.unpack("<" + code, self.bytes(struct.calcsize("<" + code)))[0]
-
     def texts(self, count: int) -> list[str]:
-        """A list of them."""
-        if self.num_texts_left < count <= (len(self._memory) - self.offset) // 8:
-            raise _Malformed(f"has lists of more than {MOST_TEXTS} texts")
+        """Read a list of texts."""
+        if self.num_texts_left < count <= self.num_left // LENGTH.size:
+            raise MalformedFile(f"has lists of more than {MOST_TEXTS} texts")
         self.num_texts_left -= count
         return [self.text() for _ in range(count)]
-
-    def bytes(self, count: int) -> bytes:
-        return self.array("u1", count).tobytes()
-
-    def array(self, dtype: str, count: int) -> Array:
-        """A view of the file."""
-        end = self.offset + count * np.dtype(dtype).itemsize
-        if end > len(self._memory):
-            raise _Malformed(
-                f"is cut short or damaged: at byte {self.offset} something of"
-                f" {end - self.offset} bytes begins, and the file ends at {len(self._memory)}"
-            )
-        view = self._memory[self.offset : end].view(dtype)
-        self.offset = end
-        return view
 
     def text(self) -> str:
         start = self.offset
         begin = start + LENGTH.size
-        if begin <= len(self._memory):  # as fast as it can be: there are many of them
+        if begin <= len(self.memory):  # as fast as it can be
             end = begin + LENGTH.unpack_from(self._bytes, start)[0]
-            if end <= len(self._memory):
+            if end <= len(self.memory):
                 self.offset = end
                 return _decoded(self._bytes[begin:end], start)
-        return _decoded(memoryview(self.bytes(self.number("Q"))), start)
+        return _decoded(memoryview(self.bytes(self.number("<u8"))), start)
 
 
 def _decoded(data: memoryview, start: int) -> str:
     try:
         return str(data, "utf-8")
     except UnicodeDecodeError:
-        raise _Malformed(f"the string at byte {start} is not UTF-8") from None
+        raise MalformedFile(f"the string at byte {start} is not UTF-8") from None
 
 
 def _read_counts(cursor: _Cursor) -> tuple[int, int]:
-    """How many tensors and fields there are."""
+    """Read how many tensors and fields there are."""
     if (magic := cursor.bytes(len(MAGIC))) != MAGIC:
-        raise _Malformed(f"is no GGUF file: it begins with {magic!r}")
-    version = cursor.number("I")
+        raise MalformedFile(f"is no GGUF file: it begins with {magic!r}")
+    version = cursor.number("<u4")
     if int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS:
-        raise _Malformed("is a big-endian file; only little-endian ones are read")
+        raise MalformedFile("is a big-endian file; only little-endian ones are read")
     if version not in VERSIONS:
-        raise _Malformed(f"has GGUF version {version}; 2 and 3 are known")
-    num_tensors, num_fields = cursor.number("Q"), cursor.number("Q")
+        raise MalformedFile(f"has GGUF version {version}; 2 and 3 are known")
+    num_tensors, num_fields = cursor.number("<u8"), cursor.number("<u8")
     if num_tensors > MOST_TENSORS or num_fields > MOST_FIELDS:
-        raise _Malformed(
+        raise MalformedFile(
             f"is damaged, or no model: it tells of {num_tensors} tensors and {num_fields} keys,"
             f" and at most {MOST_TENSORS} and {MOST_FIELDS} are read"
         )
@@ -163,8 +147,8 @@ def _read_fields(cursor: _Cursor, num_fields: int) -> dict[str, Any]:
     for _ in range(num_fields):
         key = cursor.text()
         if key in fields:
-            raise _Malformed(f"has the key {reprlib.repr(key)} twice")
-        fields[key] = _read_value(cursor, key, cursor.number("I"))
+            raise MalformedFile(f"has the key {reprlib.repr(key)} twice")
+        fields[key] = _read_value(cursor, key, cursor.number("<u4"))
     return fields
 
 
@@ -177,7 +161,7 @@ def _read_value(cursor: _Cursor, key: str, kind: int) -> Any:
 
 
 def _read_array(cursor: _Cursor, key: str) -> list[str] | Array:
-    kind, count = cursor.number("I"), cursor.number("Q")
+    kind, count = cursor.number("<u4"), cursor.number("<u8")
     if kind == GGUFValueType.STRING:
         return cursor.texts(count)
     return cursor.array(_number_type(key, kind), count)
@@ -185,16 +169,16 @@ def _read_array(cursor: _Cursor, key: str) -> list[str] | Array:
 
 def _number_type(key: str, kind: int) -> str:
     if kind not in NUMBERS:
-        raise _Malformed(f"{reprlib.repr(key)} has a value of unknown type {kind}")
+        raise MalformedFile(f"{reprlib.repr(key)} has a value of unknown type {kind}")
     return NUMBERS[GGUFValueType(kind)]
 
 
 def _read_info(cursor: _Cursor) -> _TensorInfo:
-    name, num_dims = cursor.text(), cursor.number("I")
+    name, num_dims = cursor.text(), cursor.number("<u4")
     if not 1 <= num_dims <= MAX_DIMS:
-        raise _Malformed(f"tensor {reprlib.repr(name)} has {num_dims} dimensions")
+        raise MalformedFile(f"tensor {reprlib.repr(name)} has {num_dims} dimensions")
     dims = tuple(cursor.array("<u8", num_dims).tolist())
-    return _TensorInfo(name, dims, cursor.number("I"), cursor.number("Q"))
+    return _TensorInfo(name, dims, cursor.number("<u4"), cursor.number("<u8"))
 
 
 def _data_start(end_of_header: int, fields: Mapping[str, Any], problems: list[str]) -> int:
@@ -253,6 +237,6 @@ def _row_bytes(info: _TensorInfo, problems: list[str]) -> int | None:
 
 
 def shortened(names: list[str]) -> str:
-    """The first of them, and how many more there are."""
+    """Show the first of them, and how many more there are."""
     more = len(names) - NUM_NAMED
     return ", ".join(names[:NUM_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""What the keys of a GGUF file say of its model: a configuration in Hugging Face's words, and the
+"""Reads the keys of a GGUF file: a configuration of its model in Hugging Face's words, and the
 conventions of its texts. Keys are those of ggml's docs/gguf.md.
 """
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from export.readers.common.options import Options
+from export.readers.common.tables import Names
 from export.readers.gguf.names import (
     ROPE_FREQUENCIES,
     ROPE_LONG,
@@ -17,7 +19,6 @@ from export.readers.gguf.names import (
     num_blocks,
 )
 from export.readers.gguf.tensors import Tensor
-from export.readers.hugging_face.options import Options
 from models.conventions import Conventions
 
 MOST_POSITIONS = 2**20
@@ -31,11 +32,12 @@ BEGINS_WITH_BOS = frozenset({"llama3", "llama-v3", "llama-bpe", "falcon3"})
 
 
 @dataclass(frozen=True)
-class Family:
-    """What differs between the architectures of Llama's family.
+class Architecture:
+    """Says what differs between the architectures of Llama's family.
 
     model_type: Hugging Face's, if it is another name.
-    is_permuted: rows of queries and keys are; see `names`. norms_have_one: so are norms' weights.
+    is_permuted: rows of queries and keys are; see `names`. norms_have_one: the file's do.
+    names: of tensors that Llama has not, or otherwise.
     wide_blocks: how many layers that model has whose scores are scaled by the width of the whole
         vector, as llama.cpp knows it, and not by the heads' (Gemma's 27B).
     """
@@ -44,20 +46,20 @@ class Family:
     is_permuted: bool = False
     norms_have_one: bool = False
     activation: str = "silu"
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: Names = field(default_factory=dict)
     wide_blocks: int | None = None
 
 
 GELU = "gelu_pytorch_tanh"
-FAMILIES = {
-    "llama": Family(is_permuted=True),
-    "qwen2": Family(),
-    "qwen3": Family(),
-    "gemma": Family(norms_have_one=True, activation=GELU),
-    "gemma2": Family(norms_have_one=True, activation=GELU, names=SANDWICH, wide_blocks=46),
-    "gemma3": Family("gemma3_text", False, True, GELU, SANDWICH, wide_blocks=62),
-    "phi3": Family(names=SIDE_BY_SIDE),
-    "smollm3": Family(is_permuted=True),
+ARCHITECTURES = {
+    "llama": Architecture(is_permuted=True),
+    "qwen2": Architecture(),
+    "qwen3": Architecture(),
+    "gemma": Architecture(norms_have_one=True, activation=GELU),
+    "gemma2": Architecture(norms_have_one=True, activation=GELU, names=SANDWICH, wide_blocks=46),
+    "gemma3": Architecture("gemma3_text", False, True, GELU, SANDWICH, wide_blocks=62),
+    "phi3": Architecture(names=SIDE_BY_SIDE),
+    "smollm3": Architecture(is_permuted=True),
 }
 
 
@@ -88,25 +90,25 @@ def configuration(
         "rope_scaling": _scaling(name, metadata, tensors, length),
         "tie_word_embeddings": "output.weight" not in tensors,
         "attention_bias": "blk.0.attn_q.bias" in tensors,
-        "hidden_act": FAMILIES[name].activation,
-        "hidden_activation": FAMILIES[name].activation,
+        "hidden_act": ARCHITECTURES[name].activation,
+        "hidden_activation": ARCHITECTURES[name].activation,
         "head_dim": _head_dim(name, metadata),
         "sliding_window": metadata.values.get(f"{name}.attention.sliding_window"),
         "attn_logit_softcapping": metadata.values.get(f"{name}.attn_logit_softcapping"),
         "final_logit_softcapping": metadata.values.get(f"{name}.final_logit_softcapping"),
         **_special_ids(metadata),
     }
-    is_wide = num_layers == FAMILIES[name].wide_blocks
+    is_wide = num_layers == ARCHITECTURES[name].wide_blocks
     whole = values["hidden_size"] // max(num_heads, 1)
     values["query_pre_attn_scalar"] = whole if is_wide else values["head_dim"]
     return {option: value for option, value in values.items() if value is not None}
 
 
 def _model_type(name: str, metadata: Options) -> str:
-    """A Llama with a window is a Mistral."""
+    """Call a Llama with a window a Mistral."""
     if name == "llama" and f"{name}.attention.sliding_window" in metadata:
         return "mistral"
-    return FAMILIES[name].model_type or name
+    return ARCHITECTURES[name].model_type or name
 
 
 def conventions(metadata: Options) -> Conventions:
@@ -142,7 +144,7 @@ def _stop_ids(metadata: Options) -> tuple[int, ...]:
 
 
 def _special_ids(metadata: Options) -> dict[str, int | None]:
-    """A file may say only some; the end's stands for padding."""
+    """Read what the file says, which may be only some; the end's stands for padding."""
     end, padding = _special_id(metadata, "eos"), _special_id(metadata, "padding")
     return {
         "bos_token_id": _special_id(metadata, "bos"),
@@ -199,7 +201,7 @@ def _scaling(
 def _by_divisors(
     short: Tensor, long: Tensor, original_length: int, factor: float | None
 ) -> dict[str, Any]:
-    """Scalings that files hold as the divisor of each pair's frequency: LongRoPE and Llama 3's."""
+    """Describe LongRoPE and Llama 3's scaling, which files hold as each frequency's divisor."""
     return {
         "rope_type": "longrope",
         "short_factor": np.ravel(short.read()).tolist(),

@@ -1,7 +1,6 @@
-"""From a GGUF file of Llama's family to a checkpoint.
+"""Reads a GGUF file of Llama's family as a checkpoint.
 
-Under Hugging Face's names it goes through the reader of their families, which checks options, names
-and shapes.
+Its options, in Hugging Face's words, go through the reader of their families.
 """
 
 from pathlib import Path
@@ -9,26 +8,28 @@ from typing import Any, Literal
 
 import numpy as np
 
-from export.readers.gguf.card import card_of
+from export.readers.common.context import fit, noted
+from export.readers.common.files import checkpoint_files
+from export.readers.common.language_models.families import FAMILIES
+from export.readers.common.language_models.shapes import shapes_of
+from export.readers.common.options import Options
+from export.readers.common.tables import Names, Table, read_weights
+from export.readers.common.weights import Tensors
+from export.readers.gguf.card import file_card
 from export.readers.gguf.container import MAGIC, Container, read_container
-from export.readers.gguf.metadata import FAMILIES, Family, configuration, conventions
-from export.readers.gguf.names import Names, stored
+from export.readers.gguf.metadata import ARCHITECTURES, Architecture, configuration, conventions
+from export.readers.gguf.names import NAMES, ROPE_TABLES, norms_less_one, unpermuted
 from export.readers.gguf.tensors import kept_bits
-from export.readers.hugging_face.context import fit, noted
-from export.readers.hugging_face.decoder_only import read_decoder_only
-from export.readers.hugging_face.families import DECODER_ONLY
-from export.readers.hugging_face.options import Options
-from export.readers.hugging_face.tensors import Tensors
-from export.readers.text.gguf import from_gguf
+from export.readers.gguf.tokenizer import from_gguf
 from models.arrays import Arrays
-from models.configs.registry import AnyConfig, ModelConfigError
-from models.storage.checkpoint import CARD_FILE, TOKENIZER_FILE, Checkpoint, CheckpointError
+from models.configs.registry import AnyConfig, ModelConfigError, parse_config
+from models.storage.checkpoint import Checkpoint, CheckpointError
 
 SUFFIX = ".gguf"
 
 
 def looks_like(path: Path) -> bool:
-    """A file that says so by its name or its beginning."""
+    """Tell whether a file says so by its name or its beginning."""
     if not path.is_file():
         return False
     if path.suffix == SUFFIX:
@@ -47,8 +48,8 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
     name = metadata.word("general.architecture")
     if metadata.values.get("split.count", 1) != 1:
         metadata.refuse("split.count", "is of a model in parts; join them with llama-gguf-split")
-    if name not in FAMILIES:
-        known = ", ".join(FAMILIES)
+    if name not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
         metadata.refuse("general.architecture", f"is not supported; {known} are")
     if problems:
         raise CheckpointError(path, problems)
@@ -59,34 +60,38 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
         raise CheckpointError(path, problems)
     options = Options(path.name, values, problems)
     notes = fit(options, context_length)
-    config, weights = _model(container, options, FAMILIES[name])
-    files = {TOKENIZER_FILE: tokenizer, CARD_FILE: card_of(container)}
+    config, weights = _model(container, options, ARCHITECTURES[name])
+    files = checkpoint_files(file_card(container), tokenizer)
     checkpoint = Checkpoint(path, config, weights, texts, files, bits=_bits(container))
     return noted(checkpoint, notes)
 
 
 def _bits(container: Container) -> Literal[4, 8] | None:
-    """Of the layers' matrices: tables of words are never held in less than 8."""
+    """Count those of the layers' matrices: tables of words are never held in less than 8."""
     layers = [tensor for name, tensor in container.tensors.items() if name.startswith("blk.")]
     return kept_bits([tensor.kind for tensor in layers if len(tensor.shape) == 2])
 
 
-def _model(container: Container, options: Options, family: Family) -> tuple[AnyConfig, Arrays]:
-    permuted = {}
-    if family.is_permuted:
-        permuted["attn_q"] = options.integer("num_attention_heads")
-        permuted["attn_k"] = options.integer("num_key_value_heads")
-    problems, names, has_one = options.problems, Names(family.names), family.norms_have_one
-    arrays = stored(container.tensors, names, permuted, norms_have_one=has_one)
-    tensors = Tensors(arrays, problems)
+def _model(container: Container, options: Options, kind: Architecture) -> tuple[AnyConfig, Arrays]:
+    """Read it; options in Hugging Face's words go through the reader of their families."""
+    problems, family = options.problems, FAMILIES[options.word("model_type")]
+    tensors = Tensors(container.stored, problems)
     try:
-        config, weights = read_decoder_only(DECODER_ONLY, options, tensors)
+        config: Any = parse_config(family.configure(options))
     except ModelConfigError as error:
         raise CheckpointError(container.path, [*problems, *error.problems]) from None
+    table = Table(_names(kind, config), family.table(options, config).changes, needless=ROPE_TABLES)
+    weights = read_weights(shapes_of(config), table, tensors)
     tensors.finish()
     if problems:
-        raise CheckpointError(container.path, [names.in_own(problem) for problem in problems])
+        raise CheckpointError(container.path, problems)
     return config, Arrays(weights)
+
+
+def _names(kind: Architecture, config: Any) -> Names:
+    permuted = unpermuted(config.num_heads, config.num_kv_heads) if kind.is_permuted else {}
+    norms = norms_less_one() if kind.norms_have_one else {}
+    return {**NAMES, **kind.names, **permuted, **norms}
 
 
 def _plain(value: Any) -> Any:

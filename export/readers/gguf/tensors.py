@@ -1,4 +1,4 @@
-"""Tensors of GGUF files as fp32: blocks of ggml's formats, dequantised when they are asked for."""
+"""Reads tensors of GGUF files as fp32: blocks of ggml's formats, dequantised when asked for."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ FOUR_BITS = frozenset({Kind.Q4_0, Kind.Q4_1, Kind.Q4_K})  # a scale and an offse
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor as it lies in the file; `shape` is numpy's: the last axis is contiguous.
+    """Describes a tensor as it lies in the file; `shape` is numpy's: the last axis is contiguous.
 
     data: uint8 [rows, bytes of a row], mapped.
     """
@@ -41,14 +41,14 @@ class Tensor:
     data: Array
 
     def read(self) -> Array:
-        """Dequantised, in fp32. Damaged scales yield values that are not finite."""
+        """Dequantise it, in fp32. Damaged scales yield values that are not finite."""
         with np.errstate(all="ignore"):
             values = dequantize(np.asarray(self.data), self.kind)
         return values.reshape(self.shape).astype(np.float32, copy=False)
 
 
 def kept_bits(kinds: Iterable[Kind]) -> Literal[4, 8] | None:
-    """So few keep all of a file's matrices of these kinds; those of five and six bits need 8."""
+    """Tell how few bits keep matrices of these kinds; those of five and six bits need 8."""
     quantised = {*kinds} - FLOATS
     if not quantised:
         return None

@@ -1,24 +1,23 @@
-"""What is known of a folder's model without asking anyone, as the beginning of a model card."""
+"""Writes what is known of a folder's model as the beginning of a model card."""
 
 from pathlib import Path
 
-from export.readers.hugging_face.options import Options
+from export.readers.common.files import card_of
+from export.readers.common.options import Options
 from models.storage.files import read_file
 
 
-def card_of(path: Path, config: Options) -> bytes:
-    """In Markdown: name, kind and licence, as far as the folder says them."""
+def folder_card(path: Path, config: Options) -> bytes:
+    """Write name, kind and licence in Markdown, as far as the folder says them."""
     name = config.values.get("_name_or_path") or path.resolve().name
-    lines = [f"# {path.resolve().name}", ""]
-    lines.append(f"Imported from the Hugging Face folder `{name}`.")
-    lines += ["", f"- Architecture: {config.values.get('model_type')}"]
+    facts = [f"Architecture: {config.values.get('model_type')}"]
     if licence := _licence(path / "README.md"):
-        lines.append(f"- Licence: {licence}")
-    return ("\n".join(lines) + "\n").encode()
+        facts.append(f"Licence: {licence}")
+    return card_of(path.resolve().name, f"Imported from the Hugging Face folder `{name}`.", *facts)
 
 
 def _licence(path: Path) -> str | None:
-    """The `license` of the folder's own card, which begins with YAML between lines of `---`."""
+    """Find `license` in the folder's own card, which begins with YAML between lines of `---`."""
     try:
         text = read_file(path).decode(errors="replace")
     except OSError:

@@ -1,48 +1,19 @@
-"""All Hugging Face families by their `model_type`, and how a folder is read."""
+"""Reads a folder by its `model_type`, which names its Hugging Face family."""
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from export.readers.hugging_face import (
-    bart,
-    gemma,
-    gpt2,
-    gpt_neox,
-    llama,
-    m2m_100,
-    marian,
-    mbart,
-    mistral,
-    phi,
-    phi3,
-    qwen,
-    smollm3,
-    t5,
-)
-from export.readers.hugging_face.context import fit, noted
-from export.readers.hugging_face.decoder_only import Family
+from export.readers.common.context import fit, noted
+from export.readers.common.language_models.families import FAMILIES as LANGUAGE_MODELS
+from export.readers.common.options import read_options
 from export.readers.hugging_face.folder import CONFIG_FILE, Folder, open_folder
-from export.readers.hugging_face.language import read_language_model
-from export.readers.hugging_face.options import read_options
+from export.readers.hugging_face.language_models import read_language_model
+from export.readers.hugging_face.translators import bart, m2m_100, marian, mbart, t5
 from models.storage.checkpoint import Checkpoint
 
-DECODER_ONLY: dict[str, Family] = {
-    "gemma": gemma.GEMMA,
-    "gemma2": gemma.GEMMA2,
-    "gemma3_text": gemma.GEMMA3,
-    "gpt2": gpt2.FAMILY,
-    "gpt_neox": gpt_neox.FAMILY,
-    "llama": llama.FAMILY,
-    "mistral": mistral.FAMILY,
-    "phi": phi.FAMILY,
-    "phi3": phi3.FAMILY,
-    "qwen2": qwen.QWEN2,
-    "qwen3": qwen.QWEN3,
-    "smollm3": smollm3.FAMILY,
-}
 FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
-    **{name: partial(read_language_model, family) for name, family in DECODER_ONLY.items()},
+    **{name: partial(read_language_model, family) for name, family in LANGUAGE_MODELS.items()},
     "bart": bart.read,
     "m2m_100": m2m_100.read,
     "marian": marian.read,
@@ -53,13 +24,14 @@ FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
 
 
 def looks_like(path: Path) -> bool:
-    """Whether there is a `config.json` that tells a `model_type`."""
+    """Tell whether there is a `config.json` that tells a `model_type`."""
     return "model_type" in read_options(path / CONFIG_FILE, [])
 
 
 def read(path: Path, context_length: int | None = None) -> Checkpoint:
-    """The model of a folder; a language model reads no more than `context_length` tokens, if one is
-    given. Raises CheckpointError with every problem.
+    """Read the model of a folder, a language model for texts of up to `context_length` tokens.
+
+    Raises CheckpointError with every problem.
     """
     folder = open_folder(path)
     kind = folder.config.values.get("model_type")
@@ -67,7 +39,7 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
     if read_family is None:
         folder.config.refuse("model_type", f"is none of {', '.join(sorted(FAMILIES))}")
         folder.fail()
-    if kind in DECODER_ONLY:
+    if kind in LANGUAGE_MODELS:
         notes = fit(folder.config, context_length)
         return noted(read_family(folder), notes)
     if context_length is not None:

@@ -1,4 +1,4 @@
-"""A Hugging Face folder, as far as all families read it alike.
+"""Opens a Hugging Face folder, as far as all families read it alike.
 
     folder = open_folder(path)
     config = folder.configured({"architecture": "llama", "vocab_size": ...})
@@ -13,21 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from export.readers.hugging_face.card import card_of
-from export.readers.hugging_face.options import Options, read_options
+from export.readers.common.files import checkpoint_files
+from export.readers.common.options import Options, read_options
+from export.readers.common.weights import Tensors, WeightReader
+from export.readers.hugging_face.card import folder_card
 from export.readers.hugging_face.stored import stored_tensors
-from export.readers.hugging_face.tensors import Source, Tensors
-from export.readers.text.hugging_face import Tokenizers, read_tokenizers
+from export.readers.hugging_face.tokenizers import Tokenizers, read_tokenizers
 from models.arrays import Arrays
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.conventions import Conventions
-from models.storage.checkpoint import (
-    CARD_FILE,
-    TARGET_TOKENIZER_FILE,
-    TOKENIZER_FILE,
-    Checkpoint,
-    CheckpointError,
-)
+from models.storage.checkpoint import Checkpoint, CheckpointError
 from models.storage.files import read_file
 
 CONFIG_FILE = "config.json"
@@ -49,7 +44,7 @@ class Folder:
 
     @property
     def chat_template(self) -> str | None:
-        """In Jinja. Of several under names, that named "default"."""
+        """Read it, in Jinja; of several under names, that named "default"."""
         path = self.path / "chat_template.jinja"
         if path.is_file():
             return read_file(path).decode(errors="replace")
@@ -60,8 +55,8 @@ class Folder:
         return template if isinstance(template, str) else None
 
     def configured(self, values: Mapping[str, Any]) -> AnyConfig:
-        """The configuration of ours with these values. Raises CheckpointError, unless problems are
-        such that the tensors can be looked at all the same.
+        """Make the configuration of ours with these values. Raises CheckpointError, unless
+        problems are such that the tensors can be looked at all the same.
         """
         try:
             config = parse_config(dict(values))
@@ -76,15 +71,14 @@ class Folder:
         return config
 
     def checkpoint(
-        self, config: AnyConfig, weights: Mapping[str, Source], conventions: Conventions
+        self, config: AnyConfig, weights: Mapping[str, WeightReader], conventions: Conventions
     ) -> Checkpoint:
-        """The model, its weights still unread. Raises CheckpointError."""
+        """Put the model together, its weights still unread. Raises CheckpointError."""
         self.tensors.finish()
         if self.problems or self.tokenizers is None:
             self.fail()
-        files = {TOKENIZER_FILE: self.tokenizers.source, CARD_FILE: card_of(self.path, self.config)}
-        if self.tokenizers.target is not None:
-            files[TARGET_TOKENIZER_FILE] = self.tokenizers.target
+        card = folder_card(self.path, self.config)
+        files = checkpoint_files(card, self.tokenizers.source, self.tokenizers.target)
         return Checkpoint(self.path, config, Arrays(weights), conventions, files)
 
     def fail(self) -> NoReturn:

@@ -1,9 +1,9 @@
-"""Defaults of requests, read from `generation_config.json` as `transformers` understands it."""
+"""Reads defaults of requests from `generation_config.json` as `transformers` understands it."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from export.readers.hugging_face.options import Options
+from export.readers.common.options import Options
 
 NAMES = {  # theirs -> ours
     "num_beams": "num_beams",
@@ -26,7 +26,7 @@ NEUTRAL: Mapping[str, Any] = {
 
 
 def generation_defaults(options: Options) -> dict[str, Any]:
-    """By our names, those that change anything.
+    """Read those that change anything, by our names.
 
     Without `do_sample` the likeliest token is taken, whatever temperature stands there.
     """
@@ -48,5 +48,5 @@ def forced_eos(options: Options, stop: tuple[int, ...]) -> int | None:
 
 
 def stop_ids(generation: Options, config: Options) -> tuple[int, ...]:
-    """What ends a text: those of `generation_config.json`, else of `config.json`."""
+    """Read what ends a text from `generation_config.json`, else from `config.json`."""
     return generation.ids("eos_token_id") or config.ids("eos_token_id")

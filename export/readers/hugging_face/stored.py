@@ -1,13 +1,13 @@
-"""The tensors of a folder of Hugging Face: in safetensors or in a pickle of torch, in one file or
-in shards, which have an index that tells which tensor lies where.
+"""Finds the tensors of a folder: in safetensors or in a pickle of torch, in one file or in shards,
+which have an index that tells which tensor lies where.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from export.readers.hugging_face.options import read_options
-from export.readers.pickles import read_torch
-from export.readers.tensors import LazyArray
+from export.readers.common.options import read_options
+from export.readers.common.torch_files.pickles import read_torch
+from export.readers.common.torch_files.storages import LazyArray
 from models.storage.checkpoint import CheckpointError
 from models.storage.stored import Stored, in_safetensors
 
@@ -17,7 +17,7 @@ SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 
 
 def stored_tensors(folder: Path, problems: list[str]) -> dict[str, Stored]:
-    """All tensors of a folder by name, of safetensors where there are any."""
+    """Find all tensors of a folder by name, of safetensors where there are any."""
     found: dict[str, Stored] = {}
     for path in _files(folder, problems):
         is_pickle = path.suffix == ".bin"
@@ -26,7 +26,7 @@ def stored_tensors(folder: Path, problems: list[str]) -> dict[str, Stored]:
 
 
 def _in_pickle(path: Path, problems: list[str]) -> dict[str, Stored]:
-    """The tensors of one file of torch.save, which is read as data: nothing of it runs."""
+    """Read the tensors of one file of torch.save as data: nothing of it runs."""
     try:
         tree = read_torch(path)
     except CheckpointError as error:
@@ -40,7 +40,7 @@ def _in_pickle(path: Path, problems: list[str]) -> dict[str, Stored]:
 
 
 def _files(folder: Path, problems: list[str]) -> Iterator[Path]:
-    """Those that hold the weights; a folder with none has a problem."""
+    """Find the files that hold the weights; a folder with none has a problem."""
     for name in (SAFETENSORS, PICKLE):
         index = folder / f"{name}.index.json"
         if (folder / name).is_file():

@@ -1,4 +1,4 @@
-"""Marian's `model.npz`: numpy arrays in a zip archive. Nothing in it is unpickled."""
+"""Reads Marian's `model.npz`: numpy arrays in a zip archive. Nothing in it is unpickled."""
 
 import zipfile
 import zlib
@@ -25,7 +25,7 @@ KINDS = {"float64": "F64", "float32": "F32", "float16": "F16", "int8": "I8"}
 
 
 def read_archive(path: Path, problems: list[str]) -> dict[str, Item]:
-    """The arrays by name; what is wrong with the file is a problem."""
+    """Read the arrays by name; what is wrong with the file is a problem."""
     try:
         with open_archive(path) as archive:
             if damaged := archive.testzip():

@@ -1,4 +1,4 @@
-"""Marian's binary files, among them the int8 models of Firefox Translations and Bergamot.
+"""Reads Marian's binary files, among them the int8 models of Firefox Translations and Bergamot.
 
 The layout is that of marian-dev's src/common/binary.cpp: the version, 1, and the number of items
 (uint64 each); for each item the lengths of its name, its type, the number of its axes and its
@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from export.readers.common.cursor import Cursor, MalformedFile
 from export.readers.marian.items import MOST_DIMENSIONS, Item, as_matrix, num_elements
 from models.arrays import Array
 
@@ -29,12 +29,8 @@ HEADER = np.dtype([("name", "<u8"), ("type", "<u8"), ("axes", "<u8"), ("bytes", 
 EMBEDDING = "Wemb"  # in the names of embeddings
 
 
-class _Malformed(Exception):
-    """The rest of the file cannot be made sense of."""
-
-
 def begins_like(path: Path) -> bool:
-    """Whether the file's version is that of a Marian file."""
+    """Tell whether the file's version is that of a Marian file."""
     try:
         with path.open("rb") as file:
             return file.read(8) == VERSION.to_bytes(8, "little")
@@ -43,38 +39,14 @@ def begins_like(path: Path) -> bool:
 
 
 def read_binary(path: Path, problems: list[str]) -> dict[str, Item]:
-    """The items by name; what is wrong with the file is a problem."""
+    """Read the items by name; what is wrong with the file is a problem."""
     try:
-        return _read_items(_Cursor(np.memmap(path, np.uint8, "r")), path.name, problems)
+        return _read_items(Cursor(np.memmap(path, np.uint8, "r")), path.name, problems)
     except (OSError, ValueError) as error:  # mapping an empty file is a ValueError
         problems.append(f"{path.name} cannot be read: {error}")
-    except _Malformed as error:
+    except MalformedFile as error:
         problems.append(f"{path.name} {error}")
     return {}
-
-
-class _Cursor:
-    """Views of a mapped file, one after the other."""
-
-    def __init__(self, memory: Array) -> None:
-        self._memory, self._offset = memory, 0
-
-    def take(self, dtype: Any, count: int, what: str) -> Array:
-        size = count * np.dtype(dtype).itemsize
-        if size > self.num_left:
-            raise _Malformed(
-                f"is cut short or damaged: {what} would need {size} bytes from byte"
-                f" {self._offset} on, and {self.num_left} are left"
-            )
-        start, self._offset = self._offset, self._offset + size
-        return self._memory[start : self._offset].view(dtype)
-
-    def number(self, what: str) -> int:
-        return int(self.take("<u8", 1, what)[0])
-
-    @property
-    def num_left(self) -> int:
-        return len(self._memory) - self._offset
 
 
 @dataclass(frozen=True)
@@ -101,14 +73,14 @@ class _Header:
         return num_elements(self.shape) * np.dtype(TYPES[self.type]).itemsize + multiplier
 
 
-def _read_items(cursor: _Cursor, file: str, problems: list[str]) -> dict[str, Item]:
-    if (version := cursor.number("the version")) != VERSION:
-        raise _Malformed(f"is no Marian model: it begins with {version}, expected {VERSION}")
+def _read_items(cursor: Cursor, file: str, problems: list[str]) -> dict[str, Item]:
+    if (version := cursor.number("<u8", "the version")) != VERSION:
+        raise MalformedFile(f"is no Marian model: it begins with {version}, expected {VERSION}")
     items = {}
     headers = list(_read_headers(cursor))
-    cursor.take("u1", cursor.number("the gap"), "the gap before the data")
+    cursor.array("u1", cursor.number("<u8", "the gap"), "the gap before the data")
     for header in headers:
-        data = cursor.take("u1", header.num_bytes, f"the data of {header.name}")
+        data = cursor.array("u1", header.num_bytes, f"the data of {header.name}")
         found = [f"{file}: {problem}" for problem in header.problems()]
         if header.name in items:
             found.append(f"{file}: {header.name} is there twice")
@@ -116,20 +88,20 @@ def _read_items(cursor: _Cursor, file: str, problems: list[str]) -> dict[str, It
         if not found:
             items[header.name] = _item(header, data)
     if cursor.num_left:
-        raise _Malformed(f"has {cursor.num_left} bytes after its last item")
+        raise MalformedFile(f"has {cursor.num_left} bytes after its last item")
     return items
 
 
-def _read_headers(cursor: _Cursor) -> Iterator[_Header]:
-    count = cursor.number("the number of items")
+def _read_headers(cursor: Cursor) -> Iterator[_Header]:
+    count = cursor.number("<u8", "the number of items")
     if MOST_ITEMS < count <= cursor.num_left // HEADER.itemsize:  # else it is cut short
-        raise _Malformed(f"has {count} items, more than {MOST_ITEMS}")
-    headers = cursor.take(HEADER, count, "the headers of the items")
-    names = [_name(cursor.take("u1", int(each["name"]), "a name")) for each in headers]
+        raise MalformedFile(f"has {count} items, more than {MOST_ITEMS}")
+    headers = cursor.array(HEADER, count, "the headers of the items")
+    names = [_name(cursor.array("u1", int(each["name"]), "a name")) for each in headers]
     for name, header in zip(names, headers, strict=True):
         if header["axes"] > MOST_DIMENSIONS:
-            raise _Malformed(f"has an item {name} of {header['axes']} axes")
-        shape = cursor.take("<i4", int(header["axes"]), f"the shape of {name}").tolist()
+            raise MalformedFile(f"has an item {name} of {header['axes']} axes")
+        shape = cursor.array("<i4", int(header["axes"]), f"the shape of {name}").tolist()
         yield _Header(name, int(header["type"]), tuple(shape), int(header["bytes"]))
 
 
@@ -137,7 +109,7 @@ def _name(data: Array) -> str:
     try:
         return bytes(data).rstrip(b"\0").decode()
     except UnicodeDecodeError:
-        raise _Malformed("has an item whose name is not UTF-8") from None
+        raise MalformedFile("has an item whose name is not UTF-8") from None
 
 
 def _item(header: _Header, data: Array) -> Item:

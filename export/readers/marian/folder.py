@@ -1,4 +1,4 @@
-"""Which files of a folder make up a Marian model.
+"""Tells which files of a folder make up a Marian model.
 
 A configuration (`config.yml`, `decoder.yml`) names them; without one they are told by what they
 are. Names lead nowhere but to the folder itself: of a path in a configuration the last part counts.
@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from export.readers.hugging_face.options import Options
+from export.readers.common.options import Options
 from export.readers.marian import binary, shortlist
 from export.readers.marian.options import MOST_YAML_BYTES
 from models.storage.files import read_text
@@ -31,12 +31,12 @@ class MarianFolder:
 
     @property
     def is_shared(self) -> bool:
-        """Whether source and target have one vocabulary."""
+        """Tell whether source and target have one vocabulary."""
         return self.vocabularies is not None and len({*self.vocabularies}) == 1
 
 
 def looks_like(path: Path) -> bool:
-    """Whether a path is a Marian model, or a folder that holds one."""
+    """Tell whether a path is a Marian model, or a folder that holds one."""
     try:
         return any(map(_is_model, path.iterdir() if path.is_dir() else [path]))
     except OSError:
@@ -60,7 +60,7 @@ def _is_model(path: Path) -> bool:
 
 
 def _configuration(folder: Path, problems: list[str]) -> Options:
-    """The one YAML file that names models; empty if there is none."""
+    """Read the one YAML file that names models; empty if there is none."""
     read = [(path, _values(path, problems)) for path in _files(folder)]
     found = [(path, values) for path, values in read if values is not None]
     if len(found) > 1:
@@ -73,7 +73,7 @@ def _configuration(folder: Path, problems: list[str]) -> Options:
 
 
 def _values(path: Path, problems: list[str]) -> dict[Any, Any] | None:
-    """Of a configuration, which is a YAML file with a line that names models."""
+    """Read a configuration, which is a YAML file with a line that names models."""
     if path.suffix not in (".yml", ".yaml"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a Marian file holds: named arrays, some of them in int8, and the model's options."""
+"""Describes what a Marian file holds: named arrays, some in int8, and the model's options."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ MOST_DIMENSIONS = 8
 
 @dataclass(frozen=True)
 class Item:
-    """One array, as Marian multiplies by it: [in, out]. `read` gives it as fp32.
+    """Holds one array, as Marian multiplies by it: [in, out]. `read` gives it as fp32.
 
     multiplier: of an int8 array, levels to a unit: a weight is level / multiplier.
     """
@@ -33,5 +33,5 @@ def num_elements(shape: tuple[int, ...]) -> int:
 
 
 def as_matrix(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Vectors are rows [1, n], as in Marian."""
+    """Make vectors rows [1, n], as in Marian."""
     return (1, *shape) if len(shape) == 1 else shape

@@ -1,9 +1,10 @@
-"""From a Marian folder to a checkpoint: weights, vocabularies, shortlist, and what it expects."""
+"""Reads a Marian folder as a checkpoint: weights, vocabularies, shortlist, and what it expects."""
 
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from export.readers.common.files import card_of, checkpoint_files
 from export.readers.marian.archive import read_archive
 from export.readers.marian.binary import read_binary
 from export.readers.marian.folder import MarianFolder, find_files
@@ -14,19 +15,12 @@ from export.readers.marian.vocabulary import Vocabulary, read_vocabulary
 from export.readers.marian.weights import MarianWeights, embedding_names
 from models.arrays import Arrays
 from models.conventions import Conventions
-from models.storage.checkpoint import (
-    CARD_FILE,
-    TARGET_TOKENIZER_FILE,
-    TOKENIZER_FILE,
-    Checkpoint,
-    CheckpointError,
-)
+from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
 
 SHORTLIST_FILE = "shortlist.safetensors"
 PAIR_IN_FILE = re.compile(r"(?:lex\.\d+\.\d+|model|vocab|srcvocab)\.([a-z]{2})-?([a-z]{2})\.")
 PAIR_IN_FOLDER = re.compile(r"(?:^|.*-)([a-z]{2,3})-([a-z]{2,3})$|^([a-z]{2})([a-z]{2})(?:[-.]|$)")
 MAX_LENGTH_FACTOR = 3.0  # Marian's default: tokens of a translation to one of its source
-UNDETERMINED = "und"  # BCP 47
 
 
 class _Vocabularies(NamedTuple):
@@ -79,7 +73,7 @@ def _checkpoint(
         "shortlist": folder.shortlist is not None,
         "eos_id": vocabularies.target.eos if vocabularies else 0,
     }
-    files = _files(folder, vocabularies, sizes, problems)
+    shortlist = _shortlist(folder, sizes, problems)
     config = config_of(options, sizes, common)
     if config is None:
         return None
@@ -89,12 +83,13 @@ def _checkpoint(
     conventions = _conventions(folder, vocabularies, config.bos_id)
     if problems:
         return None
+    tokenizers = vocabularies.source.tokenizer, vocabularies.target.tokenizer
     return Checkpoint(
         folder.path,
         config,
-        Arrays(weights.sources),
+        Arrays(weights.readers),
         conventions,
-        files | {CARD_FILE: _card(folder, languages)},
+        checkpoint_files(_card(folder, languages), *tokenizers) | shortlist,
         weights.quantised,
         bits=8 if weights.quantised else None,
     )
@@ -104,26 +99,18 @@ def _num_rows(items: dict[str, Item], name: str) -> int:
     return items[name].shape[0] if name in items else 1  # a missing one is found with the others
 
 
-def _files(
-    folder: MarianFolder,
-    vocabularies: _Vocabularies | None,
-    sizes: tuple[int, int],
-    problems: list[str],
+def _shortlist(
+    folder: MarianFolder, sizes: tuple[int, int], problems: list[str]
 ) -> dict[str, bytes]:
-    files: dict[str, bytes] = {}
-    if vocabularies is not None:
-        files[TOKENIZER_FILE] = vocabularies.source.tokenizer
-        if vocabularies.target.tokenizer != vocabularies.source.tokenizer:
-            files[TARGET_TOKENIZER_FILE] = vocabularies.target.tokenizer
-    if folder.shortlist is not None:
-        shortlist = read_shortlist(folder.shortlist, sizes, problems, is_shared=folder.is_shared)
-        files[SHORTLIST_FILE] = shortlist or b""
-    return files
+    if folder.shortlist is None:
+        return {}
+    found = read_shortlist(folder.shortlist, sizes, problems, is_shared=folder.is_shared)
+    return {SHORTLIST_FILE: found or b""}
 
 
 def _conventions(folder: MarianFolder, vocabularies: _Vocabularies, bos: int) -> Conventions:
-    """A text and </s>; the decoder begins with the zero vector. Beam size, normalisation and the
-    longest translation are the configuration's, where it has them.
+    """Sources are a text and </s>; the decoder begins with the zero vector. Beam size,
+    normalisation and the longest translation are the configuration's, where it has them.
     """
     options = folder.options
     generation: dict[str, Any] = {
@@ -156,14 +143,11 @@ def languages_of(folder: MarianFolder) -> tuple[str, str]:
         if match := pattern.match(name):
             source, target = (part for part in match.groups() if part)
             return source, target
-    return UNDETERMINED, UNDETERMINED
+    return UNKNOWN_LANGUAGE, UNKNOWN_LANGUAGE
 
 
 def _card(folder: MarianFolder, languages: tuple[str, str]) -> bytes:
-    files = (folder.model, *(folder.vocabularies or ()), folder.shortlist)
-    rows = [
-        f"- `{path.name}`: {path.stat().st_size:,} bytes" for path in dict.fromkeys(files) if path
-    ]
-    name = folder.path.resolve().name
-    title = [f"# {name}", "", f"A Marian model, {languages[0]} to {languages[1]}, read from:", ""]
-    return "\n".join([*title, *rows, ""]).encode()
+    paths = filter(None, (folder.model, *(folder.vocabularies or ()), folder.shortlist))
+    facts = [f"`{path.name}`: {path.stat().st_size:,} bytes" for path in dict.fromkeys(paths)]
+    origin = f"A Marian model, {languages[0]} to {languages[1]}, read from:"
+    return card_of(folder.path.resolve().name, origin, *facts)

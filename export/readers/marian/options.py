@@ -1,4 +1,4 @@
-"""The options in a Marian model (`special:model.yml`) as a configuration of ours.
+"""Reads the options in a Marian model (`special:model.yml`) as a configuration of ours.
 
 What marian-dev's src/models/transformer.h does with each; options of training are not looked at.
 """
@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from export.readers.hugging_face.options import MOST_LAYERS, WIDEST, Options
+from export.readers.common.options import MOST_LAYERS, WIDEST, Options
 from export.readers.marian.items import OPTIONS, Item, num_elements
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 
@@ -42,7 +42,7 @@ TRAINED_POSITIONS = ("transformer-train-position-embeddings", "transformer-train
 
 
 def read_options(items: dict[str, Item], problems: list[str]) -> Options:
-    """The YAML among the items; empty where there is none or where it is wrong."""
+    """Read the YAML among the items; empty where there is none or where it is wrong."""
     values: Any = {}
     if OPTIONS not in items:
         problems.append(f"{OPTIONS} is missing: the model does not say what it is")

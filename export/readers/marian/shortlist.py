@@ -1,5 +1,5 @@
-"""Binary lexical shortlists (`lex.50.50.enpt.s2t.bin`): of each source token, the target tokens
-that may translate it.
+"""Reads binary lexical shortlists (`lex.50.50.enpt.s2t.bin`): of each source token, the target
+tokens that may translate it.
 
 The layout is that of marian-dev's src/data/shortlist.h, BinaryShortlistGenerator: the header, whose
 checksum is of everything after it; for each source token where its candidates begin, and where the
@@ -30,7 +30,7 @@ def begins_like(path: Path) -> bool:
 def read_shortlist(
     path: Path, vocab_sizes: tuple[int, int], problems: list[str], *, is_shared: bool
 ) -> bytes | None:
-    """The bundle's `shortlist.safetensors`; what is wrong with the file is a problem.
+    """Write the bundle's `shortlist.safetensors`; what is wrong with the file is a problem.
 
     is_shared: source and target have one vocabulary; then a token may translate itself, as in
     Bergamot.
@@ -74,7 +74,7 @@ def _file_problems(data: bytes) -> list[str]:
 
 
 def _parts(data: bytes) -> tuple[int, Array, Array]:
-    """How many of the most frequent tokens are always candidates, offsets and candidates."""
+    """Read how many of the most frequent tokens are always candidates, offsets and candidates."""
     _, _, num_first, _, num_offsets, num_candidates = np.frombuffer(data, "<u8", len(HEADER))
     start = 8 * len(HEADER)
     offsets = np.frombuffer(data, "<u8", int(num_offsets), start).astype(np.int64)

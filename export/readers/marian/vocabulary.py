@@ -1,4 +1,4 @@
-"""Marian's vocabularies: sentencepiece models, or words in YAML beside a sentencepiece model."""
+"""Reads Marian's vocabularies: sentencepiece models, or words in YAML beside one."""
 
 import re
 from collections.abc import Mapping
@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from export.readers.text.errors import TokenizerError
-from export.readers.text.pieces import Order
-from export.readers.text.sentencepiece import from_sentencepiece, piece_ids
+from export.readers.common.text.errors import TokenizerError
+from export.readers.common.text.pieces import Order
+from export.readers.common.text.sentencepiece import from_sentencepiece, piece_ids
 from models.conventions import LanguageIds
 from models.storage.files import MOST_CONFIG_BYTES, read_file, read_text
 
@@ -32,7 +32,7 @@ class Vocabulary:
 
 
 def read_vocabulary(path: Path, side: str, problems: list[str]) -> Vocabulary | None:
-    """Of the side "source" or "target". A vocabulary in YAML has its pieces from `source.spm` or
+    """Read the side "source" or "target". A vocabulary in YAML has its pieces from `source.spm` or
     `target.spm` beside it, as OPUS-MT has them. What is wrong is a problem.
     """
     is_ordered = path.suffix != ".spm"

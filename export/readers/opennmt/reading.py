@@ -1,5 +1,5 @@
-"""Checkpoints of OpenNMT-py (Klein et al. 2017), versions 0.x to 3.x: recurrent encoder-decoders
-with attention, and Transformers.
+"""Reads checkpoints of OpenNMT-py (Klein et al. 2017), 0.x to 3.x: recurrent encoder-decoders with
+attention, and Transformers.
 
 Their sources are the words alone; targets begin with <s> and end before </s>
 (onmt/inputters/text_utils.py, `numericalize`).
@@ -11,6 +11,9 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
+from export.readers.common.toolkits import TorchModel
+from export.readers.common.torch_files.unpickling import Record
+from export.readers.common.vocabularies import read_vocabulary
 from export.readers.opennmt.embeddings import Embeddings
 from export.readers.opennmt.recurrent import RecurrentReader
 from export.readers.opennmt.transformer import TransformerReader
@@ -23,11 +26,8 @@ from export.readers.opennmt.vocabulary import (
     decoder_start,
     words_of,
 )
-from export.readers.torch_models import TorchModel
-from export.readers.unpickling import Record
-from export.readers.vocabularies import read_vocabulary
 from models.conventions import Conventions
-from models.storage.checkpoint import Checkpoint
+from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
 from models.storage.stored import in_safetensors
 
 __all__ = ["NAMES", "read", "shards"]
@@ -42,7 +42,7 @@ OLD_NORMS = {"a_2": "weight", "b_2": "bias"}  # of a class of its own, before to
 
 
 def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
-    """The model in an unpickled checkpoint. Raises CheckpointError."""
+    """Read the model in an unpickled checkpoint. Raises CheckpointError."""
     problems: list[str] = []
     options, state = _options(tree, problems), _tensors(path, tree, problems)
     model = TorchModel(path, "OpenNMT-py", options, state, problems)
@@ -52,7 +52,7 @@ def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
         model.options.refuse("encoder_type")
         raise model.error()
     embeddings = Embeddings(model)
-    vocabulary = Vocabulary(model, embeddings, tree.get("vocab", tree.get("fields")))
+    vocabulary = Words(model, embeddings, tree.get("vocab", tree.get("fields")))
     reader = READERS[kind](model, embeddings)
     values = reader.values() | vocabulary.values
     model.check()
@@ -62,7 +62,7 @@ def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
 
 
 def _tensors(path: Path, tree: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-    """All tensors by name; versions since 3.4 may keep them in files of safetensors beside it."""
+    """Find all tensors by name; since 3.4 they may be in files of safetensors beside it."""
     if "model" in tree:
         return _state(tree)
     found: dict[str, Any] = {}
@@ -86,7 +86,7 @@ def _options(tree: Mapping[str, Any], problems: list[str]) -> Mapping[str, Any]:
 
 
 def _state(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The generator's tensors lie apart, behind "0." where it is a sequence."""
+    """Join the generator's tensors, which lie apart, behind "0." where it is a sequence."""
     found: dict[str, Any] = {}
     for part, prefix in (("model", ""), ("generator", "generator.")):
         tensors = tree[part] if isinstance(tree.get(part), dict) else {}
@@ -111,8 +111,8 @@ def _refuse_what_differs(model: TorchModel) -> None:
     only("n_src_feats", 0)
 
 
-class Vocabulary:
-    """The words of both sides, as tokenizers and as the ids that mean something."""
+class Words:
+    """Holds the words of both sides, as tokenizers and as the ids that mean something."""
 
     def __init__(self, model: TorchModel, embeddings: Embeddings, vocabulary: Any) -> None:
         self._model = model
@@ -128,8 +128,8 @@ class Vocabulary:
             "vocab_size": embeddings.target_words,
             "source_vocab_size": None if embeddings.are_tied else embeddings.source_words,
             "tied_embeddings": embeddings.are_tied,
-            "source_languages": ("und",),
-            "target_languages": ("und",),
+            "source_languages": (UNKNOWN_LANGUAGE,),
+            "target_languages": (UNKNOWN_LANGUAGE,),
             "pad_id": self._id(PAD),
             "bos_id": start,
             "eos_id": self._id(EOS),

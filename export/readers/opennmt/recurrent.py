@@ -1,4 +1,4 @@
-"""Recurrent encoder-decoders of OpenNMT-py as our `luong`: onmt/encoders/rnn_encoder.py,
+"""Reads recurrent encoder-decoders of OpenNMT-py as our `luong`: onmt/encoders/rnn_encoder.py,
 onmt/decoders/decoder.py, onmt/modules/global_attention.py.
 
     dot, general   score(h_t, h_s) = (W h_t) . h_s     readout tanh(W_out [c; h_t])
@@ -7,23 +7,44 @@ onmt/decoders/decoder.py, onmt/modules/global_attention.py.
 
 from typing import Any
 
-from export.readers.hugging_face.tensors import Source, then, transposed
-from export.readers.opennmt.embeddings import Embeddings
-from export.readers.torch_models import LONGEST, TorchModel
+from export.readers.common.shapes import Shapes, linears, vocabulary
+from export.readers.common.tables import Held, Names, Table, read_weights
+from export.readers.common.toolkits import LONGEST, TorchModel
+from export.readers.common.weights import WeightReader
+from export.readers.opennmt.embeddings import NAMES, NEEDLESS, Embeddings
+from models.configs.translators.luong import LuongConfig
 
 SCORES = {"dot": "dot", "general": "general", "mlp": "concat"}
 GATES = {"LSTM": 4, "GRU": 3}
+CELLS: Names = {
+    "decoder.layers.*.input": "decoder.rnn.{}_ih_l*",
+    "decoder.layers.*.hidden": "decoder.rnn.{}_hh_l*",
+}
+FED_CELLS: Names = {  # the first reads a word and the attentional vector side by side
+    "decoder.layers.*.input": "decoder.rnn.layers.*.{}_ih",
+    "decoder.layers.*.hidden": "decoder.rnn.layers.*.{}_hh",
+    ("decoder.layers.0.input.weight", "decoder.layers.0.context.weight"): Held(
+        "decoder.rnn.layers.0.weight_ih", axis=1
+    ),
+}
+KEY: dict[
+    str, str | Held
+] = {  # by our score; in `general` it is the decoder's side that is multiplied
+    "dot": "",
+    "general": Held("decoder.attn.linear_in", is_transposed=True),
+    "concat": "decoder.attn.linear_context",
+}
 
 
 class RecurrentReader:
-    """Configuration and weights of one checkpoint."""
+    """Reads configuration and weights of one checkpoint."""
 
     def __init__(self, model: TorchModel, embeddings: Embeddings) -> None:
         self.model, self.embeddings = model, embeddings
         self.options, self.tensors = model.options, model.tensors
 
     def values(self) -> dict[str, Any]:
-        """Options of ours."""
+        """Read options of ours."""
         self._refuse_what_differs()
         score = self.options.word("global_attention", "general")
         return {
@@ -59,86 +80,56 @@ class RecurrentReader:
             sizes = f"{self.embeddings.source_dim} and {self.embeddings.target_dim}"
             self.model.problems.append(f"embeddings of {sizes} numbers are not supported")
 
-    def weights(self, config: Any) -> dict[str, Source]:
-        """By our names."""
-        decoder = self._fed_decoder if config.input_feeding else self._plain_decoder
-        found = self.embeddings.weights() | self._encoder(config) | decoder(config)
-        return found | self._attention(config)
-
-    def _encoder(self, config: Any) -> dict[str, Source]:
-        found: dict[str, Source] = {}
-        dim = config.hidden_dim // config.num_directions
-        for layer in range(config.num_layers):
-            in_dim = config.hidden_dim if layer else config.embedding_dim
-            for end in ("", "_reverse")[: config.num_directions]:
-                for part, shape in self._shapes(config, in_dim, dim).items():
-                    name = f"{part}_l{layer}{end}"
-                    found[f"encoder.{name}"] = self.tensors.take(f"encoder.rnn.{name}", *shape)
-        if config.bridge:
-            size = dim * config.num_layers
-            for state in range(2 if config.cell == "lstm" else 1):
-                theirs, ours = f"encoder.bridge.{state}", f"bridge.parts.{state}"
-                found[f"{ours}.weight"] = self.tensors.take(f"{theirs}.weight", size, size)
-                found[f"{ours}.bias"] = self.tensors.take(f"{theirs}.bias", size)
-        return found
-
-    def _shapes(self, config: Any, in_dim: int, dim: int) -> dict[str, tuple[int, ...]]:
-        gates = GATES[config.cell.upper()] * dim
-        return {
-            "weight_ih": (gates, in_dim),
-            "weight_hh": (gates, dim),
-            "bias_ih": (gates,),
-            "bias_hh": (gates,),
+    def weights(self, config: Any) -> dict[str, WeightReader]:
+        """Find them by our names."""
+        shapes = luong_shapes(config)
+        encoder = [name for name in shapes if name.startswith("encoder.")]  # torch's own names
+        names: Names = {
+            **NAMES,
+            **{name: name.replace("encoder.", "encoder.rnn.") for name in encoder},
+            "bridge.parts.*": "encoder.bridge.*",
+            **(FED_CELLS if config.input_feeding else CELLS),
+            "readout": "decoder.attn.linear_out",
+            "attention.score.key": KEY[config.score],
+            "attention.score.query": "decoder.attn.linear_query",
+            "attention.score.score": "decoder.attn.v",
         }
+        return read_weights(shapes, Table(names, {}, NEEDLESS), self.tensors)
 
-    def _fed_decoder(self, config: Any) -> dict[str, Source]:
-        """Cells one by one; the first reads a word and the attentional vector side by side."""
-        found: dict[str, Source] = {}
-        words, dim = config.embedding_dim, config.hidden_dim
-        for layer in range(config.num_layers):
-            in_dim = dim if layer else words + dim
-            found |= self._cell(config, layer, (f"decoder.rnn.layers.{layer}.", ""), in_dim)
-        name = "decoder.layers.0"
-        both = found[f"{name}.input.weight"]
-        found[f"{name}.input.weight"] = then(both, lambda weight: weight[:, :words])
-        found[f"{name}.context.weight"] = then(both, lambda weight: weight[:, words:])
-        return found
 
-    def _plain_decoder(self, config: Any) -> dict[str, Source]:
-        found: dict[str, Source] = {}
-        for layer in range(config.num_layers):
-            in_dim = config.hidden_dim if layer else config.embedding_dim
-            found |= self._cell(config, layer, ("decoder.rnn.", f"_l{layer}"), in_dim)
-        return found
+def luong_shapes(config: LuongConfig) -> Shapes:
+    """Give all weights of the models of ours that OpenNMT-py's become."""
+    dim, readout, biases = config.hidden_dim, config.readout_dim, config.biases
+    found = vocabulary(config, config.embedding_dim, readout)
+    found |= {"output_bias": (config.vocab_size,)} | _encoder(config)
+    for layer in range(config.num_layers):
+        name, gates = f"decoder.layers.{layer}", GATES[config.cell.upper()] * dim
+        into = dim if layer else config.embedding_dim
+        found |= linears(
+            {f"{name}.input": (gates, into), f"{name}.hidden": (gates, dim)}, bias=True
+        )
+        if layer == 0 and config.input_feeding:
+            found[f"{name}.context.weight"] = (gates, readout)
+    found |= linears({"readout": (readout, 2 * dim)}, bias=biases)
+    if config.score != "dot":
+        found["attention.score.key.weight"] = (dim, dim)
+    if config.score == "concat":
+        found |= linears({"attention.score.query": (dim, dim)}, bias=biases)
+        found["attention.score.score.weight"] = (1, dim)
+    return found
 
-    def _cell(
-        self, config: Any, layer: int, around: tuple[str, str], in_dim: int
-    ) -> dict[str, Source]:
-        """`around`: what stands before and after the names of torch's weights."""
-        before, after = around
-        taken = {
-            part: self.tensors.take(f"{before}{part}{after}", *shape)
-            for part, shape in self._shapes(config, in_dim, config.hidden_dim).items()
-        }
-        name = f"decoder.layers.{layer}"
-        return {
-            f"{name}.input.weight": taken["weight_ih"],
-            f"{name}.input.bias": taken["bias_ih"],
-            f"{name}.hidden.weight": taken["weight_hh"],
-            f"{name}.hidden.bias": taken["bias_hh"],
-        }
 
-    def _attention(self, config: Any) -> dict[str, Source]:
-        dim, take = config.hidden_dim, self.tensors.take
-        theirs, score = "decoder.attn", "attention.score"
-        found = {"readout.weight": take(f"{theirs}.linear_out.weight", dim, 2 * dim)}
-        if config.score == "general":
-            key = transposed(take(f"{theirs}.linear_in.weight", dim, dim))
-            found[f"{score}.key.weight"] = key
-        if config.score == "concat":
-            found["readout.bias"] = take(f"{theirs}.linear_out.bias", dim)
-            found[f"{score}.key.weight"] = take(f"{theirs}.linear_context.weight", dim, dim)
-            found[f"{score}.query.weight"] = take(f"{theirs}.linear_query.weight", dim, dim)
-            found[f"{score}.query.bias"] = take(f"{theirs}.linear_query.bias", dim)
-            found[f"{score}.score.weight"] = take(f"{theirs}.v.weight", 1, dim)
-        return found
+def _encoder(config: LuongConfig) -> Shapes:
+    """Give the encoder's; each direction has its part of a vector."""
+    found: Shapes = {}
+    dim = config.hidden_dim // config.num_directions
+    gates = GATES[config.cell.upper()] * dim
+    for layer in range(config.num_layers):
+        into = config.hidden_dim if layer else config.embedding_dim
+        for end in (f"l{layer}", f"l{layer}_reverse")[: config.num_directions]:
+            found |= {f"encoder.weight_ih_{end}": (gates, into)}
+            found |= {f"encoder.weight_hh_{end}": (gates, dim)}
+            found |= {f"encoder.bias_{part}_{end}": (gates,) for part in ("ih", "hh")}
+    size = dim * config.num_layers
+    bridge = [f"bridge.parts.{n}" for n in range(2 if config.cell == "lstm" else 1)]
+    return found | linears(dict.fromkeys(bridge * config.bridge, (size, size)), bias=True)

@@ -1,30 +1,42 @@
-"""Transformers of OpenNMT-py (onmt/encoders/transformer.py, onmt/decoders/transformer.py): norms
-before the sublayers and at the end, embeddings times sqrt(d_model) plus sinusoids.
+"""Reads Transformers of OpenNMT-py (onmt/encoders/transformer.py, onmt/decoders/transformer.py):
+norms before the sublayers and at the end, embeddings times sqrt(d_model) plus sinusoids.
 """
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from export.readers.hugging_face.tensors import Source
-from export.readers.opennmt.embeddings import Embeddings
-from export.readers.sinusoids import concatenated
-from export.readers.torch_models import LONGEST, TorchModel
+from export.readers.common.activations import ACTIVATIONS
+from export.readers.common.shapes import transformer_shapes
+from export.readers.common.sinusoids import sinusoids
+from export.readers.common.tables import Made, Names, Table, read_weights
+from export.readers.common.toolkits import LONGEST, TorchModel
+from export.readers.common.weights import WeightReader
+from export.readers.opennmt.embeddings import NAMES, NEEDLESS, Embeddings
 
-# pos_ffn_activation_fn -> our activation, and whether a second layer gates it
-ACTIVATIONS = {
-    "relu": ("relu", False),
-    "gelu": ("gelu", False),
-    "silu": ("swish", True),
-    "gated-gelu": ("gelu", True),
+GATED = ("silu", "gated-gelu")  # activations with which a second layer gates the first
+LAYERS = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
+ATTENTION = {
+    "query": "linear_query",
+    "key": "linear_keys",
+    "value": "linear_values",
+    "output": "final_linear",
 }
-
-PARTS = {"linear_query": "query", "linear_keys": "key", "linear_values": "value"}
-OUTPUT = {"final_linear": "output"}
+NORMS = {
+    "encoder.layers.*.self_attention_norm": "encoder.transformer.*.layer_norm",
+    "decoder.layers.*.self_attention_norm": "decoder.transformer_layers.*.layer_norm_1",
+    "decoder.layers.*.cross_attention_norm": "decoder.transformer_layers.*.layer_norm_2",
+    "encoder.norm": "encoder.layer_norm",
+    "decoder.norm": "decoder.layer_norm",
+}
+# w_1's output goes through the activation
+PLAIN, GATES = {"up": "w_1", "down": "w_2"}, {"gate": "w_1", "up": "w_3", "down": "w_2"}
 
 
 class TransformerReader:
-    """Configuration and weights of one checkpoint."""
+    """Reads configuration and weights of one checkpoint."""
 
     def __init__(self, model: TorchModel, embeddings: Embeddings) -> None:
         self.model, self.embeddings = model, embeddings
@@ -34,13 +46,13 @@ class TransformerReader:
         self.has_feed_forward_bias = self._has("feed_forward.w_1.bias")
 
     def _has(self, name: str) -> bool:
-        return any(each.endswith(name) for each in self.model.stored)
+        return any(each.endswith(name) for each in self.tensors.stored)
 
     def values(self) -> dict[str, Any]:
-        """Options of ours."""
+        """Read options of ours."""
         self._refuse_what_differs()
         options, count = self.options, self.model.count
-        activation, is_gated = self._activation()
+        activation = options.word("pos_ffn_activation_fn", "relu")
         is_concatenated = options.word("position_encoding_type", "") == "SinusoidalConcat"
         return {
             "architecture": "transformer",
@@ -55,8 +67,8 @@ class TransformerReader:
             "max_target_tokens": LONGEST,
             "norm_type": "rms" if options.word("layer_norm", "standard") == "rms" else "layer",
             "norm_epsilon": options.number("norm_eps", 1e-6),
-            "activation": activation,
-            "gated_ffn": is_gated,
+            "activation": ACTIVATIONS.get(activation.removeprefix("gated-"), "relu"),
+            "gated_ffn": activation in GATED,
             "biases": self.has_attention_bias or self.has_feed_forward_bias,
             "output_bias": True,
         }
@@ -70,6 +82,7 @@ class TransformerReader:
         only("relative_positions_buckets", 0)
         only("self_attn_type", "scaled-dot", "scaled-dot-flash")
         only("layer_norm", "standard", "rms")
+        only("pos_ffn_activation_fn", "relu", "gelu", *GATED)
         only("parallel_residual", False)
         only("sliding_window", 0)
         only("num_experts", 0)
@@ -77,70 +90,31 @@ class TransformerReader:
             sizes = f"{self.embeddings.source_dim} and {self.dim}"
             self.model.problems.append(f"embeddings of {sizes} numbers are not supported")
 
-    def _activation(self) -> tuple[str, bool]:
-        name = self.options.word("pos_ffn_activation_fn", "relu")
-        if name not in ACTIVATIONS:
-            self.options.refuse("pos_ffn_activation_fn")
-        return ACTIVATIONS.get(name, ("relu", False))
-
     def _num_kv_heads(self) -> int | None:
         number = self.options.integer("num_kv", 0)
         return number or (1 if self.options.flag("multiquery", False) else None)
 
-    def weights(self, config: Any) -> dict[str, Source]:
-        """By our names."""
-        found = self.embeddings.weights()
-        for n in range(config.encoder_layers):
-            theirs, ours = f"encoder.transformer.{n}", f"encoder.layers.{n}"
-            found |= self._attention(config, f"{theirs}.self_attn", f"{ours}.self_attention")
-            found |= self._norm(config, f"{theirs}.layer_norm", f"{ours}.self_attention_norm")
-            found |= self._feed_forward(config, theirs, ours)
-        for n in range(config.decoder_layers):
-            theirs, ours = f"decoder.transformer_layers.{n}", f"decoder.layers.{n}"
-            found |= self._attention(config, f"{theirs}.self_attn", f"{ours}.self_attention")
-            found |= self._attention(config, f"{theirs}.context_attn", f"{ours}.cross_attention")
-            found |= self._norm(config, f"{theirs}.layer_norm_1", f"{ours}.self_attention_norm")
-            found |= self._norm(config, f"{theirs}.layer_norm_2", f"{ours}.cross_attention_norm")
-            found |= self._feed_forward(config, theirs, ours)
-        for stack in ("encoder", "decoder"):
-            found |= self._norm(config, f"{stack}.layer_norm", f"{stack}.norm")
-            if config.positions == "learned":
-                found[f"{stack}.positions.weight"] = lambda: concatenated(LONGEST, self.dim)
-        return found
+    def weights(self, config: Any) -> dict[str, WeightReader]:
+        """Find them by our names."""
+        table = Table(self._names(config), needless=NEEDLESS)
+        return read_weights(transformer_shapes(config), table, self.tensors)
 
-    def _attention(self, config: Any, theirs: str, ours: str) -> dict[str, Source]:
-        dim, kv_dim = self.dim, config.kv_heads * (self.dim // config.num_heads)
-        rows = {"query": dim, "key": kv_dim, "value": kv_dim, "output": dim}
-        found: dict[str, Source] = {}
-        for name, part in (PARTS | OUTPUT).items():
-            shape, has_bias = (rows[part], dim), self.has_attention_bias
-            linear = self._linear(config, f"{theirs}.{name}", f"{ours}.{part}", shape, has_bias)
-            found |= linear
-        return found
+    def _names(self, config: Any) -> Names:
+        names: dict[str, str | Made] = {**NAMES, **NORMS}
+        for stack, theirs in LAYERS.items():
+            ours = f"{stack}.layers.*"
+            names[f"{stack}.positions.weight"] = Made(sinusoids)
+            names[f"{ours}.feed_forward_norm"] = f"{theirs}.*.feed_forward.layer_norm"
+            for part, name in (GATES if config.gated_ffn else PLAIN).items():
+                names[f"{ours}.feed_forward.{part}"] = f"{theirs}.*.feed_forward.{name}"
+            for part, name in ATTENTION.items():
+                names[f"{ours}.self_attention.{part}"] = f"{theirs}.*.self_attn.{name}"
+                names[f"{ours}.cross_attention.{part}"] = f"{theirs}.*.context_attn.{name}"
+        return names | self._made_biases(names)
 
-    def _feed_forward(self, config: Any, theirs: str, ours: str) -> dict[str, Source]:
-        """Of two layers, or of three: w_1's output goes through the activation."""
-        wide, narrow = (config.ffn_dim, self.dim), (self.dim, config.ffn_dim)
-        layers = {"w_1": ("up", wide), "w_2": ("down", narrow)}
-        if config.gated_ffn:
-            layers = {"w_1": ("gate", wide), "w_3": ("up", wide), "w_2": ("down", narrow)}
-        found = self._norm(config, f"{theirs}.feed_forward.layer_norm", f"{ours}.feed_forward_norm")
-        for name, (part, shape) in layers.items():
-            there, here = f"{theirs}.feed_forward.{name}", f"{ours}.feed_forward.{part}"
-            found |= self._linear(config, there, here, shape, self.has_feed_forward_bias)
-        return found
-
-    def _linear(
-        self, config: Any, theirs: str, ours: str, shape: tuple[int, int], has_bias: bool
-    ) -> dict[str, Source]:
-        """With a bias of zeros where only other layers have one."""
-        found = {f"{ours}.weight": self.tensors.take(f"{theirs}.weight", *shape)}
-        if has_bias:
-            found[f"{ours}.bias"] = self.tensors.take(f"{theirs}.bias", shape[0])
-        elif config.biases:
-            found[f"{ours}.bias"] = lambda: np.zeros(shape[0], np.float32)
-        return found
-
-    def _norm(self, config: Any, theirs: str, ours: str) -> dict[str, Source]:
-        parts = ("weight",) if config.norm_type == "rms" else ("weight", "bias")
-        return {f"{ours}.{part}": self.tensors.take(f"{theirs}.{part}", self.dim) for part in parts}
+    def _made_biases(self, names: Iterable[str]) -> dict[str, Made]:
+        """Make zeros where only attention or only the other layers have biases."""
+        has = {"attention": self.has_attention_bias, "feed_forward": self.has_feed_forward_bias}
+        kinds = [kind for kind, has_bias in has.items() if not has_bias]
+        linear = [name for name in names if any(f"{kind}." in name for kind in kinds)]
+        return {f"{name}.bias": Made(partial(np.zeros, dtype=np.float32)) for name in linear}

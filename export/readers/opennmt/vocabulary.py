@@ -1,4 +1,4 @@
-"""The words that OpenNMT-py keeps in its checkpoints.
+"""Finds the words that OpenNMT-py keeps in its checkpoints.
 
 {"src": words, "tgt": words, "decoder_start_token": word, ...}    since 3.0
 {"src": fields of torchtext, "tgt": ...}                         before, as objects
@@ -8,7 +8,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from export.readers.unpickling import Record
+from export.readers.common.torch_files.unpickling import Record
 
 # Classes and functions that older vocabularies name; all are data here.
 NAMES = frozenset(
@@ -31,7 +31,7 @@ SPECIAL = (UNK, PAD, BOS, EOS)
 
 
 def words_of(vocabulary: Any, side: str, problems: list[str]) -> list[str]:
-    """The words of "src" or "tgt" by their ids; none, and a problem, if they cannot be found."""
+    """Find the words of "src" or "tgt" by their ids; none, and a problem, if there are none."""
     if isinstance(vocabulary, list) and all(_is_pair(each) for each in vocabulary):
         vocabulary = {name: value for name, value in vocabulary if isinstance(name, str)}
     found = _words(vocabulary.get(side)) if isinstance(vocabulary, dict) else None
@@ -44,7 +44,7 @@ def words_of(vocabulary: Any, side: str, problems: list[str]) -> list[str]:
 
 
 def decoder_start(vocabulary: Any) -> str:
-    """The word that targets begin with."""
+    """Find the word that targets begin with."""
     word = vocabulary.get("decoder_start_token", BOS) if isinstance(vocabulary, dict) else BOS
     return word if isinstance(word, str) else BOS
 
@@ -54,7 +54,7 @@ def _is_pair(value: Any) -> bool:
 
 
 def _words(value: Any) -> Sequence[str] | None:
-    """Of a list, or of whatever object of torchtext holds one."""
+    """Find a list, itself or in whatever object of torchtext holds one."""
     for _ in range(4):  # TextMultiField -> ("src", Field) -> Vocab -> itos
         match value:
             case Record(fields={"fields": [(_, field), *_]}):

@@ -1,4 +1,4 @@
-"""Decoder-only language model in the shape of GPT-2 (Radford et al. 2019, 2.3).
+"""Builds the decoder-only language model of the shape of GPT-2 (Radford et al. 2019, 2.3).
 
 Learned positions, LayerNorm before each sublayer and after the last, GELU (Hendrycks and Gimpel
 2016) by its tanh approximation, biases, tied output. A `window` is ours, as in Mistral.
@@ -19,6 +19,8 @@ from models.layers.positions import LearnedPositions
 
 
 class GPT2(DecoderOnly):
+    """Adds positions to embedded words."""
+
     def __init__(self, config: GPT2Config) -> None:
         blocks = (_block(config) for _ in range(config.num_layers))
         super().__init__(config, blocks, _norm(config))
@@ -27,12 +29,12 @@ class GPT2(DecoderOnly):
         self.apply(initialise)
         self._tame_residuals()
 
-    def embed(self, ids: Tensor, start: int) -> Tensor:
-        return self.dropout(self.positions(self.embedding(ids), start))
+    def embed_at(self, ids: Tensor, start: int) -> Tensor:
+        return self.dropout(self.positions(self.embed(ids), start))
 
     @torch.no_grad()
     def _tame_residuals(self) -> None:
-        """What the 2 * num_layers sublayers add begins smaller, the more of them there are."""
+        """Let what the 2 * num_layers sublayers add begin smaller, the more of them there are."""
         for layer in self.layers:
             for linear in (layer.attention.output, layer.feed_forward.down):
                 linear.weight /= math.sqrt(2 * self.config.num_layers)

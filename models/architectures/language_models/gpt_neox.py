@@ -1,4 +1,4 @@
-"""Decoder-only language model in the shape of GPT-NeoX (Black et al. 2022).
+"""Builds decoder-only language models in the shape of GPT-NeoX (Black et al. 2022).
 
 LayerNorm, biases, GELU, RoPE of a part of each head, and attention and feed-forward network side
 by side: Pythia (Biderman et al. 2023). A bias of the output layer and one norm for both sublayers,
@@ -17,6 +17,8 @@ from models.layers.positions import Rotary
 
 
 class GPTNeoX(DecoderOnly):
+    """Rotates queries and keys, and may score words with a bias."""
+
     config: GPTNeoXConfig
 
     def __init__(self, config: GPTNeoXConfig) -> None:
@@ -26,7 +28,10 @@ class GPTNeoX(DecoderOnly):
         self.rotary = Rotary(config.context_length, config.frequencies, config.rotary_magnitude)
         self.apply(initialise)
 
-    def place(self, x: Tensor, start: int, layer: int) -> Tensor:
+    def project(self, hidden: Tensor) -> Tensor:
+        return self.output(hidden) if self.config.output_bias else super().project(hidden)
+
+    def rotate(self, x: Tensor, start: int, layer: int) -> Tensor:
         return self.rotary(x, start)
 
 

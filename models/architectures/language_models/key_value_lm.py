@@ -1,4 +1,4 @@
-"""Language model with attention over its last outputs (Daniluk et al. 2017).
+"""Attends over a language model's last outputs (Daniluk et al. 2017).
 
 "Frustratingly Short Attention Spans in Neural Language Modeling": attention, key-value attention
 and key-value-predict attention; `models.layers.attentive` has the equations. The readout has the
@@ -11,7 +11,7 @@ from models.layers.language import RecurrentLanguageModel
 
 
 class KeyValueLM(RecurrentLanguageModel):
-    """The attention is as wide as a part, as in the paper."""
+    """Attends in as many dimensions as a part has, as in the paper."""
 
     def __init__(self, config: KeyValueLMConfig) -> None:
         readout = AttentiveReadout(

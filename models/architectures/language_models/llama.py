@@ -1,4 +1,4 @@
-"""Decoder-only language model in the shape of Llama (Touvron et al. 2023).
+"""Builds decoder-only language models in the shape of Llama (Touvron et al. 2023).
 
 RMSNorm (Zhang and Sennrich 2019), RoPE (Su et al. 2021), grouped-query attention (Ainslie et al.
 2023) and SwiGLU (Shazeer 2020), no biases. A `window` makes it Mistral (Jiang et al. 2023, 2).
@@ -9,18 +9,18 @@ SmolLM3 (layers that do not rotate).
 
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 
 from models.configs.language_models.llama import LlamaConfig
-from models.layers.attention import Attention, KeyValue
+from models.contract.vocabulary import capped
+from models.layers.attention import Attention, KeysValues
 from models.layers.decoder_only import Block, DecoderOnly, initialise
 from models.layers.feed_forward import FeedForward
 from models.layers.positions import Rotary
 
 
 class LlamaAttention(Attention):
-    """With norms of queries and keys (Henry et al. 2020) and capped scores, if asked for."""
+    """Normalises queries and keys (Henry et al. 2020) and caps scores, if asked for."""
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(
@@ -40,36 +40,33 @@ class LlamaAttention(Attention):
     def queries(self, x: Tensor) -> Tensor:
         return self.query_norm(super().queries(x))
 
-    def keys_values(self, x: Tensor) -> KeyValue:
+    def keys_values(self, x: Tensor) -> KeysValues:
         keys, values = super().keys_values(x)
         return self.key_norm(keys), values
 
     def is_fused(self, query: Tensor) -> bool:
         return super().is_fused(query) and self.cap is None
 
-    def score(self, query: Tensor, keys: Tensor) -> Tensor:
-        return _capped(super().score(query, keys), self.cap)
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        return capped(super().scores(query, keys), self.cap)
 
 
 class Llama(DecoderOnly):
+    """Rotates queries and keys, each layer by its own table."""
+
     config: LlamaConfig
 
     def __init__(self, config: LlamaConfig) -> None:
-        super().__init__(config, (_block(config) for _ in range(config.num_layers)), _norm(config))
+        blocks = (_block(config) for _ in range(config.num_layers))
+        super().__init__(config, blocks, _norm(config), config.embedding_scale, config.logit_cap)
         tables = [config.table_of(layer) for layer in range(config.num_layers)]
         distinct = list(dict.fromkeys(tables))
         self.rotaries = nn.ModuleList(Rotary(config.context_length, *each) for each in distinct)
         self.rotary_of = [distinct.index(table) for table in tables]
         self.apply(initialise)
 
-    def embed(self, ids: Tensor, start: int) -> Tensor:
-        return super().embed(ids, start) * self.config.embedding_scale
-
-    def place(self, x: Tensor, start: int, layer: int) -> Tensor:
+    def rotate(self, x: Tensor, start: int, layer: int) -> Tensor:
         return self.rotaries[self.rotary_of[layer]](x, start)
-
-    def project(self, hidden: Tensor) -> Tensor:
-        return _capped(super().project(hidden), self.config.logit_cap)
 
 
 def _block(config: LlamaConfig) -> Block:
@@ -87,8 +84,3 @@ def _block(config: LlamaConfig) -> Block:
 
 def _norm(config: LlamaConfig) -> nn.Module:
     return nn.RMSNorm(config.d_model, eps=config.norm_epsilon)
-
-
-def _capped(x: Tensor, cap: float | None) -> Tensor:
-    """Squeezed into -cap..cap (Gemma Team 2024, 2)."""
-    return x if cap is None else cap * torch.tanh(x / cap)

@@ -1,4 +1,4 @@
-"""N-gram RNN (Daniluk et al. 2017): parts of the last outputs predict, without attention.
+"""Predicts from parts of the last outputs, without attention: N-gram RNN (Daniluk et al. 2017).
 
 The readout has the embedding's size, so that both can share a table; in the paper it has that of a
 part.
@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from models.configs.language_models.ngram_lm import NgramLMConfig
-from models.layers.language import Readout, RecurrentLanguageModel
+from models.layers.language import OutputReadout, RecurrentLanguageModel
 
 
-class NgramReadout(Readout):
-    """h*_t = tanh(W_N [h_t^1; h_{t-1}^2; ...; h_{t-N+2}^{N-1}]), h_t^i the i-th of N - 1 parts.
+class NgramReadout(OutputReadout):
+    """Reads h*_t = tanh(W_N [h_t^1; h_{t-1}^2; ...; h_{t-N+2}^{N-1}]), h_t^i of N - 1 parts.
 
     Outputs before the first are zeros.
     """
@@ -32,7 +32,7 @@ class NgramReadout(Readout):
 
 
 class NgramLM(RecurrentLanguageModel):
-    """Of order N."""
+    """Is of order N."""
 
     def __init__(self, config: NgramLMConfig) -> None:
         super().__init__(config, NgramReadout(config))

@@ -1,4 +1,4 @@
-"""Recurrent language model (Mikolov et al. 2010), without attention or with it over all its past.
+"""Runs cells over a text (Mikolov et al. 2010), without attention or with it over all the past.
 
 The readout is tanh(W_x h_t); with attention, that of Daniluk et al. 2017, who attend to a window.
 """
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from models.configs.language_models.recurrent_lm import RecurrentLMConfig
 from models.layers.attentive import AttentiveReadout
-from models.layers.language import Readout, RecurrentLanguageModel
+from models.layers.language import OutputReadout, RecurrentLanguageModel
 
 
-class PlainReadout(Readout):
-    """h* = tanh(W_x h_t)."""
+class PlainReadout(OutputReadout):
+    """Computes h* = tanh(W_x h_t)."""
 
     def __init__(self, config: RecurrentLMConfig) -> None:
         super().__init__()
@@ -23,13 +23,13 @@ class PlainReadout(Readout):
 
 
 class RecurrentLM(RecurrentLanguageModel):
-    """`attention` says how outputs are read out."""
+    """Reads outputs out as `attention` says."""
 
     def __init__(self, config: RecurrentLMConfig) -> None:
         super().__init__(config, _readout(config))
 
 
-def _readout(config: RecurrentLMConfig) -> Readout:
+def _readout(config: RecurrentLMConfig) -> OutputReadout:
     if config.attention_dim is None:
         return PlainReadout(config)
     return AttentiveReadout(

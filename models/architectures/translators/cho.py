@@ -1,27 +1,36 @@
-"""RNN encoder-decoder (Cho et al. 2014): a whole sentence in one vector, read at every step.
+"""Reads one vector of a sentence at every step: RNN encoder-decoder (Cho et al. 2014).
 
 Equations are those of the paper's appendix A.1. Deviations: C c joins the word's part of the
 candidate state, outside the reset gate (the paper has r (U h + C c)), so that all cells read the
 context alike; maps have biases.
 """
 
+from dataclasses import dataclass, replace
+
 import torch
 from torch import Tensor, nn
 
-from models.batch import Batch
 from models.configs.translators.cho import ChoConfig
-from models.layers.cells import RecurrentCell
+from models.contract.models import State
+from models.layers.cells import CellState, RecurrentCell
+from models.layers.encoder_decoder import RecurrentTranslator
 from models.layers.readout import MaxoutReadout
 from models.layers.recurrent import Recurrent, initialise
-from models.layers.vocabulary import VocabularyModule
 
 
-class Cho(VocabularyModule):
-    """The whole model; `forward` trains, `start` and `step` decode one token at a time."""
+@dataclass(frozen=True)
+class ChoState(State):
+    """Holds the sentence's vector and the decoder's hidden state."""
+
+    context: Tensor  # c [batch, hidden_dim]
+    cell: CellState
+
+
+class Cho(RecurrentTranslator[ChoState]):
+    """Reads the source's one vector with every word."""
 
     def __init__(self, config: ChoConfig) -> None:
         super().__init__(config)
-        self.config = config
         embedding_dim, dim = config.embedding_dim, config.hidden_dim
         self.encoder = Recurrent(config.cell, embedding_dim, dim)
         self.summary = nn.Linear(dim, dim)
@@ -30,26 +39,14 @@ class Cho(VocabularyModule):
         self.readout = MaxoutReadout(dim, embedding_dim, dim, config.readout_dim)
         self.apply(initialise)
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Readouts for every target position: [batch, target, readout_dim]."""
-        assert batch.source_ids is not None and batch.source_lengths is not None
-        state = self.start(batch.source_ids, batch.source_lengths)
-        embedded = self.embed_target(batch.input_ids)
-        context = state["context"][:, None]
-        gates = self.decoder.input(embedded) + self.decoder.context(context)
-        hidden = self.decoder.run(gates, state["hidden"])
-        return self.dropout(self.readout(hidden, embedded, context))
-
-    def start(self, source_ids: Tensor, source_lengths: Tensor) -> dict:
-        """Encode [batch, source] ids: c = tanh(V h_N) (A.1.1), h'_0 = tanh(V' c) (A.1.2)."""
+    def encode(self, source_ids: Tensor, source_lengths: Tensor) -> ChoState:
+        """Compute c = tanh(V h_N) (A.1.1) and h'_0 = tanh(V' c) (A.1.2)."""
         _, (last,) = self.encoder(self.embed_source(source_ids), source_lengths)
         context = self.dropout(torch.tanh(self.summary(last[0])))
-        hidden = torch.tanh(self.initial(context))
-        return {"context": context, "hidden": self.decoder.begin(hidden)}
+        return ChoState(context, self.decoder.begin(torch.tanh(self.initial(context))))
 
-    def step(self, ids: Tensor, state: dict) -> tuple[Tensor, dict]:
-        """Read one token per row, ids [batch]: -> readout [batch, readout_dim] and next state."""
-        embedded, context = self.embed_target(ids), state["context"]
+    def read(self, ids: Tensor, state: ChoState) -> tuple[Tensor, ChoState]:
+        embedded, context = self.embed(ids), state.context[:, None]
         gates = self.decoder.input(embedded) + self.decoder.context(context)
-        hidden = self.decoder(gates, state["hidden"])
-        return self.readout(hidden[0], embedded, context), {**state, "hidden": hidden}
+        hidden, cell = self.decoder.run(gates, state.cell)
+        return self.dropout(self.readout(hidden, embedded, context)), replace(state, cell=cell)

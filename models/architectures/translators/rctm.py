@@ -1,22 +1,33 @@
-"""RCTM I (Kalchbrenner and Blunsom 2013): a convolutional sentence model, a recurrent decoder.
+"""Convolves a sentence into one vector that a recurrent decoder reads: RCTM I.
 
 The oldest of the family: the source is one vector, made without recurrence or attention. The
 nonlinearity is tanh in both parts. Deviations: the decoder may be any of the cells; a linear map
 brings its output to `readout_dim`, so that the output can share the embedding's table.
 """
 
+from dataclasses import dataclass, replace
+
 import torch
 from torch import Tensor, nn
 
-from models.batch import Batch, length_mask
+from models.batch import length_mask
 from models.configs.translators.rctm import RctmConfig
-from models.layers.cells import RecurrentCell
+from models.contract.models import State
+from models.layers.cells import CellState, RecurrentCell
+from models.layers.encoder_decoder import RecurrentTranslator
 from models.layers.recurrent import initialise
-from models.layers.vocabulary import VocabularyModule
+
+
+@dataclass(frozen=True)
+class RctmState(State):
+    """Holds the sentence's part in every step and the decoder's hidden state."""
+
+    context: Tensor  # S csm(e) [batch, gates]
+    cell: CellState
 
 
 class SentenceModel(nn.Module):
-    """E_1 = the words' vectors as columns, E_{i+1} = tanh(K_{i+1} * E_i), until one is left.
+    """Folds the words' vectors, columns E_1, into one: E_{i+1} = tanh(K_{i+1} * E_i).
 
     K_i holds one kernel of i weights for each row, a feature, which it is convolved with along the
     sentence: i columns make one, i - 1 fewer are left. The last convolution uses as many of a
@@ -30,7 +41,7 @@ class SentenceModel(nn.Module):
         )
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """x [batch, source, embedding_dim] -> csm(e) [batch, embedding_dim].
+        """Compute csm(e): x [batch, source, embedding_dim] -> [batch, embedding_dim].
 
         Columns beyond a row's end are zeros, which is what cuts its last kernel short.
         """
@@ -45,42 +56,33 @@ class SentenceModel(nn.Module):
         return x[:, 0]
 
 
-class Rctm(VocabularyModule):
-    """The whole model; `forward` trains, `start` and `step` decode one token at a time."""
+class Rctm(RecurrentTranslator[RctmState]):
+    """Computes h' = sigma(R h + I v(f) + S csm(e)) and o = O h'."""
+
+    config: RctmConfig
 
     def __init__(self, config: RctmConfig) -> None:
         super().__init__(config)
-        self.config = config
         embedding_dim, dim = config.embedding_dim, config.hidden_dim
         self.sentence = SentenceModel(config)
         self.decoder = RecurrentCell(config.cell, embedding_dim, dim, context_dim=embedding_dim)
         self.readout = nn.Linear(dim, config.readout_dim, bias=False)
         self.apply(initialise)
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Readouts for every target position: [batch, target, readout_dim]."""
-        assert batch.source_ids is not None and batch.source_lengths is not None
-        state = self.start(batch.source_ids, batch.source_lengths)
-        inputs = self.decoder.input(self.embed_target(batch.input_ids)) + state["context"][:, None]
-        return self.dropout(self.readout(self.decoder.run(inputs, state["hidden"])))
-
-    def start(self, source_ids: Tensor, source_lengths: Tensor) -> dict:
-        """S csm(e) of [batch, source] ids; the hidden state before the first word is 0."""
+    def encode(self, source_ids: Tensor, source_lengths: Tensor) -> RctmState:
+        """Compute S csm(e); the hidden state before the first word is 0."""
         sentence = self.sentence(self.embed_source(source_ids), source_lengths)
         hidden = sentence.new_zeros(len(sentence), self.config.hidden_dim)
-        return {"context": self.decoder.context(sentence), "hidden": self.decoder.begin(hidden)}
+        return RctmState(self.decoder.context(sentence), self.decoder.begin(hidden))
 
-    def step(self, ids: Tensor, state: dict) -> tuple[Tensor, dict]:
-        """h' = sigma(R h + I v(f) + S csm(e)), o = O h' of one token per row, ids [batch]:
-        -> readout [batch, readout_dim] and next state.
-        """
-        inputs = self.decoder.input(self.embed_target(ids)) + state["context"]
-        hidden = self.decoder(inputs, state["hidden"])
-        return self.readout(hidden[0]), {**state, "hidden": hidden}
+    def read(self, ids: Tensor, state: RctmState) -> tuple[Tensor, RctmState]:
+        gates = self.decoder.input(self.embed(ids)) + state.context[:, None]
+        hidden, cell = self.decoder.run(gates, state.cell)
+        return self.dropout(self.readout(hidden)), replace(state, cell=cell)
 
 
 def _convolve(x: Tensor, kernel: Tensor) -> Tensor:
-    """x [batch, length, dim], kernel [dim, size] -> [batch, length - size + 1 or 1, dim].
+    """Convolve x [batch, length, dim] by a kernel [dim, size] -> [.., length - size + 1 or 1, dim].
 
     Shifted products: faster on a CPU than a convolution with as many groups as features.
     """

@@ -1,4 +1,4 @@
-"""Transformer encoder, recurrent decoder: Kim et al. 2019, "From Research to Production and Back".
+"""Decodes what a Transformer encoded recurrently (Kim et al. 2019).
 
 The decoder reads the target with simpler simple recurrent units in place of self-attention, so that
 its state does not grow. Much encoder and little decoder costs no quality (Kasai et al. 2021). As in
@@ -11,12 +11,13 @@ from torch.nn.functional import relu
 
 from models.architectures.translators.transformer import DecoderLayer, Transformer, norm_of
 from models.configs.translators.transformer import TransformerSizes
+from models.layers.attention import Past
 
 FORGET_BIAS = 2.0  # sigmoid(2) = 0.88
 
 
 class SSRU(nn.Module):
-    """f_t = sigmoid(W_t x_t + b_f), c_t = f_t c_{t-1} + (1 - f_t) W x_t, o_t = relu(c_t)."""
+    """Has f_t = sigmoid(W_t x_t + b_f), c_t = f_t c_{t-1} + (1 - f_t) W x_t, o_t = relu(c_t)."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -25,13 +26,14 @@ class SSRU(nn.Module):
 
     @torch.no_grad()
     def remember(self) -> None:
-        """Most of a cell is kept at first, as in LSTMs: with a bias of 0 a word is down to an
+        """Keep most of a cell at first, as in LSTMs: with a bias of 0 a word is down to an
         eighth after three more.
         """
         self.forget.bias.fill_(FORGET_BIAS)
 
     def forward(self, x: Tensor, cell: Tensor | None) -> tuple[Tensor, Tensor]:
-        """x [batch, length, dim], cell [batch, dim], None for zeros -> outputs and the last cell.
+        """Read x [batch, length, dim] after a cell [batch, dim], zeros if None: -> outputs, as
+        large, and the last cell.
 
         Cells are sums over many positions: they keep x's precision where products are in bf16.
         """
@@ -45,19 +47,22 @@ class SSRU(nn.Module):
 
 
 class SSRUDecoderLayer(DecoderLayer):
-    """The past is the cell: it holds all before, and nothing after, so no mask is needed."""
+    """Keeps of the past its cell, which holds all before and nothing after: no mask is needed."""
 
     def __init__(self, config: TransformerSizes) -> None:
         super().__init__(config)
         self.recurrence = SSRU(config.d_model)
         self.recurrence_norm = norm_of(config)
 
-    def read_target(self, x: Tensor, past: Tensor | None, mask: Tensor) -> tuple[Tensor, Tensor]:
-        update, cell = self.recurrence(self.enter(x, self.recurrence_norm), past)
-        return self.leave(x, update, self.recurrence_norm), cell
+    def read_target(self, x: Tensor, past: Past, mask: Tensor) -> tuple[Tensor, Past]:
+        before = past[0] if past else None
+        update, cell = self.recurrence(self.before_sublayer(x, self.recurrence_norm), before)
+        return self.after_sublayer(x, update, self.recurrence_norm), (cell,)
 
 
 class TransformerSSRU(Transformer):
+    """Decodes with recurrent layers, which begin by remembering."""
+
     decoder_layer = SSRUDecoderLayer
 
     def __init__(self, config: TransformerSizes) -> None:

@@ -116,12 +116,13 @@ class Plan(TypedDict):
 
 
 class ModelBody(TypedDict):
-    """Describes a model. generation: what holds where a request says nothing. plan: how it runs.
-    max_model_len: tokens of prompt and output together. max_source_tokens: of one sentence.
-    card: what its makers say of it, in Markdown; not in lists.
+    """Describes a model. root: its id, which vLLM's tools read there. generation: what holds where
+    a request says nothing. plan: how it runs. max_model_len: tokens of prompt and output together.
+    max_source_tokens: of one sentence. card: what its makers say of it, in Markdown; not in lists.
     """
 
     id: str
+    root: str
     object: Literal["model"]
     created: int
     owned_by: str

@@ -68,7 +68,8 @@ class BatchLines:
             account.key = line.owner
             async with AsyncExitStack() as resources:
                 tracked = resources.enter_context(services.metrics.track(endpoint.protocol.name))
-                fields = {"priority": _PRIORITY, **line.body}
+                said = {name: each for name, each in line.body.items() if each is not None}
+                fields = {"priority": _PRIORITY, **said}
                 response = await endpoint.answered(fields, services, tracked, resources)
                 return json.loads(bytes(response.body))
 

@@ -2,7 +2,7 @@
 room.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -30,6 +30,7 @@ from serving.errors import RequestError
 
 _CHUNK_BYTES = 2**18
 _MOST_LISTED = 100
+_ORDERS = ("asc", "desc")
 _PATHS = {endpoint.protocol.prefix + endpoint.path: endpoint for endpoint in ENDPOINTS}
 _OF_AN_OBJECT = (400, *OF_A_MODEL)
 Record = TypeVar("Record", FileRecord, BatchRecord)
@@ -112,11 +113,14 @@ def _add_files(
         "/files", responses=PROTOCOL.responses(FileList, _OF_AN_OBJECT), dependencies=with_key
     )
     async def files(request: Request) -> JSONResponse:
-        """List files, the newest first; `after` and `limit` page."""
+        """List files, the newest first, or with `order=asc` last; `after` and `limit` page."""
+        asked = _asked(request, "after", "limit", "order", "purpose")
         found = await batches.files(_owner())
-        if purpose := request.query_params.get("purpose"):
+        if purpose := asked.get("purpose"):
             found = [record for record in found if record.purpose == purpose]
-        return JSONResponse(_page(request, found, _file))
+        if (order := asked.get("order", "desc")) not in _ORDERS:
+            raise RequestError("order", order, f"must be {' or '.join(_ORDERS)}")
+        return JSONResponse(_page(asked, found if order == "desc" else found[::-1], _file))
 
     @routes.get(
         "/files/{file_id}",
@@ -154,7 +158,8 @@ def _add_batches(routes: APIRouter, batches: Batches, with_key: Sequence[Any]) -
     )
     async def listed(request: Request) -> JSONResponse:
         """List batches, the newest first; `after` and `limit` page."""
-        return JSONResponse(_page(request, await batches.batches(_owner()), _batch))
+        asked = _asked(request, "after", "limit")
+        return JSONResponse(_page(asked, await batches.batches(_owner()), _batch))
 
     @routes.get(
         "/batches/{batch_id}",
@@ -185,13 +190,21 @@ async def _sent(path: Path) -> AsyncGenerator[bytes, None]:
             yield chunk
 
 
-def _page(request: Request, records: Sequence[Record], described: Any) -> dict[str, Any]:
+def _asked(request: Request, *known: str) -> dict[str, str]:
+    """Return what is asked of a list. Raises RequestError for what it does not know."""
+    asked = dict(request.query_params)
+    for name in asked.keys() - known:
+        raise RequestError(name, asked[name], "is not supported here")
+    return asked
+
+
+def _page(asked: Mapping[str, str], records: Sequence[Record], described: Any) -> dict[str, Any]:
     """Cut a page out of a list. Raises RequestError for a limit that is none."""
-    limit = request.query_params.get("limit", str(_MOST_LISTED))
+    limit = asked.get("limit", str(_MOST_LISTED))
     if not (limit.isascii() and limit.isdecimal() and 1 <= int(limit[:6]) <= 10_000):
         raise RequestError("limit", limit, "must be between 1 and 10000")
     ids = [record.id for record in records]
-    after = request.query_params.get("after")
+    after = asked.get("after")
     start = ids.index(after) + 1 if after in ids else 0
     page = records[start : start + int(limit)]
     return {

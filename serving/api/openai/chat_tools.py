@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from serving.errors import RequestError
 from serving.pipelines.decoding import Structure
@@ -23,6 +23,14 @@ class FunctionDefinition(_Said):
     description: str | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
     strict: bool | None = None
+
+    @field_validator("parameters")
+    @classmethod
+    def _are_of_an_object(cls, value: dict[str, Any]) -> dict[str, Any]:
+        kinds = value.get("type", "object")
+        if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
+            raise ValueError(f"must be the schema of an object, not of {kinds}")
+        return value
 
 
 class Tool(_Said):

@@ -24,7 +24,7 @@ from serving.text.plain_text import check_text, check_texts
 
 MAX_CHOICES = 128  # completions of one request, as OpenAI has it
 _DEFAULT_MAX_TOKENS = 16
-_MAX_STOPS = 4
+_MAX_STOPS = 16  # OpenAI has 4; tasks of lm-evaluation-harness name more
 _MAX_STOP_CHARACTERS = 256
 
 # From what the engine and the pipelines call fields to what clients of completions do.

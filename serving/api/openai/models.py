@@ -15,6 +15,7 @@ from serving.errors import ModelNotFound, RequestError
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Generator
 from serving.pipelines.completion.translating import TranslatingGenerator
+from serving.text.languages import matching
 
 
 async def generator(services: Services, body: GenerationBody) -> Generator:
@@ -46,6 +47,17 @@ async def named(catalog: Catalog, name: str) -> tuple[ModelCard, str | None]:
         if own not in cards or not target:
             raise
         return cards[own], target
+
+
+async def card_of(catalog: Catalog, name: str) -> ModelCard:
+    """Return the model of a name, which may end with a language that it translates into.
+
+    Raises ModelNotFound.
+    """
+    card, target = await named(catalog, name)
+    if target is not None and not matching(target, card.target_languages):
+        raise ModelNotFound(name)
+    return card
 
 
 def _target(card: ModelCard, named: str | None, body: GenerationBody) -> str:

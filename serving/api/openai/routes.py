@@ -19,7 +19,7 @@ from serving.api.openai.answering import answer
 from serving.api.openai.answers import ChatCompletion, Completion, ModelBody, ModelList
 from serving.api.openai.chat_body import ChatBody
 from serving.api.openai.completion_body import CompletionBody
-from serving.api.openai.models import generator, named
+from serving.api.openai.models import card_of, generator
 from serving.api.openai.protocol import PROTOCOL
 from serving.api.openai.shapes import ChatShape, CompletionShape
 from serving.pipelines.cards import ModelCard
@@ -84,7 +84,7 @@ def router(services: Services) -> APIRouter:
     )
     async def model(name: str) -> JSONResponse:
         """Describe one model; of one that translates the name may end with a language."""
-        card, _ = await named(services.catalog, name)
+        card = await card_of(services.catalog, name)
         return JSONResponse({**_described(card, started), "card": card.text})
 
     return routes
@@ -94,6 +94,7 @@ def _described(card: ModelCard, created: int) -> dict[str, Any]:
     """Describe a model; see `ModelBody`."""
     return {
         "id": card.name,
+        "root": card.name,
         "object": "model",
         "created": created,
         "owned_by": "attendant",

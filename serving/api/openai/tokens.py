@@ -15,8 +15,9 @@ from serving.api.http.question import Question
 from serving.api.http.services import Services
 from serving.api.openai.answers import Detokenized, Tokenized
 from serving.api.openai.chat_messages import ChatFields, ChatMessage
-from serving.api.openai.models import named
+from serving.api.openai.models import card_of
 from serving.api.openai.protocol import PROTOCOL
+from serving.errors import RequestError
 from serving.pipelines.tokens import TokenizeJob
 from serving.text.plain_text import check_texts
 
@@ -26,7 +27,8 @@ _AT_THE_ROOT = replace(PROTOCOL, prefix="")
 class TokenizeBody(ChatFields, FieldsBody):
     """Holds the body of `POST /tokenize`: a prompt, or the messages of a chat.
 
-    add_special_tokens: those that are put around a prompt; the template writes those of a chat.
+    add_special_tokens: those that are put around a prompt, unless it is false; the template writes
+        those of a chat.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -34,7 +36,7 @@ class TokenizeBody(ChatFields, FieldsBody):
     model: str
     prompt: str | None = None
     messages: list[ChatMessage] = Field(default_factory=list)
-    add_special_tokens: bool = True
+    add_special_tokens: bool | None = None
     return_token_strs: bool = False
 
     @model_validator(mode="after")
@@ -45,10 +47,18 @@ class TokenizeBody(ChatFields, FieldsBody):
 
     def job(self, max_characters: int) -> TokenizeJob:
         if self.prompt is None:
+            if self.add_special_tokens:
+                raise RequestError("add_special_tokens", True, "is for a prompt, not for messages")
             self.check_messages(max_characters)
             return TokenizeJob(self.chat())
+        self._check_is_no_chat()
         check_texts("prompt", [self.prompt], max_characters)
-        return TokenizeJob(self.prompt, self.add_special_tokens)
+        return TokenizeJob(self.prompt, self.add_special_tokens is not False)
+
+    def _check_is_no_chat(self) -> None:
+        for name in ChatFields.model_fields:
+            if value := getattr(self, name):
+                raise RequestError(name, value, "is for messages, not for a prompt")
 
 
 class DetokenizeBody(FieldsBody):
@@ -59,7 +69,7 @@ class DetokenizeBody(FieldsBody):
 
 
 async def _tokenize(services: Services, body: TokenizeBody) -> dict[str, Any]:
-    card, _ = await named(services.catalog, body.model)
+    card = await card_of(services.catalog, body.model)
     model = await services.catalog.named(card.name)
     found = await model.tokenize(body.job(services.limits.max_characters))
     return {
@@ -71,7 +81,7 @@ async def _tokenize(services: Services, body: TokenizeBody) -> dict[str, Any]:
 
 
 async def _detokenize(services: Services, body: DetokenizeBody) -> dict[str, Any]:
-    card, _ = await named(services.catalog, body.model)
+    card = await card_of(services.catalog, body.model)
     model = await services.catalog.named(card.name)
     return {"prompt": await model.detokenize(tuple(body.tokens))}
 

@@ -86,13 +86,7 @@ class HostExchange:
         }
 
     def outputs(self, rows: slice) -> dict[str, Array]:
-        scores = self._scoring.scores(rows)
-        return {
-            "logp": scores.scored,
-            "top_logp": scores.top_logp,
-            "top_ids": scores.top_ids,
-            "log_normaliser": scores.log_normaliser,
-        }
+        return self._scoring.scores(rows).outputs
 
     def send(self, num_rows: int) -> None:
         pass

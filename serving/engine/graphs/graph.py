@@ -31,6 +31,7 @@ class Graphs:
 
     attention: loads the step graph that also gives attention; None where there is none.
     select: chooses next tokens on the device that the memory is of; None where the host does.
+    verify: scores several next tokens of a row at once; None where nobody asks for it.
     grid: the shapes that the step graph runs in.
     recording: the step graph again, where its runs can be recorded.
     max_rows: that the memory has room for; None where that is no question.
@@ -44,6 +45,7 @@ class Graphs:
     recording: RecordingGraph | None = None
     max_rows: int | None = None
     select: Graph | None = None
+    verify: Graph | None = None
 
 
 def sharing_attention(graphs: Graphs) -> Graphs:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from serving.bundle.manifest import DEVICE_PRECISIONS, SELECT, Manifest, Precision
+from serving.bundle.manifest import DEVICE_PRECISIONS, SELECT, VERIFY, Manifest, Precision
 from serving.bundle.opening import Bundle
 from serving.engine.config import Device, EngineConfig
 from serving.engine.device.budget import DeviceBytes, bytes_of_row, rows_that_fit
@@ -52,7 +52,8 @@ def open_graphs(bundle: Bundle, config: EngineConfig) -> Graphs:
     step = load("step")
     encode = load("encode") if "encode" in names else None
     attention = partial(load, "step_attention") if "step_attention" in names else None
-    return Graphs(step, encode, HostMemory(), attention)
+    verify = load(VERIFY) if config.speculation and VERIFY in names else None
+    return Graphs(step, encode, HostMemory(), attention, verify=verify)
 
 
 def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:

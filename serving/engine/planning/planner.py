@@ -90,6 +90,7 @@ class Planner:
                 max_waiting=None,
                 prefix_cache_bytes=0,
                 encoder_cache_bytes=0,
+                speculation=False,  # a step of a trial is one token of each row
             )
             graphs = self._graphs(plan.threads)
             engines = [self._make_engine(config, graphs) for _ in range(plan.engines)]

@@ -50,15 +50,15 @@ class Processors(Follower):
 
     def advance(self, decision: Decision) -> None:
         for row, processors in self.rows.items():
-            if not decision.is_given[row]:
+            if decision.is_next[row] and not decision.is_given[row]:
                 processors.accept(int(decision.token_ids[row]))
 
     def edit(self, scores: Scores, ending_rows: Array = NOTHING) -> None:
         """Set `scores.edited` if a row has anything to edit at this step, or has to end with it."""
         if not self.is_active and not len(ending_rows):
             return
-        is_chosen = scores.is_chosen
-        editing = [(row, each) for row, each in self.rows.items() if not is_chosen[row]]
+        is_open = scores.is_next & ~scores.is_chosen
+        editing = [(row, each) for row, each in self.rows.items() if is_open[row]]
         changing = [(row, each.changes) for row, each in editing if each.changes]
         banning = [(row, ids) for row, each in editing for ids in each.banned()]
         matching = [(row, matcher) for row, each in editing for matcher in each.matchers]

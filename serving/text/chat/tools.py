@@ -26,7 +26,7 @@ def has_tools(template: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """Describes a tool. parameters: the JSON schema of its arguments."""
+    """Describes a tool. parameters: the JSON schema of its arguments, which are an object."""
 
     name: str
     parameters: dict[str, Any]
@@ -41,7 +41,7 @@ def grammar_of(functions: list[Function], must_call: bool, several: bool) -> str
     rules.append(f'call: "\\n" ({names}) "\\n{END}"')
     for number, function in enumerate(functions):
         opening = json.dumps(f"{_NAME}{json.dumps(function.name)}{_ARGUMENTS}")
-        schema = {"x-guidance": _COMPACT, **(function.parameters or {"type": "object"})}
+        schema = {**function.parameters, "type": "object", "x-guidance": _COMPACT}
         rules.append(f'function_{number}: {opening} arguments_{number} "}}"')
         rules.append(f"arguments_{number}: %json {json.dumps(schema)}")
     return "\n".join(rules)
@@ -84,8 +84,9 @@ class CallReader:
 
     def finish(self) -> Iterator[Piece]:
         """Yield what is left where the answer was cut."""
-        if self._is_inside and self._left:
-            yield Piece(self._left, self.num_calls - 1)
+        if self._is_inside:
+            if self._left and not self._left.startswith(_CLOSE[:2]):
+                yield Piece(self._left, self.num_calls - 1)
         elif self._left.strip() and not self._left.startswith(BEGIN):
             yield Piece(self._left)
         self._left = ""

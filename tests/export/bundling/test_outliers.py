@@ -82,5 +82,6 @@ def test_nothing_is_left_of_how_they_were_found(checkpoint: Checkpoint, tmp_path
         "bundle.json",
         "step.onnx",
         "tokenizer.json",
+        "verify.onnx",
         "weights.bin",
     }

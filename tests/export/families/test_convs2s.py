@@ -42,13 +42,13 @@ def test_attention_is_that_of_every_decoder_layer(tmp_path: Path) -> None:
 
     def observe(attention: Any, inputs: Any) -> None:
         hidden, embedded, state = inputs
-        scores = state["keys"][0] @ (attention.query(hidden) + embedded)[0, 0]
+        scores = state.keys[0] @ (attention.query(hidden) + embedded)[0, 0]
         expected.append(scores.softmax(-1).numpy())
 
     for block in module.decoder.blocks:
         block.attention.register_forward_pre_hook(observe)
     with torch.inference_mode():
-        module.step(torch.tensor([1]), module.start(torch.tensor([source]), torch.tensor([18])))
+        module.step(torch.tensor([1]), module.encode(torch.tensor([source]), torch.tensor([18])))
     rows.read([[1]])
     found = rows.outputs["attention"][0][:, : len(source)]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)

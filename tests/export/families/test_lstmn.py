@@ -37,10 +37,10 @@ def test_attention_is_that_to_the_source(tmp_path: Path, fusion: str) -> None:
     source, target = (each[0] for each in vars(examples_of("lstmn")).values())
     rows = Rows(open_bundle(bundle), [source], wants_attention=True)
     module: Any = load_module(load_checkpoint(tmp_path / "lstmn"))
-    state = module.start(torch.tensor([source]), torch.tensor([len(source)]))
+    state = module.encode(torch.tensor([source]), torch.tensor([len(source)]))
     for token_id in target:
-        inputs = next(module._inputs(module.embed_target(torch.tensor([[token_id]]))))
-        *_, expected = module.fusion(inputs[2:], state)
+        inputs = module.fusion.project(module.embed(torch.tensor([token_id])))
+        *_, expected = module.fusion(inputs, state)
         _, state = module.step(torch.tensor([token_id]), state)
         rows.read([[token_id]])
         found = rows.outputs["attention"][0, 0]

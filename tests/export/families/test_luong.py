@@ -49,7 +49,7 @@ def test_attention_is_that_of_torch(tmp_path: Path, changes: dict[str, Any]) -> 
     seen: list[np.ndarray] = []
     module.attention.register_forward_hook(lambda *call: seen.append(call[-1][1][0, 0].numpy()))
     states = [
-        module.start(torch.tensor([source]), torch.tensor([len(source)]))
+        module.encode(torch.tensor([source]), torch.tensor([len(source)]))
         for source in examples.sources
     ]
     for column in zip(*examples.targets, strict=True):

@@ -39,8 +39,8 @@ def test_sentences_of_every_length_are_those_of_torch(tmp_path: Path) -> None:
     module: Any = load_module(load_checkpoint(tmp_path / "rctm"))
     for row, source in zip(found, sources, strict=True):
         with torch.inference_mode():
-            state = module.start(torch.tensor([source]), torch.tensor([len(source)]))
-        np.testing.assert_allclose(row, state["context"][0].numpy(), atol=2e-6)
+            state = module.encode(torch.tensor([source]), torch.tensor([len(source)]))
+        np.testing.assert_allclose(row, state.context[0].numpy(), atol=2e-6)
 
 
 def test_a_bundle_without_attention_opens_and_has_no_alignment_heads(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def torch_attention(checkpoint: Path, examples: Examples) -> list[np.ndarray]:
     """Of each example, in double precision: [target, heads, source]."""
     import torch
 
-    from models.batch import Batch
+    from models.batch import TranslationBatch
     from models.registry import load_module
 
     module = load_module(load_checkpoint(checkpoint)).double().eval()
@@ -130,7 +130,7 @@ def torch_attention(checkpoint: Path, examples: Examples) -> list[np.ndarray]:
     for source, target in zip(examples.sources, examples.targets, strict=True):
         ids = torch.tensor([target])
         with torch.inference_mode():
-            module(Batch(torch.tensor([source]), torch.tensor([len(source)]), ids, ids))
+            module(TranslationBatch(ids, ids, torch.tensor([source]), torch.tensor([len(source)])))
         found.append(attention())
     return found
 

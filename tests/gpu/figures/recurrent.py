@@ -5,9 +5,10 @@ one CUDA graph: then nothing of Python is left in the peer.
 from collections.abc import Callable, Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from models.configs.registry import parse_config
+from models.contract.models import S, Translator
 from models.registry import build
 from serving.bundle.manifest import Precision
 from tests.gpu.bundles import bundle_of
@@ -42,20 +43,22 @@ def _torch_seconds(place: Place, shape: Shape, batch: int) -> float:
     module = build(config).to(place.device, torch.bfloat16).eval()
     source = torch.randint(3, config.vocab_size, (batch, shape.source), device=place.device)
     lengths = torch.full((batch,), shape.source, device=place.device)
-    decode = _decoder(module, module.start(source, lengths), batch, shape.target)
+    first = torch.ones_like(lengths)  # <s>
+    decode = _decoder(module, module.encode(source, lengths), first, shape.target)
     if place.device == "cuda":
         decode = _captured(decode)
 
     def translate() -> None:
-        module.start(source, lengths)
+        module.encode(source, lengths)
         decode()
 
     return seconds_of(translate)
 
 
-def _decoder(module: nn.Module, state: dict, batch: int, num_tokens: int) -> Callable[[], Tensor]:
+def _decoder(
+    module: Translator[S], state: S, first: Tensor, num_tokens: int
+) -> Callable[[], Tensor]:
     """Decodes greedily from one state, which stays as it is."""
-    first = torch.full((batch,), 1, device=state["mask"].device)
 
     def decode() -> Tensor:
         ids, current, found = first, state, []

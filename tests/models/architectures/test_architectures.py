@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.batch import Batch
+from models.batch import LanguageBatch, TranslationBatch
 from models.configs.language_models.llama import LlamaConfig
 from models.configs.translators.bahdanau import BahdanauConfig
 from models.configs.translators.cho import ChoConfig
@@ -15,7 +15,7 @@ from models.configs.translators.sutskever import SutskeverConfig
 from models.configs.translators.transformer import TransformerConfig
 from models.configs.translators.transformer_ssru import TransformerSSRUConfig
 from models.decoding import naive
-from models.decoding.torch_loop import continue_batch, translate_batch
+from models.decoding.greedy import continue_batch, translate_batch
 from models.layers.attention import Attention, causal_mask
 from models.layers.positions import Rotary, sinusoids
 from models.registry import build
@@ -50,8 +50,8 @@ def test_steps_equal_the_whole_sequence(config) -> None:
     module = fresh(config)
     source, lengths = torch.randint(3, 60, (3, 9)), torch.tensor([9, 4, 6])
     target = torch.randint(3, 60, (3, 7))
-    whole = module(Batch(source, lengths, target, target))
-    state = module.start(source, lengths)
+    whole = module(TranslationBatch(target, target, source, lengths))
+    state = module.encode(source, lengths)
     for position in range(7):
         hidden, state = module.step(target[:, position], state)
         torch.testing.assert_close(hidden, whole[:, position], rtol=1e-4, atol=1e-5)
@@ -60,11 +60,12 @@ def test_steps_equal_the_whole_sequence(config) -> None:
 @torch.inference_mode()
 def test_steps_of_the_language_model_equal_the_whole_sequence() -> None:
     module, ids = fresh(LLAMA), torch.randint(3, 60, (2, 9))
-    whole = module(Batch(None, None, ids, ids))
-    hidden, state = module.start(ids[:, :4])
+    whole = module(LanguageBatch(ids, ids))
+    hidden, state = module.read(ids[:, :4], module.empty_state())
+    torch.testing.assert_close(hidden, whole[:, :4], rtol=1e-4, atol=1e-5)
     for position in range(4, 9):
-        torch.testing.assert_close(hidden, whole[:, position - 1], rtol=1e-4, atol=1e-5)
         hidden, state = module.step(ids[:, position], state)
+        torch.testing.assert_close(hidden, whole[:, position], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("config", TRANSLATION_CONFIGS, ids=lambda c: c.architecture)

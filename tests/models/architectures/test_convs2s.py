@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from models.architectures.translators.convs2s import ConvS2S
-from models.batch import Batch
+from models.batch import TranslationBatch
 from models.configs.registry import ModelConfigError, parse_config
 from models.configs.translators.convs2s import ConvS2SConfig
 
@@ -90,7 +90,7 @@ def test_readouts_equal_plain_loops_under_any_padding(changes: dict) -> None:
     loops = Loops(module)
     lengths = torch.tensor([3, 9, 1])
     source, target = torch.randint(3, 30, (3, 9)), torch.randint(3, 30, (3, 6))
-    found = module(Batch(source, lengths, target, target))
+    found = module(TranslationBatch(target, target, source, lengths))
     for row, length in enumerate(lengths.tolist()):
         z, e = loops.encode(source[row, :length].tolist())
         expected = loops.decode(z, e, target[row].tolist())
@@ -103,12 +103,12 @@ def test_windows_of_the_last_inputs_are_all_that_steps_need(kernel_size: int) ->
     module = fresh(decoder_kernel_size=kernel_size)
     source, lengths = torch.randint(3, 30, (2, 7)), torch.tensor([7, 4])
     target = torch.randint(3, 30, (2, 8))
-    whole = module(Batch(source, lengths, target, target))
-    state = module.start(source, lengths)
+    whole = module(TranslationBatch(target, target, source, lengths))
+    state = module.encode(source, lengths)
     for position in range(8):
         readout, state = module.step(target[:, position], state)
         torch.testing.assert_close(readout, whole[:, position])
-        assert {window.shape[1] for window in state["windows"]} == {kernel_size - 1}
+        assert {window.shape[1] for window in state.windows} == {kernel_size - 1}
 
 
 def test_the_encoder_gets_its_gradient_divided_by_the_number_of_attentions(
@@ -120,7 +120,7 @@ def test_the_encoder_gets_its_gradient_divided_by_the_number_of_attentions(
 
     def gradients() -> tuple[torch.Tensor, torch.Tensor]:
         module.zero_grad()
-        module(Batch(source, lengths, target, target)).square().sum().backward()
+        module(TranslationBatch(target, target, source, lengths)).square().sum().backward()
         return module.encoder.output.bias.grad.clone(), module.target_embedding.weight.grad.clone()
 
     encoder, decoder = gradients()
@@ -136,10 +136,10 @@ def test_signals_keep_their_size_through_the_layers() -> None:
     module = ConvS2S(config)
     source, lengths = torch.randint(3, 30, (8, 16)), torch.full((8,), 16)
     with torch.inference_mode():
-        state = module.start(source, lengths)
+        state = module.encode(source, lengths)
         embedded = module.embedding(source) + module.encoder.positions
-        readout = module(Batch(source, lengths, source, source))
-    for signal in (state["keys"], readout):
+        readout = module(TranslationBatch(source, source, source, lengths))
+    for signal in (state.keys, readout):
         assert 0.5 < float(signal.std() / embedded.std()) < 2
 
 

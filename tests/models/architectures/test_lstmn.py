@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from models.architectures.translators.lstmn import Lstmn
-from models.batch import Batch
+from models.batch import TranslationBatch
 from models.configs.registry import ModelConfigError, parse_config
 from models.configs.translators.lstmn import LstmnConfig
 from models.decoding import naive
-from models.decoding.torch_loop import translate_batch
+from models.decoding.greedy import translate_batch
 
 Array = np.ndarray
 SIZES: dict[str, Any] = {
@@ -126,7 +126,8 @@ def sigmoid(x: Array) -> Array:
 def test_the_whole_model_equals_its_equations(fusion: str) -> None:
     module = fresh(fusion=fusion).double()
     loops, ids = Loops(module), torch.tensor([TARGET])
-    found = module(Batch(torch.tensor([SOURCE]), torch.tensor([len(SOURCE)]), ids, ids))
+    source, lengths = torch.tensor([SOURCE]), torch.tensor([len(SOURCE)])
+    found = module(TranslationBatch(ids, ids, source, lengths))
     expected = loops.decode(TARGET, loops.encode(SOURCE))
     np.testing.assert_allclose(found[0].numpy(), expected, rtol=1e-9)
 
@@ -137,9 +138,9 @@ def test_steps_equal_the_whole_sequence_whatever_the_padding(fusion: str) -> Non
     module = fresh(fusion=fusion)
     source, lengths = torch.randint(3, 30, (3, 9)), torch.tensor([9, 4, 1])
     target = torch.randint(3, 30, (3, 12))
-    whole = module(Batch(source, lengths, target, target))
+    whole = module(TranslationBatch(target, target, source, lengths))
     for row, length in enumerate(lengths):
-        state = module.start(source[row : row + 1, :length], lengths[row : row + 1])
+        state = module.encode(source[row : row + 1, :length], lengths[row : row + 1])
         for position in range(12):
             found, state = module.step(target[row : row + 1, position], state)
             torch.testing.assert_close(found[0], whole[row, position], rtol=1e-4, atol=1e-5)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from models.architectures.translators.rctm import Rctm
-from models.batch import Batch
+from models.batch import TranslationBatch
 from models.configs.registry import ModelConfigError, parse_config
 from models.configs.translators.rctm import RctmConfig
 
@@ -42,7 +42,7 @@ def test_readouts_equal_plain_loops_at_every_length() -> None:
     kernels = [weights[f"sentence.kernels.{i}"][:, 0] for i in range(len(module.sentence.kernels))]
     lengths = torch.arange(1, 21)
     source, target = torch.randint(3, 30, (20, 20)), torch.randint(3, 30, (20, 3))
-    found = module(Batch(source, lengths, target, target))
+    found = module(TranslationBatch(target, target, source, lengths))
     for row, length in enumerate(lengths.tolist()):
         words = [weights["source_embedding.weight"][i] * 5**0.5 for i in source[row, :length]]
         sentence = weights["decoder.context.weight"] @ sentence_vector(words, kernels)
@@ -73,8 +73,8 @@ def test_steps_equal_the_whole_sequence(cell: str) -> None:
     module = fresh(cell=cell)
     source, lengths = torch.randint(3, 30, (3, 9)), torch.tensor([9, 1, 6])
     target = torch.randint(3, 30, (3, 7))
-    whole = module(Batch(source, lengths, target, target))
-    state = module.start(source, lengths)
+    whole = module(TranslationBatch(target, target, source, lengths))
+    state = module.encode(source, lengths)
     for position in range(7):
         readout, state = module.step(target[:, position], state)
         torch.testing.assert_close(readout, whole[:, position])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.batch import Batch
+from models.batch import TranslationBatch
 from models.configs.registry import ModelConfigError, parse_config
 from models.layers.cells import CELLS, RecurrentCell
 from models.layers.recurrent import Recurrent, reverse
@@ -82,8 +82,8 @@ def test_steps_go_on_where_a_sequence_ended(cell: str) -> None:
     rest, _ = module(x[:, 2:], initial=states)
     torch.testing.assert_close(rest, whole[:, 2:])
     for position in range(2, 6):
-        output, states = module.step(x[:, position], states)
-        torch.testing.assert_close(output, whole[:, position])
+        output, states = module(x[:, position : position + 1], initial=states)
+        torch.testing.assert_close(output[:, 0], whole[:, position])
 
 
 def test_rows_are_reversed_up_to_their_own_end() -> None:
@@ -102,7 +102,7 @@ def test_families_equal_plain_loops(variant: dict[str, Any], cell: str) -> None:
     config = parse_config({**SMALL, **variant, "cell": cell})
     module = loud(build(config))
     source, target = torch.randint(3, 30, (3, 6)), torch.randint(3, 30, (3, 4))
-    found = module.project(module(Batch(source, torch.tensor(LENGTHS), target, target)))
+    found = module.project(module(TranslationBatch(target, target, source, torch.tensor(LENGTHS))))
     model = plain.Model(config, arrays_of(module))
     for row, length in enumerate(LENGTHS):
         expected = plain.FAMILIES[config.architecture](
@@ -118,8 +118,8 @@ def test_steps_of_families_equal_the_whole(variant: dict[str, Any], cell: str) -
     module = loud(build(parse_config({**SMALL, **variant, "cell": cell})))
     source, lengths = torch.randint(3, 30, (3, 6)), torch.tensor(LENGTHS)
     target = torch.randint(3, 30, (3, 4))
-    whole = module(Batch(source, lengths, target, target))
-    state = module.start(source, lengths)
+    whole = module(TranslationBatch(target, target, source, lengths))
+    state = module.encode(source, lengths)
     for position in range(4):
         readout, state = module.step(target[:, position], state)
         torch.testing.assert_close(readout, whole[:, position])

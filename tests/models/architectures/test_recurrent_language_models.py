@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from models.batch import Batch
+from models.batch import LanguageBatch
 from models.configs.registry import ModelConfigError, parse_config
 from models.decoding import naive
 from models.decoding.beam_search import BeamRules, beam_search
-from models.decoding.torch_loop import continue_batch
+from models.decoding.greedy import continue_batch
 from models.registry import build
 
 Array = np.ndarray
@@ -46,7 +46,7 @@ def random_ids(num_rows: int, length: int) -> torch.Tensor:
 @torch.inference_mode()
 def test_readouts_equal_their_equations(name: str) -> None:
     module, ids = fresh(name).double(), random_ids(2, NUM_TOKENS)
-    found = module(Batch(None, None, ids, ids))
+    found = module(LanguageBatch(ids, ids))
     outputs, _ = module.recurrent(module.embedding(ids) * 8**0.5)
     weights = {key: value.numpy() for key, value in module.readout.state_dict().items()}
     for row in range(2):
@@ -116,11 +116,12 @@ READOUTS: dict[str, Callable[[Any, Array, dict[str, Array]], list[Array]]] = {
 @torch.inference_mode()
 def test_steps_equal_the_whole_sequence(name: str) -> None:
     module, ids = fresh(name), random_ids(2, NUM_TOKENS)
-    whole = module(Batch(None, None, ids, ids))
-    hidden, state = module.start(ids[:, :5])
+    whole = module(LanguageBatch(ids, ids))
+    hidden, state = module.read(ids[:, :5], module.empty_state())
+    torch.testing.assert_close(hidden, whole[:, :5], rtol=1e-4, atol=1e-5)
     for position in range(5, NUM_TOKENS):
-        torch.testing.assert_close(hidden, whole[:, position - 1], rtol=1e-4, atol=1e-5)
         hidden, state = module.step(ids[:, position], state)
+        torch.testing.assert_close(hidden, whole[:, position], rtol=1e-4, atol=1e-5)
 
 
 @every_model
@@ -145,8 +146,9 @@ def test_one_beam_is_greedy(name: str) -> None:
 def test_what_is_kept_of_the_past_is_what_can_still_be_read() -> None:
     kept = {}
     for name in ("plain", "attentive", "attention", "4-gram"):
-        _, state = fresh(name).start(random_ids(2, 9))
-        kept[name] = state["outputs"].shape[1]
+        module = fresh(name)
+        _, state = module.read(random_ids(2, 9), module.empty_state())
+        kept[name] = state.outputs.shape[1]
     assert kept == {"plain": 0, "attentive": 9, "attention": 3, "4-gram": 2}
 
 

@@ -11,7 +11,7 @@ from transformers import GPT2Config as HuggingFaceGPT2Config
 from transformers import GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from models.batch import Batch
+from models.batch import LanguageBatch, TranslationBatch
 from models.configs.language_models.gpt2 import GPT2Config
 from models.configs.language_models.llama import LlamaConfig
 from models.configs.registry import ModelConfigError, parse_config
@@ -58,7 +58,7 @@ def test_a_translator_equals_plain_loops(
     options = {"positions": positions, "norm": norm, "num_kv_heads": num_kv_heads}
     module = random_module({"architecture": architecture, **TRANSLATION, **options})
     source, target = torch.randint(3, 40, (2, 21)), torch.randint(3, 40, (2, 19))
-    found = module(Batch(source, torch.tensor([21, 13]), target, target))
+    found = module(TranslationBatch(target, target, source, torch.tensor([21, 13])))
     plain = PlainTranslator(module.config, weights_of(module))
     for row, length in enumerate((21, 13)):
         expected = plain.hidden(source[row, :length].tolist(), target[row].tolist())
@@ -88,7 +88,8 @@ def test_logits_of_other_translators_equal_plain_loops(options: dict[str, Any]) 
     module = random_module({"architecture": "transformer", **TRANSLATION, **options})
     source, target = torch.randint(3, 40, (1, 15)), torch.randint(3, 40, (1, 14))
     source[0, 0] = module.config.source_vocabulary - 1
-    found = module.project(module(Batch(source, torch.tensor([15]), target, target)))
+    hidden = module(TranslationBatch(target, target, source, torch.tensor([15])))
+    found = module.project(hidden)
     plain = PlainTranslator(module.config, weights_of(module))
     expected = plain.logits(plain.hidden(source[0].tolist(), target[0].tolist()))
     np.testing.assert_allclose(found[0], expected, atol=1e-5)  # sinusoids are float32
@@ -100,7 +101,7 @@ def test_logits_of_other_translators_equal_plain_loops(options: dict[str, Any]) 
 def test_a_language_model_equals_plain_loops(architecture: str, window: int | None) -> None:
     module = random_module({"architecture": architecture, **LANGUAGE, "window": window})
     ids = torch.randint(3, 40, (2, 11))
-    found = module(Batch(None, None, ids, ids))
+    found = module(LanguageBatch(ids, ids))
     plain = PlainLanguageModel(module.config, weights_of(module))
     for row in range(2):
         np.testing.assert_allclose(found[row], plain.hidden(ids[row].tolist()), atol=1e-6)
@@ -112,11 +113,14 @@ def test_a_language_model_equals_plain_loops(architecture: str, window: int | No
 def test_chunks_of_a_prompt_equal_the_whole(architecture: str, window: int | None) -> None:
     module = random_module({"architecture": architecture, **LANGUAGE, "window": window})
     ids = torch.randint(3, 40, (2, 12))
-    whole = module(Batch(None, None, ids, ids))
-    hidden, state = module.start(ids[:, :7])
-    for position in range(7, 12):
-        torch.testing.assert_close(hidden, whole[:, position - 1])
+    whole = module(LanguageBatch(ids, ids))
+    hidden, state = module.read(ids[:, :7], module.empty_state())
+    torch.testing.assert_close(hidden, whole[:, :7])
+    hidden, state = module.read(ids[:, 7:9], state)
+    torch.testing.assert_close(hidden, whole[:, 7:9])
+    for position in range(9, 12):
         hidden, state = module.step(ids[:, position], state)
+        torch.testing.assert_close(hidden, whole[:, position])
 
 
 @torch.inference_mode()
@@ -165,7 +169,7 @@ def test_llama_is_that_of_hugging_face(window: int | None) -> None:
 
 def compare_logits(module: nn.Module, theirs: nn.Module) -> None:
     ids = torch.randint(3, 40, (2, 17))
-    ours = module.project(module(Batch(None, None, ids, ids)))
+    ours = module.project(module(LanguageBatch(ids, ids)))
     torch.testing.assert_close(ours, theirs.double().eval()(ids).logits, rtol=1e-4, atol=1e-5)
 
 

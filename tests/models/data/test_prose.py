@@ -5,12 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import torch
 
-from models.batch import Batch
 from models.conventions import Conventions
 from models.data.prose import Reader, Window, windows
-from models.decoding.torch_loop import nats, teacher_forced_log_probabilities
+from models.decoding.forced import nats, teacher_forced_log_probabilities
 from models.registry import load_module
 from models.storage.checkpoint import load_checkpoint
 from tests.tiny import byte_tokenizer, tiny_checkpoint
@@ -51,8 +49,7 @@ def test_torch_says_what_teacher_forcing_says(
     tiny_checkpoint(architecture, tmp_path, seed=5)
     module = load_module(load_checkpoint(tmp_path))
     ids = list(range(40, 60))
-    row = torch.tensor([[*prefix, *ids]])
-    logp = teacher_forced_log_probabilities(module, Batch(None, None, row, row))[0]
+    logp = teacher_forced_log_probabilities(module, [], [*prefix, *ids])
     expected = -sum(float(logp[len(prefix) + i - 1, ids[i]]) for i in range(7, 20))
     found = nats(module, [Window(ids, 7)] * 11, prefix)
     assert found == pytest.approx(11 * expected, rel=1e-5)

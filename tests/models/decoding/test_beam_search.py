@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from models.batch import Batch
-from models.decoding.beam_search import BeamRules, Hypothesis, beam_search, select_rows
+from models.contract.models import LanguageModel
+from models.decoding.beam_search import BeamRules, Hypothesis, beam_search
+from models.decoding.beginning import encode_rows
 from models.registry import MODULES, load_module
 from tests.hugging_face import HuggingFaceModel, generate
-from tests.reference_models import EOS_ID, ending_checkpoint, examples, is_language_model
+from tests.reference_models import EOS_ID, ending_checkpoint, examples
 from tests.tiny import tiny_checkpoint
 
 FAMILIES = ["transformer", "bahdanau", "llama", "recurrent-lm"]
@@ -115,17 +116,11 @@ def test_rows_of_every_state_can_be_taken_in_any_order(family: str, tmp_path: Pa
     """Some of the rows, one of them twice: each goes on as if nothing had happened."""
     module = load_module(tiny_checkpoint(family, tmp_path))
     ids, rows = torch.randint(3, 250, (3, 6)), torch.tensor([2, 0, 2])
-    if is_language_model(family):
-        _, state = module.start(ids[:, :2])
-        source, lengths = None, None
-    else:
-        source, lengths = torch.randint(3, 250, (3, 9)), torch.tensor([4, 9, 6])
-        state = module.start(source, lengths)
-        for position in range(2):
-            _, state = module.step(ids[:, position], state)
-        source, lengths = source[rows], lengths[rows]
-    state, ids = select_rows(state, rows), ids[rows]
-    expected = module(Batch(source, lengths, ids, ids))
+    sources = [torch.randint(3, 250, (length,)).tolist() for length in (4, 9, 6)]
+    begins_empty = isinstance(module, LanguageModel)
+    state = module.empty_state() if begins_empty else encode_rows(module, sources)
+    expected = module.read(ids, state)[0][rows]
+    state = module.read(ids[:, :2], state)[1].select(rows)
     for position in range(2, 6):
-        hidden, state = module.step(ids[:, position], state)
+        hidden, state = module.step(ids[rows, position], state)
         torch.testing.assert_close(hidden, expected[:, position], rtol=1e-4, atol=1e-5)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.batch import Batch
+from models.batch import LanguageBatch, TranslationBatch
 from models.configs.registry import parse_config
 from models.configs.translators.bahdanau import BahdanauConfig
 from models.layers.roles import Part, Role, parts_of
@@ -31,7 +31,7 @@ def test_fresh_readouts_are_of_a_size_to_learn_from(options) -> None:
     module = fresh(**options)
     ids, lengths = torch.randint(3, 500, (8, 12)), torch.full((8,), 12)
     translates = module.config.task == "translate"
-    given = Batch(ids, lengths, ids, ids) if translates else Batch(None, None, ids, ids)
+    given = TranslationBatch(ids, ids, ids, lengths) if translates else LanguageBatch(ids, ids)
     deviation = float(module(given).std())
     assert 0.2 < deviation < 1.1
 

@@ -18,11 +18,8 @@ from models.data.batching import Dataset, ParallelData, ProseData
 from models.data.corpus import Pair
 from models.decoding import naive
 from models.decoding.beam_search import BeamRules, beam_search
-from models.decoding.torch_loop import (
-    continue_batch,
-    teacher_forced_log_probabilities,
-    translate_all,
-)
+from models.decoding.forced import teacher_forced_log_probabilities
+from models.decoding.greedy import continue_batch, translate_all
 from models.registry import MODULES, build
 from models.training.arithmetic import Arithmetic
 from models.training.config import OptimizerConfig, TrainingConfig, read_config
@@ -96,7 +93,7 @@ def everything(config: Any, device: torch.device) -> dict[str, Any]:
     for _ in range(2):
         torch.manual_seed(1)
         losses.append(learn(module, optimizer, batch))
-    return {"losses": losses} | look(module, data, batch)
+    return {"losses": losses} | look(module, data)
 
 
 def learn(module: nn.Module, optimizer: Optimizer, batch: Batch) -> float:
@@ -108,7 +105,7 @@ def learn(module: nn.Module, optimizer: Optimizer, batch: Batch) -> float:
     return float(loss.detach())
 
 
-def look(module: nn.Module, data: Dataset, batch: Batch) -> dict[str, Any]:
+def look(module: nn.Module, data: Dataset) -> dict[str, Any]:
     """Validation, and every way of decoding."""
     is_prose = isinstance(module.config, LanguageModelConfig)
     tokenizer, ids = byte_tokenizer(), [[40, 41, 42], [43, 44, 45]]
@@ -124,7 +121,7 @@ def look(module: nn.Module, data: Dataset, batch: Batch) -> dict[str, Any]:
         "greedy": decode(module, ids, 6),
         "naive": naive.greedy(module, source, prompt, 4),
         "beams": [each.token_ids for each in beams],
-        "log p": teacher_forced_log_probabilities(module, batch).mean().item(),
+        "log p": teacher_forced_log_probabilities(module, ids[0], ids[1]).mean().item(),
     }
 
 

@@ -61,7 +61,7 @@ def test_fused_attention_is_the_one_that_is_written_out(
     given = batches_of(module)[0]
     expected = gradients(module, given)
     monkeypatch.setattr(Attention, "is_fused", lambda self, query: True)
-    monkeypatch.setattr(Attention, "score", None)
+    monkeypatch.setattr(Attention, "scores", None)
     monkeypatch.setattr(LlamaAttention, "is_fused", lambda self, query: True)
     torch.testing.assert_close(gradients(module, given), expected, rtol=1e-4, atol=1e-6)
 

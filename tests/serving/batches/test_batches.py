@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 from serving.batches import batches as module
+from serving.batches import tables
 from serving.batches.batches import Batches
 from serving.batches.lines import problems_of
 from serving.batches.tables import OPEN, BatchRecord, State
 from serving.batches.worker import Asked
 from serving.errors import NoSuchObject, RequestError
+from serving.storage.thread import DatabaseThread
 
 URL = "/v1/completions"
 
@@ -215,6 +217,39 @@ async def test_a_file_that_is_wrong_fails_its_batch(tmp_path: Path) -> None:
         ended = await until(batches, await batches.create("", URL, file.id, {}), has_ended)
 
     assert ended.state is State.FAILED and [each["line"] for each in ended.problems] == [1, 2]
+
+
+async def test_a_file_that_is_gone_fails_its_batch_and_holds_nobody_up(tmp_path: Path) -> None:
+    batches = Batches(tmp_path, answer)
+    lost, other = await created(batches, 2), await created(batches, 2)
+    (tmp_path / "files" / lost.input_file).unlink()
+    async with batches.working():
+        failed = await until(batches, lost, has_ended)
+        ended = await until(batches, other, has_ended)
+
+    assert (failed.state, ended.state) == (State.FAILED, State.COMPLETED)
+    assert [each["code"] for each in failed.problems] == ["file_not_found"]
+
+
+async def test_who_has_lost_a_batch_writes_no_results_of_it(tmp_path: Path) -> None:
+    """Its lease ran out while it answered the last line, and another worker has the batch now."""
+    database = DatabaseThread(tmp_path, "batches", tables.SCHEMA)
+
+    async def run(asked: Asked) -> tuple[int, Any]:
+        if asked.body["prompt"] == "line 1":
+            await asyncio.sleep(0.1)
+            await database.run(tables.claim, "another", time.time() + 60, 60.0)
+        return 200, {}
+
+    batches = Batches(tmp_path, run)
+    async with batches.working():
+        batch = await created(batches, 2)
+        await until(batches, batch, lambda found: found.num_done == 1)
+        await asyncio.sleep(0.5)
+        left = await batches.batch("ann", batch.id)
+
+    assert (left.state, left.num_done) == (State.IN_PROGRESS, 1)
+    assert [path.name for path in (tmp_path / "files").iterdir()] == [batch.input_file]
 
 
 async def test_others_do_not_learn_of_it(tmp_path: Path) -> None:

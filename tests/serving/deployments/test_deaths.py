@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import openai
 import pytest
 
 from serving.deployments.scratch import scratch_folder
@@ -29,6 +30,7 @@ from tests.serving.deployments.parts import (
     pids_of,
     seconds_until_answered,
 )
+from tests.serving.deployments.test_batches import ended, lines, results
 from tests.serving.deployments.test_odd_surroundings import allow_files, folder_of_run
 
 WHOLE = {"model": "writer", "prompt": "a", "temperature": 0, "ignore_eos": True, "n": 8}
@@ -143,6 +145,33 @@ def test_a_replica_that_is_killed_is_replaced(server: Running) -> None:
     assert waited < 60  # 4 s where nothing else runs
     assert {each.partition(" ")[0] for each in others} <= {"502", "503"}
     assert server.complete(SHORT).status_code == 200
+
+
+@pytest.mark.slow
+def test_a_batch_goes_on_after_its_replica_is_killed(server: Running) -> None:
+    """Once the lease of who was killed has run out. The short form has a fake of what answers."""
+    bodies = [{**SHORT, "n": 1, "prompt": f"{n}", "seed": n, "temperature": 1} for n in range(80)]
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=9) as client:
+        file = client.files.create(file=("in.jsonl", lines(bodies)), purpose="batch")
+        batch_id = client.batches.create(
+            input_file_id=file.id, endpoint="/v1/completions", completion_window="24h"
+        ).id
+        assert eventually(lambda: num_done(client, batch_id) > 16)
+        kill(server.process.pid, "replica")
+        kept = num_done(client, batch_id)
+        batch = ended(client, batch_id)
+        found = results(client, batch.output_file_id)
+
+    assert 16 < kept < 80 and batch.status == "completed"
+    assert [*found] == [f"line {n}" for n in range(80)]
+    for number in (0, 40, 79):
+        alone = server.complete(bodies[number]).json()
+        assert found[f"line {number}"]["body"]["choices"] == alone["choices"]
+
+
+def num_done(client: openai.OpenAI, batch_id: str) -> int:
+    counts = client.batches.retrieve(batch_id).request_counts
+    return counts.completed if counts else 0
 
 
 def test_sigterm_under_load(server: Running) -> None:

@@ -68,7 +68,8 @@ def advance(processors: Processors, *token_ids: int) -> None:
 
 def taking(*token_ids: int, is_given: bool = False) -> Decision:
     """Every row takes its token."""
-    return Decision(np.array(token_ids), np.full(len(token_ids), is_given))
+    count = len(token_ids)
+    return Decision(np.array(token_ids), np.full(count, is_given), np.ones(count, bool))
 
 
 def banned_of(logp: Array) -> set[int]:

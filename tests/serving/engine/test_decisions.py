@@ -47,7 +47,7 @@ class Table:
                 follower.copy(copy.source, copy.target)
         for follower in self.search.followers:
             follower.advance(decision)
-        self.batch.advance(decision.token_ids)
+        self.batch.advance(decision.token_ids, decision.is_next)
 
 
 def scores_of(favourites: tuple[dict[int, float], ...]) -> Scores:

@@ -3,8 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from serving.bundle.manifest import Task
 from serving.engine.planning.machine import instruction_sets
+from serving.pipelines import fingerprint
 from serving.pipelines.fingerprint import fingerprint_of
 from tests.serving.pipelines.fakes import manifest
 
@@ -16,6 +19,17 @@ def test_the_bundle_and_the_device_decide() -> None:
 
     assert found[0] == found[1] and found[0].startswith("fp_")
     assert len({*found, fingerprint_of(first, "cuda")}) == 3
+
+
+@pytest.mark.parametrize("package", ["attendant", "onnxruntime"])
+def test_versions_decide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    before = fingerprint_of(manifest(Task.GENERATE), "cpu")
+    real = fingerprint.version
+    monkeypatch.setattr(
+        fingerprint, "version", lambda name: "9.9" if name == package else real(name)
+    )
+
+    assert fingerprint_of(manifest(Task.GENERATE), "cpu") != before
 
 
 def test_instructions_of_a_processor(tmp_path: Path) -> None:

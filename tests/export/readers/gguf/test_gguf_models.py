@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from click.testing import CliRunner
 from gguf import GGMLQuantizationType as Kind
 from transformers import PreTrainedModel
@@ -16,8 +15,7 @@ from export.cli import export
 from export.readers.gguf.reading import read
 from export.readers.gguf.tensors import kept_bits
 from export.readers.reading import read_model
-from models.batch import Batch
-from models.decoding.torch_loop import teacher_forced_log_probabilities
+from models.decoding.forced import teacher_forced_log_probabilities
 from models.registry import load_module
 from models.storage.checkpoint import Checkpoint, CheckpointError
 from serving.bundle.manifest import Precision
@@ -63,10 +61,9 @@ def largest_error(model: PreTrainedModel, checkpoint: Checkpoint) -> float:
     module = load_module(checkpoint)
     errors = []
     for prompt in prompts(4):
-        ids = torch.tensor([[BOS, *prompt]])
-        batch = Batch(source_ids=None, source_lengths=None, input_ids=ids, labels=ids)
-        found = teacher_forced_log_probabilities(module, batch)[0].numpy()
-        errors.append(np.abs(found - log_probabilities(model, ids[0].tolist())).max())
+        ids = [BOS, *prompt]
+        found = teacher_forced_log_probabilities(module, [], ids).numpy()
+        errors.append(np.abs(found - log_probabilities(model, ids)).max())
     return max(errors)
 
 
@@ -161,6 +158,5 @@ def test_a_bundle_of_it_is_served(precision: Precision, tmp_path: Path) -> None:
     bundle = open_bundle(tmp_path / "bundle")
     ids = Tokenizer(bundle.tokenizer_path).encode("It was")
     found = Rows(bundle, [[]]).read([ids])[0]
-    batch = Batch(None, None, torch.tensor([ids]), torch.tensor([ids]))
-    expected = teacher_forced_log_probabilities(load_module(checkpoint), batch)[0, -1].numpy()
+    expected = teacher_forced_log_probabilities(load_module(checkpoint), [], ids)[-1].numpy()
     assert np.corrcoef(found, expected)[0, 1] > 0.98

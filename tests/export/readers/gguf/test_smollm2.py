@@ -15,8 +15,7 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from export.bundling.exporting import export_checkpoint
 from export.readers.gguf.reading import read
-from models.batch import Batch
-from models.decoding.torch_loop import teacher_forced_log_probabilities
+from models.decoding.forced import teacher_forced_log_probabilities
 from models.registry import load_module
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
@@ -53,11 +52,10 @@ def test_log_probabilities_are_theirs() -> None:
     checkpoint = read(FILE)
     theirs = their_model()
     tokenizer = AutoTokenizer.from_pretrained(FILE.parent, gguf_file=FILE.name)
-    ids = torch.tensor([tokenizer(TEXT, add_special_tokens=False).input_ids])
+    ids = tokenizer(TEXT, add_special_tokens=False).input_ids
     with torch.inference_mode():
-        expected = theirs(ids).logits[0].log_softmax(-1).numpy()
-    batch = Batch(None, None, ids, ids)
-    found = teacher_forced_log_probabilities(load_module(checkpoint), batch)[0].numpy()
+        expected = theirs(torch.tensor([ids])).logits[0].log_softmax(-1).numpy()
+    found = teacher_forced_log_probabilities(load_module(checkpoint), [], ids).numpy()
     assert np.abs(found - expected).max() < 1e-3
 
 

@@ -9,7 +9,8 @@ from transformers import PreTrainedModel
 
 from export.bundling.exporting import export_checkpoint
 from export.checking.rows import Rows
-from export.readers.hugging_face.families import DECODER_ONLY, read
+from export.readers.common.language_models.families import FAMILIES as LANGUAGE_MODELS
+from export.readers.hugging_face.families import read
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
@@ -60,7 +61,7 @@ def imported(model: PreTrainedModel, folder: Path) -> Sides:
 
 
 def test_each_family_is_here() -> None:
-    assert FAMILIES.keys() == DECODER_ONLY.keys()
+    assert FAMILIES.keys() == LANGUAGE_MODELS.keys()
 
 
 @pytest.mark.parametrize("name", [*FAMILIES, *VARIANTS])

@@ -97,7 +97,7 @@ def torch_scores(checkpoint: Checkpoint, forced: list[list[int]]) -> list[np.nda
     module = load_module(checkpoint)
     found = []
     for source, target in zip(SOURCES, forced, strict=True):
-        state, rows = module.start(torch.tensor([source]), torch.tensor([len(source)])), []
+        state, rows = module.encode(torch.tensor([source]), torch.tensor([len(source)])), []
         for token_id in [BOS, *target]:
             hidden, state = module.step(torch.tensor([token_id]), state)
             rows.append(module.project(hidden)[0].log_softmax(-1).detach().numpy())

@@ -1,15 +1,25 @@
 """Models that know only whole sequences, as the plain beam search wants them: token by token."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from models.contract.models import State, Translator
 
 Logits = Callable[[Tensor, Tensor], Tensor]  # source [b, s] and target [b, t] -> [b, t, vocab]
 
 
-class Stateless(nn.Module):
+@dataclass(frozen=True)
+class WholeTexts(State):
+    source: Tensor
+    target: Tensor
+
+
+class Stateless(Translator[WholeTexts]):
     """Reads everything again at each step. `beam_search` puts </s> behind sources; a model whose
     sources have none does without.
     """
@@ -17,15 +27,16 @@ class Stateless(nn.Module):
     def __init__(self, logits: Logits, bos_id: int, eos_id: int, *, keeps_eos: bool) -> None:
         super().__init__()
         self.logits, self.keeps_eos = logits, keeps_eos
-        self.config = SimpleNamespace(bos_id=bos_id, eos_id=eos_id)
+        self.config: Any = SimpleNamespace(bos_id=bos_id, eos_id=eos_id, pad_id=eos_id)
 
-    def start(self, source_ids: Tensor, source_lengths: Tensor) -> dict:
+    def encode(self, source_ids: Tensor, source_lengths: Tensor) -> WholeTexts:
         source = source_ids if self.keeps_eos else source_ids[:, :-1]
-        return {"source": source, "target": torch.empty(1, 0, dtype=torch.long)}
+        return WholeTexts(source, torch.empty(1, 0, dtype=torch.long))
 
-    def step(self, ids: Tensor, state: dict) -> tuple[Tensor, dict]:
-        target = torch.cat([state["target"], ids[:, None]], 1)
-        return self.logits(state["source"], target)[:, -1], {**state, "target": target}
+    def read(self, ids: Tensor, state: WholeTexts) -> tuple[Tensor, WholeTexts]:
+        target = torch.cat([state.target, ids], 1)
+        new = self.logits(state.source, target)[:, -ids.shape[1] :]
+        return new, replace(state, target=target)
 
     def project(self, hidden: Tensor) -> Tensor:
         return hidden

@@ -86,6 +86,21 @@ async def test_from_upload_to_results(official: openai.AsyncOpenAI, batch_world:
     assert {request.priority for request in requests} == {1000}
 
 
+async def test_null_is_no_priority(official: openai.AsyncOpenAI, batch_world: World) -> None:
+    content = lines(
+        {"model": "story", "prompt": "a", "priority": None},
+        {"model": "story", "prompt": "a", "priority": 2_000},
+    )
+    file = await official.files.create(file=("in.jsonl", content), purpose="batch")
+    batch = await official.batches.create(
+        input_file_id=file.id, endpoint="/v1/completions", completion_window="24h"
+    )
+    await ended(official, batch.id)
+
+    requests = batch_world.generator_engine.requests
+    assert sorted(request.priority for request in requests) == [1_000, 2_000]
+
+
 async def test_it_waits_where_others_would_be_refused(
     official: openai.AsyncOpenAI, batch_world: World
 ) -> None:
@@ -112,9 +127,10 @@ async def test_lists_and_what_is_deleted(official: openai.AsyncOpenAI) -> None:
     failed = await ended(official, batch.id)
     await official.files.delete(files[0].id)
     listed = [file.id async for file in official.files.list(limit=1)]
+    oldest_first = [file.id async for file in official.files.list(limit=1, order="asc")]
 
     assert failed.status == "failed" and failed.errors.data[0].line == 1
-    assert {*listed} == {files[1].id, files[2].id} and len(listed) == 2
+    assert listed == [files[2].id, files[1].id] and oldest_first == listed[::-1]
     assert [each.id async for each in official.batches.list()] == [batch.id]
     with pytest.raises(openai.NotFoundError):
         await official.files.retrieve(files[0].id)
@@ -138,6 +154,9 @@ async def test_lists_and_what_is_deleted(official: openai.AsyncOpenAI) -> None:
         ("GET", "/files/file-x", {}, 404, "file_id"),
         ("GET", "/files/file-x/content", {}, 404, "file_id"),
         ("GET", "/files?limit=x", {}, 400, "limit"),
+        ("GET", "/files?order=up", {}, 400, "order"),
+        ("GET", "/files?page=2", {}, 400, "page"),
+        ("GET", "/batches?order=asc", {}, 400, "order"),
         ("GET", "/batches/x", {}, 404, "batch_id"),
         ("POST", "/batches/x/cancel", {}, 404, "batch_id"),
         ("POST", "/batches", {"json": {"endpoint": "/v1/models"}}, 400, "input_file_id"),
@@ -150,6 +169,16 @@ async def test_lists_and_what_is_deleted(official: openai.AsyncOpenAI) -> None:
                     "endpoint": "/v1/completions",
                     "completion_window": "24h",
                 }
+            },
+            404,
+            "input_file_id",
+        ),
+        (
+            "POST",
+            "/batches",
+            {
+                "content": b'{"input_file_id": "\\ud800", "endpoint": "/v1/completions",'
+                b' "completion_window": "24h"}'
             },
             404,
             "input_file_id",

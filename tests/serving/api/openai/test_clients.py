@@ -1,32 +1,37 @@
 """What people have in their programs: LangChain's ChatOpenAI and litellm, over a real socket."""
 
-import socket
-import threading
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import openai
 import pytest
-import uvicorn
+from fastapi import FastAPI
 
 from serving.text.tokenizer import Tokenizer
-from tests.serving.api.conftest import CHAT_TEMPLATE, made_world
+from tests.serving.api.conftest import made_world
+from tests.serving.api.openai.listening import listening
+from tests.serving.api.openai.test_tools import CALL, TEMPLATE, TOOLS
 
 TEXT = " once upon a time"
+WEATHER_IN = [("weather", {"city": "Pa}ris"})]
 
 
-@pytest.fixture
-async def url(tokenizer: Tokenizer) -> AsyncIterator[str]:
-    """Where an application listens, on a thread of its own."""
-    async with made_world(tokenizer, generator={"chat_template": CHAT_TEMPLATE}) as world:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            config = uvicorn.Config(world.app, lifespan="off", log_level="error")
-            server = uvicorn.Server(config)
-            thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
-            thread.start()
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-            server.should_exit = True
-            thread.join(timeout=10)
+@pytest.fixture(scope="module")
+def url(tokenizer: Tokenizer) -> Iterator[str]:
+    @asynccontextmanager
+    async def app() -> AsyncIterator[FastAPI]:
+        async with made_world(tokenizer, generator={"chat_template": TEMPLATE}) as world:
+            script = world.generator_engine.script
+            world.generator_engine.script = lambda request: (
+                tokenizer.encode(CALL) if request.constraint else script(request)
+            )
+            yield world.app
+
+    with listening(app) as url:
+        yield f"{url}/v1"
 
 
 async def test_langchain(url: str) -> None:
@@ -36,27 +41,52 @@ async def test_langchain(url: str) -> None:
         chat = package.ChatOpenAI(model="story", **options)
         whole = await chat.ainvoke("Well?")
         pieces = [piece.content async for piece in chat.astream("Well?")]
+        scored = await chat.bind(logprobs=True).ainvoke("Well?")
+        called = await chat.bind_tools(TOOLS).ainvoke("Paris?")
+        told = {"role": "tool", "content": "warm", "tool_call_id": called.tool_calls[0]["id"]}
+        after = await chat.ainvoke([("user", "Paris?"), called, told])
         translated = await package.ChatOpenAI(model="shout:fr", **options).ainvoke("Go on.")
+        with pytest.raises(openai.NotFoundError):
+            await package.ChatOpenAI(model="nobody", **options).ainvoke("Well?")
 
     assert whole.content == "".join(pieces) == TEXT and len(pieces) > 5
     assert whole.usage_metadata["output_tokens"] == len(TEXT)
+    assert len(scored.response_metadata["logprobs"]["content"]) == len(TEXT) + 1
+    assert [(call["name"], call["args"]) for call in called.tool_calls] == WEATHER_IN
+    assert after.content == TEXT
     assert translated.content == "GO ON."
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # pydantic's, of litellm's own types
-async def test_litellm(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def litellm(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    litellm = pytest.importorskip("litellm", reason="litellm wants an older openai than this one")
-    asked: dict[str, Any] = {
-        "model": "openai/story",
-        "messages": [{"role": "user", "content": "Well?"}],
-        "api_base": url,
-        "api_key": "x",
-    }
-    whole = await litellm.acompletion(**asked)
-    stream = await litellm.acompletion(**asked, stream=True)
+    return pytest.importorskip("litellm", reason="litellm wants an older openai than this one")
+
+
+def asked_of(url: str, model: str = "story", **fields: Any) -> dict[str, Any]:
+    talk = {"messages": [{"role": "user", "content": "Well?"}]}
+    return {"model": f"openai/{model}", "api_base": url, "api_key": "x", **talk, **fields}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # pydantic's, of litellm's own types
+async def test_litellm(url: str, litellm: Any) -> None:
+    whole = await litellm.acompletion(**asked_of(url))
+    stream = await litellm.acompletion(**asked_of(url, stream=True))
     pieces = [chunk.choices[0].delta.content or "" async for chunk in stream]
+    translated = await litellm.acompletion(**asked_of(url, "shout:fr"))
 
     assert whole.choices[0].message.content == "".join(pieces) == TEXT
+    assert translated.choices[0].message.content == "WELL?"
     with pytest.raises(litellm.exceptions.NotFoundError):
-        await litellm.acompletion(**asked | {"model": "openai/nobody"})
+        await litellm.acompletion(**asked_of(url, "nobody"))
+    with pytest.raises(litellm.exceptions.BadRequestError, match="temperature"):
+        await litellm.acompletion(**asked_of(url, temperature=-1))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+async def test_litellm_calls_tools(url: str, litellm: Any) -> None:
+    pytest.importorskip("mcp", reason="litellm reads tools with the package mcp")
+    called = await litellm.acompletion(**asked_of(url, tools=TOOLS))
+
+    [call] = called.choices[0].message.tool_calls
+    assert [(call.function.name, json.loads(call.function.arguments))] == WEATHER_IN

@@ -247,7 +247,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"ignore_eos": 1}, "ignore_eos", "1"),
     ({"stop_token_ids": 5}, "stop_token_ids", "5"),
     ({"stop": "x" * 10_000}, "stop", "xxx"),
-    ({"stop": ["a"] * 5}, "stop", "'a'"),
+    ({"stop": ["a"] * 17}, "stop", "'a'"),
     ({"stop": ["a\0"]}, "stop", "a"),
     ({"n": 5, "num_beams": 4}, "n", "5"),
     ({"n": 3, "best_of": 2, "use_beam_search": True}, "n", "3"),

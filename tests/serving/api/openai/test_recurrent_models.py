@@ -7,11 +7,10 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import torch
 
-from models.batch import Batch
+from models.contract.models import AnyModel
+from models.decoding.forced import teacher_forced_log_probabilities
 from models.decoding.naive import greedy
-from models.decoding.torch_loop import teacher_forced_log_probabilities
 from models.registry import load_module
 from models.storage.checkpoint import load_checkpoint
 from serving.api.application import create_app
@@ -35,7 +34,7 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def module(bundle: Path) -> torch.nn.Module:
+def module(bundle: Path) -> AnyModel:
     """What the bundle was made of, which lies beside it."""
     return load_module(load_checkpoint(bundle.parent / bundle.name.removesuffix("-fp32")))
 
@@ -65,7 +64,7 @@ async def complete(client: httpx.AsyncClient, **fields: Any) -> list[dict[str, A
 
 
 async def test_a_prompt_is_continued_as_torch_continues_it(
-    client: httpx.AsyncClient, module: torch.nn.Module, bundle: Path
+    client: httpx.AsyncClient, module: AnyModel, bundle: Path
 ) -> None:
     expected = Tokenizer(bundle / TOKENIZER_FILE).decode(greedy(module, None, PROMPT, 20))
     for _ in range(2):  # the second time there may be states to find
@@ -74,10 +73,9 @@ async def test_a_prompt_is_continued_as_torch_continues_it(
 
 
 async def test_a_prompt_is_scored_as_torch_scores_it(
-    client: httpx.AsyncClient, module: torch.nn.Module
+    client: httpx.AsyncClient, module: AnyModel
 ) -> None:
-    ids = torch.tensor([[BOS, *PROMPT]])
-    logp = teacher_forced_log_probabilities(module, Batch(None, None, ids, ids))[0].numpy()
+    logp = teacher_forced_log_probabilities(module, [], [BOS, *PROMPT]).numpy()
     expected = logp[np.arange(len(PROMPT)), PROMPT]
     [choice] = await complete(client, max_tokens=0, echo=True, logprobs=0)
     first, *others = choice["logprobs"]["token_logprobs"]

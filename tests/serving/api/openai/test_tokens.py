@@ -8,6 +8,7 @@ from tests.serving.api.world import World
 from tests.serving.pipelines.fakes import BOS
 
 MESSAGES = [{"role": "user", "content": "Hé"}]
+TOOL = {"type": "function", "function": {"name": "now"}}
 
 
 async def ask(world: World, path: str, **body: Any) -> Any:
@@ -50,6 +51,27 @@ async def test_a_translator_reads_sources(chat_world: World) -> None:
         ("/tokenize", {"prompt": "a" * 1001}, 413, "prompt"),
         ("/tokenize", {"messages": [{"role": "user", "content": "a" * 1001}]}, 413, "messages"),
         ("/tokenize", {"messages": MESSAGES, "model": "shout"}, 400, "messages"),
+        (
+            "/tokenize",
+            {"messages": MESSAGES, "add_special_tokens": True},
+            400,
+            "add_special_tokens",
+        ),
+        ("/tokenize", {"prompt": "a", "add_generation_prompt": True}, 400, "add_generation_prompt"),
+        (
+            "/tokenize",
+            {"prompt": "a", "continue_final_message": True},
+            400,
+            "continue_final_message",
+        ),
+        (
+            "/tokenize",
+            {"prompt": "a", "chat_template_kwargs": {"a": 1}},
+            400,
+            "chat_template_kwargs",
+        ),
+        ("/tokenize", {"prompt": "a", "tools": [TOOL]}, 400, "tools"),
+        ("/tokenize", {"prompt": "a", "model": "shout:xx"}, 404, "model"),
         ("/detokenize", {"tokens": [-1]}, 400, "tokens"),
         ("/detokenize", {"tokens": [10**9]}, 400, "tokens"),
         ("/detokenize", {"tokens": "a"}, 400, "tokens"),
@@ -69,3 +91,20 @@ async def test_what_is_told_of_a_model(world: World) -> None:
 
     assert (told["max_model_len"], told["max_source_tokens"]) == (128, 64)
     assert (told["precision"], told["architecture"]) == ("fp32", "fake")
+
+
+@pytest.mark.parametrize("name", ["shout:xx", "shout:", "story:fr", "story/fr"])
+async def test_a_model_of_no_such_language_is_none(world: World, name: str) -> None:
+    response = await world.client.get(f"/v1/models/{name}")
+
+    assert response.status_code == 404
+    assert response.json()["error"]["code"] == "model_not_found"
+
+
+async def test_fields_that_change_nothing_are_taken(chat_world: World) -> None:
+    plain = await ask(chat_world, "/tokenize", messages=MESSAGES)
+    said = await ask(
+        chat_world, "/tokenize", messages=MESSAGES, add_special_tokens=False, tools=None
+    )
+
+    assert said.json() == plain.json() and plain.status_code == 200

@@ -166,6 +166,14 @@ async def test_arguments_are_held(
             {"tools": [{"type": "function", "function": {"name": "a", "parameters": {"type": 1}}}]},
             "tools",
         ),
+        (
+            {
+                "tools": [
+                    {"type": "function", "function": {"name": "a", "parameters": {"type": "array"}}}
+                ]
+            },
+            "tools",
+        ),
         ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "response_format"),
         ({"tool_choice": "required"}, "tool_choice"),
         (
@@ -195,6 +203,39 @@ async def test_templates_without_tools_say_so(chat_world: World) -> None:
 
     assert response.status_code == 400 and without.status_code == 200
     assert "shows no tools" in response.json()["error"]["message"]
+
+
+async def test_a_stop_at_the_end_of_a_call_leaves_its_arguments_whole(
+    tool_world: World, tokenizer: Tokenizer
+) -> None:
+    says(tool_world, tokenizer, CALL)
+    body = {"model": "story", "messages": ASKED, "tools": TOOLS, "stop": ["</tool_call>"]}
+    response = await tool_world.client.post("/v1/chat/completions", json=body)
+
+    [choice] = response.json()["choices"]
+    [call] = choice["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"city": "Pa}ris"}
+    assert choice["finish_reason"] == "tool_calls"
+
+
+def test_nobody_says_how_arguments_are_laid_out(tokenizer: Tokenizer) -> None:
+    loose = {**WEATHER, "x-guidance": {"whitespace_pattern": "[\\n]*", "lenient": True}}
+    grammar = grammar_of([Function("weather", loose)], must_call=True, several=False)
+    constraint = Grammars(tokenizer, [EOS]).lark(grammar)
+
+    head = '<tool_call>\n{"name": "weather", "arguments": '
+    assert follows(constraint.start(), tokenizer, head + '{"city": "a"}}\n</tool_call>')
+    assert not follows(constraint.start(), tokenizer, head + '{\n"city": "a"}}\n</tool_call>')
+
+
+@pytest.mark.parametrize("parameters", [{}, {"properties": {}}, {"type": ["object", "null"]}])
+def test_arguments_are_an_object(tokenizer: Tokenizer, parameters: dict[str, Any]) -> None:
+    grammar = grammar_of([Function("f", parameters)], must_call=True, several=False)
+    constraint = Grammars(tokenizer, [EOS]).lark(grammar)
+
+    for arguments, is_allowed in (("{}", True), ("null", False), ("[]", False), ("1", False)):
+        call = f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>'
+        assert follows(constraint.start(), tokenizer, call) == is_allowed
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 1000])

@@ -1,0 +1,41 @@
+"""Describes language models of one stack, as the readers of their families share it.
+
+A family says how its `config.json` reads as a configuration of ours, and which tensor is which
+weight. Neither needs a folder: GGUF files become the same names.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from export.readers.common.language_models.shapes import shapes_of
+from export.readers.common.options import MOST_LAYERS, Options
+from export.readers.common.tables import Table, read_weights
+from export.readers.common.weights import Tensors, WeightReader
+
+QUERY_KEY_VALUE = tuple(f"layers.*.attention.{part}" for part in ("query", "key", "value"))
+
+
+class Family(NamedTuple):
+    """configure: the values of our configuration, from `config.json`. table: which tensor of theirs
+    is which weight of ours, from `config.json` and our configuration.
+    """
+
+    configure: Callable[[Options], dict[str, Any]]
+    table: Callable[[Options, Any], Table]
+
+    def weights(self, options: Options, config: Any, tensors: Tensors) -> dict[str, WeightReader]:
+        """Find all weights of ours; what is wrong with them is noted."""
+        return read_weights(shapes_of(config), self.table(options, config), tensors)
+
+
+def num_layers(config: Options, name: str = "num_hidden_layers") -> int:
+    """Read how many layers there are, within reason."""
+    return config.integer(name, at_most=MOST_LAYERS)
+
+
+def special_ids(config: Options) -> dict[str, int]:
+    """Ours must be there: one that a model does not have is its end of text."""
+    known = {name: config.ids(f"{name}_token_id") for name in ("eos", "bos", "pad")}
+    known = {name: tuple(i for i in ids if i >= 0) for name, ids in known.items()}
+    (end, *_) = (*known["eos"], *known["bos"], *known["pad"], 0)
+    return {f"{name}_id": next(iter(ids), end) for name, ids in known.items()}

@@ -1,0 +1,110 @@
+"""Gemma, Gemma 2 and the texts of Gemma 3 (Gemma Team 2024, 2024, 2025).
+
+Llamas with a scaled embedding, GELU, and norms whose weights are written less 1. Gemma 2 has norms
+on both sides of a sublayer, caps, and a window in every second layer; Gemma 3 norms of queries and
+keys, no caps, and rotates differently where there is a window. Both scale scores by a number of
+their own, which goes into the weights of the queries, or of their norm.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from export.readers.common.language_models import llama
+from export.readers.common.language_models.family import Family, num_layers
+from export.readers.common.language_models.rope import read_rotary
+from export.readers.common.options import Options
+from export.readers.common.tables import Change, Table, times
+from models.arrays import Array
+from models.configs.language_models.llama import LlamaConfig
+
+SANDWICH = {
+    "layers.*.attention_norm": "model.layers.*.input_layernorm",
+    "layers.*.attention_output_norm": "model.layers.*.post_attention_layernorm",
+    "layers.*.feed_forward_norm": "model.layers.*.pre_feedforward_layernorm",
+    "layers.*.feed_forward_output_norm": "model.layers.*.post_feedforward_layernorm",
+}
+
+
+def configure_gemma(config: Options) -> dict[str, Any]:
+    """Its first files say "gelu" and mean the tanh approximation."""
+    config.only("hidden_act", "gelu", "gelu_pytorch_tanh")
+    return {**_sizes(config), **llama.rotary(config), "activation": "gelu_tanh"}
+
+
+def configure_gemma2(config: Options) -> dict[str, Any]:
+    config.default_to(attn_logit_softcapping=50.0, final_logit_softcapping=30.0)
+    return {**_sandwich(config, pattern=2), **llama.rotary(config)}
+
+
+def configure_gemma3(config: Options) -> dict[str, Any]:
+    pattern = max(config.integer("sliding_window_pattern", 6), 1)
+    sizes = _sandwich(config, pattern)
+    full, local = _ropes(config)
+    size = llama.head_size(config)
+    return {
+        **sizes,
+        **read_rotary(config, full, size, theta=1_000_000.0).options,
+        "window_frequencies": read_rotary(config, local, size).frequencies,
+        "qk_norm": True,
+    }
+
+
+def _ropes(config: Options) -> tuple[Options, Options]:
+    """Give those of layers that see everything, and of layers with a window."""
+    if "rope_parameters" in config:
+        both = config.section("rope_parameters")
+        return both.section("full_attention"), both.section("sliding_attention")
+    theta = config.number("rope_local_base_freq", 10000.0)
+    local = Options(config.file, {"rope_theta": theta}, config.problems)
+    return config.section("rope_scaling"), local
+
+
+def _sizes(config: Options, act: str = "hidden_act") -> dict[str, Any]:
+    config.only("use_bidirectional_attention", False)
+    config.default_to(head_dim=256)
+    has_bias = config.flag("attention_bias", False)
+    return {
+        **llama.sizes(config, is_tied=True, act=act),
+        "attention_bias": "all" if has_bias else "none",
+        "embedding_scale": math.sqrt(config.integer("hidden_size")),
+    }
+
+
+def _sandwich(config: Options, pattern: int) -> dict[str, Any]:
+    """Every `pattern`th layer sees everything."""
+    config.default_to(hidden_activation="gelu_pytorch_tanh", sliding_window=4096)
+    layers = range(num_layers(config))
+    kinds = ("full_attention", "sliding_attention")
+    config.default_to(layer_types=[kinds[(i + 1) % pattern > 0] for i in layers])
+    config.positive("query_pre_attn_scalar", 256)
+    caps = {"attention_cap": "attn_logit_softcapping", "logit_cap": "final_logit_softcapping"}
+    return {
+        **_sizes(config, act="hidden_activation"),
+        **llama.windows(config),
+        **{ours: config.number(theirs) for ours, theirs in caps.items() if theirs in config},
+        "sandwich_norms": True,
+    }
+
+
+def table(options: Options, config: LlamaConfig) -> Table:
+    norms = SANDWICH if config.sandwich_norms else llama.NORMS
+    scaled = ["norm", *norms, *(f"layers.*.attention.{part}_norm" for part in ("query", "key"))]
+    changes: dict[str, Change] = dict.fromkeys(scaled, _plus_one)
+    if config.sandwich_norms:
+        scale = times(math.sqrt(config.head_size / options.positive("query_pre_attn_scalar", 256)))
+        if config.qk_norm:
+            changes["layers.*.attention.query_norm"] = lambda weight: scale(_plus_one(weight))
+        else:
+            changes["layers.*.attention.query"] = scale
+    return Table(llama.NAMES | norms, changes, llama.NEEDLESS, prefix="model.")
+
+
+def _plus_one(weight: Array) -> Array:
+    return weight + np.float32(1)
+
+
+GEMMA = Family(configure_gemma, table)
+GEMMA2 = Family(configure_gemma2, table)
+GEMMA3 = Family(configure_gemma3, table)

@@ -1,0 +1,134 @@
+"""Reads options by name, of the type they must have; what is wrong is noted by name."""
+
+import reprlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from models.storage.files import MOST_CONFIG_BYTES, read_json
+
+MOST_LAYERS = 1000  # more than any model has, and few enough to look for
+MOST_POSITIONS = 2**17  # of a table that is computed
+WIDEST = 2**16  # vector
+LARGEST = 1e30
+
+
+class Options:
+    """Holds values of one object. A null counts as absent, but for what `default_to` put there.
+
+    A value of another type is noted in `problems`, and the default is given in its place, so that
+    reading goes on.
+    """
+
+    def __init__(self, file: str, values: Mapping[str, Any], problems: list[str]) -> None:
+        self.file, self.problems = file, problems
+        self.values = {name: value for name, value in values.items() if value is not None}
+        self._nulls = values.keys() - self.values.keys()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    def default_to(self, **values: Any) -> None:
+        """Say what names mean that are not in the file at all; a null there stays one."""
+        missing = values.keys() - self._nulls
+        self.values = {name: values[name] for name in missing} | self.values
+
+    def integer(self, name: str, default: int | None = None, at_most: int = 2**31 - 1) -> int:
+        """Read a size or number of something: never negative."""
+        value: int = self._typed(name, 1 if default is None else default, default is None, int)
+        if 0 <= value <= at_most:
+            return value
+        self.refuse(name, f"must be one of 0 to {at_most}")
+        return 1
+
+    def number(self, name: str, default: float | None = None) -> float:
+        value = self._typed(name, 1.0 if default is None else default, default is None, int, float)
+        if abs(value) < LARGEST:  # false of what is not finite, too
+            return float(value)
+        self.refuse(name, "is no number to compute with")
+        return 1.0
+
+    def positive(self, name: str, default: float | None = None) -> float:
+        value = self.number(name, default)
+        if value > 0:
+            return value
+        self.refuse(name, "must be more than 0")
+        return 1.0
+
+    def flag(self, name: str, default: bool) -> bool:
+        return self._typed(name, default, False, bool)
+
+    def word(self, name: str, default: str | None = None) -> str:
+        return self._typed(name, default or "", default is None, str)
+
+    def ids(self, name: str) -> tuple[int, ...]:
+        """Read one id or a list of them: `eos_token_id`."""
+        return self._list(name, int, self.values.get(name, []))
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        return self._list(name, int, self._typed(name, [], False, list))
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        return tuple(map(float, self._list(name, (int, float), self._typed(name, [], False, list))))
+
+    def words(self, name: str) -> tuple[str, ...]:
+        return self._list(name, str, self._typed(name, [], False, list))
+
+    def section(self, name: str) -> "Options":
+        """Open an object inside the object; empty where there is none."""
+        return Options(f"{self.file}: {name}", self._typed(name, {}, False, dict), self.problems)
+
+    def only(self, name: str, *supported: Any) -> None:
+        """Note any value but these."""
+        if name in self.values and self.values[name] not in supported:
+            self.refuse(name)
+
+    def refuse(self, name: str, reason: str = "is not supported") -> None:
+        shown = reprlib.repr(self.values.get(name))
+        self.problems.append(f"{self.file}: {name} {shown} {reason}")
+
+    def _typed(self, name: str, default: Any, is_required: bool, *kinds: type) -> Any:
+        value = self.values.get(name, default)
+        if name not in self.values and is_required:
+            self.problems.append(f"{self.file}: {name} is missing")
+        elif not _is(value, *kinds):
+            self.refuse(name, f"must be {' or '.join(kind.__name__ for kind in kinds)}")
+            return default
+        return value
+
+    def _list(self, name: str, kinds: Any, value: Any) -> tuple[Any, ...]:
+        values = value if isinstance(value, list) else [value]
+        kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+        if not all(_is(each, *kinds) for each in values):
+            self.refuse(name, f"must hold {kinds[-1].__name__} only")
+            return ()
+        return tuple(values)
+
+
+def _is(value: Any, *kinds: type) -> bool:
+    """JSON tells true from 1."""
+    return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
+
+
+def read_options(
+    path: Path,
+    problems: list[str],
+    *,
+    is_required: bool = False,
+    most_bytes: int = MOST_CONFIG_BYTES,
+) -> Options:
+    """Read the object in the file; empty, and a problem where required, without one."""
+    values: Any = {}
+    try:
+        values = read_json(path, most_bytes)
+    except FileNotFoundError:
+        if is_required:
+            problems.append(f"{path.name} is missing")
+    except OSError as error:
+        problems.append(f"{path.name} cannot be read: {error.strerror}")
+    except ValueError as error:
+        problems.append(f"{path.name} {error}")
+    if not isinstance(values, dict):
+        problems.append(f"{path.name}: expected an object, found {type(values).__name__}")
+        values = {}
+    return Options(path.name, values, problems)

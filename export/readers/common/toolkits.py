@@ -1,0 +1,98 @@
+"""Holds a model as found in a checkpoint of torch, for OpenNMT-py and fairseq."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from export.readers.common.files import card_of, checkpoint_files
+from export.readers.common.options import Options
+from export.readers.common.torch_files.storages import LazyArray
+from export.readers.common.weights import Tensors, WeightReader
+from models.arrays import Arrays
+from models.configs.registry import AnyConfig, ModelConfigError, parse_config
+from models.conventions import Conventions
+from models.storage.checkpoint import Checkpoint, CheckpointError
+from models.storage.stored import Stored
+
+LARGEST_LAYER = 1000  # number of a layer
+LONGEST = 1024  # tokens, where a model knows no limit: our buffers need one
+
+
+class TorchModel:
+    """Holds options and tensors of a checkpoint; whatever is wrong is noted in `problems`."""
+
+    def __init__(
+        self,
+        path: Path,
+        toolkit: str,
+        options: Mapping[str, Any],
+        state: Mapping[str, Any],
+        problems: list[str],
+    ) -> None:
+        self.path, self.toolkit, self.problems = path, toolkit, problems
+        self.options = Options("options", options, problems)
+        stored = {
+            str(name): Stored(each.kind, each.shape, each.read)
+            for name, each in state.items()
+            if isinstance(each, LazyArray | Stored)
+        }
+        self.tensors = Tensors(stored, problems)
+
+    def dims(self, *names: str) -> list[tuple[int, ...]]:
+        """Read rows and columns of matrices that sizes are taken from. Raises CheckpointError if
+        any of them is missing.
+        """
+        shapes = [
+            self.tensors.stored[name].shape if name in self.tensors.stored else None
+            for name in names
+        ]
+        for name, shape in zip(names, shapes, strict=True):
+            if shape is None:
+                self.problems.append(f"{name} is missing")
+            elif len(shape) != 2 or not min(shape):
+                self.problems.append(f"{name} has shape {list(shape)}, expected a matrix")
+        self.check()
+        return [shape for shape in shapes if shape is not None]
+
+    def count(self, name: str) -> int:
+        """Count the layers that have a tensor of this name, with `{}` for the layer's number."""
+        numbers = range(LARGEST_LAYER)
+        return next(
+            (n for n in numbers if name.format(n) not in self.tensors.stored), LARGEST_LAYER
+        )
+
+    def configured(self, values: Mapping[str, Any]) -> AnyConfig:
+        """Make the configuration of ours with these values. Raises CheckpointError."""
+        try:
+            return parse_config(dict(values))
+        except ModelConfigError as error:
+            self.problems += error.problems
+            raise self.error() from None
+
+    def checkpoint(
+        self,
+        config: AnyConfig,
+        weights: Mapping[str, WeightReader],
+        conventions: Conventions,
+        tokenizers: tuple[bytes, bytes | None] | None,
+    ) -> Checkpoint:
+        """Put the model together, its weights still unread. Raises CheckpointError."""
+        self.tensors.finish()
+        if self.problems or tokenizers is None:
+            raise self.error()
+        files = checkpoint_files(self._card(config), *tokenizers)
+        return Checkpoint(self.path, config, Arrays(weights), conventions, files)
+
+    def check(self) -> None:
+        """Raises CheckpointError with all problems so far, if there are any."""
+        if self.problems:
+            raise self.error()
+
+    def error(self) -> CheckpointError:
+        return CheckpointError(self.path, self.problems)
+
+    def _card(self, config: AnyConfig) -> bytes:
+        path = self.path.resolve()
+        origin = f"Imported from the {self.toolkit} checkpoint `{path.name}`, which says nothing"
+        facts = f"Architecture: {config.architecture}", f"Vocabulary: {config.vocab_size:,} words"
+        return card_of(path.stem, f"{origin} about its licence.", *facts)

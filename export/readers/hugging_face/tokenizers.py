@@ -1,0 +1,286 @@
+"""Reads the tokenizer files of a Hugging Face folder, whichever of them there are.
+
+`tokenizer.json` is taken as it is. Without it: the sentencepiece models of Marian, M2M-100, NLLB,
+mBART, T5, Llama and Gemma with the ids that `transformers` gives their pieces, or GPT-2's
+`vocab.json` with `merges.txt`. Tokens that a user has added come on top.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Encoding, Tokenizer
+
+from export.readers.common.text.byte_level import byte_level_bpe
+from export.readers.common.text.errors import TokenizerError, using_library
+from export.readers.common.text.pieces import Order
+from export.readers.common.text.sentencepiece import fairseq_order, from_sentencepiece
+from export.readers.hugging_face import fairseq_languages
+from models.storage.files import MOST_BYTES, MOST_CONFIG_BYTES, read_file
+
+_SPECIAL = ("<s>", "</s>", "<unk>", "<pad>", "<mask>")
+_ROLES = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
+_MOST_HOLES = 1000  # ids without a token
+_DECODERS = {
+    "Sequence",
+    "ByteLevel",
+    "ByteFallback",
+    "Fuse",
+    "Metaspace",
+    "Replace",
+    "Strip",
+    "WordPiece",
+    "BPEDecoder",
+}
+
+
+@dataclass(frozen=True)
+class Tokenizers:
+    """`tokenizer.json` of the source, or of both sides; of the target, if it has its own."""
+
+    source: bytes
+    target: bytes | None = None
+
+
+def read_tokenizers(folder: Path, problems: list[str]) -> Tokenizers | None:
+    """Read them; gives None if there are problems."""
+    try:
+        return _read(_Files(folder))
+    except TokenizerError as error:
+        problems += [f"tokenizer: {problem}" for problem in error.problems]
+        return None
+
+
+def token_ids(tokenizer_json: bytes) -> dict[str, int]:
+    """List every token by its name."""
+    vocabulary: dict[str, int] = Tokenizer.from_str(tokenizer_json.decode()).get_vocab(True)
+    return vocabulary
+
+
+def encode(tokenizer_json: bytes, text: str, problems: list[str], *, is_bare: bool) -> Encoding:
+    """Encode a text as the tokenizer does; bare: without special tokens around it. That its
+    patterns give up, at which the library panics, is a problem.
+    """
+    tokenizer = Tokenizer.from_str(tokenizer_json.decode())
+    tokenizer.no_padding()
+    try:
+        with using_library(f"tokenizer: {text[:40]!r} cannot be encoded"):
+            return tokenizer.encode(text, add_special_tokens=not is_bare)
+    except TokenizerError as error:
+        problems += error.problems
+        return Encoding()
+
+
+class _Files:
+    """Holds what a folder says of its tokenizer. Raises TokenizerError for what cannot be read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.config = self.table("tokenizer_config.json")
+        self.model_type = str(self.table("config.json").get("model_type"))
+
+    def has(self, *names: str) -> bool:
+        return all((self._folder / name).is_file() for name in names)
+
+    def bytes(self, name: str, most_bytes: int = MOST_BYTES) -> bytes:
+        try:
+            return read_file(self._folder / name, most_bytes)
+        except OSError as error:
+            raise TokenizerError([f"{name} cannot be read: {error.strerror}"]) from None
+
+    def text(self, name: str, most_bytes: int = MOST_BYTES) -> str:
+        try:
+            return self.bytes(name, most_bytes).decode()
+        except UnicodeDecodeError:
+            raise TokenizerError([f"{name} is not UTF-8"]) from None
+
+    def table(self, name: str, most_bytes: int = MOST_CONFIG_BYTES) -> dict[str, Any]:
+        """Read a JSON file; empty if there is none."""
+        if not self.has(name):
+            return {}
+        try:
+            table = json.loads(self.text(name, most_bytes))
+        except (ValueError, RecursionError) as error:
+            raise TokenizerError([f"{name} is not JSON: {error}"]) from None
+        if not isinstance(table, dict):
+            raise TokenizerError([f"{name} is not a table"])
+        return table
+
+    def ids(self, name: str) -> dict[str, int]:
+        table = self.table(name, MOST_BYTES)
+        if wrong := [key for key, value in table.items() if type(value) is not int]:
+            raise TokenizerError([f"{name}: the id of {wrong[0]!r} is not a number"])
+        return table
+
+    @property
+    def roles(self) -> list[str]:
+        """Tokens that have a role of their own, and those said to be special."""
+        tables = (self.table("special_tokens_map.json"), self.config)
+        named = [table.get(role) for role in _ROLES for table in tables]
+        return list(dict.fromkeys([*filter(None, map(_content, named)), *self.additional]))
+
+    @property
+    def additional(self) -> list[str]:
+        """Such as languages, in the order of their ids."""
+        for table in (self.table("special_tokens_map.json"), self.config):
+            for key in ("additional_special_tokens", "extra_special_tokens"):
+                if isinstance(listed := table.get(key), list) and listed:
+                    return [name for name in map(_content, listed) if name]
+        return []
+
+    @property
+    def added(self) -> dict[str, "_Added"]:
+        """Tokens with their ids, from either file that may have them."""
+        roles = {*self.roles}
+        added = {
+            name: _Added(token_id, name in roles)
+            for name, token_id in self.ids("added_tokens.json").items()
+        }
+        decoder = self.config.get("added_tokens_decoder")
+        for key, token in (decoder if isinstance(decoder, dict) else {}).items():
+            name = _content(token)
+            if name is None or not key.isdecimal():
+                raise TokenizerError(["tokenizer_config.json: added_tokens_decoder is damaged"])
+            is_special = isinstance(token, dict) and bool(token.get("special"))
+            added[name] = _Added(int(key), is_special or name in roles)
+        return added
+
+
+@dataclass(frozen=True)
+class _Added:
+    token_id: int
+    is_special: bool
+
+
+def _content(token: Any) -> str | None:
+    """Give a token's text; it is a text itself, or a table with one."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
+def _read(files: _Files) -> Tokenizers:
+    if files.has("source.spm"):
+        return _marian(files)
+    kinds: list[tuple[tuple[str, ...], Callable[[_Files], bytes]]] = [
+        (("tokenizer.json",), _ready),
+        (("sentencepiece.bpe.model", "vocab.json"), _m2m_100),
+        (("sentencepiece.bpe.model",), _fairseq),
+        (("spiece.model",), _t5),
+        (("tokenizer.model",), _llama),
+        (("vocab.json", "merges.txt"), _byte_level),
+    ]
+    for names, read in kinds:
+        if files.has(*names):
+            return Tokenizers(_with_added(read(files), files))
+    raise TokenizerError(["there are no files of a tokenizer that is known"])
+
+
+def _ready(files: _Files) -> bytes:
+    data = files.bytes("tokenizer.json")
+    spec = files.table("tokenizer.json", MOST_BYTES)
+    with using_library("tokenizer.json cannot be read"):
+        ids = Tokenizer.from_buffer(data).get_vocab(True).values()
+    if max(ids, default=0) > 2 * len(ids) + _MOST_HOLES:
+        raise TokenizerError([f"tokenizer.json has {len(ids)} tokens, and one with id {max(ids)}"])
+    if unknown := {*_decoder_types(spec.get("decoder"))} - _DECODERS:
+        raise TokenizerError([f"decoder {min(unknown)} is not supported"])
+    return data
+
+
+def _decoder_types(decoder: Mapping[str, Any] | None) -> Iterable[str]:
+    if decoder is not None:
+        yield str(decoder["type"])
+        for part in decoder.get("decoders", ()):
+            yield from _decoder_types(part)
+
+
+def _marian(files: _Files) -> Tokenizers:
+    """Two sets of pieces; their ids in one vocabulary, or in one each."""
+    sides = {"source.spm": "vocab.json", "target.spm": "vocab.json"}
+    if files.config.get("separate_vocabs") or files.has("target_vocab.json"):
+        sides["target.spm"] = "target_vocab.json"
+    source, target = (_marian_side(files, *side) for side in sides.items())
+    return Tokenizers(source, target)
+
+
+def _marian_side(files: _Files, model: str, vocabulary: str) -> bytes:
+    """Language tokens are written >>fra<<."""
+    ids = files.ids(vocabulary)
+    languages = [name for name in ids if name.startswith(">>") and name.endswith("<<")]
+    order = Order(ids, (*_SPECIAL, *files.roles, *languages), unknown="<unk>")
+    return from_sentencepiece(files.bytes(model), order)
+
+
+def _m2m_100(files: _Files) -> bytes:
+    ids = files.ids("vocab.json")
+    names = [f"__{language}__" for language in fairseq_languages.M2M_100]
+    languages = [name for name in files.additional if name not in ids] or names
+    order = Order(ids, (*_SPECIAL, *files.roles), languages, unknown="<unk>")
+    return from_sentencepiece(files.bytes("sentencepiece.bpe.model"), order)
+
+
+def _fairseq(files: _Files) -> bytes:
+    """mBART, mBART-50 and NLLB: language tokens, then <mask>."""
+    lists = {
+        "MBartTokenizer": fairseq_languages.MBART,
+        "MBart50Tokenizer": fairseq_languages.MBART_50,
+        "NllbTokenizer": fairseq_languages.NLLB,
+    }
+    kind = str(files.config.get("tokenizer_class")).removesuffix("Fast")
+    languages = lists.get(kind)
+    if languages is None:
+        raise TokenizerError([f"tokenizer_class {kind!r} with sentencepiece.bpe.model is unknown"])
+    model = files.bytes("sentencepiece.bpe.model")
+    return from_sentencepiece(model, fairseq_order(model, (*languages, "<mask>")))
+
+
+def _t5(files: _Files) -> bytes:
+    number = files.config.get("extra_ids", 100)
+    if type(number) is not int or not 0 <= number <= 10_000:
+        raise TokenizerError([f"tokenizer_config.json: extra_ids {number!r} is not a number"])
+    extra = [f"<extra_id_{i}>" for i in reversed(range(number))]
+    return from_sentencepiece(files.bytes("spiece.model"), Order(appended=extra))
+
+
+def _llama(files: _Files) -> bytes:
+    return from_sentencepiece(files.bytes("tokenizer.model"))
+
+
+def _byte_level(files: _Files) -> bytes:
+    """GPT-2's, and Qwen's with its own pattern."""
+    lines = files.text("merges.txt").splitlines()
+    merges = [line for line in lines if line and not line.startswith("#version")]
+    name = "qwen2" if files.model_type.startswith("qwen") else "gpt-2"
+    tokenizer = byte_level_bpe(files.ids("vocab.json"), merges, name)
+    special = [t for t in dict.fromkeys((*_SPECIAL, "<|endoftext|>", *files.roles)) if t]
+    known = tokenizer.get_vocab()
+    tokenizer.add_special_tokens([_token(name, True) for name in special if name in known])
+    return tokenizer.to_str().encode()
+
+
+def _with_added(tokenizer_json: bytes, files: _Files) -> bytes:
+    """With the tokens that other files add. Raises TokenizerError if they have other ids there."""
+    tokenizer = Tokenizer.from_str(tokenizer_json.decode())
+    known = tokenizer.get_vocab(True)
+    added = sorted(files.added.items(), key=lambda item: item[1].token_id)
+    missing = [(name, token) for name, token in added if name not in known]
+    tokenizer.add_tokens([_token(name, token.is_special) for name, token in missing])
+    known = tokenizer.get_vocab(True)
+    if wrong := [name for name, token in added if known[name] != token.token_id]:
+        ids = f"{known[wrong[0]]}, not {files.added[wrong[0]].token_id}"
+        raise TokenizerError([f"the added token {wrong[0]!r} would have id {ids}"])
+    return tokenizer.to_str().encode() if missing else tokenizer_json
+
+
+def _token(name: str, is_special: bool) -> AddedToken:
+    return AddedToken(name, special=is_special, normalized=False)

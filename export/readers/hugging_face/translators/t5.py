@@ -1,0 +1,178 @@
+"""T5 (Raffel et al. 2020), T5 1.1 and Flan-T5, mT5 (Xue et al. 2021).
+
+Pre-norm layers with RMSNorm, no biases, relative positions of the first layer for all, scores that
+are not divided by sqrt(head_dim): query weights are multiplied by it instead. Models that share
+their embedding with the output divide what goes into that by sqrt(d_model): the last norm's weights
+are divided instead. Version 1.1 has gated feed-forward layers and an output of its own.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from export.readers.common.activations import ACTIVATIONS
+from export.readers.common.options import MOST_LAYERS, Options
+from export.readers.common.shapes import transformer_shapes
+from export.readers.common.tables import Table, read_weights, times
+from export.readers.hugging_face.folder import Folder
+from export.readers.hugging_face.tokenizers import encode
+from export.readers.hugging_face.translators.decoding import Decoding
+from models.conventions import Conventions, LanguageIds
+from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
+
+MAX_TOKENS = 512  # of source and target where nothing says how many: those that it was trained on
+TRANSLATION = re.compile(r"translation_([a-z]+)_to_([a-z]+)")
+SELF, CROSS = ("SelfAttention", "self_attention"), ("EncDecAttention", "cross_attention")
+QUERIES = (
+    "encoder.layers.*.self_attention.query",
+    "decoder.layers.*.self_attention.query",
+    "decoder.layers.*.cross_attention.query",
+)
+PARTS = {"q": "query", "k": "key", "v": "value", "o": "output"}
+PLAIN = {"wi": "up", "wo": "down"}
+GATED = {"wi_0": "gate", "wi_1": "up", "wo": "down"}
+VOCABULARY = {
+    "embedding": "shared",
+    "source_embedding": "shared",
+    "target_embedding": "shared",
+    "output": "lm_head",
+}
+NEEDLESS = (
+    r"(encoder|decoder)\.embed_tokens\.weight",
+    r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
+)
+
+
+def read(folder: Folder) -> Checkpoint:
+    options, tensors = folder.config, folder.tensors
+    decoding = Decoding(folder, default_start="pad_token_id")
+    tasks = _translations(options)
+    has_output = "lm_head.weight" in tensors
+    config: Any = folder.configured(
+        _sizes(options)
+        | _feed_forward(options)
+        | decoding.special_tokens
+        | _languages(tasks)
+        | {"tied_embeddings": not has_output}
+    )
+    weights = read_weights(transformer_shapes(config), _table(options, config), tensors)
+    return folder.checkpoint(config, weights, _conventions(folder, decoding, tasks))
+
+
+def _sizes(options: Options) -> dict[str, Any]:
+    num_layers = options.integer("num_layers", at_most=MOST_LAYERS)
+    max_tokens = options.integer("n_positions", MAX_TOKENS)
+    return {
+        "architecture": "transformer",
+        "vocab_size": options.integer("vocab_size"),
+        "d_model": options.integer("d_model"),
+        "num_heads": options.integer("num_heads"),
+        "head_dim": options.integer("d_kv"),
+        "ffn_dim": options.integer("d_ff"),
+        "encoder_layers": num_layers,
+        "decoder_layers": options.integer("num_decoder_layers", num_layers, MOST_LAYERS),
+        "max_source_tokens": max_tokens,
+        "max_target_tokens": max_tokens,
+        "positions": "relative",
+        "num_buckets": options.integer("relative_attention_num_buckets", 32),
+        "max_distance": options.integer("relative_attention_max_distance", 128),
+        "norm_type": "rms",
+        "norm_epsilon": options.number("layer_norm_epsilon", 1e-6),
+        "biases": False,
+        "embedding_scale": 1.0,
+        "pad_id": options.integer("pad_token_id", 0),
+    }
+
+
+def _feed_forward(options: Options) -> dict[str, Any]:
+    """`feed_forward_proj` is an activation, or "gated-" and one; gated, gelu is its tanh form."""
+    name = "feed_forward_proj"
+    word = options.word(name, "gated-gelu" if _is_mt5(options) else "relu")
+    gate, _, last = word.rpartition("-")
+    known = "gelu_new" if word == "gated-gelu" else last
+    if known not in ACTIVATIONS or gate not in ("", "gated"):
+        options.refuse(name)
+    return {"activation": ACTIVATIONS.get(known, "relu"), "gated_ffn": gate == "gated"}
+
+
+def _scales_output(options: Options) -> bool:
+    """mT5 never does. T5 does where it shares its embedding, by older files' account of that."""
+    shares = options.flag("tie_word_embeddings", True)
+    return not _is_mt5(options) and options.flag("scale_decoder_outputs", shares)
+
+
+def _is_mt5(options: Options) -> bool:
+    return options.values.get("model_type") == "mt5"
+
+
+def _table(options: Options, config: Any) -> Table:
+    changes = dict.fromkeys(QUERIES, times(math.sqrt(config.head_dim)))
+    if _scales_output(options):
+        changes["decoder.norm"] = times(config.d_model**-0.5)
+    names = VOCABULARY | _stack("encoder", config) | _stack("decoder", config)
+    return Table(names, changes, NEEDLESS)
+
+
+def _stack(stack: str, config: Any) -> dict[str, str]:
+    """Number a layer's parts as they do: attention to itself, in the decoder to the source, and
+    feed-forward.
+    """
+    theirs, ours = f"{stack}.block.*.layer", f"{stack}.layers.*"
+    names = {
+        f"{stack}.positions": f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias",
+        f"{stack}.norm": f"{stack}.final_layer_norm",
+    }
+    for number, (their_name, our_name) in enumerate((SELF, CROSS)):
+        names[f"{ours}.{our_name}_norm"] = f"{theirs}.{number}.layer_norm"
+        for letter, part in PARTS.items():
+            names[f"{ours}.{our_name}.{part}"] = f"{theirs}.{number}.{their_name}.{letter}"
+    last = f"{theirs}.{2 if stack == 'decoder' else 1}"
+    names[f"{ours}.feed_forward_norm"] = f"{last}.layer_norm"
+    dense = GATED if config.gated_ffn else PLAIN
+    return names | {
+        f"{ours}.feed_forward.{name}": f"{last}.DenseReluDense.{wi}" for wi, name in dense.items()
+    }
+
+
+def _translations(options: Options) -> dict[tuple[str, str], Options]:
+    """Find the tasks of `task_specific_params` that translate from the first one's language, by
+    source and target.
+    """
+    tasks = options.section("task_specific_params")
+    matches = [match for name in tasks.values if (match := TRANSLATION.fullmatch(name))]
+    return {
+        (match[1], match[2]): tasks.section(match[0])
+        for match in matches
+        if match[1] == matches[0][1]
+    }
+
+
+def _languages(tasks: Mapping[tuple[str, str], Options]) -> dict[str, list[str]]:
+    """ "und" takes a text as it is, with whatever task its writer puts before it."""
+    sources, targets = ({pair[side]: None for pair in tasks} for side in (0, 1))
+    return {
+        "source_languages": [*sources, UNKNOWN_LANGUAGE],
+        "target_languages": [*targets, UNKNOWN_LANGUAGE],
+    }
+
+
+def _conventions(
+    folder: Folder, decoding: Decoding, tasks: Mapping[tuple[str, str], Options]
+) -> Conventions:
+    """Begin a task's sources with its words. Its other options count if they translate."""
+    prefixes = {target: task.word("prefix", "") for (_, target), task in tasks.items()}
+    settings = next(iter(tasks.values()), decoding.options)
+    targets = {
+        target: LanguageIds(source_prefix=_encode(folder, prefix))
+        for target, prefix in prefixes.items()
+    }
+    return decoding.conventions(decoding.prompt, options=settings, targets=targets)
+
+
+def _encode(folder: Folder, text: str) -> tuple[int, ...]:
+    """Without the space at its end: the text that follows begins with it."""
+    if folder.tokenizers is None:
+        return ()
+    source = folder.tokenizers.source
+    return tuple(encode(source, text.strip(), folder.problems, is_bare=True).ids)

@@ -1,0 +1,51 @@
+"""Attends additively (Bahdanau et al. 2015, A.1.2), to tapes too.
+
+A tape is (keys [batch, length, attention_dim], values [batch, length, value_dim]): what a recurrent
+network has written at every position so far. A tape of no positions reads as zeros.
+"""
+
+import torch
+from torch import Tensor, nn
+
+Tape = tuple[Tensor, Tensor]
+
+
+class AdditiveAttention(nn.Module):
+    """Scores e_j = v^T tanh(query + U h_j), and sums values weighted by softmax(e).
+
+    query_dim: of what `query` maps, if the caller does not make queries himself. bias: of U.
+    """
+
+    def __init__(
+        self, hidden_dim: int, attention_dim: int, query_dim: int | None = None, *, bias: bool
+    ) -> None:
+        super().__init__()
+        if query_dim is not None:
+            self.query = nn.Linear(query_dim, attention_dim, bias=False)
+        self.key = nn.Linear(hidden_dim, attention_dim, bias=bias)
+        self.score = nn.Linear(attention_dim, 1, bias=False)
+
+    def forward(
+        self, query: Tensor, tape: Tape, is_written: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Attend with a query [batch, attention_dim] to what is written, all or where a mask
+        [batch, length] says so: the context [batch, value_dim], and the weights [batch, length].
+        """
+        keys, values = tape
+        scores = self.score(torch.tanh(query[:, None] + keys)).squeeze(-1)
+        if is_written is not None:
+            scores = scores.masked_fill(~is_written, float("-inf"))
+        weights = scores.softmax(-1)
+        return torch.bmm(weights[:, None].to(values.dtype), values)[:, 0], weights
+
+    def append(self, tape: Tape, hidden: Tensor, values: Tensor) -> Tape:
+        """Write one position: hidden [batch, hidden_dim], values [batch, value_dim]."""
+        keys, written = tape
+        key = self.key(hidden)[:, None]
+        return torch.cat([keys, key], 1), torch.cat([written, values[:, None]], 1)
+
+
+def empty_tape(like: Tensor, attention_dim: int, value_dim: int) -> Tape:
+    """Return one of no positions, with the rows and the type of `like` [batch, ...]."""
+    rows = len(like)
+    return like.new_zeros(rows, 0, attention_dim), like.new_zeros(rows, 0, value_dim)

@@ -1,0 +1,50 @@
+"""Readers ask for the weights that the builders of graphs take: all of them, and no others."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from export.readers.common.language_models.shapes import shapes_of
+from export.readers.common.shapes import transformer_shapes
+from export.readers.opennmt.recurrent import luong_shapes
+from tests.tiny import LIKE_GEMMA, LIKE_PHI, tiny_checkpoint
+
+UNTIED: dict[str, Any] = {"tied_embeddings": False}
+LIKE_OPENNMT: dict[str, Any] = {"cell": "gru", "score": "concat", "biases": True, "bridge": True}
+SHAPES: dict[str, Any] = {
+    "transformer": transformer_shapes,
+    "transformer-ssru": transformer_shapes,
+    "gpt2": shapes_of,
+    "gpt-neox": shapes_of,
+    "llama": shapes_of,
+    "luong": luong_shapes,
+}
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("transformer", {}),
+    ("transformer", UNTIED | {"source_vocab_size": 77, "output_bias": True, "num_kv_heads": 2}),
+    ("transformer", {"positions": "learned", "embedding_norm": True, "norm": "post"}),
+    ("transformer", {"positions": "relative", "norm_type": "rms", "biases": False}),
+    ("transformer", {"gated_ffn": True, "head_dim": 16, "final_norm": False}),
+    ("transformer-ssru", {}),
+    ("gpt2", {}),
+    ("gpt2", UNTIED),
+    ("gpt-neox", {"attention_bias": False}),
+    ("gpt-neox", LIKE_PHI),
+    ("llama", UNTIED),
+    ("llama", {"attention_bias": "all", "ffn_bias": True}),
+    ("llama", LIKE_GEMMA),
+    ("luong", {}),
+    ("luong", UNTIED | {"score": "dot", "input_feeding": False, "num_layers": 3}),
+    ("luong", LIKE_OPENNMT | {"bidirectional": True}),
+    ("luong", {"cell": "lstm", "bridge": True}),
+]
+
+
+@pytest.mark.parametrize(("architecture", "changes"), VARIANTS, ids=str)
+def test_they_are_what_the_graph_takes(
+    architecture: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    checkpoint = tiny_checkpoint(architecture, tmp_path, **changes)
+    taken = {name: checkpoint.weights[name].shape for name in checkpoint.weights}
+    assert SHAPES[architecture](checkpoint.config) == taken

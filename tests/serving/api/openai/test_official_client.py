@@ -1,0 +1,217 @@
+"""OpenAI's own client over a real socket: its exceptions, its retries, and what it makes of answers
+of a real engine.
+"""
+
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import openai
+import pytest
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+from serving.errors import (
+    DeadlineExceeded,
+    EngineStopped,
+    OutOfMemory,
+    Overloaded,
+    QuotaExceeded,
+    TooLarge,
+)
+from serving.text.tokenizer import Tokenizer
+from tests.serving.api.conftest import CHAT_TEMPLATE, made_world
+from tests.serving.api.openai.listening import app_over, listening
+from tests.serving.api.openai.test_tools import TEMPLATE
+from tests.serving.api.world import World
+from tests.serving.imported import imported_bundle
+
+TALK: Any = [{"role": "user", "content": "Well?"}]
+TRIP = {
+    "type": "object",
+    "properties": {
+        "city": {"enum": ["Paris", "Rome"]},
+        "days": {"type": "integer", "minimum": 1, "maximum": 9},
+    },
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+TOOLS: Any = [
+    {"type": "function", "function": {"name": "book", "parameters": TRIP, "strict": True}},
+    {"type": "function", "function": {"name": "cancel"}},
+]
+REAL = "imported-llama"
+
+
+@pytest.fixture(scope="module")
+def scripted(tokenizer: Tokenizer) -> Iterator[tuple[str, World]]:
+    """Where a world listens, and what is told of its engines."""
+    worlds: list[World] = []
+
+    @asynccontextmanager
+    async def app() -> AsyncIterator[FastAPI]:
+        async with made_world(tokenizer, generator={"chat_template": CHAT_TEMPLATE}) as world:
+            worlds.append(world)
+            yield world.app
+
+    with listening(app) as url:
+        yield f"{url}/v1", worlds[0]
+
+
+@pytest.fixture
+def client(scripted: tuple[str, World]) -> Iterator[openai.OpenAI]:
+    url, world = scripted
+    with openai.OpenAI(base_url=url, api_key="x", max_retries=2) as client:
+        yield client
+    world.generator_engine.refusal = None
+
+
+@pytest.fixture(scope="module")
+def real_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a tiny random model listens whose template shows tools."""
+    own = {"chat_template": TEMPLATE + "assistant: ", "generation": {"max_new_tokens": 100}}
+    folder: Path = tmp_path_factory.mktemp("tools")
+    bundle = imported_bundle("llama", folder, own, context_length=512)
+    with listening(lambda: app_over(bundle)) as url:
+        yield f"{url}/v1"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "attempts"),
+    [
+        (Overloaded(9, retry_after_seconds=0.2), openai.RateLimitError, 3),
+        (QuotaExceeded("no more", 86_400), openai.RateLimitError, 1),
+        (TooLarge("prompt", "a", "is too long"), openai.APIStatusError, 1),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_errors_are_its_own_and_are_tried_again_when_they_say(
+    scripted: tuple[str, World],
+    client: openai.OpenAI,
+    error: Exception,
+    expected: type[openai.APIStatusError],
+    attempts: int,
+    stream: bool,
+) -> None:
+    _, world = scripted
+    asked: list[float] = []
+
+    def refuse(*_: Any) -> None:
+        asked.append(time.monotonic())
+        raise error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.generator_engine, "check_room", refuse)
+        with pytest.raises(expected):
+            client.completions.create(model="story", prompt="a", stream=stream)
+
+    assert len(asked) == attempts
+    assert all(later - sooner >= 0.2 for sooner, later in pairwise(asked))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [EngineStopped("stopping"), OutOfMemory("full"), DeadlineExceeded(1), ValueError("a bug")],
+)
+def test_what_is_not_the_clients_fault_is_told_as_the_servers(
+    scripted: tuple[str, World], client: openai.OpenAI, error: Exception
+) -> None:
+    scripted[1].generator_engine.refusal = error
+    with pytest.raises(openai.InternalServerError) as caught:
+        client.with_options(max_retries=0).completions.create(model="story", prompt="a")
+
+    assert caught.value.response.json()["error"]["message"]
+    assert "a bug" not in str(caught.value) and "Traceback" not in str(caught.value)
+
+
+def test_what_is_refused_once_is_answered_in_the_end(
+    scripted: tuple[str, World], client: openai.OpenAI
+) -> None:
+    _, world = scripted
+    refusals: list[Exception] = [Overloaded(9, retry_after_seconds=0.15)] * 2
+
+    def check_room(*_: Any) -> None:
+        if refusals:
+            raise refusals.pop()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.generator_engine, "check_room", check_room)
+        began = time.monotonic()
+        stream = client.chat.completions.create(model="story", messages=TALK, stream=True)
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+
+    assert text == " once upon a time" and 0.3 <= time.monotonic() - began < 3
+
+
+def test_wrong_requests_name_their_field(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as bad:
+        client.completions.create(model="story", prompt="a", extra_body={"wings": 2})
+    with pytest.raises(openai.NotFoundError) as unknown:
+        client.chat.completions.create(model="nobody", messages=TALK)
+
+    assert (bad.value.param, bad.value.type) == ("wings", "invalid_request_error")
+    assert (unknown.value.param, unknown.value.code) == ("model", "model_not_found")
+
+
+def test_late_failures_raise(scripted: tuple[str, World], client: openai.OpenAI) -> None:
+    _, world = scripted
+    world.generator_engine.fails_after = 3
+    try:
+        with pytest.raises(openai.APIError, match="engine failed") as caught:
+            list(client.chat.completions.create(model="story", messages=TALK, stream=True))
+    finally:
+        world.generator_engine.fails_after = None
+
+    assert not isinstance(caught.value, openai.APIStatusError), "its answer had begun"
+
+
+def test_log_probabilities_of_a_real_engine(real_url: str) -> None:
+    asked: dict[str, Any] = {"model": REAL, "messages": TALK, "temperature": 0, "max_tokens": 8}
+    with openai.OpenAI(base_url=real_url, api_key="x") as client:
+        whole = client.chat.completions.create(**asked, logprobs=True, top_logprobs=3).choices[0]
+        stream = client.chat.completions.create(**asked, logprobs=True, top_logprobs=3, stream=True)
+        chunks = [chunk.choices[0].logprobs for chunk in stream]
+
+    assert whole.logprobs is not None and whole.logprobs.content is not None
+    tokens = whole.logprobs.content
+    written = b"".join(bytes(token.bytes or []) for token in tokens)
+    assert written.decode(errors="replace") == whole.message.content
+    assert all(token.logprob == token.top_logprobs[0].logprob for token in tokens)
+    assert [each for chunk in chunks if chunk for each in chunk.content or []] == tokens
+
+
+async def test_calls_of_a_real_engine_fit_their_schema(real_url: str) -> None:
+    book: Any = {"type": "function", "function": {"name": "book"}}
+    async with openai.AsyncOpenAI(base_url=real_url, api_key="x") as client:
+        for seed in range(5):
+            asked: dict[str, Any] = {"model": REAL, "messages": TALK, "tools": TOOLS, "seed": seed}
+            whole = await client.chat.completions.create(**asked, tool_choice=book)
+            async with client.chat.completions.stream(**asked, tool_choice=book) as stream:
+                streamed = await stream.get_final_completion()
+
+            [call] = whole.choices[0].message.tool_calls or []
+            [other] = streamed.choices[0].message.tool_calls or []
+            assert call.type == "function" and call.function.name == "book"
+            assert other.type == "function" and other.function.name == "book"
+            assert other.function.arguments == call.function.arguments
+            arguments = json.loads(call.function.arguments)
+            assert arguments["city"] in ("Paris", "Rome") and 1 <= arguments["days"] <= 9
+            assert whole.choices[0].finish_reason == "tool_calls"
+
+
+class Trip(BaseModel):
+    city: Literal["Paris", "Rome"]
+    days: Literal[1, 2, 3]
+
+
+def test_answers_are_parsed_into_models(real_url: str) -> None:
+    with openai.OpenAI(base_url=real_url, api_key="x") as client:
+        answer = client.chat.completions.parse(
+            model=REAL, messages=TALK, response_format=Trip, seed=1
+        )
+
+    assert isinstance(answer.choices[0].message.parsed, Trip)

@@ -1,0 +1,37 @@
+"""A stop string within a draft ends the text where it ends without drafts."""
+
+from pathlib import Path
+
+import pytest
+
+from serving.bundle.manifest import Precision
+from serving.engine.config import EngineConfig
+from serving.engine.speculation.costs import Costs
+from serving.parameters import SamplingParams
+from serving.pipelines.completion.deltas import collect
+from serving.pipelines.completion.job import CompletionDelta, CompletionJob
+from serving.pipelines.decoding import Decoding
+from serving.pipelines.offline import opened
+from tests.tiny import tiny_bundle
+
+PROMPT = "It is fast. A dog runs. It is fast. A dog "
+
+
+async def test_stop_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = tiny_bundle("llama", tmp_path, Precision.FP32, context_length=96)
+    monkeypatch.setattr(Costs, "pays", lambda self, num_rows, num_hoped: num_hoped > 0)
+
+    async def told(has_drafts: bool, *stop: str, seed: int = 0) -> list[CompletionDelta]:
+        config = EngineConfig(slots=4, threads=1, speculation=has_drafts)
+        sampling = SamplingParams(temperature=0.5, top_k=3, seed=seed)
+        decoding = Decoding(sampling, max_new_tokens=40, ignore_eos=True)
+        async with opened(bundle, config) as catalog:
+            model = await catalog.generator(catalog.own_cards[0].name)
+            job = CompletionJob("job", (PROMPT,), decoding, num_samples=3, stop=stop)
+            return await collect(model.stream(job), 3)
+
+    whole = await told(True)
+    assert whole == await told(False)
+    stops = {each.text[start : start + 2] for each in whole for start in (5, 11, 30)}
+    for stop in stops:
+        assert await told(True, stop) == await told(False, stop)
