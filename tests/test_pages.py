@@ -18,6 +18,7 @@ from tests.pages import ROOT, all_pages, missing_links, missing_paths, quoted, t
 
 PAGES = [pytest.param(page, id=page.name) for page in all_pages()]
 OF_CODE = [pytest.param(ROOT / "docs" / name, id=name) for name in ("design.md", "request.md")]
+QUOTING = [*OF_CODE, pytest.param(ROOT / "docs" / "luong.md", id="luong.md")]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -90,7 +91,7 @@ def test_single_names_are_there(page: Path) -> None:
     assert {name for name in names if not name.endswith(".md")} - names_of_serving() == set()
 
 
-@pytest.mark.parametrize("page", OF_CODE)
+@pytest.mark.parametrize("page", QUOTING)
 def test_quoted_code_is_that_of_the_file(page: Path) -> None:
     blocks = quoted(read(page), "python")
     assert blocks
