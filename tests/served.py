@@ -39,7 +39,7 @@ def served(config: dict[str, Any], folder: Path, **options: Any) -> Iterator[str
     """The URL of a server that runs with this configuration; it must also stop cleanly."""
     with served_with_console(config, folder, **options) as (url, lines):
         yield url
-    assert lines == []
+    assert lines == [], lines
 
 
 @contextmanager

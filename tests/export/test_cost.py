@@ -14,7 +14,7 @@ from models.storage.checkpoint import Checkpoint
 from serving.bundle.manifest import Precision
 from tests.tiny import tiny_checkpoint
 
-SIZES = {"num_layers": 12, "d_model": 128, "num_heads": 4, "ffn_dim": 512, "head_dim": 32}
+SIZES = {"num_layers": 12, "d_model": 256, "num_heads": 8, "ffn_dim": 1024, "head_dim": 32}
 
 
 class Reader:
