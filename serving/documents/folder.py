@@ -43,6 +43,10 @@ class Folder:
         yield begun
         os.replace(begun, result)
 
+    def holds(self, document: str) -> bool:
+        """Tell whether anything of a document is there; nothing is once it was cancelled."""
+        return (self._path / document).is_dir()
+
     def remove(self, document: str) -> None:
         shutil.rmtree(self._path / document, ignore_errors=True)
 

@@ -72,8 +72,9 @@ class Worker:
         except AttendantError as failure:
             state, error = State.ERROR, str(failure)
         except Exception as failure:
-            logger.error("document %s failed: %r", record.id, failure, exc_info=failure)
             state, error = State.ERROR, "internal error"
+            if self._folder.holds(record.id):  # else it was cancelled while it was read or written
+                logger.error("document %s failed: %r", record.id, failure, exc_info=failure)
         finally:
             # Nothing comes of it if the document was cancelled, or is another worker's by now.
             self._database.start(tables.end, record.id, self._name, state, error)

@@ -112,7 +112,7 @@ def test_latency_of_an_open_loop_shows_a_server_that_stands_still(tmp_path: Path
     assert len(waited) > 50
     latencies = [request.end - request.intended for request, _ in waited]
     truths = [entry["end"] - epoch - request.intended for request, entry in waited]
-    # Sixty answers come at once, and are read one after the other by a client that may share a core.
+    # Sixty answers come at once; a client that may share a core reads them one after the other.
     assert abs(statistics.median(latencies) - statistics.median(truths)) < 0.2
     assert statistics.median(latencies) > 1.0
     assert found.median(lambda r, e: r.sent - r.intended) < 0.02

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from serving.documents import worker
 from serving.documents.documents import Documents, Handle
+from serving.documents.formats.plain import PlainDocument
 from serving.documents.tables import State, Wanted
 from serving.errors import (
     DocumentNotFound,
@@ -175,6 +177,29 @@ async def test_a_cancelled_document_is_worked_on_no_more(
         await documents.finished(after, "ann")
 
     assert not (tmp_path / "documents" / handle.id).exists()
+
+
+async def test_what_is_cancelled_while_it_is_written_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    documents = desk(tmp_path, ShoutingTranslator())
+    handle = await sent(documents)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def write(self: PlainDocument, *arguments: Any) -> None:
+        begun.set()
+        assert goes_on.wait(10)
+        written(self, *arguments)
+
+    written = PlainDocument.write
+    monkeypatch.setattr(PlainDocument, "write", write)
+    async with working(documents):
+        await until(begun.is_set)
+        await documents.remove(handle, "ann")
+        goes_on.set()
+        await asyncio.sleep(0.2)
+    assert caplog.records == []
+    assert not any(tmp_path.rglob(handle.id))
 
 
 async def test_a_full_engine_is_waited_for(tmp_path: Path) -> None:
