@@ -39,7 +39,7 @@ manifest_of = build/bundles/transformer-en-fr-$(1)/bundle.json
 manifests := $(addsuffix /bundle.json,$(bundles))
 exporters := $(shell find export models/configs models/storage serving/bundle -name "*.py")
 
-.PHONY: help serve bundles test bench bench-smoke fuzz schemathesis audit clean
+.PHONY: help serve bundles test test-servers bench bench-smoke fuzz schemathesis audit clean
 .SECONDEXPANSION:
 
 help: ## list the targets
@@ -61,6 +61,9 @@ test: $(test_stamp) ## format check, lint, types, tests
 	$(venv)/bin/ruff check .
 	$(venv)/bin/mypy
 	$(venv)/bin/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --durations 20
+
+test-servers: $(test_stamp) ## the tests that start, starve and kill servers of their own: minutes
+	$(venv)/bin/pytest -m servers
 
 bench: bundles ## tokens per second of the bare engine, one line of JSON for each bundle
 	@for bundle in $(bundles); do $(attendant) bench $$bundle --device $(provider) --json; done

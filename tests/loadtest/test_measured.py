@@ -19,6 +19,8 @@ from loadtest.plan import ArrivalPlan, Plan, Target, WorkPlan
 from loadtest.records import counted
 from loadtest.statistics.figures import Figures, figures_of
 
+pytestmark = pytest.mark.servers
+
 EXACT = 0.02
 Log = list[dict[str, Any]]
 

@@ -33,6 +33,8 @@ from tests.serving.deployments.parts import (
 from tests.serving.deployments.test_batches import ended, lines, results
 from tests.serving.deployments.test_odd_surroundings import allow_files, folder_of_run
 
+pytestmark = pytest.mark.servers
+
 WHOLE = {"model": "writer", "prompt": "a", "temperature": 0, "ignore_eos": True, "n": 8}
 LONG = {**WHOLE, "max_tokens": 8000}
 SHORT = {**WHOLE, "max_tokens": 200}

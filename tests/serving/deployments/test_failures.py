@@ -13,6 +13,8 @@ import pytest
 
 from tests.served import eventually, int8_bundle, served_with_console
 
+pytestmark = pytest.mark.servers
+
 SABOTAGE = Path(__file__).parent / "sabotage"
 EN_FR = {"source": "en", "target": "fr"}
 PLAIN = {"error": "internal error"}

@@ -18,6 +18,8 @@ from tests.served import attendant, served
 from tests.serving.deployments.test_listening import has_ipv6
 from tests.tiny import tiny_bundle
 
+pytestmark = pytest.mark.servers
+
 _DROP_FROM_BOUNDING_SET = 24
 _CAP_SYS_RESOURCE = 24
 

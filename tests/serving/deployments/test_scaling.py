@@ -10,6 +10,8 @@ from serving.deployments.scaling import WaitingTokens, load_of, replicas_of
 from serving.engine.measures import EngineStats
 from serving.server_config import WorkerGroup
 
+pytestmark = pytest.mark.servers
+
 BUNDLES = (Path("a"),)
 
 

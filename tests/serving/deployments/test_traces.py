@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.served import eventually, int8_bundle, served
+
+pytestmark = pytest.mark.servers
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 ONE_CPU = {"cpus_per_replica": 1, "engines": 1, "threads": 1}

@@ -21,6 +21,8 @@ from loadtest.bench.race.senders import arrive, numbered
 from loadtest.bench.race.servers import Server
 from loadtest.bench.race.workloads import WORKLOADS
 
+pytestmark = pytest.mark.servers
+
 CORES = os.sched_getaffinity(0)
 
 # Answers one request after the other, each after so many seconds.

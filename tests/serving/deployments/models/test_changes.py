@@ -21,6 +21,8 @@ from serving.commands.models import KEY_VARIABLE
 from tests.served import eventually, free_port, int8_bundle, served_with_console
 from tests.serving.deployments.parts import kill
 
+pytestmark = pytest.mark.servers
+
 EN_FR = {"source": "en", "target": "fr"}
 ONE_CPU = {"cpus_per_replica": 1, "engines": 1, "threads": 1}
 

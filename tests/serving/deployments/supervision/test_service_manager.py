@@ -8,6 +8,8 @@ import pytest
 
 from serving.deployments.supervision.service_manager import ServiceManager
 
+pytestmark = pytest.mark.servers
+
 
 @pytest.mark.parametrize("is_abstract", [False, True])
 def test_it_is_told(is_abstract: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
