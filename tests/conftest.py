@@ -1,4 +1,4 @@
-"""What all tests share: the one real server, which starts when the first test asks for it."""
+"""Holds what all tests share: the one real server, which starts when the first test asks for it."""
 
 import signal
 from collections.abc import Iterator

@@ -48,7 +48,7 @@ class HuggingFaceModel(PreTrainedModel, GenerationMixin):
 def generate(
     module: AnyModel, source: list[int] | None, prompt: list[int], **options: Any
 ) -> list[Generated]:
-    """What `generate` returns for a prompt after <s>, best first, under its own option names."""
+    """Return what `generate` gives for a prompt after <s>, best first, by its own options."""
     target = torch.tensor([[module.config.bos_id, *prompt]])
     found = HuggingFaceModel(module, source).generate(
         target,

@@ -261,7 +261,7 @@ def test_the_rule_holds(rule: Callable[[Import], bool]) -> None:
 
 
 def loaded_by(imports: list[Import]) -> dict[str, list[str]]:
-    """What each module of ours imports when it is loaded."""
+    """Return what each module of ours imports when it is loaded."""
     known: dict[str, list[str]] = {found.importer: [] for found in imports}
     for found in imports:
         if found.at_start:

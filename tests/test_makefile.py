@@ -1,4 +1,6 @@
-"""What `make` would run are commands that `attendant` knows, on every shipped checkpoint."""
+"""Tests that what `make` would run are commands that `attendant` knows, on every shipped
+checkpoint.
+"""
 
 import os
 import shlex

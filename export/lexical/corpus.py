@@ -55,7 +55,7 @@ class Bitext:
 
 
 def tokenizers_of(checkpoint: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
-    """Of source and target, as the service reads them."""
+    """Read the tokenizers of source and target as the service does."""
     config = checkpoint.config
     source_size = getattr(config, "source_vocab_size", None) or config.vocab_size
     with tempfile.TemporaryDirectory() as folder:

@@ -43,7 +43,7 @@ class ShortlistOptions:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the lists are like, on pairs that they were not learned from.
+    """Tells what the lists are like, on pairs that they were not learned from.
 
     recall: the share of the references' tokens that are on their sentences' lists.
     """

@@ -19,7 +19,7 @@ RARE = 10  # occurrences: letters that a corpus has less often stay off the list
 
 @dataclass(frozen=True)
 class Tables:
-    """What `serving.text.shortlist` reads.
+    """Holds what `serving.text.shortlist` reads.
 
     always: i64, on every shortlist. sources, targets: i64 each, the pairs, by source then target.
     """
@@ -65,7 +65,7 @@ def most_frequent(bitext: Bitext, vocab_size: int, count: int) -> Array:
 
 
 def spelling_tokens(tokenizer: Tokenizer, bitext: Bitext) -> Iterable[int]:
-    """What anything can be spelled with: bytes and, where the corpus has them, single letters,
+    """List what anything can be spelled with: bytes and, where the corpus has them, single letters,
     digits and signs.
     """
     pieces = tokenizer.table.token_bytes

@@ -1,4 +1,4 @@
-"""What is asked of models, and their answers side by side: translations or prose."""
+"""Asks models for translations or prose, and puts their answers side by side."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -38,7 +38,7 @@ def _of_bundle(bundle: Bundle) -> ScoreProse:
 
 
 def bundle_nats(bundle: Bundle) -> Nats:
-    """What windows lack in probability, by a bundle's step graph."""
+    """Sum what windows lack in probability, by a bundle's step graph."""
     prefix = list(bundle.manifest.tokens.prompt_prefix)
     opened: dict[int, Rows] = {}
 

@@ -1,4 +1,4 @@
-"""What is told of a shipped model's quality: translations of test sets, made sets and everyday
+"""Tells of a shipped model's quality: translations of test sets, made sets and everyday
 sentences, or bits per byte of prose; by the int8 bundle, beside fp32 and what was trained.
 """
 

@@ -17,7 +17,8 @@ def attendant(
     shows: bool = False,
     seconds: float | None = None,
 ) -> str:
-    """What `attendant WORDS...` writes to standard output. `shows` lets its progress through.
+    """Return what `attendant WORDS...` writes to standard output. `shows` lets its progress
+    through.
 
     `held` stays open as long as the process lives, should this one die before it. After `seconds`
     it is stopped as by SIGTERM. Raises ZooError, and OutOfTime where that was early.

@@ -92,7 +92,7 @@ def effects(found: Sequence[Results]) -> list[str]:
 
 
 def peers(found: Sequence[Results]) -> list[Results]:
-    """Those with the commonest languages and budget, which can be held against each other."""
+    """Choose those with the commonest languages and budget, which can be compared."""
     firsts = [results for results in without_replicas(found) if not results.is_of_prose]
     kinds = Counter(_kind(results) for results in firsts)
     [(commonest, _)] = kinds.most_common(1) or [((), 0)]

@@ -1,10 +1,10 @@
-"""What ends the work on a family."""
+"""Names what ends the work on a family."""
 
 from collections.abc import Sequence
 
 
 class ZooError(Exception):
-    """What cannot be done, and why; `problems` lists everything found wrong."""
+    """Says what cannot be done, and why; `problems` lists everything found wrong."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))

@@ -26,7 +26,7 @@ from serving.engine.states.store import row_bytes
 
 @dataclass(frozen=True)
 class Settings:
-    """What all families have in common. again: do what is done once more, training excepted.
+    """Holds what all families have in common. again: do what is done once more, training excepted.
     until: when training is stopped, by `time.monotonic`.
     """
 
@@ -112,7 +112,7 @@ class Family:
         return ["--threads", self.settings.threads] if self.settings.threads else []
 
     def bundle(self, precision: Precision) -> Path:
-        """Of the checkpoint, exported where it is not yet. Raises ZooError."""
+        """Return the checkpoint's, exported where it is not yet. Raises ZooError."""
         folder = self.folder / precision.value
         if precision not in self._exported and (self.settings.again or not self._is_new(folder)):
             options = ["--precision", precision.value, "--name", self.name]
@@ -126,7 +126,7 @@ class Family:
 
 
 def about_bundle(folder: Path) -> Bundle:
-    """What a bundle says of its states."""
+    """Read what a bundle says of its states."""
     manifest = open_bundle(folder).manifest
     size = row_bytes(manifest.states)
     return Bundle(

@@ -25,7 +25,7 @@ LINES = ("-", "--", ":")
 
 
 def drawn(found: Sequence[Results]) -> list[Results]:
-    """Those that the picture shows: same languages, same budget, best first."""
+    """Choose those that the picture shows: same languages, same budget, best first."""
     ready = [r for r in peers(found) if r.translation and r.bundle]
     return sorted(ready, key=lambda r: -r.translation.fp32.beam_5.bleu if r.translation else 0.0)
 
@@ -53,7 +53,7 @@ def draw_all(found: Sequence[Results], folder: Path) -> dict[str, Path]:
 
 
 def learned(found: Sequence[Results]) -> list[Results]:
-    """Those whose validations are kept, seeds aside."""
+    """Choose those whose validations are kept, seeds aside."""
     return [r for r in without_replicas(found) if r.training and r.training.curve]
 
 

@@ -35,7 +35,7 @@ class Scorer:
         )
 
     def signatures(self) -> dict[str, str]:
-        """Of what `quality` has computed."""
+        """Give the signatures of what `quality` has computed."""
         return {
             "bleu_signature": str(self._bleu.get_signature()),
             "lowercased_bleu_signature": str(self._lowercased.get_signature()),
@@ -59,8 +59,8 @@ class Scorer:
         return tuple(bins)
 
     def _statistics(self, hypotheses: Sequence[str]) -> np.ndarray:
-        """What BLEU sums over sentences (Papineni et al. 2002, section 2): both lengths, n-grams
-        that match, n-grams; i64 [sentences, 10].
+        """Count what BLEU sums over sentences (Papineni et al. 2002, section 2): both lengths,
+        n-grams that match, n-grams; i64 [sentences, 10].
         """
         metric = BLEU(effective_order=True)
         both = zip(hypotheses, self._references, strict=True)

@@ -29,7 +29,7 @@ class Recipe:
 
 
 def find_recipes(folder: Path, names: Sequence[str]) -> tuple[list[Recipe], list[str]]:
-    """Those that are named, all of the folder when none is; and what is wrong with them."""
+    """Find those that are named, all of the folder when none is; and what is wrong with them."""
     known = {path.stem: path for path in sorted(folder.glob("[!_]*.toml"))}
     if not known:
         return [], [f"{folder} holds no recipes (NAME.toml)"]
@@ -44,7 +44,7 @@ def find_recipes(folder: Path, names: Sequence[str]) -> tuple[list[Recipe], list
 
 
 def data_problems(recipes: Sequence[Recipe], data: Path) -> list[str]:
-    """What of all that the recipes read is not there or cannot be read."""
+    """Tell what of all that the recipes read is not there or cannot be read."""
     if not data.is_dir():
         return [f"{data}: there is no such data folder; --data says where it is"]
     files = {

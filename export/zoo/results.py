@@ -97,8 +97,8 @@ class Prose(Section):
 
 
 class Bundle(Section):
-    """What an engine keeps for a row, in bytes; states that a step overwrites count twice, because
-    it reads them from one buffer and writes them to another.
+    """Tells what an engine keeps for a row, in bytes; states that a step overwrites count twice,
+    because it reads them from one buffer and writes them to another.
     """
 
     has_attention: bool
@@ -147,7 +147,7 @@ class Results(Section):
 
     @property
     def year(self) -> int:
-        """Of the paper, from the title; 0 where it names none."""
+        """Read the paper's year off the title; 0 where it names none."""
         found = re.search(r"\b(19|20)\d\d\b", self.title)
         return int(found.group()) if found else 0
 

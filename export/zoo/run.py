@@ -38,7 +38,7 @@ class Run:
             raise ZooError([f"{changed}; remove it to train anew"])
 
     def results(self, recipe: Recipe) -> Results:
-        """What is known after training."""
+        """Return what is known after training."""
         checkpoint = load_checkpoint(self.checkpoint)
         config = checkpoint.config
         return Results(

@@ -1,4 +1,4 @@
-"""What is done with a family: training, evaluating, measuring, each whole or not at all.
+"""Takes a family through its stages: training, evaluating, measuring, each whole or not at all.
 
 Training may share the machine with anything, since its budget is processor time; measuring wants a
 quiet one.

@@ -37,7 +37,7 @@ def render(found: Sequence[Results], pictures: Mapping[str, str]) -> str:
 
 
 def block(readme: str) -> str:
-    """What stands between the marks. Raises ValueError where they are not there once each."""
+    """Write what stands between the marks. Raises ValueError where they are not there once each."""
     _, begun, rest = readme.partition(BEGIN)
     text, ended, after = rest.partition(END)
     if not begun or not ended or BEGIN in rest or END in after:
@@ -194,5 +194,5 @@ def _slowest(found: Sequence[Results]) -> str:
 
 
 def _each(texts: Iterable[str]) -> str:
-    """Those that differ."""
+    """List those that differ."""
     return ", ".join(dict.fromkeys(texts))

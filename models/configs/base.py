@@ -1,4 +1,4 @@
-"""What all configurations share: sizes and options of an architecture, no torch.
+"""Holds what all configurations share: sizes and options of an architecture, no torch.
 
 A configuration refuses unknown keys, bad values and values of another type, and says which of its
 options do not fit together. `models.configs.registry` reads one and reports everything that is
@@ -44,7 +44,7 @@ class ArchitectureConfig(SpecialTokens):
     dropout: Fraction = 0.0
 
     def misfits(self) -> Iterator[Misfit]:
-        """What does not fit together, of an architecture's own options."""
+        """Yield what does not fit together, of an architecture's own options."""
         yield from ()
 
     def all_misfits(self) -> Iterator[Misfit]:
@@ -74,7 +74,7 @@ class ArchitectureConfig(SpecialTokens):
 
 
 class TranslationModelConfig(ArchitectureConfig):
-    """What all sequence-to-sequence configurations share."""
+    """Holds what all sequence-to-sequence configurations share."""
 
     task: Literal["translate"] = "translate"
     source_languages: Languages = ("en",)
@@ -86,7 +86,7 @@ class TranslationModelConfig(ArchitectureConfig):
 
 
 class LanguageModelConfig(ArchitectureConfig):
-    """What all language models share."""
+    """Holds what all language models share."""
 
     task: Literal["generate"] = "generate"
     languages: Languages = ("en",)

@@ -1,4 +1,4 @@
-"""What configurations with attention heads share."""
+"""Holds what configurations with attention heads share."""
 
 from collections.abc import Iterator
 

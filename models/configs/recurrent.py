@@ -1,4 +1,4 @@
-"""What the recurrent encoder-decoders share: their cell, their sizes, and tied embeddings."""
+"""Holds what the recurrent encoder-decoders share: their cell, their sizes, and tied embeddings."""
 
 from collections.abc import Iterator
 from typing import Literal

@@ -81,7 +81,9 @@ def parse_config(values: Any) -> AnyConfig:
 def _problems(
     kind: type[ArchitectureConfig], values: dict[str, Any], errors: list[ErrorDetails]
 ) -> Iterator[str]:
-    """Of each field alone, then of those that are right by themselves and do not fit together."""
+    """Yield those of each field alone, then of those that are right by themselves and do not fit
+    together.
+    """
     wrong: dict[int | str, ErrorDetails] = {}
     for error in errors:
         for name in error["loc"][:1]:
@@ -109,7 +111,7 @@ def _message(kind: type[ArchitectureConfig], name: str, error: ErrorDetails) -> 
 
 
 def _hint(kind: type[ArchitectureConfig], name: str) -> str:
-    """What may have been meant: an option of another architecture, or one of a similar name."""
+    """Guess what may have been meant: one of another architecture, or of a similar name."""
     if others := sorted(other for other, each in CONFIGS.items() if name in each.model_fields):
         return f"; {', '.join(others)} {'has' if len(others) == 1 else 'have'} it"
     similar = get_close_matches(name.lower().replace("-", "_"), kind.model_fields, n=1)

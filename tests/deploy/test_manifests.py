@@ -1,4 +1,6 @@
-"""What is rendered for Kubernetes holds under Kubernetes' own schemas, and says each thing once."""
+"""Tests that what is rendered for Kubernetes holds under Kubernetes' own schemas, and says each
+thing once.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

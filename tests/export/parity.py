@@ -33,7 +33,7 @@ def examples_of(
 
 
 def largest_error(bundle: Path, checkpoint: Path, examples: Examples) -> float:
-    """Of log-probabilities, the bundle's step by step against torch's all at once."""
+    """Compare log-probabilities, the bundle's step by step against torch's all at once."""
     found = Rows(open_bundle(bundle), examples.sources).score(examples.targets)
     return float(np.abs(found - torch_log_probabilities(checkpoint, examples)).max())
 

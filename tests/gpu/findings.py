@@ -1,4 +1,5 @@
-"""What a run finds, written down line by line as it is found: a run that is cut off loses nothing.
+"""Keeps what a run finds, written down line by line as it is found: a run that is cut off loses
+nothing.
 
 Every part of the run has a file of its own, `parts/NAME.jsonl`: a line of what ran where, a line
 for each finding, and a last line that says how it ended.
@@ -14,7 +15,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Aim:
-    """What a figure has to reach."""
+    """Says what a figure has to reach."""
 
     bound: Literal["at least", "at most"]
     value: float
@@ -50,7 +51,7 @@ def none_of(what: str, names: list[str], unit: str) -> Finding:
 
 @dataclass
 class PartResult:
-    """What is known of a part. ended: `whole`, or why it is not; None while it runs."""
+    """Holds what is known of a part. ended: `whole`, or why it is not; None while it runs."""
 
     name: str
     began: str = ""

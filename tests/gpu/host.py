@@ -1,4 +1,4 @@
-"""What machine this is, and whether it has a GPU that can be used."""
+"""Tells what machine this is, and whether it has a GPU that can be used."""
 
 import ctypes
 import os

@@ -95,7 +95,7 @@ def _early_end(ours: Story, theirs: Story) -> Parting | None:
 
 
 def _logprob_of(token_id: int, event: TokenEvent) -> float:
-    """What fp32 gave a token; one that is not among its likeliest is no near tie."""
+    """Look up what fp32 gave a token; one that is not among its likeliest is no near tie."""
     return next((t.logprob for t in event.top if t.token_id == token_id), -float("inf"))
 
 

@@ -63,7 +63,7 @@ def build(provider: Path, folder: Path) -> None:
 
 
 def _missing_symbols(provider: Path) -> dict[str, set[str]]:
-    """What the provider wants of CUDA, by the version it wants it of."""
+    """List what the provider wants of CUDA, by the version it wants it of."""
     listed = subprocess.run(
         ["nm", "-D", "--undefined-only", str(provider)], capture_output=True, text=True, check=True
     )

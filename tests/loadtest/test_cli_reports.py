@@ -1,4 +1,6 @@
-"""What `attendant loadtest` makes of its runs: reports, verdicts and searches, over real HTTP."""
+"""Tests what `attendant loadtest` makes of its runs: reports, verdicts and searches, over real
+HTTP.
+"""
 
 import json
 from collections.abc import Iterator

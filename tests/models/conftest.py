@@ -1,4 +1,4 @@
-"""What holds for all tests of models."""
+"""Sets what holds for all tests of models."""
 
 from collections.abc import Iterator
 

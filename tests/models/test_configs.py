@@ -160,7 +160,7 @@ VALUES += [[], ["x"], [["x"]], {}, {"a": None}, "\ud800", "local-m"]
 
 @pytest.mark.parametrize("architecture", sorted(CONFIGS))
 def test_no_value_of_any_field_breaks_the_reader(architecture: str) -> None:
-    """What is accepted is accepted again as it is written to disk."""
+    """Expect what is accepted to be accepted again as it is written to disk."""
     fields = [name for name in CONFIGS[architecture].model_fields if name != "architecture"]
     right = {"architecture": architecture, "vocab_size": 50}
     cases = [{**right, field: value} for field in fields for value in VALUES]

@@ -1,4 +1,4 @@
-"""What `attendant serve` does around Ray; tests/serving/deployments runs the real one."""
+"""Tests what `attendant serve` does around Ray; tests/serving/deployments runs the real one."""
 
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer

@@ -1,4 +1,4 @@
-"""What configurations with rotary position embeddings share (Su et al. 2021)."""
+"""Holds what configurations with rotary position embeddings share (Su et al. 2021)."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -20,7 +20,9 @@ class RotaryConfig(DecoderOnlyConfig):
 
     @property
     def frequencies(self) -> tuple[float, ...]:
-        """Of every pair that is rotated: theta^(-2i / head_size), if nothing else is said."""
+        """Compute the frequency of every rotated pair: theta^(-2i / head_size), if nothing else is
+        said.
+        """
         if self.rotary_frequencies is not None:
             return self.rotary_frequencies
         size = self.head_size

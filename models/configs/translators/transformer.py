@@ -13,7 +13,7 @@ Activation = Literal["relu", "gelu", "gelu_tanh", "swish"]
 
 
 class TransformerSizes(TranslationModelConfig, HasHeads):
-    """What Transformers have in common, whatever their decoders are made of."""
+    """Holds what Transformers have in common, whatever their decoders are made of."""
 
     source_vocab_size: Size | None = None  # None: that of the target, vocab_size
     num_kv_heads: Size | None = None  # None: one for each head; 1: multi-query attention

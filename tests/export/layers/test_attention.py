@@ -118,7 +118,7 @@ def test_heads_to_align_by_are_those_of_the_last_layer(tmp_path: Path) -> None:
 
 
 def torch_attention(checkpoint: Path, examples: Examples) -> list[np.ndarray]:
-    """Of each example, in double precision: [target, heads, source]."""
+    """Compute attention of each example, in double precision: [target, heads, source]."""
     import torch
 
     from models.batch import TranslationBatch

@@ -50,7 +50,7 @@ def attended(
 
 @pytest.mark.parametrize("num_kv_heads", [4, 2, 1])
 def test_int8_is_as_far_off_as_its_levels(num_kv_heads: int) -> None:
-    """What it reads is what floats give that were rounded to the same levels."""
+    """Expect it to read what floats give that were rounded to the same levels."""
     heads, random = heads_of(4, num_kv_heads), np.random.default_rng(0)
     shape = (3, 12, heads.kv_dim)
     keys, values = random.standard_normal((2, *shape), np.float32)

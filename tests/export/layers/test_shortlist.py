@@ -75,7 +75,9 @@ class Steps:
             )
 
     def run(self, rows: list[int], shortlists: list[np.ndarray], width: int) -> list[Arrays]:
-        """Of each row: `logp` of its candidates, `top_ids`, `top_logp` and `log_normaliser`."""
+        """Return, of each row, `logp` of its candidates, `top_ids`, `top_logp` and
+        `log_normaliser`.
+        """
         given = {name: array[rows] for name, array in self.given.items()}
         given |= short_inputs(shortlists, width) | {WANTS_LOGP: np.array(True)}
         sizes = {BATCH: len(rows), CANDIDATES: width, SOURCE: SOURCE_LENGTH}

@@ -77,7 +77,7 @@ class Hub(BaseHTTPRequestHandler):
 
 
 def look_at(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What HF_ENDPOINT does before the library is loaded."""
+    """Do what HF_ENDPOINT does before the library is loaded."""
     address = f"http://127.0.0.1:{port}"
     monkeypatch.setattr(constants, "ENDPOINT", address)
     template = address + "/{repo_id}/resolve/{revision}/{filename}"

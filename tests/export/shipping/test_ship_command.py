@@ -126,7 +126,7 @@ def test_int8_weights_are_served_as_those_that_were_trained(
 
 
 def constants(folder: Path) -> dict[str, np.ndarray]:
-    """What a bundle's graphs hold, in fp32, by graph and name."""
+    """Read what a bundle's graphs hold, in fp32, by graph and name."""
     found = {}
     for name in open_bundle(folder).manifest.graphs:
         for key, value in ir.load(folder / f"{name}.onnx").graph.initializers.items():

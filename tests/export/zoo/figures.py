@@ -48,7 +48,7 @@ def results(
 
 
 def prose_results(name: str, bits: float = 1.5) -> Results:
-    """Of a language model."""
+    """Make those of a language model."""
     found = results(name, languages="en")
     prose = Prose(
         command="",

@@ -1,4 +1,6 @@
-"""What the papers report is said to show where the figures say so, and not where they do not."""
+"""Tests that what the papers report is said to show where the figures say so, and not where they do
+not.
+"""
 
 import pytest
 

@@ -47,7 +47,7 @@ def bytes_of_step(bundle: Bundle, shape: Shape, batch: int) -> float:
 
 
 def num_weights(shape: Shape) -> int:
-    """Of the embeddings and of the layers' matrices; vectors are left out."""
+    """Count those of the embeddings and of the layers' matrices; vectors are left out."""
     sizes = shape.sizes
     width, heads = sizes["d_model"], sizes["num_heads"]
     head = sizes.get("head_dim", width // heads)

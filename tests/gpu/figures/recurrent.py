@@ -38,7 +38,7 @@ def _engine(place: Place, shape: Shape, batch: int) -> float:
 
 @torch.inference_mode()
 def _torch_seconds(place: Place, shape: Shape, batch: int) -> float:
-    """Of a batch from its sources to its last tokens."""
+    """Time a batch from its sources to its last tokens."""
     config = parse_config({"architecture": shape.architecture, **shape.sizes})
     module = build(config).to(place.device, torch.bfloat16).eval()
     source = torch.randint(3, config.vocab_size, (batch, shape.source), device=place.device)

@@ -1,4 +1,5 @@
-"""What is written down of requests is what the server did: held against the mock server's own log.
+"""Tests that what is written down of requests is what the server did: held against the mock
+server's own log.
 
 Latencies are long and rates low, and medians are compared: others use the machine too.
 """

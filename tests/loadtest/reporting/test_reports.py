@@ -1,4 +1,4 @@
-"""What reports say, in every form they take."""
+"""Tests what reports say, in every form they take."""
 
 import json
 import re

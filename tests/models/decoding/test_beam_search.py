@@ -72,7 +72,7 @@ def test_one_beam_is_greedy(family: str, module: nn.Module) -> None:
 def test_a_beam_as_wide_as_the_vocabulary_finds_the_best_of_all(
     family: str, module: nn.Module
 ) -> None:
-    """Of two tokens at most: every first token lives on, so nothing is missed."""
+    """Search two tokens at most: every first token lives on, so nothing is missed."""
     source, prompt = examples(family)[0]
     size = module.config.vocab_size
     rules = BeamRules(size, max_new_tokens=2, length_penalty=0.0)

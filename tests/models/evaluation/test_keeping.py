@@ -1,4 +1,6 @@
-"""What must be carried over, on made test sets of 200 lines from frames that training has not."""
+"""Tests what must be carried over, on made test sets of 200 lines from frames that training has
+not.
+"""
 
 from pathlib import Path
 

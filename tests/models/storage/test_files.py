@@ -1,4 +1,4 @@
-"""What never ends, or is larger than it can be, is not read."""
+"""Tests that what never ends, or is larger than it can be, is not read."""
 
 import os
 from pathlib import Path

@@ -83,7 +83,7 @@ def test_learns_validates_and_decodes_as_on_the_cpu(
 
 
 def everything(config: Any, device: torch.device) -> dict[str, Any]:
-    """What a run computes of a fresh module on the device: two updates, then all that looks."""
+    """Run a fresh module on the device: two updates, then all that looks."""
     torch.manual_seed(0)
     module = build(config).to(device).train()
     optimizer = Optimizer(module, OptimizerConfig(name="muon"), torch.float32)

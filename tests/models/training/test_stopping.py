@@ -21,7 +21,7 @@ from tests.models.training.toy_run import write_config, write_data
 
 @pytest.fixture(autouse=True)
 def harmless_signals() -> Iterator[None]:
-    """What nobody catches fails the test and not all tests."""
+    """Have what nobody catches fail the test and not all tests."""
 
     def refuse(number: int, frame: Any) -> None:
         raise AssertionError(f"nobody caught {signal.Signals(number).name}")

@@ -1,4 +1,6 @@
-"""What training does on a GPU alone, as far as a CPU can try it: the same numbers in other ways."""
+"""Tests what training does on a GPU alone, as far as a CPU can try it: the same numbers in other
+ways.
+"""
 
 from collections.abc import Iterator
 from typing import Any

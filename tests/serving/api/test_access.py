@@ -190,7 +190,7 @@ def ends(world: World) -> dict[tuple[str, str], float]:
 
 
 def in_balance(world: World) -> dict[str, float]:
-    """What is running, of each protocol, once it is known that all counters add up."""
+    """Return what is running, of each protocol, once it is known that all counters add up."""
     started = totals(world, "attendant_requests_started_total")
     ended = totals(world, "attendant_requests_total")
     running = totals(world, "attendant_requests_running")

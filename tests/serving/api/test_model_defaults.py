@@ -1,4 +1,6 @@
-"""What a bundle brings along counts in every protocol: defaults of requests, and languages."""
+"""Tests that what a bundle brings along counts in every protocol: defaults of requests, and
+languages.
+"""
 
 from typing import Any
 

@@ -106,7 +106,7 @@ NEEDED = {
 
 @pytest.fixture(scope="module")
 def documented(tokenizer: Tokenizer) -> Iterator[Any]:
-    """What schemathesis reads of the application; its models answer at once."""
+    """Return what schemathesis reads of the application; its models answer at once."""
     with asyncio.Runner() as runner:
         made = made_world(tokenizer, generator={"chat_template": CHAT_TEMPLATE})
         world = runner.run(made.__aenter__())

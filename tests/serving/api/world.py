@@ -1,4 +1,4 @@
-"""What a test of the protocols holds in its hands."""
+"""Holds what a test of the protocols holds in its hands."""
 
 from dataclasses import dataclass
 

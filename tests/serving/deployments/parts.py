@@ -46,7 +46,7 @@ def kill(server: int, part: str) -> None:
 
 
 def name_of(pid: int) -> str:
-    """What it calls itself, or its program's name."""
+    """Return what it calls itself, or its program's name."""
     with suppress(OSError):
         first = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
         return first if first.startswith("ray::") else Path(first).name

@@ -177,7 +177,7 @@ def num_done(client: openai.OpenAI, batch_id: str) -> int:
 
 
 def test_sigterm_under_load(server: Running) -> None:
-    """What is done in time is answered, the rest is told, and nothing new comes in."""
+    """Expect that what is done in time is answered, the rest is told, and nothing new comes in."""
     folder = server.folder
     family = descendants(server.process.pid)
     with ThreadPoolExecutor() as pool:

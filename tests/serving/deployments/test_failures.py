@@ -41,7 +41,7 @@ def openai_error(message: str) -> dict[str, Any]:
 
 
 def records(lines: list[str], request_id: str) -> list[str]:
-    """What was logged of a request: each record begins with its time."""
+    """Read what was logged of a request: each record begins with its time."""
     found = re.split(r"\n(?=\d{4}-\d\d-\d\d )", "".join(lines))
     return [record for record in found if request_id in record]
 

@@ -1,4 +1,4 @@
-"""What is known of other worker groups while Serve's controller is busy, or gone."""
+"""Tests what is known of other worker groups while Serve's controller is busy, or gone."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What a worker group's configuration comes to on a machine."""
+"""Tests what a worker group's configuration comes to on a machine."""
 
 from pathlib import Path
 

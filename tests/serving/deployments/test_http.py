@@ -23,7 +23,7 @@ def post(asked: tuple[str, dict[str, Any]], version: str = "1.1", headers: str =
 
 
 def exchange(url: str, request: bytes, is_half_closed: bool = False) -> list[tuple[float, bytes]]:
-    """What comes until the server closes, and when."""
+    """Return what comes until the server closes, and when."""
     address = urlsplit(url)
     came = []
     with socket.create_connection((address.hostname, address.port), timeout=60) as connection:

@@ -110,7 +110,7 @@ def test_beam_search_streamed_is_whole(official: openai.OpenAI, model: str) -> N
 
 @GENERATORS
 def test_scoring_a_text(official: openai.OpenAI, model: str) -> None:
-    """What was generated greedily is scored as it was when it was generated."""
+    """Expect that what was generated greedily is scored as it was when it was generated."""
     generated = official.completions.create(
         model=model, prompt="It was", max_tokens=8, temperature=0, logprobs=1
     ).choices[0]

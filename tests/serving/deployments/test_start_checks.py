@@ -1,4 +1,4 @@
-"""What would keep a server from starting is found before Ray starts, all of it."""
+"""Tests that what would keep a server from starting is found before Ray starts, all of it."""
 
 import json
 import shutil

@@ -67,7 +67,7 @@ def group(bundles: list[Path], **more: Any) -> dict[str, Any]:
 
 
 def apply(cluster: Cluster, *groups: dict[str, Any]) -> str:
-    """What `attendant deploy apply` tells, its last line last."""
+    """Return what `attendant deploy apply` tells, its last line last."""
     path = cluster.head.folder / "server.yaml"
     path.write_text(yaml.safe_dump({"port": 8000, "groups": [*groups]}))
     token = ["--token-file", str(cluster.token_file)]

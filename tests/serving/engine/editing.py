@@ -33,7 +33,7 @@ def generation_of(
 
 
 def scores_of(logits: Array) -> Scores:
-    """What the graph says of rows with these logits."""
+    """Return what the graph says of rows with these logits."""
     normaliser = np.log(np.exp(logits.astype(np.float64)).sum(axis=1))
     logp = (logits - normaliser[:, None]).astype(np.float32)
     order = np.argsort(-logp, axis=1)[:, :4]

@@ -1,4 +1,4 @@
-"""What a search found, so that it can be held against what another implementation finds."""
+"""Holds what a search found, so that it can be held against what another implementation finds."""
 
 from collections.abc import Iterable
 

@@ -53,7 +53,7 @@ OF_ATTENTION: dict[str, dict[str, Any]] = {
 
 
 def requests_for(bundle: Bundle) -> list[GenerationRequest]:
-    """Of all lengths, that of one token and those around a span among them."""
+    """Make requests of all lengths, that of one token and those around a span among them."""
     has_attention = "step_attention" in bundle.manifest.graphs
     given = "source_ids" if bundle.manifest.task is Task.TRANSLATE else "prompt_ids"
     asks = ASKS | OF_ATTENTION if has_attention else ASKS

@@ -44,7 +44,7 @@ def toy_engine(
 
 
 def naive(request: GenerationRequest) -> list[int]:
-    """What a request should say, computed whole sequence by whole sequence."""
+    """Return what a request should say, computed whole sequence by whole sequence."""
     params, target = request.sampling, (BOS, *request.prompt_ids)
     room = CAPACITY - len(target)
     count = min(request.max_new_tokens or room, room)

@@ -1,4 +1,4 @@
-"""What a pool of ended hypotheses keeps, and when it says that a search may stop."""
+"""Tests what a pool of ended hypotheses keeps, and when it says that a search may stop."""
 
 import math
 from dataclasses import replace

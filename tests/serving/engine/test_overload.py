@@ -1,4 +1,4 @@
-"""What waits is bounded by the time it will take; refusals say how long that is."""
+"""Tests that what waits is bounded by the time it will take; refusals say how long that is."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What each processor does to scores, against Hugging Face's own."""
+"""Tests what each processor does to scores, against Hugging Face's own."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -178,7 +178,7 @@ events = st.lists(
 
 @dataclass(frozen=True)
 class Twin:
-    """What a row should be: a request and what it has generated."""
+    """Holds what a row should be: a request and what it has generated."""
 
     generation: Generation
     generated: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""What decides the bytes of an answer changes the fingerprint; nothing else does."""
+"""Tests that what decides the bytes of an answer changes the fingerprint; nothing else does."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -14,7 +14,7 @@ VOCAB_SIZE = 40
 
 
 def tables(**changes: Any) -> dict[str, np.ndarray]:
-    """Of source ids 0 to 3: nothing, two tokens, three, one."""
+    """Make those of source ids 0 to 3: nothing, two tokens, three, one."""
     whole = {"always": [0, 1], "offsets": [0, 0, 2, 5, 6], "candidates": [9, 7, 30, 7, 1, 39]}
     types = {"always": np.int32, "offsets": np.int64, "candidates": np.int32}
     return {name: np.array(each, types[name]) for name, each in (whole | changes).items()}

@@ -71,7 +71,9 @@ def test_absurd_lengths_of_arrays(count: int, tmp_path: Path, content: bytes) ->
 
 
 def test_flipped_bytes_never_do_worse(tmp_path: Path, content: bytes) -> None:
-    """What is read in spite of them is a model of finite or infinite numbers; the export looks."""
+    """Expect what is read in spite of them to be a model of finite or infinite numbers; the export
+    looks.
+    """
     random = np.random.default_rng(0)
     header = content.index(b"blk.2.ffn_up") + 100
     for _ in range(150):

@@ -166,7 +166,7 @@ def log_probabilities(model: PreTrainedModel, ids: list[int]) -> np.ndarray:
 
 
 def generated(model: PreTrainedModel, given: list[list[int]], **options: Any) -> list[list[int]]:
-    """What `generate` continues each with, </s> included; equally long ones in one batch."""
+    """Return what `generate` continues each with, </s> included; equally long ones in one batch."""
     found: dict[int, list[int]] = {}
     for length in {len(ids) for ids in given}:
         numbers = [number for number, ids in enumerate(given) if len(ids) == length]

@@ -62,7 +62,7 @@ def test_every_way_to_store_weights(storage: str, saved: Path, tmp_path: Path) -
 
 
 def pickle(folder: Path, parts: int) -> None:
-    """What older folders hold instead of safetensors."""
+    """Make what older folders hold instead of safetensors."""
     weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     names = ["pytorch_model.bin"]

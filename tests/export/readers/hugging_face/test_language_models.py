@@ -88,7 +88,7 @@ def test_texts_are_theirs(name: str, num_beams: int, sides_of) -> None:
 
 
 def test_long_texts_of_longrope_are_theirs_if_a_long_context_is_asked_for(tmp_path: Path) -> None:
-    """Of prompts beyond the border; with a cache, which is how `generate` works."""
+    """Compare prompts beyond the border; with a cache, which is how `generate` works."""
     model = random_model("phi3")
     save(model, tmp_path / "theirs")
     checkpoint = read(tmp_path / "theirs", CONTEXT_LENGTH)

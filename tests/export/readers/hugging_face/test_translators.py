@@ -187,7 +187,7 @@ def _theirs(imported: Imported, search: dict[str, Any]) -> list[list[int]]:
 
 
 def _generated(row: list[int], imported: Imported) -> list[int]:
-    """What follows the prompt, up to the end."""
+    """Return what follows the prompt, up to the end."""
     prompt, eos = imported.family.prompt, imported.bundle.manifest.tokens.eos
     assert tuple(row[: len(prompt)]) == prompt
     rest = row[len(prompt) :]
@@ -195,6 +195,6 @@ def _generated(row: list[int], imported: Imported) -> list[int]:
 
 
 def _tokens(imported: Imported) -> Tokens:
-    """What the bundle puts around texts in the family's languages."""
+    """Read what the bundle puts around texts in the family's languages."""
     family = imported.family
     return imported.bundle.manifest.tokens.between(family.source_language, family.target_language)

@@ -93,7 +93,7 @@ class Family:
 
 
 def _draw(name: str, parameter: torch.nn.Parameter, embedding: float) -> None:
-    """What the source says counts for much."""
+    """Draw weights by which the source counts for much."""
     is_scale = "norm" in name and name.endswith("weight")
     size = 3.0 if "encoder_attn" in name or "EncDecAttention" in name else 1.0
     size *= parameter.shape[-1] ** -0.5

@@ -47,7 +47,9 @@ def vocabulary() -> bytes:
 
 
 def random_weights(options: Mapping[str, Any], num_source: int, num_target: int) -> Arrays:
-    """Of a model of these options; half of its biases and norms would do nothing if left out."""
+    """Draw those of a model of these options; half of its biases and norms would do nothing if left
+    out.
+    """
     return _Weights(options).all(num_source, num_target)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a Marian folder is said by name, all of it in one error."""
+"""Tests that what is wrong with a Marian folder is said by name, all of it in one error."""
 
 import struct
 import zipfile

@@ -31,7 +31,7 @@ def exported(source: Path, folder: Path) -> tuple[Checkpoint, Bundle]:
 
 
 def problems_of(path: Path) -> list[str]:
-    """What is told of a source that cannot be read."""
+    """Return what is told of a source that cannot be read."""
     with pytest.raises(CheckpointError) as caught:
         read_model(path)
     return caught.value.problems
@@ -44,7 +44,7 @@ def some_ids(num: int, longest: int, num_words: int, seed: int = 0) -> list[list
 
 
 def largest_error(bundle: Bundle, model: Stateless, sources: list[list[int]]) -> float:
-    """Of log-probabilities at every position of random targets; sources without </s>."""
+    """Compare log-probabilities at every position of random targets; sources without </s>."""
     random, tokens = np.random.default_rng(1), bundle.manifest.tokens
     targets = random.integers(4, bundle.manifest.vocab_size, (len(sources), NUM_NEW)).tolist()
     targets = [[*tokens.prompt_prefix, *target] for target in targets]

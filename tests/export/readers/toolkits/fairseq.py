@@ -170,7 +170,7 @@ class TransformerModel(nn.Module):
         return self.decoder.output_projection(self.decoder(target, memory, mask))
 
     def checkpoint(self) -> dict[str, Any]:
-        """What fairseq/trainer.py, `state_dict`, gives to torch.save, as before 0.10."""
+        """Make what fairseq/trainer.py, `state_dict`, gives to torch.save, as before 0.10."""
         return {
             "args": self.args,
             "model": self.state_dict(),

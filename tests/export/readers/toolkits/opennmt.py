@@ -319,7 +319,7 @@ class NMTModel(nn.Module):
         return self.generator(self.decoder(target, memory, states))
 
     def checkpoint(self, source: list[str], target: list[str]) -> dict[str, Any]:
-        """What onmt/models/model_saver.py, `_save`, gives to torch.save."""
+        """Make what onmt/models/model_saver.py, `_save`, gives to torch.save."""
         state = self.state_dict()
         return {
             "model": {k: v for k, v in state.items() if not k.startswith("generator.")},

@@ -21,7 +21,7 @@ ASKED = {"text": ["a dog", "a cat"], "source_lang": "EN", "target_lang": "FR"}
 
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[TranslationJob]:
-    """What pipelines are asked for."""
+    """Record what pipelines are asked for."""
     seen: list[TranslationJob] = []
     translate = TranslationPipeline.translate
 

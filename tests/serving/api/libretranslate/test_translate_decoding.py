@@ -18,7 +18,7 @@ async def translate(world: World, **fields: Any) -> httpx.Response:
 
 
 async def asked(world: World, **fields: Any) -> Any:
-    """What reaches the engine."""
+    """Record what reaches the engine."""
     response = await translate(world, **fields)
     assert response.status_code == 200, response.text
     return world.translator_engine.requests[-1]

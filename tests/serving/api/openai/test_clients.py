@@ -1,4 +1,4 @@
-"""What people have in their programs: LangChain's ChatOpenAI and litellm, over a real socket."""
+"""Tests what people have in their programs: LangChain's ChatOpenAI and litellm, over a socket."""
 
 import json
 from collections.abc import AsyncIterator, Iterator

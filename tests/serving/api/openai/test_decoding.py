@@ -20,7 +20,7 @@ async def complete(world: World, **fields: Any) -> httpx.Response:
 
 
 async def asked(world: World, **fields: Any) -> Any:
-    """What reaches the engine."""
+    """Record what reaches the engine."""
     response = await complete(world, **fields)
     assert response.status_code == 200, response.text
     [request] = world.generator_engine.requests
@@ -190,7 +190,7 @@ async def test_scoring_a_prompt_as_lm_eval_does(world: World) -> None:
 
 
 async def test_an_end_token_counts_among_the_tokens(world: World) -> None:
-    """What comes last but one is the prompt's last token, whatever is generated after it."""
+    """Expect last but one the prompt's last token, whatever is generated after it."""
     world.generator_engine.script = lambda request: []
 
     response = await complete(world, prompt="ab", echo=True, logprobs=1, max_tokens=1)

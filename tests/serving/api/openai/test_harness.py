@@ -176,7 +176,7 @@ def write_tasks(folder: Path) -> None:
 
 
 def evaluated(folder: Path, model: str, arguments: str) -> dict[str, dict[str, float]]:
-    """What the harness reports: task -> metric -> value."""
+    """Return what the harness reports: task -> metric -> value."""
     output = folder / model
     command = [sys.executable, "-m", "lm_eval", "--model", model, "--model_args", arguments]
     command += ["--tasks", ",".join(TASKS), "--include_path", str(folder)]

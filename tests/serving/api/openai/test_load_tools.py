@@ -30,7 +30,7 @@ class Served:
 
 @dataclass
 class Answer:
-    """What a tool adds up of a stream."""
+    """Holds what a tool adds up of a stream."""
 
     status: int = 0
     is_done: bool = False

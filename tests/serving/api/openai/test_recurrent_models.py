@@ -35,7 +35,7 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def module(bundle: Path) -> AnyModel:
-    """What the bundle was made of, which lies beside it."""
+    """Load what the bundle was made of, which lies beside it."""
     return load_module(load_checkpoint(bundle.parent / bundle.name.removesuffix("-fp32")))
 
 

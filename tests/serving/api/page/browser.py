@@ -50,7 +50,7 @@ def chromium() -> Iterator[Chrome]:
 
 
 class Page:
-    """What a person does with the page."""
+    """Does what a person does with the page."""
 
     def __init__(self, driver: Chrome) -> None:
         self.driver = driver

@@ -1,4 +1,4 @@
-"""What holds for all of the page at `/`: keyboard, contrast, narrow screens, no other origin."""
+"""Tests what holds for all of the page: keyboard, contrast, narrow screens, no other origin."""
 
 from pathlib import Path
 

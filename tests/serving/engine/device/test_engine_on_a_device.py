@@ -121,7 +121,7 @@ def test_the_bench_steps_on_the_thread_that_recorded() -> None:
 
 
 async def test_recordings_are_made_on_the_thread_that_steps() -> None:
-    """Of another thread the fake refuses them, as ONNX Runtime would make them anew there."""
+    """See the fake refuse them on another thread, as ONNX Runtime would make them anew there."""
     device = Device(has_encoder=True)
     bridge = AsyncEngine([Engine(toy_bundle(), CONFIG, device.graphs)])
     bridge.start()

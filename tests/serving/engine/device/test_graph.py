@@ -1,4 +1,6 @@
-"""What is told to ONNX Runtime, here on its CPU provider: it has the same bindings and options."""
+"""Tests what is told to ONNX Runtime, here on its CPU provider: it has the same bindings and
+options.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a device does to scores is what the host does, to the bit."""
+"""Tests that what a device does to scores is what the host does, to the bit."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ def test_the_likeliest_token_and_dead_rows_are_those_of_the_host(
 def chosen_by_device(
     processors: Processors, scores: Scores, is_excluded: Array
 ) -> dict[str, Array]:
-    """Of greedy rows."""
+    """Return those of greedy rows."""
     edits = {row: edits_of(each, is_excluded) for row, each in processors.rows.items()}
     edits = {row: each for row, each in edits.items() if len(each.token_ids)}
     width = max((len(each.token_ids) for each in edits.values()), default=1) + 2

@@ -43,7 +43,7 @@ def settle(folder: Path, allowance: Allowance) -> Settled:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figures]]:
-    """What measuring is to find; each is used once."""
+    """Set what measuring is to find; each is used once."""
     found: list[Figures] = []
     monkeypatch.setattr(planner_module, "measure", lambda plans, open_trial: found.pop())
     yield found

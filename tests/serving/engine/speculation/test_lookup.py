@@ -1,4 +1,4 @@
-"""What came after the same tokens before is what is drafted."""
+"""Tests that what came after the same tokens before is what is drafted."""
 
 import numpy as np
 import pytest

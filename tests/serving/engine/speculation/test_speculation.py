@@ -270,7 +270,7 @@ def test_drawn_tokens_are_distributed_as_the_model_has_them(bundle: Bundle) -> N
 
 
 def pair_probabilities(bundle: Bundle, prompt: tuple[int, ...], allowed: tuple[int, ...]) -> Any:
-    """What the model says of the next two tokens, of those allowed: f64 [first, second]."""
+    """Return what the model says of the next two tokens, of those allowed: f64 [first, second]."""
     engine = engine_of(bundle, drafts=False)
 
     def probabilities(known: tuple[int, ...]) -> Any:

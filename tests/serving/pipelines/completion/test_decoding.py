@@ -1,4 +1,6 @@
-"""What a completion asks of decoding reaches the engine; beams, echoes and grammars come back."""
+"""Tests that what a completion asks of decoding reaches the engine; beams, echoes and grammars come
+back.
+"""
 
 import pickle
 from typing import Any

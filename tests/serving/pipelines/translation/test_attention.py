@@ -1,4 +1,5 @@
-"""What is told of attention: of tokens, of words, of given translations; and where there is none.
+"""Tests what is told of attention: of tokens, of words, of given translations; and where there is
+none.
 
 The fake's tokens are bytes, and each attends to the one of its own number.
 """
@@ -37,8 +38,8 @@ async def test_each_sentence_has_its_own(tokenizer: Tokenizer) -> None:
 
 
 async def test_what_is_no_word_takes_the_rest(tokenizer: Tokenizer) -> None:
-    """Of `x`, ` `, `y`, `z`, `.` the space attends to the apostrophe, `y` to `a`, `z` to `b` and
-    the full stop to the space.
+    """Attend with `x`, ` `, `y`, `z`, `.`: the space attends to the apostrophe, `y` to `a`, `z` to
+    `b` and the full stop to the space.
     """
     pipeline, engine = shouting_translator(tokenizer)
     job = ScoreJob("job", PAIR, "en", "fr", tells_attention=True, attention_heads=(3,))

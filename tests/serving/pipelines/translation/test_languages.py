@@ -124,7 +124,7 @@ async def test_segments_leave_room_for_what_languages_add(tokenizer: Tokenizer) 
 
 
 async def test_each_side_has_its_tokenizer(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """Of the source's vocabulary every id is one more than of the target's."""
+    """Make every id of the source's vocabulary one more than of the target's."""
     shifted = json.loads(write_byte_tokenizer(tmp_path / "target.json").read_text())
     vocab = shifted["model"]["vocab"]
     shifted["model"]["vocab"] = {"<none>": 3} | {token: i + (i > 2) for token, i in vocab.items()}

@@ -56,7 +56,7 @@ def read(matcher: Matcher, tokenizer: Tokenizer, text: str) -> bool:
 
 
 def write(constraint: Constraint, tokenizer: Tokenizer, seed: int) -> str:
-    """What a random model that tires writes, by taking the best allowed token at every step."""
+    """Return what a random model that tires writes, taking the best allowed token each time."""
     random = np.random.default_rng(seed)
     ends = [i for i in range(VOCAB_SIZE) if tokenizer.token_bytes(i) in (b'"', b"}", b"]", b"")]
     matcher, token_ids, mask = constraint.start(), list[int](), np.zeros(VOCAB_SIZE, bool)

@@ -1,4 +1,4 @@
-"""What is found that must not change, and how numbers are written in other languages."""
+"""Tests what is found that must not change, and how numbers are written in other languages."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""What a `config.json` leaves out means what `transformers` takes it to mean."""
+"""Tests that what a `config.json` leaves out means what `transformers` takes it to mean."""
 
 from typing import Any
 
