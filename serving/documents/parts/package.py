@@ -22,7 +22,8 @@ MIN_BOMB_BYTES = 4 * 2**20
 _ENCRYPTED = 0x1
 _CHUNK_BYTES = 2**20
 # What reading an archive raises that is damaged; bzip2's data and places outside the file are
-# OSErrors, names in no encoding ValueErrors.
+# OSErrors, names in no encoding ValueErrors, and zipfile knows a version or a compression that it
+# does not read as NotImplementedError.
 _DAMAGE = (
     *(zipfile.BadZipFile, EOFError, NotImplementedError, ZlibError),
     *(LZMAError, OSError, ValueError),
