@@ -196,7 +196,7 @@ class Manifest:
         of one layer.
         """
         if self.attention:
-            return {AttentionKind(kind): shape for kind, shape in self.attention.items()}
+            return {kind: self.attention[kind] for kind in AttentionKind if kind in self.attention}
         num_heads = self.num_attention_heads
         return {AttentionKind.CROSS: AttentionShape(1, num_heads)} if num_heads else {}
 

@@ -18,8 +18,8 @@ from export.graph.writer import GraphWriter
 from export.layers.attention import Heads, self_attention
 from export.layers.basic import Layers
 from export.layers.telling.telling import Telling
-from export.layers.vocabulary import VocabularyGraph
 from export.layers.telling.weights import ReadTarget
+from export.layers.vocabulary import VocabularyGraph
 from models.configs.language_models.decoder_only import DecoderOnlyConfig
 from serving.bundle.manifest import (
     POSITIONS,

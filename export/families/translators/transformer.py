@@ -14,8 +14,8 @@ from export.layers.heads import head_layout
 from export.layers.memory import CrossAttention, FloatMemory, Int8Memory
 from export.layers.packing import SourceTokens, source_tokens
 from export.layers.positions import positions_of
-from export.layers.vocabulary import VocabularyGraph
 from export.layers.telling.weights import ReadTarget, encoder_weights
+from export.layers.vocabulary import VocabularyGraph
 from models.configs.translators.transformer import TransformerConfig, TransformerSizes
 from serving.bundle.manifest import AttentionKind, StateKind, StateSpec
 
