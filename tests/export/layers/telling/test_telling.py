@@ -60,7 +60,7 @@ def torch_weights(folder: Path, architecture: str, examples: Examples) -> list[l
 
 
 def told_by_step(bundle: Bundle, examples: Examples, chunks: list[int]) -> list[np.ndarray]:
-    """What decoders look at, [heads, target, target], read piece by piece."""
+    """Read targets piece by piece; return what decoders look at, [heads, target, target]."""
     rows = Rows(bundle, examples.sources, wants_attention=True)
     pieces: list[np.ndarray] = []
     start = 0
