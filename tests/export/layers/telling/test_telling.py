@@ -27,7 +27,7 @@ LANGUAGE_MODELS: list[tuple[str, dict[str, Any]]] = [
 ]
 TRANSLATORS: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {}),
-    ("transformer", {"num_kv_heads": 2, "positions": "relative", "head_dim": 12}),
+    ("transformer", {"num_kv_heads": 2, "positions": {"kind": "relative"}, "head_dim": 12}),
     ("transformer-ssru", {"encoder_layers": 3}),
 ]
 
