@@ -13,9 +13,9 @@ from export.graph.writer import Array
 from export.layers.basic import Layers
 from export.layers.heads import PAIRS
 from export.layers.ragged import count
-from models.configs.positions import Learned, Relative, Sinusoidal
+from models.configs.positions import Learned, Linear, NoPositions, Relative, Sinusoidal
 from models.configs.translators.transformer import TransformerSizes
-from models.layers.buckets import relative_buckets
+from models.layers.buckets import linear_slopes, relative_buckets
 
 
 class Positions:
@@ -95,6 +95,12 @@ def positions_of(layers: Layers, config: TransformerSizes, stack: str, capacity:
             return AddedPositions(layers, name, take(name, capacity, dim))
         case Sinusoidal():
             return AddedPositions(layers, name, sinusoids(capacity, dim))
+        case Linear():
+            slopes = np.array(linear_slopes(config.num_heads), np.float32)
+            distances = np.abs(np.arange(1 - capacity, capacity, dtype=np.float32))
+            return RelativePositions(layers, name, -np.outer(slopes, distances), capacity)
+        case NoPositions():
+            return Positions()
 
 
 def sinusoids(num_positions: int, dim: int) -> Array:

@@ -2,7 +2,7 @@
 
 Vectors that are added to the input: sinusoids (Vaswani et al. 2017, 3.5) or learned (Gehring et al.
 2017). A bias of the scores by distance (Shaw et al. 2018), here that of T5 (Raffel et al. 2020,
-2.1). A rotation of queries and keys (Su et al. 2021).
+2.1), or in proportion to it (Press et al. 2022). A rotation of queries and keys (Su et al. 2021).
 """
 
 import math
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from models.layers.buckets import relative_buckets
+from models.layers.buckets import linear_slopes, relative_buckets
 
 
 class Positions(nn.Module):
@@ -65,6 +65,20 @@ class RelativePositions(Positions):
         offset = (key - key[start:, None]).clamp(-self.max_distance, self.max_distance)
         buckets = self.buckets[offset + self.max_distance]
         bias = self.weight[buckets].permute(2, 0, 1)  # [heads, query, key]
+        return bias.masked_fill(~mask, float("-inf"))
+
+
+class LinearPositions(Positions):
+    """Lowers scores by distance times a slope of each head (Press et al. 2022, 3)."""
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        slopes = torch.tensor(linear_slopes(num_heads))
+        self.register_buffer("slopes", slopes[:, None, None], persistent=False)
+
+    def mask_scores(self, mask: Tensor, start: int, end: int) -> Tensor:
+        key = torch.arange(end, device=mask.device)
+        bias = -self.slopes * (key - key[start:, None]).abs()  # [heads, query, key]
         return bias.masked_fill(~mask, float("-inf"))
 
 

@@ -45,7 +45,9 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("lstmn", {"fusion": "shallow", "hidden_dim": 17, "attention_dim": 11}),
     ("key-value-lm", {"hidden_dim": 33, "window": 5}),
     ("recurrent-lm", {"attention": None, "num_layers": 2, "cell": "lstm"}),
-    ("bahdanau", {"cell": "lstm"}),
+    ("bahdanau", {"cell": "lstm", "score": "scaled-dot"}),
+    ("luong", {"score": "location", "hard_attention": True}),
+    ("transformer", {"positions": {"kind": "linear"}}),
     ("bahdanau", {"cell": "rnn", "readout": "tanh"}),
     ("sutskever", {"cell": "mut3"}),
 ]

@@ -28,7 +28,7 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
         self.words = recurrent_vocabulary(layers, config)
         self.memory = layers.state("memory", StateKind.CONSTANT, SOURCE, self.dim)
         self.keys = layers.state("keys", StateKind.CONSTANT, SOURCE, self.dim)
-        self.has_keys = config.score != "dot"  # there they are the memory
+        self.has_keys = config.score in ("general", "concat")  # else they are the memory
         self.cells = cell_states(config.cell, self.dim, layers.dtype, config.num_layers)
         self.fed = layers.state("readout", StateKind.REPLACE, config.readout_dim)
 

@@ -177,9 +177,17 @@ def bahdanau(model: Model, source: list[int], target: list[int]) -> Array:
 def attend(model: Model, hidden: Array, memory: list[Array]) -> Array:
     energies = []
     for annotation in memory:
-        inner = model["attention.query.weight"] @ hidden
-        inner = inner + model["attention.key.weight"] @ annotation + model["attention.key.bias"]
-        energies.append(float(model["attention.score.weight"][0] @ np.tanh(inner)))
+        query = model["attention.query.weight"] @ hidden
+        key = model["attention.key.weight"] @ annotation + model["attention.key.bias"]
+        match model.config.score:
+            case "additive":
+                energies.append(model["attention.score.weight"][0] @ np.tanh(query + key))
+            case "dot":
+                energies.append(query @ key)
+            case "scaled-dot":
+                energies.append(query @ key / len(key) ** 0.5)
+    if model.config.hard_attention:
+        return memory[energies.index(max(energies))]
     weights = np.exp(energies) / np.exp(energies).sum()
     return sum(weights[j] * memory[j] for j in range(len(memory)))
 

@@ -25,6 +25,9 @@ VARIANTS: list[dict[str, Any]] = [
     {"architecture": "bahdanau", "attention_dim": 7},
     {"architecture": "bahdanau", "attention_dim": 3, "readout": "tanh"},
     {"architecture": "bahdanau", "readout": "tanh", **APART},
+    {"architecture": "bahdanau", "attention_dim": 4, "score": "dot"},
+    {"architecture": "bahdanau", "attention_dim": 3, "score": "scaled-dot"},
+    {"architecture": "bahdanau", "attention_dim": 7, "hard_attention": True},
 ]
 
 
