@@ -34,6 +34,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("bahdanau", {"cell": "lstm"}),
     ("bahdanau", {"cell": "rnn", "readout": "tanh"}),
     ("sutskever", {"cell": "mut3"}),
+    ("bahdanau", {"cell": "gru-reset-before"}),
 ]
 LENGTHS = (17, 1, 40, 6, 16, 15, 31, 60, 3)
 STEP = 4  # of the spans that the engine pads sources to

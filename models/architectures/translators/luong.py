@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from models.batch import length_mask
 from models.configs.translators.luong import LuongConfig
 from models.contract.models import State
-from models.layers.cells import CELLS, CellState, CellStates, RecurrentCell
+from models.layers.cells import CellState, CellStates, RecurrentCell
 from models.layers.dropout import Dropout
 from models.layers.encoder_decoder import RecurrentTranslator
+from models.layers.equations import CELLS
 from models.layers.recurrent import Recurrent, initialise, initialise_readout
 
 
