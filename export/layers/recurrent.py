@@ -19,7 +19,6 @@ from models.layers.equations import CELLS
 from serving.bundle.manifest import StateSpec
 
 
-
 @dataclass(frozen=True)
 class Operator:
     """Names ONNX's operator of a cell, and puts blocks in its order: LSTM input, output, forget,

@@ -25,8 +25,6 @@ class Operand(Protocol):
 
     def __mul__(self, other: Any, /) -> Self: ...
 
-    def __truediv__(self, other: Any, /) -> Self: ...
-
     def exp(self) -> Self: ...
 
     def maximum(self, other: Any, /) -> Self: ...
@@ -129,6 +127,24 @@ def mut3(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
     return (hidden + update * (new - hidden),)
 
 
+def maxout(first: T, second: T) -> T:
+    """Take the larger of each pair (Goodfellow et al. 2013)."""
+    return first.maximum(second)
+
+
+def activated(activate: Callable[[T], T], first: T, up: T | None = None) -> T:
+    """Take what is fed forward, activate(first) (Vaswani et al. 2017, 3.3), or with a gate
+    activate(first) * up (Shazeer 2020).
+    """
+    inner = activate(first)
+    return inner if up is None else inner * up
+
+
+def gaussian(distances: T, window: int) -> T:
+    """Fall off with the distance, by a deviation of window / 2 (Luong et al. 2015, 10)."""
+    return (distances * distances * (-2 / window**2)).exp()
+
+
 @dataclass(frozen=True)
 class CellKind:
     """Joins a step and sizes, in blocks: num_gates of the input's weight, num_recurrent of U.
@@ -157,3 +173,16 @@ CELLS = {
     "mut2": CellKind(mut2),
     "mut3": CellKind(mut3),
 }
+
+
+@dataclass(frozen=True)
+class ReadoutKind:
+    """Makes a readout of a sum: each number of it of `width` neighbours, the first of all, the
+    second of all, ...
+    """
+
+    activate: Callable[..., Any]
+    width: int = 1
+
+
+READOUTS = {"maxout": ReadoutKind(maxout, width=2), "tanh": ReadoutKind(lambda total: total.tanh())}

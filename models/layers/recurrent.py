@@ -1,7 +1,8 @@
 """Runs cells over whole padded sequences, in one direction or both, in one layer or several.
 
 Names and shapes of the weights are those of torch.nn.GRU and LSTM. Their own loops are not used:
-on a CPU this one is as fast, it has all cells, and it needs no packing.
+this one has all cells and their only definition, and needs no packing. To learn on a CPU it takes
+as long as torch's for a GRU, and up to twice as long for a layer of LSTMs.
 """
 
 from collections.abc import Sequence

@@ -8,6 +8,7 @@ from export.layers.additive import additive_scores
 from export.layers.basic import Layers
 from export.layers.ragged import count, is_real, softmax_within
 from models.configs.translators.luong import LuongConfig
+from models.layers.equations import gaussian
 
 
 class LuongAttention:
@@ -35,7 +36,7 @@ class LuongAttention:
         window = self.graph.constant(self.config.window, "float32")
         weights = softmax_within(scores, within & (distances.abs() <= window))
         is_monotonic = self.config.attention == "local-m"
-        return weights if is_monotonic else weights * self._gaussian(distances)
+        return weights if is_monotonic else weights * gaussian(distances, self.config.window)
 
     def _scores(self, hidden: Value, keys: Value, parts: dict[str, Value]) -> Value:
         """Score as 3.1; products are summed position by position, as a matrix product's order may
@@ -63,9 +64,3 @@ class LuongAttention:
         name, dim = "attention.center.weight", self.config.hidden_dim
         vector = self.layers.float_weight(name, self.layers.weights.take(name, 1, dim)[0])
         return self.layers.dot(inner, vector, dim)
-
-    def _gaussian(self, distances: Value) -> Value:
-        """Fall off with the distance, by a deviation of window / 2 (10)."""
-        assert self.config.window is not None
-        scale = self.graph.constant(-2 / self.config.window**2, "float32")
-        return (distances * distances * scale).exp()

@@ -16,7 +16,7 @@ from models.contract.models import State
 from models.layers.additive import AdditiveAttention, Tape
 from models.layers.cells import CellState, RecurrentCell
 from models.layers.encoder_decoder import RecurrentTranslator
-from models.layers.readout import READOUTS
+from models.layers.readout import Readout
 from models.layers.recurrent import Recurrent, initialise
 
 
@@ -39,7 +39,7 @@ class Bahdanau(RecurrentTranslator[BahdanauState]):
         self.initial = nn.Linear(dim, dim)
         self.attention = AdditiveAttention(2 * dim, config.attention_dim, dim, bias=True)
         self.decoder = RecurrentCell(config.cell, embedding_dim, dim, context_dim=2 * dim)
-        self.readout = READOUTS[config.readout](dim, embedding_dim, 2 * dim, config.readout_dim)
+        self.readout = Readout(config.readout, dim, embedding_dim, 2 * dim, config.readout_dim)
         self.apply(initialise)
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> BahdanauState:

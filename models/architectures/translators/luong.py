@@ -17,7 +17,7 @@ from models.contract.models import State
 from models.layers.cells import CellState, CellStates, RecurrentCell
 from models.layers.dropout import Dropout
 from models.layers.encoder_decoder import RecurrentTranslator
-from models.layers.equations import CELLS
+from models.layers.equations import CELLS, gaussian
 from models.layers.recurrent import Recurrent, initialise, initialise_readout
 
 
@@ -131,7 +131,7 @@ class PredictiveAttention(MonotonicAttention):
         return lengths * torch.sigmoid(score.float())
 
     def gaussian(self, weights: Tensor, distances: Tensor) -> Tensor:
-        return weights * torch.exp(-2 * (distances / self.window) ** 2)  # sigma = window / 2
+        return weights * gaussian(distances, self.window)
 
 
 ATTENTIONS: dict[str, type[GlobalAttention]] = {
