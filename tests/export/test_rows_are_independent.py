@@ -28,6 +28,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("gpt2", {"window": 3, "ffn_dim": 50}),
     ("luong", {"attention": "local-p", "window": 9, "score": "concat"}),
     ("luong", {"attention": "local-m", "window": 2, "score": "dot", "input_feeding": False}),
+    ("luong", {"cell": "lstm", "num_layers": 2, "reversed_source": True}),
     ("lstmn", {"fusion": "shallow", "hidden_dim": 17, "attention_dim": 11}),
     ("key-value-lm", {"hidden_dim": 33, "window": 5}),
     ("recurrent-lm", {"attention": "none", "attention_dim": None, "num_layers": 2, "cell": "lstm"}),

@@ -13,6 +13,8 @@ class LuongConfig(RecurrentConfig):
     attention: "global", or within `window` source positions to both sides (D in the paper, 10
     there) of where the decoder is ("local-m") or of where it predicts to look ("local-p").
     input_feeding: the attentional vector of a token is an input at the next.
+    reversed_source: the encoder reads the source from its end to its beginning (4.1); attention
+    sees it as it stands.
 
     Not in the paper, but in what others have trained:
     bidirectional: half of the encoder's hidden_dim reads the source backwards, in every layer.
@@ -28,6 +30,7 @@ class LuongConfig(RecurrentConfig):
     attention: Literal["global", "local-m", "local-p"] = "global"
     window: Size | None = None
     input_feeding: bool = True
+    reversed_source: bool = False
     bidirectional: bool = False
     bridge: bool = False
     biases: bool = False

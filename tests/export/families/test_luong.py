@@ -29,6 +29,8 @@ KINDS: list[dict[str, Any]] = [
     {"bridge": True, "bidirectional": True, "score": "dot", "input_feeding": False},
     {"attention": "local-p", "window": 2, "score": "concat", "biases": True},
     {"tied_embeddings": False, "source_vocab_size": 400},
+    {"attention": "local-p", "window": 3, "num_layers": 3, "reversed_source": True},
+    {"attention": "local-m", "window": 2, "cell": "gru-reset-before", "reversed_source": True},
 ]
 
 
