@@ -3,12 +3,14 @@
 import importlib.util
 import shutil
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from models.configs.base import ArchitectureConfig
 from models.configs.language_models.decoder_only import DecoderOnlyConfig
 from models.configs.translators.transformer import TransformerConfig
+from models.contract.models import AnyModel
 from models.training.arithmetic import Arithmetic
+from models.training.carrying import Carry
 from models.training.loading import TrainingBatch
 from models.training.loss import SmoothedCrossEntropy
 from models.training.optimizer import Optimizer
@@ -21,18 +23,19 @@ class Learner:
 
     def __init__(
         self,
-        module: nn.Module,
+        module: AnyModel,
         optimizer: Optimizer,
         arithmetic: Arithmetic,
         label_smoothing: float,
     ) -> None:
         self.module, self.optimizer, self.arithmetic = module, optimizer, arithmetic
         self.label_smoothing = label_smoothing
+        self.carry = Carry()
 
     def learn(self, given: TrainingBatch, scale: float) -> Tensor:
         """Update the weights at `scale` times the learning rate; the loss, where the batch is."""
         with self.arithmetic.autocast():
-            hidden = self.module(given.batch).flatten(0, 1)
+            hidden = self.carry.read(self.module, given.batch).flatten(0, 1)
             logits = self.module.project(hidden[given.places])
         value = SmoothedCrossEntropy.apply(logits, given.labels, self.label_smoothing)
         value.backward()
@@ -41,7 +44,7 @@ class Learner:
         return loss
 
 
-def compile_where_it_pays(module: nn.Module, arithmetic: Arithmetic) -> None:
+def compile_where_it_pays(module: AnyModel, arithmetic: Arithmetic) -> None:
     """Let torch compile how a Transformer is trained on a GPU, for batches of any shape.
 
     Recurrent modules are loops over positions, which it would unroll for every length.
