@@ -23,8 +23,8 @@ class Carry:
             hidden: Tensor = module(batch)
             return hidden
         assert isinstance(module, RecurrentLanguageModel)
-        is_first = batch.begins or self._state is None
-        before = module.empty_state() if is_first else self._state.to(batch.input_ids.device)
+        state = None if batch.begins else self._state
+        before = module.empty_state() if state is None else state.to(batch.input_ids.device)
         hidden, after = module.read(batch.input_ids, before)
         self._state = after.each(Tensor.detach)
         return hidden
