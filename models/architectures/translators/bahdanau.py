@@ -1,8 +1,8 @@
 """Attends to what an RNN encoded: RNNsearch (Bahdanau, Cho and Bengio 2015).
 
-Equations are those of the paper's appendix A. Deviations: the GRU applies the reset gate after the
-recurrent product (the form of cuDNN and ONNX), n = tanh(W x + b + r * (U h + c)); the readout sees
-s_i, as in equation 4, where A.2.2 has s_{i-1}; the cell and the readout's activation can be chosen.
+Equations are those of the paper's appendix A. Deviations: the readout sees s_i, as in equation 4,
+where A.2.2 has s_{i-1}; the cell and the readout's activation can be chosen. The paper's cell is
+`gru-reset-before`; `gru` applies the reset gate after the recurrent product.
 """
 
 from dataclasses import dataclass, replace
