@@ -51,7 +51,7 @@ class Reach:
         """Say from which distance on all norms are less than this share."""
         end = max(distance for distance, norm in enumerate(self.norms) if norm >= share) + 1
         farthest = len(self.norms) - 1
-        return f"from {end} tokens on" if end <= farthest else f"nowhere within {farthest} tokens"
+        return f"from distance {end} on" if end <= farthest else f"at no distance to {farthest}"
 
 
 def measure(checkpoint: Checkpoint, text: Path, amount: Amount) -> Reach:

@@ -80,7 +80,7 @@ def test_rows_have_the_gradients_that_they_have_alone(config: dict[str, Any]) ->
 
 def test_it_is_said_from_where_a_gradient_stays_faint() -> None:
     assert str(Reach("gru", [1.0, 0.05, 0.2, 0.09, 0.02])) == (
-        "gru: under 0.1 from 3 tokens on, under 0.01 nowhere within 4 tokens"
+        "gru: under 0.1 from distance 3 on, under 0.01 at no distance to 4"
     )
 
 
