@@ -173,7 +173,7 @@ def plot_gradients(
     A plain RNN's falls exponentially, a straight line down: each step multiplies by the same
     matrix and a slope of tanh below 1. Gates let GRUs and LSTMs fall more slowly. With attention it
     stays level, as any word is one step away. A translator's source and target count as one text:
-    without attention, the words that were read first are the farthest.
+    attention brings the gradient up again where the words lie that are translated.
 
     What is written says for each model from which distance on it stays under a tenth and under a
     hundredth. Fresh weights show what an architecture can learn, trained ones what it did.

@@ -33,7 +33,8 @@ def draw(reaches: Sequence[Reach], path: Path) -> None:
             ylabel="gradient of the next token's loss, the nearest = 1",
             yscale="log",
         )
-        axes.set_ylim(bottom=max(FAINTEST, axes.get_ylim()[0]))
+        norms = [norm for reach in reaches for norm in reach.norms if norm]
+        axes.set_ylim(max(FAINTEST, min(norms) / 2), 2 * max(norms))
         axes.grid(alpha=0.3)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
         suffix = path.suffix.lower()
