@@ -123,7 +123,7 @@ def test_a_killed_run_goes_on_with_the_state_it_carried(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "model",
-    ['"llama"', '"recurrent-lm", attention = "additive", attention_dim = 4'],
+    ['"llama"', '"recurrent-lm", attention = { dim = 4 }'],
 )
 def test_what_grows_with_its_text_is_not_carried(tmp_path: Path, model: str) -> None:
     path = tmp_path / "bad.toml"
