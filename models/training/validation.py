@@ -18,7 +18,7 @@ from models.data.batching import Dataset
 from models.data.corpus import Pair
 from models.data.tokenizer import encode_all
 from models.decoding.greedy import translate_all
-from models.training.carrying import Carry
+from models.training.learning import Carry
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from models.configs.registry import parse_config
 from models.data.carrying import CarriedProse
 from models.registry import build
 from models.storage.checkpoint import load_checkpoint
-from models.training.carrying import Carry
 from models.training.config import ConfigError, read_config
+from models.training.learning import Carry
 from models.training.trainer import Trainer
 from tests.models.training.test_training import run_until
 from tests.models.training.toy_run import WORDS
