@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from models.architectures.encoders.transformer_encoder import TransformerEncoder
 from models.architectures.language_models.gpt2 import GPT2
 from models.architectures.language_models.gpt_neox import GPTNeoX
 from models.architectures.language_models.key_value_lm import KeyValueLM
@@ -39,6 +40,7 @@ MODULES: dict[str, Callable[[Any], AnyModel]] = {
     "recurrent-lm": RecurrentLM,
     "sutskever": Sutskever,
     "transformer": Transformer,
+    "transformer-encoder": TransformerEncoder,
     "transformer-ssru": TransformerSSRU,
 }
 
