@@ -27,12 +27,11 @@ class EncoderGraph(ABC, Generic[Config]):
         encode = cls(config, Layers(GraphWriter("encode"), weights, precision))
         source_ids = encode.graph.input("source_ids", "int64", (SOURCE,))
         lengths = encode.graph.input("source_lengths", "int32", ())
-        vectors, dim = encode.encode(source_ids, lengths)
-        finish(encode.layers, vectors, dim, config.head)
+        finish(encode.layers, encode.encode(source_ids, lengths), config)
         return ExportedModel((encode.graph,), (), Limits(config.max_source_tokens, 0))
 
     @abstractmethod
-    def encode(self, ids: Value, lengths: Value) -> tuple[Value, int]:
-        """Read texts [batch, source] of lengths int32 [batch]: a vector of each, [batch, dim], and
-        that dim.
+    def encode(self, ids: Value, lengths: Value) -> Value:
+        """Read texts [batch, source] of lengths int32 [batch]: a vector of each, [batch,
+        vector_dim].
         """

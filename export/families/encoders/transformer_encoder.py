@@ -7,7 +7,7 @@ from export.layers.encoders.pooling import pool
 from export.layers.feed_forward import feed_forward
 from export.layers.heads import head_layout
 from export.layers.packing import SourceTokens, source_tokens
-from export.layers.positions import RelativePositions
+from export.layers.positions import AddedPositions, RelativePositions
 from models.configs.encoders.transformer_encoder import TransformerEncoderConfig
 from models.layers.buckets import relative_buckets
 from serving.bundle.manifest import SOURCE
@@ -16,16 +16,17 @@ from serving.bundle.manifest import SOURCE
 class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
     """Computes on real tokens only; attention and pooling get the rows apart."""
 
-    def encode(self, ids: Value, lengths: Value) -> tuple[Value, int]:
+    def encode(self, ids: Value, lengths: Value) -> Value:
         config, target = self.config, self.layers.target
-        self.heads = Heads(config.num_heads, config.num_heads, head_layout(config.head_size), target)
+        self.heads = Heads(
+            config.num_heads, config.num_heads, head_layout(config.head_size), target
+        )
         tokens = source_tokens(ids, lengths, target)
         x, bias = self._embed(tokens), self._bias(ids)
         for layer in range(config.num_layers):
             x = self._attend(x, f"layers.{layer}.self_attention", tokens, lengths, bias)
             x = self._feed(x, f"layers.{layer}.feed_forward")
-        pooled = pool(tokens.spread(x), ids, lengths, config.pooling)
-        return pooled, config.d_model * len(config.pooling)
+        return pool(tokens.spread(x), ids, lengths, config.pooling)
 
     def _embed(self, tokens: SourceTokens) -> Value:
         config, layers, take = self.config, self.layers, self.layers.weights.take
@@ -34,9 +35,7 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
         types = take("types.weight", config.num_types, config.d_model) if config.num_types else None
         if config.num_types == 1:  # of all tokens
             positions, types = positions + types, None
-        x = x + layers.lookup(
-            tokens.positions.minimum(len(positions) - 1), "positions.table", positions
-        )
+        x = AddedPositions(layers, "positions.weight", positions).add_source(x, tokens.positions)
         if types is not None:
             given = self.graph.input("source_types", "int64", (SOURCE,))
             x = x + layers.lookup(tokens.of_each(given), "types.table", types)

@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 from export.graph.value import Value
 from export.layers.basic import Layers
-from models.configs.encoders.head import EmbeddingHead, LabelHead
+from models.configs.encoders.encoder import EncoderConfig
+from models.configs.encoders.head import EmbeddingHead
+from serving.bundle.manifest import EMBEDDING, LOGITS
 
 SHORTEST = 1e-12  # length that a vector is divided by, as in torch
 
@@ -16,19 +18,24 @@ SQUASHING: dict[str, Callable[[Value], Value]] = {
 }
 
 
-def finish(layers: Layers, x: Value, dim: int, config: EmbeddingHead | LabelHead) -> None:
-    """Write the output of texts' vectors x [batch, dim]: `embedding` or `logits`, in fp32."""
-    for number, dense in enumerate(config.dense):
+def finish(layers: Layers, x: Value, config: EncoderConfig) -> None:
+    """Write the output of texts' vectors x [batch, vector_dim], in fp32."""
+    dim = config.vector_dim
+    for number, dense in enumerate(config.head.dense):
         name = f"head.dense.{number}.linear"
         x = layers.linear(x, [name], dim, [dense.dim], bias=dense.bias)
         x, dim = SQUASHING[dense.activation](x), dense.dim
-    if isinstance(config, LabelHead):
+    if isinstance(config.head, EmbeddingHead):
+        embedding = _normalised(layers, x, dim) if config.head.normalised else x.cast("float32")
+        layers.graph.output(EMBEDDING, embedding, "float32", (dim,))
+    else:
         size = len(config.labels)
         logits = layers.linear(x, ["head.labels"], dim, [size], bias=True)
-        layers.graph.output("logits", logits.cast("float32"), "float32", (size,))
-        return
+        layers.graph.output(LOGITS, logits.cast("float32"), "float32", (size,))
+
+
+def _normalised(layers: Layers, x: Value, dim: int) -> Value:
+    """Stretch x [batch, dim] to length 1."""
     x = x.cast("float32")
-    if config.normalised:
-        length = layers.graph.op.Sqrt(layers.dot(x, x, dim))
-        x = x / length.maximum(SHORTEST).unsqueeze(1)
-    layers.graph.output("embedding", x, "float32", (dim,))
+    length = layers.graph.op.Sqrt(layers.dot(x, x, dim))
+    return x / length.maximum(SHORTEST).unsqueeze(1)

@@ -32,7 +32,8 @@ def _mean_sqrt_length(x: Value, ids: Value, lengths: Value) -> Value:
 
 
 def _max(x: Value, ids: Value, lengths: Value) -> Value:
-    return x.where(is_real(ids, lengths).unsqueeze(2), LOWEST).max(1, keepdims=False)
+    real = x.cast("float32").where(is_real(ids, lengths).unsqueeze(2), LOWEST)
+    return real.max(1, keepdims=False).cast(x.dtype)
 
 
 def _last(x: Value, ids: Value, lengths: Value) -> Value:

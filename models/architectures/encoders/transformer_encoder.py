@@ -13,9 +13,9 @@ from models.configs.encoders.transformer_encoder import Distances, TransformerEn
 from models.contract.models import Encoder
 from models.layers.attention import Attention
 from models.layers.dropout import Dropout
-from models.layers.feed_forward import FeedForward
 from models.layers.encoders.head import HeadLayers
 from models.layers.encoders.pooling import pool
+from models.layers.feed_forward import FeedForward
 from models.layers.positions import LearnedPositions, RelativePositions
 from models.layers.recurrent import initialise
 
@@ -53,7 +53,7 @@ class TransformerEncoder(Encoder):
         self.distances = _distances(config.num_heads, config.distances)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_layers))
         self.dropout = Dropout(config.dropout)
-        self.head = HeadLayers(size * len(config.pooling), config.head, config.dropout)
+        self.head = HeadLayers(config.vector_dim, config.head, config.dropout)
         self.apply(initialise)
 
     def encode(

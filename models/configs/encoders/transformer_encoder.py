@@ -40,6 +40,10 @@ class TransformerEncoderConfig(EncoderConfig, HasHeads):
     activation: Activation = "gelu"
     pooling: Annotated[tuple[Pooling, ...], Field(min_length=1, strict=False)] = ("mean",)
 
+    @property
+    def vector_dim(self) -> int:
+        return self.d_model * len(self.pooling)
+
     def misfits(self) -> Iterator[Misfit]:
         yield from super().misfits()
         found = self.distances
