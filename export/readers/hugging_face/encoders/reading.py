@@ -14,7 +14,7 @@ from export.readers.common.tables import Held, Table, read_weights
 from export.readers.common.weights import Shape, WeightReader
 from export.readers.hugging_face.encoders.families import Family
 from export.readers.hugging_face.encoders.modules import Around, Modules, read_around, read_modules
-from export.readers.hugging_face.encoders.template import Template, lowercased, read_template
+from export.readers.hugging_face.encoders.template import Template, only_reading, read_template
 from export.readers.hugging_face.folder import Folder
 from models.arrays import Array
 from models.configs.encoders.head import LabelHead
@@ -37,8 +37,8 @@ def read_encoder(family: Family, folder: Folder) -> Checkpoint:
     """Raises CheckpointError with every problem."""
     folder.config.default_to(**family.defaults)
     around = read_around(folder.path, folder.tokenizer, folder.problems)
-    if around.lowercases and folder.tokenizers is not None:
-        source = lowercased(folder.tokenizers.source)
+    if folder.tokenizers is not None:
+        source = only_reading(folder.tokenizers.source, lowercases=around.lowercases)
         folder = replace(folder, tokenizers=replace(folder.tokenizers, source=source))
     modules, template = Modules(), read_template(folder, family)
     if not _is_classifier(folder):

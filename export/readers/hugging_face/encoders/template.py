@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from tokenizers import Tokenizer, normalizers
+from tokenizers import Tokenizer, decoders, normalizers
 
 from export.readers.hugging_face.encoders.families import Family
 from export.readers.hugging_face.folder import Folder
@@ -53,11 +53,17 @@ def _mark(folder: Folder, names: tuple[str, ...], known: dict[str, int]) -> int:
     return found[0] if found else 0
 
 
-def lowercased(tokenizer_json: bytes) -> bytes:
-    """Let the tokenizer write all letters small before anything else it does."""
+def only_reading(tokenizer_json: bytes, *, lowercases: bool) -> bytes:
+    """Leave away what cuts, pads and tidies up text that is written; nothing is. lowercases: all
+    letters become small before anything else is done.
+    """
     tokenizer = Tokenizer.from_str(tokenizer_json.decode())
-    if '"lowercase": true' in json.dumps(json.loads(tokenizer_json).get("normalizer")):
-        return tokenizer_json
-    after = [tokenizer.normalizer] if tokenizer.normalizer is not None else []
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *after])
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if isinstance(tokenizer.decoder, decoders.WordPiece):
+        tokenizer.decoder = decoders.WordPiece(cleanup=False)
+    is_lower = '"lowercase": true' in json.dumps(json.loads(tokenizer_json).get("normalizer"))
+    if lowercases and not is_lower:
+        after = [tokenizer.normalizer] if tokenizer.normalizer is not None else []
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *after])
     return tokenizer.to_str().encode()
