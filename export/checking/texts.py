@@ -92,10 +92,11 @@ def encode_rows(
         SOURCE_TYPES: padded(types, span, 0),
     }
     sizes = {BATCH: len(rows), SOURCE: span}
-    outputs = {
-        tensor.name: np.empty([sizes.get(str(axis), axis) for axis in tensor.shape], tensor.dtype)
-        for tensor in spec.outputs
+    shapes = {
+        each.name: [sizes[axis] if isinstance(axis, str) else axis for axis in each.shape]
+        for each in spec.outputs
     }
+    outputs = {each.name: np.empty(shapes[each.name], each.dtype) for each in spec.outputs}
     session = open_session(bundle.graph_path(graph), EngineConfig(threads=threads))
     OrtGraph(session).bind({each.name: given[each.name] for each in spec.inputs}, outputs)()
     return outputs

@@ -43,6 +43,8 @@ class EncoderLayer(nn.Module):
 class TransformerEncoder(Encoder):
     """Encodes by self-attention, and pools what the tokens have become."""
 
+    config: TransformerEncoderConfig
+
     def __init__(self, config: TransformerEncoderConfig) -> None:
         super().__init__()
         self.config, size = config, config.d_model
