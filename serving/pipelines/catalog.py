@@ -122,11 +122,11 @@ class Catalog:
             raise _other_task(model, Task.GENERATE)
         return model
 
-    async def encoder(self, name: str, task: Task) -> TextEncoder:
-        """Return the model of that name, if it is for that task."""
+    async def encoder(self, name: str, *tasks: Task) -> TextEncoder:
+        """Return the model of that name, if it is for one of these tasks."""
         model = await self.named(name)
-        if not _is_encoder(model) or model.card.task is not task:
-            raise _other_task(model, task)
+        if not _is_encoder(model) or model.card.task not in tasks:
+            raise _other_task(model, tasks[0])
         return model
 
     async def translator(

@@ -13,7 +13,6 @@ from typing import Any
 Spec = Mapping[str, Any]
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _LAST_SPACE = " \\z"
-_FOLLOWING_A_WORD = (" .", " ?", " !", " ,", " n't", " 'm", " 's", " 've", " 're")
 
 
 class UnknownDecoder(Exception):
@@ -144,21 +143,15 @@ def _strip(step: Spec, table: _Names) -> None:
 
 
 def _word_piece(step: Spec, table: _Names) -> None:
+    if step["cleanup"]:
+        raise UnknownDecoder("decoder WordPiece with cleanup is not supported")
     prefix = step["prefix"]
 
     def written(name: str) -> str:
-        text = name.removeprefix(prefix) if name.startswith(prefix) else f" {name}"
-        return _cleaned_up(text) if step["cleanup"] else text
+        return name.removeprefix(prefix) if name.startswith(prefix) else f" {name}"
 
     table.change(lambda name: written(name) if name else "")
     table.leading = 1
-
-
-def _cleaned_up(text: str) -> str:
-    """Take the space off a token that follows a word without one, as the library does."""
-    for spaced in _FOLLOWING_A_WORD:
-        text = text.replace(spaced, spaced[1:])
-    return text
 
 
 def _bpe(step: Spec, table: _Names) -> None:

@@ -150,6 +150,7 @@ def test_without_an_unknown_token_it_is_left_out(tmp_path: Path) -> None:
     ("decoder", "message"),
     [
         (tokenizers.decoders.CTC(), "decoder CTC is not supported"),
+        (tokenizers.decoders.WordPiece(), "WordPiece with cleanup"),
         (tokenizers.decoders.Strip(" ", 0, 2), "Strip"),
         (tokenizers.decoders.Replace(tokenizers.Regex("a+"), "b"), "Replace of 'a\\+'"),
     ],
