@@ -12,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from export.bundling.exporting import Verify
-    from export.checking.parity import Parity
+    from export.checking.parity import AnyParity
     from models.storage.checkpoint import Checkpoint
     from serving.bundle.opening import Bundle
 
@@ -69,7 +69,8 @@ MOST_PROBLEMS = 200
     "--test",
     "test_file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="Test text to compare on: origin, source, target by tabs; prose for a language model.",
+    help="Test text to compare on: origin, source, target by tabs; prose for a language model;"
+    " lines of text for an encoder.",
 )
 @click.option(
     "--texts",
@@ -207,11 +208,13 @@ def comparison_of(verify: bool | None, test_file: Path | None, texts: int) -> "V
     if missing:
         fail(f"comparing with torch needs {missing[0]}: pip install 'attendant[cpu,train]'")
 
-    def compare(checkpoint: "Checkpoint", bundle: "Bundle") -> "Parity":
+    def compare(checkpoint: "Checkpoint", bundle: "Bundle") -> "AnyParity":
+        from export.checking.texts import TextVerifier
         from export.checking.verify import Verifier
 
         click.echo("comparing with the torch model", err=True)
-        return Verifier(checkpoint, bundle).compare(test_file, texts)
+        verifier = TextVerifier if bundle.manifest.task.only_encodes else Verifier
+        return verifier(checkpoint, bundle).compare(test_file, texts)
 
     return compare
 

@@ -75,7 +75,7 @@ class Rows:
         past, total = self._lengths, self._lengths + lengths
         self._lengths = total
         given = {
-            "ids": _pad(ids, int(lengths.max()), self._manifest.tokens.pad),
+            "ids": padded(ids, int(lengths.max()), self._manifest.tokens.pad),
             "past_lengths": past,
             "total_lengths": total,
             "source_lengths": self._source_lengths,
@@ -91,7 +91,7 @@ class Rows:
         return np.stack([self.read([[i] for i in column]) for column in columns], axis=1)
 
     def _encode(self, encode: Graph, sources: list[list[int]]) -> None:
-        ids = _pad(sources, self._sizes[SOURCE], self._manifest.tokens.pad)
+        ids = padded(sources, self._sizes[SOURCE], self._manifest.tokens.pad)
         inputs = {"source_ids": ids, "source_lengths": self._source_lengths}
         outputs = self._manifest.graphs["encode"].outputs
         encode.bind(inputs, {spec.name: self.states[spec.name] for spec in outputs})()
@@ -125,8 +125,9 @@ class Rows:
         return tuple(self._sizes[axis] if isinstance(axis, str) else axis for axis in shape)
 
 
-def _pad(rows: list[list[int]], length: int, pad: int) -> Array:
-    padded = np.full((len(rows), length), pad, np.int64)
-    for row, ids in zip(padded, rows, strict=True):
+def padded(rows: list[list[int]], length: int, pad: int) -> Array:
+    """Fill rows of ids up: int64 [rows, length]."""
+    array = np.full((len(rows), length), pad, np.int64)
+    for row, ids in zip(array, rows, strict=True):
         row[: len(ids)] = ids
-    return padded
+    return array

@@ -39,7 +39,6 @@ class ArchitectureConfig(SpecialTokens):
     """A field `architecture` of one literal value tells configurations apart."""
 
     architecture: str
-    task: str
     vocab_size: Size
     dropout: Fraction = 0.0
 

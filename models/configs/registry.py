@@ -9,6 +9,8 @@ from pydantic import PlainValidator, SerializeAsAny, ValidationError
 from pydantic_core import ErrorDetails
 
 from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
+from models.configs.encoders.encoder import EncoderConfig
+from models.configs.encoders.transformer_encoder import TransformerEncoderConfig
 from models.configs.language_models.gpt2 import GPT2Config
 from models.configs.language_models.gpt_neox import GPTNeoXConfig
 from models.configs.language_models.key_value_lm import KeyValueLMConfig
@@ -40,13 +42,14 @@ CONFIGS: dict[str, type[ArchitectureConfig]] = {
     "recurrent-lm": RecurrentLMConfig,
     "sutskever": SutskeverConfig,
     "transformer": TransformerConfig,
+    "transformer-encoder": TransformerEncoderConfig,
     "transformer-ssru": TransformerSSRUConfig,
 }
 
 _LONGEST_NAME = 60
 _MOST_OPTIONS = 1000  # each that is unknown is compared with all that are known
 
-AnyConfig = TranslationModelConfig | LanguageModelConfig
+AnyConfig = TranslationModelConfig | LanguageModelConfig | EncoderConfig
 
 
 class ModelConfigError(ValueError):

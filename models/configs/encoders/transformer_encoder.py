@@ -1,0 +1,55 @@
+"""Options of the Transformer's encoder alone: BERT and its descendants."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from models.configs.base import Misfit, Positive, Size
+from models.configs.encoders.encoder import EncoderConfig
+from models.configs.encoders.head import Section
+from models.configs.heads import HasHeads
+from models.configs.translators.transformer import Activation
+
+Pooling = Literal["cls", "last", "max", "mean", "mean_sqrt_length"]
+
+
+class Distances(Section):
+    """Puts distances between tokens into buckets (Raffel et al. 2020, 2.1), beyond `max_distance`
+    into the same.
+    """
+
+    num_buckets: int = Field(default=32, ge=4, lt=2**16, multiple_of=2)
+    max_distance: Size = 128
+
+
+class TransformerEncoderConfig(EncoderConfig, HasHeads):
+    """BERT (Devlin et al. 2019): post-norm layers over words, learned positions and segments.
+
+    num_types: of segments, such as the two texts of a pair. distances: whose buckets every head
+    has a bias of scores for (MPNet, Song et al. 2020). pooling: how tokens become one vector; of
+    several ways the vectors lie side by side.
+    """
+
+    architecture: Literal["transformer-encoder"] = "transformer-encoder"
+    num_layers: Size = 4
+    ffn_dim: Size = 1024
+    num_types: int = Field(default=0, ge=0, lt=2**16)
+    distances: Distances | None = None
+    norm_epsilon: Positive = 1e-12
+    activation: Activation = "gelu"
+    pooling: Annotated[tuple[Pooling, ...], Field(min_length=1, strict=False)] = ("mean",)
+
+    @property
+    def vector_dim(self) -> int:
+        return self.d_model * len(self.pooling)
+
+    def misfits(self) -> Iterator[Misfit]:
+        yield from super().misfits()
+        found = self.distances
+        if found is not None and found.max_distance <= found.num_buckets // 2:
+            message = (
+                f"distances: max_distance {found.max_distance} must be more than half of"
+                f" num_buckets {found.num_buckets}"
+            )
+            yield Misfit(("distances",), message)
