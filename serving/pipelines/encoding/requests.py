@@ -110,17 +110,14 @@ def _texts(given: Input) -> int:
 
 
 def _cut(parts: Sequence[TokenIds], room: int) -> list[TokenIds]:
-    """Cut texts to so many tokens together: of a pair the longer one, then both alike, as Hugging
-    Face's tokenizers do (longest first).
+    """Cut texts to so many tokens together: of a pair the longer one, then both to halves, as
+    Hugging Face's tokenizers do (longest first).
     """
-    if len(parts) == 1:
-        return [parts[0][:room]]
-    first, second = parts
-    if len(first) + len(second) <= room:
-        return [first, second]
-    half = room // 2
-    num_first = min(len(first), max(half + room % 2, room - len(second)))
-    return [first[:num_first], second[: room - num_first]]
+    if len(parts) == 1 or sum(map(len, parts)) <= room:
+        return [part[:room] for part in parts]
+    shorter, longer = sorted(parts, key=len)
+    num_shorter = min(len(shorter), room // 2)
+    return [part[: num_shorter if part is shorter else room - num_shorter] for part in parts]
 
 
 def _too_long(number: int, num_tokens: int, most: int) -> RequestError:

@@ -85,7 +85,9 @@ def test_what_is_told_of_a_request(embedder: Bundle) -> None:
     assert isinstance(event, FinishedEvent) and event.encoding is not None
     assert event.encoding.shape == (32,) and event.encoding.dtype == np.float32
     assert abs(float(np.linalg.norm(event.encoding)) - 1) < 1e-5
-    assert (event.num_source_tokens, event.num_prompt_tokens, event.num_generated_tokens) == (9,) + (
+    assert (event.num_source_tokens, event.num_prompt_tokens, event.num_generated_tokens) == (
+        9,
+    ) + (
         0,
         0,
     )
