@@ -115,7 +115,7 @@ def _cut(parts: Sequence[TokenIds], room: int) -> list[TokenIds]:
     """
     if len(parts) == 1 or sum(map(len, parts)) <= room:
         return [part[:room] for part in parts]
-    shorter, longer = sorted(parts, key=len)
+    shorter = min(parts, key=len)
     num_shorter = min(len(shorter), room // 2)
     return [part[: num_shorter if part is shorter else room - num_shorter] for part in parts]
 

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, FailFast, Field
+from pydantic import ConfigDict, Field
 
 from serving.api.http.bodies import RequestBody
 from serving.errors import RequestError, TooLarge
@@ -13,11 +13,16 @@ from serving.pipelines.decoding import Decoding
 from serving.pipelines.encoding.job import EncodeJob, Input
 from serving.text.plain_text import check_texts
 
-FIELD_NAMES = {"inputs": "input", "max_tokens": "truncate_prompt_tokens"}
+_ONE_ERROR = Field(fail_fast=True)  # not one for each of ten thousand
+FIELD_NAMES = {
+    "inputs": "input",
+    "source_ids": "input",
+    "max_tokens": "truncate_prompt_tokens",
+}
 """From what pipelines call fields to what clients do."""
-Texts = Annotated[list[str], FailFast()]
-Ids = Annotated[list[int], FailFast()]
-Given = str | Texts | Ids | Annotated[list[Ids], FailFast()]
+Texts = Annotated[list[str], _ONE_ERROR]
+Ids = Annotated[list[int], _ONE_ERROR]
+Given = str | Texts | Ids | Annotated[list[Ids], _ONE_ERROR]
 _ALL_THAT_IS_READ = -1
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, FailFast, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.fields import READS_JSON
@@ -34,7 +34,7 @@ class RerankBody(EncodingBody):
     """
 
     query: str
-    documents: Annotated[list[str | Document], FailFast()]
+    documents: Annotated[list[str | Document], Field(fail_fast=True)]
     top_n: Annotated[int, Field(ge=0)] = 0
     return_documents: bool = True
 
