@@ -146,7 +146,7 @@ class EncoderSpec:
     """Says what a model makes of a text that only encodes.
 
     dimension: of an embedding; None of a classifier. is_normalised: embeddings have length 1.
-    labels: of a classifier, one for each logit; one alone where it scores pairs. activation: likewise.
+    labels: of a classifier, one for each logit; a reranker has one. activation: likewise.
     separator: ids between the texts of a pair, ``source_prefix + first + separator + second +
         source_suffix``; where the graph reads ``source_types``, they are 0 up to the separator's
         last and then 1. None of a model that takes no pairs.

@@ -29,6 +29,7 @@ class RecordingGraph(Graph, Protocol):
 class Graphs:
     """Holds a bundle's graphs, loaded, and the memory that their states live in.
 
+    step: None of a bundle that only encodes.
     attention: loads the step graph that also gives attention; None where there is none.
     select: chooses next tokens on the device that the memory is of; None where the host does.
     verify: scores several next tokens of a row at once; None where nobody asks for it.
@@ -37,7 +38,7 @@ class Graphs:
     max_rows: that the memory has room for; None where that is no question.
     """
 
-    step: Graph
+    step: Graph | None
     encode: Graph | None
     memory: Memory
     attention: Callable[[], Graph] | None = None

@@ -49,7 +49,7 @@ def open_graphs(bundle: Bundle, config: EngineConfig) -> Graphs:
         return OrtGraph(_open_graph(bundle, name, config))
 
     names = bundle.manifest.graphs
-    step = load("step")
+    step = load("step") if "step" in names else None
     encode = load("encode") if "encode" in names else None
     attention = partial(load, "step_attention") if "step_attention" in names else None
     verify = load(VERIFY) if config.speculation and VERIFY in names else None
@@ -72,6 +72,8 @@ def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
         return MirroredGraph(DeviceGraph(session, _run_options), mirror)
 
     manifest = bundle.manifest
+    if manifest.task.only_encodes:
+        return Graphs(None, load("encode"), memory)
     step, recording = _step_on_device(manifest, load)
     encode = load("encode") if "encode" in manifest.graphs else None
     attention = partial(load, "step_attention") if "step_attention" in manifest.graphs else None
