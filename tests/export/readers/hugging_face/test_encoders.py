@@ -81,7 +81,8 @@ def test_classifiers_score_pairs_as_transformers_does(
     assert found.shape == (3, num_labels)
     assert np.abs(found - expected).max() < LARGEST_ERROR
     spec = bundle.manifest.encoder
-    assert spec is not None and spec.labels == tuple(model.config.id2label.values())
+    names = model.config.id2label or {}
+    assert spec is not None and spec.labels == tuple(names.values())
     assert spec.activation == ("sigmoid" if num_labels == 1 else "softmax")
 
 
@@ -167,7 +168,9 @@ def test_a_vocabulary_without_tokenizer_json_is_enough(tmp_path: Path) -> None:
     folder = save(random_model("bert"), tmp_path / "slow" / "theirs")
     (folder / "tokenizer.json").unlink()
     pieces = tokenizer_of("bert").get_vocab()
-    (folder / "vocab.txt").write_text("".join(f"{p}\n" for p in sorted(pieces, key=pieces.get)))
+    (folder / "vocab.txt").write_text(
+        "".join(f"{p}\n" for p in sorted(pieces, key=pieces.__getitem__))
+    )
     one, other = imported(whole), imported(folder)
     assert other.manifest.tokens == one.manifest.tokens
     assert other.manifest.encoder == one.manifest.encoder
