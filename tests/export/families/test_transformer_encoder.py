@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.checking.texts import TextVerifier
+from export.checking.verify_texts import TextVerifier
 from models.evaluation.vectors import vectors_of
 from models.registry import load_encoder
 from models.storage.checkpoint import load_checkpoint
