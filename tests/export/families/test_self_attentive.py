@@ -21,7 +21,7 @@ from tests.export.texts import encoded, random_texts
 from tests.tiny import tiny_bundle
 
 TEXTS = random_texts((17, 1, 40, 6))
-LABELS = {"task": "classify", "labels": ["a", "b"], "dense": [{"dim": 11, "activation": "relu"}]}
+LABELS = {"kind": "labels", "labels": ["a", "b"], "dense": [{"dim": 11, "activation": "relu"}]}
 
 
 def of_torch(folder: Path) -> Array:
