@@ -70,6 +70,7 @@ def test_labels_are_learned_and_the_card_says_how_well(architecture: str, tmp_pa
     assert quality["accuracy"] == 1.0
     assert [each["label"] for each in quality["labels"]] == ["animals", "numbers"]
     assert "100.0% of the texts get their label." in (folder / "README.md").read_text()
+    assert (folder / "hops.png").exists() == (architecture == "self-attentive")
     around = load_checkpoint(folder).conventions
     assert (around.source_prefix, around.source_suffix) == ((1,), (2,))
 
