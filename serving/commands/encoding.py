@@ -51,7 +51,9 @@ async def vectors_of(
             try:
                 return (await encoder.encode(own)).values
             except RequestError as error:
-                raise error.with_field(f"line {number}") if error.field == "inputs" else error
+                if error.field != "inputs":
+                    raise
+                raise error.with_field(f"line {number}") from None
 
         with progress_bar(file) as bar:
             numbered = enumerate(_lines(file), start=1)
