@@ -209,8 +209,8 @@ def comparison_of(verify: bool | None, test_file: Path | None, texts: int) -> "V
         fail(f"comparing with torch needs {missing[0]}: pip install 'attendant[cpu,train]'")
 
     def compare(checkpoint: "Checkpoint", bundle: "Bundle") -> "AnyParity":
-        from export.checking.texts import TextVerifier
         from export.checking.verify import Verifier
+        from export.checking.verify_texts import TextVerifier
 
         click.echo("comparing with the torch model", err=True)
         verifier = TextVerifier if bundle.manifest.task.only_encodes else Verifier

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from models.architectures.encoders.self_attentive import SelfAttentive
 from models.architectures.encoders.transformer_encoder import TransformerEncoder
 from models.architectures.language_models.gpt2 import GPT2
 from models.architectures.language_models.gpt_neox import GPTNeoX
@@ -38,6 +39,7 @@ MODULES: dict[str, Callable[[Any], AnyModel | Encoder]] = {
     "ngram-lm": NgramLM,
     "rctm": Rctm,
     "recurrent-lm": RecurrentLM,
+    "self-attentive": SelfAttentive,
     "sutskever": Sutskever,
     "transformer": Transformer,
     "transformer-encoder": TransformerEncoder,

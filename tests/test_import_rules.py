@@ -288,9 +288,7 @@ def test_torch_is_never_loaded_to_serve_or_to_export(package: str) -> None:
     known = loaded_by(all_imports(ROOT))
     modules = {module for module in known if is_inside(module, package)}
     with_torch = {m for m in modules if any(is_inside(n, "torch") for n in loaded_with(m, known))}
-    assert {
-        module for module in with_torch if not is_inside(module, "export.checking.verify")
-    } == set()
+    assert with_torch <= {"export.checking.verify", "export.checking.verify_texts"}
 
 
 def test_sessions_are_opened_in_one_place() -> None:

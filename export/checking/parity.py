@@ -30,7 +30,7 @@ class VectorError:
 
 @dataclass(frozen=True)
 class VectorParity:
-    """That of a bundle that only encodes. name: of what it gives for a text."""
+    """Holds what was found of a bundle that only encodes. name: of what it gives for a text."""
 
     name: str
     random_ids: VectorError

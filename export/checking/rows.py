@@ -44,7 +44,9 @@ class Rows:
         self._bundle, self._manifest = bundle, bundle.manifest
         self._step_spec = bundle.manifest.graphs["step_attention" if wants_attention else "step"]
         graphs = open_graphs(bundle, EngineConfig(threads=threads))
-        self._graph = graphs.attention() if wants_attention and graphs.attention else graphs.step
+        graph = graphs.attention() if wants_attention and graphs.attention else graphs.step
+        assert graph is not None, f"{bundle.manifest.name} has no step"
+        self._graph = graph
         longest = max(map(len, sources))
         self._sizes = {
             BATCH: len(sources),

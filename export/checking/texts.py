@@ -1,75 +1,18 @@
-"""Compares a bundle that only encodes with the torch module it came from, text by text."""
-
-from pathlib import Path
+"""Runs the graph of a bundle that only encodes on texts side by side: for verification, not for
+serving.
+"""
 
 import numpy as np
 
-from export.checking.parity import VectorError, VectorParity
 from export.checking.rows import padded
 from export.graph.writer import Array
-from models.configs.encoders.encoder import EncoderConfig
-from models.data.corpus import read_text
-from models.data.tokenizer import encode_all, read_tokenizer
-from models.evaluation.vectors import vectors_of
-from models.registry import load_encoder
-from models.storage.checkpoint import Checkpoint
-from serving.bundle.manifest import BATCH, SOURCE, SOURCE_TYPES, Task
+from serving.bundle.manifest import BATCH, SOURCE, SOURCE_TYPES
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
 from serving.engine.graphs.ort_graph import OrtGraph
 from serving.engine.graphs.session import open_session
 
-ROWS = 16  # compared side by side
-RANDOM_LENGTH = 24
-
 Ids = list[list[int]]
-
-
-class TextVerifier:
-    """Gives both sides the same texts."""
-
-    def __init__(self, checkpoint: Checkpoint, bundle: Bundle) -> None:
-        assert isinstance(checkpoint.config, EncoderConfig)
-        self._config, self._bundle = checkpoint.config, bundle
-        self._module = load_encoder(checkpoint)
-        self._tokenizer = read_tokenizer(checkpoint.tokenizer)
-
-    def compare(self, test_file: Path | None, num_texts: int) -> VectorParity:
-        """Compare on random ids, and on the first lines of ``test_file`` if there is one."""
-        is_embedding = self._bundle.manifest.task is Task.EMBED
-        name = "embeddings" if is_embedding else "logits"
-        random_ids = self._compare(*self._random_texts())
-        if test_file is None:
-            return VectorParity(name, random_ids)
-        lines = [line for line in read_text(test_file).splitlines() if line.strip()][:num_texts]
-        if not lines:
-            raise ValueError(f"{test_file}: holds no text to compare on")
-        rows = [self._framed(ids) for ids in encode_all(self._tokenizer, lines)]
-        return VectorParity(name, random_ids, self._compare(rows, [[0] * len(r) for r in rows]))
-
-    def _random_texts(self) -> tuple[Ids, Ids]:
-        """Draw ids and, as if they were pairs, segments."""
-        random = np.random.default_rng(0)
-        longest = min(RANDOM_LENGTH, self._config.max_source_tokens)
-        lengths = random.integers(1, longest + 1, ROWS).tolist()
-        size, pad = self._config.vocab_size, self._config.pad_id
-        rows = [random.choice(np.delete(np.arange(size), pad), length) for length in lengths]
-        types = [np.arange(length) >= random.integers(1, longest) for length in lengths]
-        return [row.tolist() for row in rows], [each.astype(int).tolist() for each in types]
-
-    def _framed(self, ids: list[int]) -> list[int]:
-        tokens = self._bundle.manifest.tokens
-        prefix, suffix = tokens.source_prefix, tokens.source_suffix
-        room = self._config.max_source_tokens - len(prefix + suffix)
-        return [*prefix, *ids[:room], *suffix]
-
-    def _compare(self, rows: Ids, types: Ids) -> VectorError:
-        before = np.stack(vectors_of(self._module, rows, types))
-        parts = [slice(start, start + ROWS) for start in range(0, len(rows), ROWS)]
-        found = [encode_rows(self._bundle, rows[part], types[part]) for part in parts]
-        after = np.concatenate([array for outputs in found for array in outputs.values()])
-        difference = np.abs(before - after)
-        return VectorError(float(difference.max()), float(difference.mean()), len(rows))
 
 
 def encode_rows(
@@ -92,10 +35,11 @@ def encode_rows(
         SOURCE_TYPES: padded(types, span, 0),
     }
     sizes = {BATCH: len(rows), SOURCE: span}
-    outputs = {
-        tensor.name: np.empty([sizes.get(str(axis), axis) for axis in tensor.shape], tensor.dtype)
-        for tensor in spec.outputs
+    shapes = {
+        each.name: [sizes[axis] if isinstance(axis, str) else axis for axis in each.shape]
+        for each in spec.outputs
     }
+    outputs = {each.name: np.empty(shapes[each.name], each.dtype) for each in spec.outputs}
     session = open_session(bundle.graph_path(graph), EngineConfig(threads=threads))
     OrtGraph(session).bind({each.name: given[each.name] for each in spec.inputs}, outputs)()
     return outputs

@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 
 from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
 from models.configs.encoders.encoder import EncoderConfig
+from models.configs.encoders.self_attentive import SelfAttentiveConfig
 from models.configs.encoders.transformer_encoder import TransformerEncoderConfig
 from models.configs.language_models.gpt2 import GPT2Config
 from models.configs.language_models.gpt_neox import GPTNeoXConfig
@@ -40,6 +41,7 @@ CONFIGS: dict[str, type[ArchitectureConfig]] = {
     "ngram-lm": NgramLMConfig,
     "rctm": RctmConfig,
     "recurrent-lm": RecurrentLMConfig,
+    "self-attentive": SelfAttentiveConfig,
     "sutskever": SutskeverConfig,
     "transformer": TransformerConfig,
     "transformer-encoder": TransformerEncoderConfig,

@@ -2,20 +2,23 @@
 
 import json
 import shutil
+from typing import Any
 
 from models.configs.base import LanguageModelConfig
-from models.contract.models import LanguageModel
+from models.configs.encoders.encoder import EncoderConfig
+from models.contract.models import Encoder, LanguageModel
 from models.conventions import own_conventions
 from models.data.corpus import Pair
 from models.data.prose import Reader, table
 from models.decoding.forced import nats
 from models.decoding.translation import translate
+from models.evaluation.labels import LabelResult, score_labels
 from models.evaluation.scores import TestResult, evaluate
-from models.registry import load_module
+from models.registry import load_encoder, load_module
 from models.storage.checkpoint import QUALITY_FILE, load_checkpoint
 from models.training.arithmetic import Arithmetic
 from models.training.config import TrainingConfig
-from models.training.prepare import Prepared
+from models.training.prepare import Prepared, label_data
 from models.training.state import RunFolder
 
 
@@ -27,8 +30,13 @@ def write_card(
     arithmetic: Arithmetic,
 ) -> None:
     """Evaluate the finished checkpoint and put `README.md`, `quality.json` and the curve by it."""
-    module = load_module(load_checkpoint(run.checkpoint)).to(arithmetic.device)
-    if isinstance(config.model, LanguageModelConfig):
+    checkpoint = load_checkpoint(run.checkpoint)
+    load = load_encoder if isinstance(config.model, EncoderConfig) else load_module
+    module: Any = load(checkpoint).to(arithmetic.device)
+    if isinstance(config.model, EncoderConfig):
+        found = _labels(module, prepared, test)
+        quality, scores = found.as_json(), found.as_markdown()
+    elif isinstance(config.model, LanguageModelConfig):
         quality, scores = _language_model_quality(module, prepared)
     else:
         result = evaluate(test, lambda texts: translate(module, prepared.tokenizer, texts))
@@ -45,6 +53,12 @@ def _translation_scores(result: TestResult) -> str:
         f"Greedy decoding, sentence by sentence, scored per source:\n\n{result.as_table()}\n\n"
         f"{result.signatures}"
     )
+
+
+def _labels(module: Encoder, prepared: Prepared, test: list[Pair]) -> LabelResult:
+    """Measure how many test sentences are given the label of their origin."""
+    data = label_data(module.config, prepared.tokenizer, test)
+    return score_labels(module, data.rows, data.labels)
 
 
 def _language_model_quality(module: LanguageModel, prepared: Prepared) -> tuple[dict, str]:
@@ -70,6 +84,7 @@ def _card(
     sizes = config.model.model_dump(exclude={"architecture", "task"})
     shown = {key: value for key, value in sizes.items() if isinstance(value, int | float | str)}
     run, optimizer = config.run, config.optimizer
+    unit = "text" if isinstance(config.model, EncoderConfig) else "token"
     return f"""# {card.title or config.name}
 
 {card.about.strip()}
@@ -90,7 +105,7 @@ def _card(
 `attendant train models/recipes/{config.name}.toml`: {last["step"]:,} steps of up to
 {run.tokens_per_batch:,} tokens in {last["minutes"]:.0f} minutes ({arithmetic.name} on
 {arithmetic.place}), {optimizer.name}, learning rate {optimizer.learning_rate:g}, label
-smoothing {run.label_smoothing:g}. Loss on held-out text: {last["dev_loss"]} nats a token.
+smoothing {run.label_smoothing:g}. Loss on held-out text: {last["dev_loss"]} nats a {unit}.
 
 {card.training.strip()}
 

@@ -43,6 +43,8 @@ class EncoderLayer(nn.Module):
 class TransformerEncoder(Encoder):
     """Encodes by self-attention, and pools what the tokens have become."""
 
+    config: TransformerEncoderConfig
+
     def __init__(self, config: TransformerEncoderConfig) -> None:
         super().__init__()
         self.config, size = config, config.d_model
@@ -75,7 +77,8 @@ class TransformerEncoder(Encoder):
     def _embed(self, ids: Tensor, types: Tensor | None) -> Tensor:
         x = self.positions(self.embedding(ids))
         if self.types is not None:
-            x = x + self.types(torch.zeros_like(ids) if types is None else types)
+            is_told = types is not None and self.config.num_types > 1
+            x = x + self.types(types if is_told else torch.zeros_like(ids))
         return self.embedding_norm(x)
 
 

@@ -23,7 +23,7 @@ class EncoderConfig(ArchitectureConfig):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What is scored; of embeddings nothing."""
+        """Name what is scored; of embeddings nothing."""
         return self.head.labels if isinstance(self.head, LabelHead) else ()
 
     @property

@@ -1,11 +1,10 @@
 """Options of the Transformer's encoder alone: BERT and its descendants."""
 
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from models.configs.base import Misfit, Positive, Size
+from models.configs.base import Positive, Size
 from models.configs.encoders.encoder import EncoderConfig
 from models.configs.encoders.head import Section
 from models.configs.heads import HasHeads
@@ -21,6 +20,15 @@ class Distances(Section):
 
     num_buckets: int = Field(default=32, ge=4, lt=2**16, multiple_of=2)
     max_distance: Size = 128
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.max_distance <= self.num_buckets // 2:
+            raise ValueError(
+                f"max_distance {self.max_distance} must be more than half of"
+                f" num_buckets {self.num_buckets}"
+            )
+        return self
 
 
 class TransformerEncoderConfig(EncoderConfig, HasHeads):
@@ -43,13 +51,3 @@ class TransformerEncoderConfig(EncoderConfig, HasHeads):
     @property
     def vector_dim(self) -> int:
         return self.d_model * len(self.pooling)
-
-    def misfits(self) -> Iterator[Misfit]:
-        yield from super().misfits()
-        found = self.distances
-        if found is not None and found.max_distance <= found.num_buckets // 2:
-            message = (
-                f"distances: max_distance {found.max_distance} must be more than half of"
-                f" num_buckets {found.num_buckets}"
-            )
-            yield Misfit(("distances",), message)

@@ -135,18 +135,21 @@ def _options(path: Path, problems: list[str]) -> Options:
 
 @dataclass(frozen=True)
 class Around:
-    """prompts: by the name of each; default_prompt: the name of one. max_tokens: of a text, where
-    that is said. lowercases: before a tokenizer sees them.
+    """Holds what is done to texts before a model reads them, and to what it gives.
+
+    prompts: by the name of each; default_prompt: the name of one. max_tokens: of a text, where
+    that is said. lowercases: before a tokenizer sees them. activation: of a cross-encoder's scores.
     """
 
     prompts: Mapping[str, str]
     default_prompt: str | None
     max_tokens: int | None
     lowercases: bool
+    activation: str
 
 
 def read_around(folder: Path, tokenizer: Options, problems: list[str]) -> Around:
-    """Read what is done to texts before they are tokenised."""
+    """Read it from the files beside those of `transformers`."""
     texts = read_options(folder / "config_sentence_transformers.json", problems)
     cuts = read_options(folder / "sentence_bert_config.json", problems)
     prompts = texts.section("prompts")
@@ -166,4 +169,5 @@ def read_around(folder: Path, tokenizer: Options, problems: list[str]) -> Around
         default if named.get(default or "") else None,
         min(lengths, default=None),
         cuts.flag("do_lower_case", False),
+        texts.word("activation_fn", ""),
     )

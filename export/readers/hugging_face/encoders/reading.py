@@ -30,6 +30,7 @@ NEEDLESS = (  # of words that are guessed, of a vector that nobody reads; positi
     r"vocab_(transform|layer_norm|projector)\..*",
     r"(\w+\.)?embeddings\.position_ids",
 )
+NUM_BUCKETS = 32
 SCORES = {"Sigmoid": "sigmoid", "Identity": "none", "Softmax": "softmax"}
 
 
@@ -88,7 +89,7 @@ def _configure(
         "norm_epsilon": options.positive("layer_norm_eps", 1e-12),
         "activation": read_activation(options, family.activation, "gelu"),
         "pooling": ["cls"] if _is_classifier(folder) else modules.pooling,
-        "head": _head(family, folder, modules, sizes["d_model"]),
+        "head": _head(family, folder, modules, around, sizes["d_model"]),
         "pad_id": pad,
         "bos_id": template.prefix[0] if template.prefix else pad,
         "eos_id": template.suffix[-1] if template.suffix else pad,
@@ -96,7 +97,9 @@ def _configure(
 
 
 def _distances(folder: Folder) -> dict[str, Any]:
-    return {"num_buckets": folder.config.integer("relative_attention_num_buckets", 32)}
+    """Read them as `transformers` does, which knows no other number of buckets."""
+    folder.config.only("relative_attention_num_buckets", NUM_BUCKETS)
+    return {"num_buckets": NUM_BUCKETS}
 
 
 def _num_positions(family: Family, folder: Folder) -> int:
@@ -110,14 +113,16 @@ def _first_position(family: Family, folder: Folder) -> int:
     return folder.config.integer("pad_token_id") + 1 if family.pads_positions else 0
 
 
-def _head(family: Family, folder: Folder, modules: Modules, dim: int) -> dict[str, Any]:
+def _head(
+    family: Family, folder: Folder, modules: Modules, around: Around, dim: int
+) -> dict[str, Any]:
     if not _is_classifier(folder):
         return {"task": "embed", "dense": modules.dense, "normalised": modules.normalised}
     return {
         "task": "classify",
         "dense": [{"dim": dim, "activation": family.squashing}],
         "labels": (labels := _labels(folder)),
-        "scores": _scores(folder, len(labels)),
+        "scores": _scores(folder, around, len(labels)),
     }
 
 
@@ -130,10 +135,10 @@ def _labels(folder: Folder) -> list[str]:
     return [names.word(number) for number in numbers] or ["LABEL_0", "LABEL_1"]
 
 
-def _scores(folder: Folder, num_labels: int) -> str:
+def _scores(folder: Folder, around: Around, num_labels: int) -> str:
     """Find what is done to logits: as a cross-encoder says, else as `transformers` does it."""
     options = folder.config
-    told = options.section("sentence_transformers").word("activation_fn", "")
+    told = around.activation or options.section("sentence_transformers").word("activation_fn", "")
     told = told or options.word("sbert_ce_default_activation_function", "")
     if told:
         found = SCORES.get(told.rpartition(".")[2])
