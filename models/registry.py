@@ -24,7 +24,7 @@ from models.architectures.translators.transformer import Transformer
 from models.architectures.translators.transformer_ssru import TransformerSSRU
 from models.configs.registry import AnyConfig
 from models.contract.models import AnyModel, Encoder
-from models.storage.checkpoint import Checkpoint
+from models.storage.checkpoint import Checkpoint, CheckpointError
 
 MODULES: dict[str, Callable[[Any], AnyModel | Encoder]] = {
     "bahdanau": Bahdanau,
@@ -53,12 +53,15 @@ def build(config: AnyConfig) -> AnyModel | Encoder:
 
 
 def load_module(checkpoint: Checkpoint) -> AnyModel:
-    """Load a module that decodes in fp32, in evaluation mode. Raises KeyError for missing weights.
+    """Load a module that decodes in fp32, in evaluation mode. Raises KeyError for missing weights,
+    CheckpointError for a model that only encodes.
 
     One weight is read after the other: together they may be all that memory holds.
     """
     module = _load(checkpoint)
-    assert not isinstance(module, Encoder), f"{checkpoint.config.architecture} only encodes"
+    if isinstance(module, Encoder):
+        problem = f"{checkpoint.config.architecture} only encodes: there is nothing that it writes"
+        raise CheckpointError(checkpoint.folder, [problem])
     return module
 
 

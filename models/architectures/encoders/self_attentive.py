@@ -68,8 +68,8 @@ class Penalised(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
-        (weights,) = ctx.saved_tensors
+        weights = ctx.saved_tensors[0].float()
         overlap = weights @ weights.transpose(1, 2)
         overlap = overlap - torch.eye(overlap.shape[1], device=overlap.device)
-        gradient = 4 * overlap @ weights
-        return upstream[0] + gradient * (ctx.penalty / len(weights)), None
+        gradient = 4 * ctx.penalty / len(weights) * overlap @ weights
+        return upstream[0] + gradient.to(upstream[0].dtype), None
