@@ -119,7 +119,6 @@ def compare_graph(workload: Workload, options: ComparisonOptions) -> Comparison:
     """
     batch = options.batch or 32
     graphs = open_graphs(workload.parts.bundle, workload.config(batch))
-    assert graphs.step is not None
     recorded = RecordedGraph(graphs.step, batch)
     engine = workload.engine(batch, graphs=replace(graphs, step=recorded))
 

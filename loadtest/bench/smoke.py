@@ -81,7 +81,7 @@ def compare_host(workload: Workload) -> Comparison:
     engine's own.
     """
     graphs = open_graphs(workload.parts.bundle, workload.config(ROWS))
-    assert graphs.step is not None and graphs.encode is not None
+    assert graphs.encode is not None
     step, encode = MeteredGraph(graphs.step), MeteredGraph(graphs.encode)
     engine = workload.engine(ROWS, graphs=replace(graphs, step=step, encode=encode))
 
