@@ -109,6 +109,10 @@ class Encoder(nn.Module, ABC):
     def project(self, hidden: Tensor) -> Tensor:
         """Give embeddings [..., dim] or logits [..., labels] of what `encode` gives."""
 
+    def hops(self, source_ids: Tensor, source_lengths: Tensor) -> Tensor | None:
+        """Tell by what each hop weighs texts' tokens, [batch, hops, source]; None without hops."""
+        return None
+
     def forward(self, batch: LabelBatch) -> Tensor:
         """Read whole texts, each of which has one label to predict: [batch, 1, dim]."""
         return self.encode(batch.input_ids, batch.lengths)[:, None]

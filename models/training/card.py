@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 from models.configs.base import LanguageModelConfig
@@ -12,7 +13,8 @@ from models.data.corpus import Pair
 from models.data.prose import Reader, table
 from models.decoding.forced import nats
 from models.decoding.translation import translate
-from models.evaluation.labels import LabelResult, score_labels
+from models.evaluation.hops import draw_hops
+from models.evaluation.labels import score_labels
 from models.evaluation.scores import TestResult, evaluate
 from models.registry import load_encoder, load_module
 from models.storage.checkpoint import QUALITY_FILE, load_checkpoint
@@ -20,6 +22,9 @@ from models.training.arithmetic import Arithmetic
 from models.training.config import TrainingConfig
 from models.training.prepare import Prepared, label_data
 from models.training.state import RunFolder
+
+HOPS_FILE = "hops.png"
+LONGEST_SHOWN, MOST_SHOWN = 30, 4  # tokens of a sentence, sentences
 
 
 def write_card(
@@ -34,8 +39,7 @@ def write_card(
     load = load_encoder if isinstance(config.model, EncoderConfig) else load_module
     module: Any = load(checkpoint).to(arithmetic.device)
     if isinstance(config.model, EncoderConfig):
-        found = _labels(module, prepared, test)
-        quality, scores = found.as_json(), found.as_markdown()
+        quality, scores = _label_quality(module, prepared, test, run)
     elif isinstance(config.model, LanguageModelConfig):
         quality, scores = _language_model_quality(module, prepared)
     else:
@@ -55,10 +59,19 @@ def _translation_scores(result: TestResult) -> str:
     )
 
 
-def _labels(module: Encoder, prepared: Prepared, test: list[Pair]) -> LabelResult:
-    """Measure how many test sentences are given the label of their origin."""
+def _label_quality(
+    module: Encoder, prepared: Prepared, test: list[Pair], run: RunFolder
+) -> tuple[dict, str]:
+    """Measure how many test sentences are given the label of their origin; draw hops, if any, of
+    one sentence of each label.
+    """
     data = label_data(module.config, prepared.tokenizer, test)
-    return score_labels(module, data.rows, data.labels)
+    found = score_labels(module, data.rows, data.labels)
+    firsts = {label: row for row, label in zip(data.rows[::-1], data.labels[::-1], strict=True)}
+    shown = [row for _, row in sorted(firsts.items()) if len(row) <= LONGEST_SHOWN][:MOST_SHOWN]
+    has_hops = draw_hops(module, prepared.tokenizer, shown, run.checkpoint / HOPS_FILE)
+    picture = f"\n\n![what each hop looks at]({HOPS_FILE})" if has_hops else ""
+    return found.as_json(), found.as_markdown() + picture
 
 
 def _language_model_quality(module: LanguageModel, prepared: Prepared) -> tuple[dict, str]:
@@ -81,8 +94,7 @@ def _card(
     arithmetic: Arithmetic,
 ) -> str:
     card, last = config.card, rows[-1]
-    sizes = config.model.model_dump(exclude={"architecture", "task"})
-    shown = {key: value for key, value in sizes.items() if isinstance(value, int | float | str)}
+    shown = _shown(config.model.model_dump(exclude={"architecture", "task", "imported"}))
     run, optimizer = config.run, config.optimizer
     unit = "text" if isinstance(config.model, EncoderConfig) else "token"
     return f"""# {card.title or config.name}
@@ -90,7 +102,7 @@ def _card(
 {card.about.strip()}
 
 {num_parameters / 1e6:.1f} M parameters, stored in fp16:
-{", ".join(f"{key} {value}" for key, value in shown.items())}.
+{", ".join(shown)}.
 
 ## Data
 
@@ -115,3 +127,12 @@ smoothing {run.label_smoothing:g}. Loss on held-out text: {last["dev_loss"]} nat
 
 {card.licence.strip()}
 """
+
+
+def _shown(options: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield what has a value that a reader can take in, those of sections by their full names."""
+    for name, value in options.items():
+        if isinstance(value, dict):
+            yield from _shown(value, f"{name}.")
+        elif isinstance(value, int | float | str):
+            yield f"{prefix}{name} {value}"

@@ -139,7 +139,7 @@ def label_data(model: AnyConfig, tokenizer: Tokenizer, pairs: list[Pair]) -> Lab
     assert isinstance(model, EncoderConfig)
     numbers = {label: number for number, label in enumerate(model.labels)}
     if not numbers:
-        raise ValueError('an encoder learns to label texts: model.head needs task = "classify"')
+        raise ValueError('an encoder learns to label texts: model.head needs kind = "labels"')
     if unknown := sorted({pair.origin for pair in pairs} - numbers.keys()):
         raise ValueError(f"texts are from {', '.join(unknown)}, which model.head.labels has not")
     around = own_conventions(model)

@@ -12,12 +12,12 @@ Text = tuple[list[int], list[int]]  # ids, segments
 RERANKER: dict[str, Any] = {
     "num_types": 0,
     "pooling": ["cls"],
-    "head": {"task": "classify", "labels": ["relevant"], "dense": [{"dim": 19}]},
+    "head": {"kind": "labels", "labels": ["relevant"], "dense": [{"dim": 19}]},
 }
 LIKE_MPNET: dict[str, Any] = {
     "num_types": 1,
-    "distances": {"num_buckets": 8, "max_distance": 20},
-    "head": {"task": "embed", "dense": [{"dim": 17, "activation": "none"}], "normalised": True},
+    "distances": {"kind": "relative", "num_buckets": 8, "max_distance": 20},
+    "head": {"kind": "embedding", "dense": [{"dim": 17, "activation": "none"}], "normalised": True},
 }
 
 

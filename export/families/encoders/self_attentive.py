@@ -28,5 +28,5 @@ class SelfAttentiveGraph(EncoderGraph[SelfAttentiveConfig]):
         config, layers = self.config, self.layers
         dim, hops = config.attention_dim, [config.num_hops]
         keys = layers.linear(outputs, ["key"], 2 * config.hidden_dim, [dim], bias=False).tanh()
-        scores = layers.linear(keys, ["hops"], dim, hops, bias=False).cast("float32")
+        scores = layers.linear(keys, ["score"], dim, hops, bias=False).cast("float32")
         return softmax_within(scores.transpose(0, 2, 1), is_in_text.unsqueeze(1))

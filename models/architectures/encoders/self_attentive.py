@@ -28,7 +28,7 @@ class SelfAttentive(Encoder):
         self.embedding = nn.Embedding(config.vocab_size, config.embedding_dim)
         self.encoder = Recurrent(config.cell, config.embedding_dim, dim, bidirectional=True)
         self.key = nn.Linear(2 * dim, config.attention_dim, bias=False)
-        self.hops = nn.Linear(config.attention_dim, config.num_hops, bias=False)
+        self.score = nn.Linear(config.attention_dim, config.num_hops, bias=False)
         self.dropout = Dropout(config.dropout)
         self.head = HeadLayers(config.vector_dim, config.head, config.dropout)
         self.apply(initialise)
@@ -37,21 +37,28 @@ class SelfAttentive(Encoder):
     def encode(
         self, source_ids: Tensor, source_lengths: Tensor, source_types: Tensor | None = None
     ) -> Tensor:
-        embedded = self.dropout(self.embedding(source_ids))
-        outputs, _ = self.encoder(embedded, source_lengths)
-        weights = self.weigh(outputs, source_lengths)
+        outputs = self._read(source_ids, source_lengths)
+        weights = self._weigh(outputs, source_lengths)
         if self.training:
             weights = Penalised.apply(weights, self.config.penalty)
         return self.head((weights.to(outputs.dtype) @ outputs).flatten(1))
 
-    def weigh(self, outputs: Tensor, lengths: Tensor) -> Tensor:
-        """Compute A [batch, hops, source] of outputs [batch, source, 2 * hidden_dim]."""
-        scores = self.hops(torch.tanh(self.key(outputs))).transpose(1, 2)
-        is_real = length_mask(lengths, outputs.shape[1])[:, None]
-        return scores.masked_fill(~is_real, -torch.inf).softmax(-1)
+    def hops(self, source_ids: Tensor, source_lengths: Tensor) -> Tensor:
+        return self._weigh(self._read(source_ids, source_lengths), source_lengths)
 
     def project(self, hidden: Tensor) -> Tensor:
         return self.head.project(hidden)
+
+    def _read(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """Compute H [batch, source, 2 * hidden_dim]."""
+        outputs: Tensor = self.encoder(self.dropout(self.embedding(ids)), lengths)[0]
+        return outputs
+
+    def _weigh(self, outputs: Tensor, lengths: Tensor) -> Tensor:
+        """Compute A [batch, hops, source]."""
+        scores = self.score(torch.tanh(self.key(outputs))).transpose(1, 2)
+        is_real = length_mask(lengths, outputs.shape[1])[:, None]
+        return scores.masked_fill(~is_real, -torch.inf).softmax(-1)
 
 
 class Penalised(torch.autograd.Function):

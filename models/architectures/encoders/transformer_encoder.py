@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from models.batch import length_mask
-from models.configs.encoders.transformer_encoder import Distances, TransformerEncoderConfig
+from models.configs.encoders.transformer_encoder import TransformerEncoderConfig
+from models.configs.positions import Relative
 from models.contract.models import Encoder
 from models.layers.attention import Attention
 from models.layers.dropout import Dropout
@@ -82,7 +83,7 @@ class TransformerEncoder(Encoder):
         return self.embedding_norm(x)
 
 
-def _distances(num_heads: int, config: Distances | None) -> RelativePositions | None:
+def _distances(num_heads: int, config: Relative | None) -> RelativePositions | None:
     if config is None:
         return None
     sizes = num_heads, config.num_buckets, config.max_distance

@@ -15,7 +15,7 @@ class EncoderConfig(ArchitectureConfig):
     @property
     @abstractmethod
     def vector_dim(self) -> int:
-        """How large the vector of a text is that the head reads."""
+        """Tell how large the vector of a text is that the head reads."""
 
     @property
     def task(self) -> str:
@@ -28,5 +28,5 @@ class EncoderConfig(ArchitectureConfig):
 
     @property
     def dense_dim(self) -> int:
-        """How large it is after the head's dense layers."""
+        """Tell how large it is after the head's dense layers."""
         return self.head.dense[-1].dim if self.head.dense else self.vector_dim

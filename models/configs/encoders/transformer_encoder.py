@@ -1,34 +1,16 @@
 """Options of the Transformer's encoder alone: BERT and its descendants."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from models.configs.base import Positive, Size
 from models.configs.encoders.encoder import EncoderConfig
-from models.configs.encoders.head import Section
 from models.configs.heads import HasHeads
+from models.configs.positions import Relative
 from models.configs.translators.transformer import Activation
 
 Pooling = Literal["cls", "last", "max", "mean", "mean_sqrt_length"]
-
-
-class Distances(Section):
-    """Puts distances between tokens into buckets (Raffel et al. 2020, 2.1), beyond `max_distance`
-    into the same.
-    """
-
-    num_buckets: int = Field(default=32, ge=4, lt=2**16, multiple_of=2)
-    max_distance: Size = 128
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        if self.max_distance <= self.num_buckets // 2:
-            raise ValueError(
-                f"max_distance {self.max_distance} must be more than half of"
-                f" num_buckets {self.num_buckets}"
-            )
-        return self
 
 
 class TransformerEncoderConfig(EncoderConfig, HasHeads):
@@ -43,7 +25,7 @@ class TransformerEncoderConfig(EncoderConfig, HasHeads):
     num_layers: Size = 4
     ffn_dim: Size = 1024
     num_types: int = Field(default=0, ge=0, lt=2**16)
-    distances: Distances | None = None
+    distances: Relative | None = None
     norm_epsilon: Positive = 1e-12
     activation: Activation = "gelu"
     pooling: Annotated[tuple[Pooling, ...], Field(min_length=1, strict=False)] = ("mean",)

@@ -21,7 +21,7 @@ from tests.export.texts import encoded, random_texts
 from tests.tiny import tiny_bundle
 
 TEXTS = random_texts((17, 1, 40, 6))
-LABELS = {"task": "classify", "labels": ["a", "b"], "dense": [{"dim": 11, "activation": "relu"}]}
+LABELS = {"kind": "labels", "labels": ["a", "b"], "dense": [{"dim": 11, "activation": "relu"}]}
 
 
 def of_torch(folder: Path) -> Array:
@@ -50,8 +50,8 @@ def test_hops_are_shares_of_a_texts_own_words(tmp_path: Path) -> None:
     module = load_encoder(load_checkpoint(tmp_path / "self-attentive"))
     ids = torch.tensor([TEXTS[0][0]])
     with torch.inference_mode():
-        outputs, _ = module.encoder(module.embedding(ids))
-        expected = module.weigh(outputs, torch.tensor([17]))
+        expected = module.hops(ids, torch.tensor([17]))
+    assert expected is not None
     assert np.abs(attention[0][:, :17] - expected[0].numpy()).max() < 1e-6
 
 
@@ -78,8 +78,7 @@ def test_the_penalty_adds_its_gradient_and_nothing_else() -> None:
         torch.manual_seed(1)
         module = build(parse_config(options | sizes | {"penalty": penalty})).train()
         loss = module.project(module(batch)).square().mean()
-        outputs, _ = module.encoder(module.embedding(ids), lengths)
-        weights = module.weigh(outputs, lengths)
+        weights = module.hops(ids, lengths)
         overlap = weights @ weights.transpose(1, 2) - torch.eye(3)
         (loss + by_hand * overlap.square().sum((1, 2)).mean()).backward()
         return [each.grad.clone() for each in module.parameters()]

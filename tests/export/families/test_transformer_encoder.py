@@ -21,7 +21,7 @@ EVERY_POOLING = {"pooling": ["cls", "last", "max", "mean", "mean_sqrt_length"]}
 LABELS: dict[str, Any] = {
     "pooling": ["cls"],
     "head": {
-        "task": "classify",
+        "kind": "labels",
         "labels": ["a", "b", "c"],
         "dense": [{"dim": 24, "activation": "relu"}, {"dim": 9, "bias": False}],
     },

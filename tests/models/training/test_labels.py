@@ -22,7 +22,7 @@ vocab_size = 300
 dropout = 0.0
 {sizes}
 [model.head]
-task = "classify"
+kind = "labels"
 labels = ["animals", "numbers"]
 dense = [{{ dim = 8 }}]
 [data]
@@ -39,6 +39,7 @@ validations = 2
 precision = "fp32"
 label_smoothing = 0.0
 """
+EMBEDDING = '[model.head]\nkind = "embedding"'
 SIZES = {
     "self-attentive": "embedding_dim = 16\nhidden_dim = 16\nattention_dim = 8\nnum_hops = 2",
     "transformer-encoder": "d_model = 16\nnum_heads = 2\nffn_dim = 24\nnum_layers = 1\n",
@@ -69,6 +70,7 @@ def test_labels_are_learned_and_the_card_says_how_well(architecture: str, tmp_pa
     assert quality["accuracy"] == 1.0
     assert [each["label"] for each in quality["labels"]] == ["animals", "numbers"]
     assert "100.0% of the texts get their label." in (folder / "README.md").read_text()
+    assert (folder / "hops.png").exists() == (architecture == "self-attentive")
     around = load_checkpoint(folder).conventions
     assert (around.source_prefix, around.source_suffix) == ((1,), (2,))
 
@@ -85,7 +87,7 @@ def test_long_texts_are_cut_and_framed(tmp_path: Path) -> None:
     ("change", "problem"),
     [
         (('"numbers"]', '"figures"]'), "texts are from numbers, which model.head.labels has not"),
-        (("[model.head]\ntask", '[model.head]\ntask = "embed"\n#'), "model.head needs task"),
+        (('kind = "labels"\n', ""), "model.head needs kind"),
     ],
 )
 def test_what_cannot_be_learned_is_said(
@@ -93,8 +95,8 @@ def test_what_cannot_be_learned_is_said(
 ) -> None:
     path = write(tmp_path, "self-attentive")
     text = path.read_text().replace(*change)
-    if "embed" in change[1]:
-        text = text.replace('labels = ["animals", "numbers"]\n', "")
+    if not change[1]:  # another head, which has no labels
+        text = text.replace('[model.head]\nlabels = ["animals", "numbers"]', EMBEDDING)
     path.write_text(text)
     with pytest.raises(ValueError, match=problem):
         Trainer(read_config(path), tmp_path, tmp_path / "run")

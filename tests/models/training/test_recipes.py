@@ -77,7 +77,7 @@ def test_luongs_scores_and_places_are_all_there() -> None:
         for place in PLACES:
             config = read_config(MODELS / "zoo" / f"{recipe_of(score, place)}.toml").model
             assert isinstance(config, LuongConfig)
-            assert (config.score, config.attention) == (score, place)
+            assert (config.score, config.attention.kind) == (score, place)
 
 
 @pytest.mark.parametrize("path", [path for path in ZOO if "-seed-" in path.stem])

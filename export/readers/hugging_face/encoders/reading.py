@@ -99,7 +99,7 @@ def _configure(
 def _distances(folder: Folder) -> dict[str, Any]:
     """Read them as `transformers` does, which knows no other number of buckets."""
     folder.config.only("relative_attention_num_buckets", NUM_BUCKETS)
-    return {"num_buckets": NUM_BUCKETS}
+    return {"kind": "relative", "num_buckets": NUM_BUCKETS}
 
 
 def _num_positions(family: Family, folder: Folder) -> int:
@@ -117,9 +117,9 @@ def _head(
     family: Family, folder: Folder, modules: Modules, around: Around, dim: int
 ) -> dict[str, Any]:
     if not _is_classifier(folder):
-        return {"task": "embed", "dense": modules.dense, "normalised": modules.normalised}
+        return {"kind": "embedding", "dense": modules.dense, "normalised": modules.normalised}
     return {
-        "task": "classify",
+        "kind": "labels",
         "dense": [{"dim": dim, "activation": family.squashing}],
         "labels": (labels := _labels(folder)),
         "scores": _scores(folder, around, len(labels)),
