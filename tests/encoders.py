@@ -22,9 +22,9 @@ AROUND = Conventions(
     prompts={"query": "query: ", "passage": "passage: "},
 )
 HEADS: dict[str, dict[str, Any]] = {
-    "embedder": {"task": "embed", "normalised": True},
-    "classifier": {"task": "classify", "labels": ["good", "bad", "so-so"]},
-    "reranker": {"task": "classify", "labels": ["relevance"], "scores": "sigmoid"},
+    "embedder": {"kind": "embedding", "normalised": True},
+    "classifier": {"kind": "labels", "labels": ["good", "bad", "so-so"]},
+    "reranker": {"kind": "labels", "labels": ["relevance"], "scores": "sigmoid"},
 }
 
 

@@ -68,7 +68,6 @@ class Runner:
         self._batch = batch
         scratch = self.states.scratch
         self._encoder = Encoder(manifest, graphs.encode, scratch) if graphs.encode else None
-        assert graphs.step is not None, "a bundle that only encodes has an engine of its own"
         self._step = graphs.step
         attention = graphs.attention
         self._attention = AttentionStep(manifest, attention, batch.slots) if attention else None

@@ -4,6 +4,7 @@ It knows text and token ids; neither HTTP nor how batches are made.
 """
 
 import asyncio
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,11 +17,20 @@ from serving.pipelines.encoding.requests import EncodingRequests
 from serving.pipelines.encoding.values import activated, shortened
 from serving.pipelines.engine_port import EnginePort, raise_failure
 from serving.pipelines.tokens import TokenizedText, TokenizeJob, detokenized, tokenized
-from serving.request import AbortedEvent, Event, FailedEvent, FinishedEvent, Vector
+from serving.request import (
+    AbortedEvent,
+    Event,
+    FailedEvent,
+    FinishedEvent,
+    GenerationRequest,
+    Vector,
+)
 from serving.text.chat.template import Chat
 from serving.text.tokenizer import Tokenizer
 
 _CHARACTERS_A_TOKEN = 4  # about
+# More are cut into tokens, and put together, on another thread, so that other requests go on.
+_MANY_CHARACTERS = 5_000
 
 
 class EncodingPipeline:
@@ -49,11 +59,14 @@ class EncodingPipeline:
 
         Raises RequestError for what cannot be served, and Overloaded before any work is done.
         """
-        self._check(job)
-        requests = await asyncio.to_thread(self._requests.of, job)
-        outcomes = await self._engine.run(requests)
-        num_tokens = tuple(len(request.source_ids or ()) for request in requests)
-        return await asyncio.to_thread(self._encodings, job, outcomes, num_tokens)
+        size = sum(map(len, job.inputs))
+        self._check(job, size)
+        if size > _MANY_CHARACTERS:
+            requests = await asyncio.to_thread(self._requests.of, job)
+            outcomes = await self._engine.run(requests)
+            return await asyncio.to_thread(self._encodings, job, requests, outcomes)
+        requests = self._requests.of(job)
+        return self._encodings(job, requests, await self._engine.run(requests))
 
     async def tokenize(self, job: TokenizeJob) -> TokenizedText:
         """Return the tokens of a text. Raises RequestError."""
@@ -69,18 +82,21 @@ class EncodingPipeline:
         ids = tuple(self._tokenizer.encode(job.prompt))
         return tokenized(self._tokenizer, self._requests.framed(ids) if job.adds_special else ids)
 
-    def _check(self, job: EncodeJob) -> None:
+    def _check(self, job: EncodeJob, size: int) -> None:
         num_inputs, most = len(job.inputs), self._max_inputs
         if most is not None and num_inputs > most:
             message = f"must be at most {most}, there are {num_inputs}"
             raise RequestError("inputs", f"{num_inputs} inputs", message)
         if job.dimensions is not None and self._encoder.dimension is None:
             raise RequestError("dimensions", job.dimensions, "is of embeddings, not of labels")
-        size = sum(map(len, job.inputs)) // _CHARACTERS_A_TOKEN
-        self._engine.check_room(size, job.decoding.share, job.decoding.priority)
+        decoding, work = job.decoding, size // _CHARACTERS_A_TOKEN
+        self._engine.check_room(work, decoding.share, decoding.priority)
 
     def _encodings(
-        self, job: EncodeJob, outcomes: list[list[Event]], num_tokens: tuple[int, ...]
+        self,
+        job: EncodeJob,
+        requests: Sequence[GenerationRequest],
+        outcomes: Sequence[Sequence[Event]],
     ) -> Encodings:
         width = self._encoder.dimension or len(self._encoder.labels)
         values: Matrix = np.zeros((len(outcomes), width), np.float32)
@@ -90,7 +106,7 @@ class EncodingPipeline:
             values = activated(values, self._encoder.activation)
         elif job.dimensions is not None:
             values = shortened(values, job.dimensions, self._encoder.is_normalised)
-        return Encodings(values, num_tokens)
+        return Encodings(values, tuple(len(request.source_ids or ()) for request in requests))
 
 
 def _vector(event: Event) -> Vector:

@@ -55,7 +55,8 @@ class EncodingRequests:
             num_special = 0 if isinstance(given, tuple) else self._num_special(len(parts))
             num_tokens = sum(map(len, parts)) + num_special
             if job.max_tokens is None and num_tokens > most:
-                raise _too_long(number, num_tokens, most)
+                which = "this" if len(job.inputs) == 1 else f"number {number}"
+                raise _too_long(which, num_tokens, most)
             if most < num_special + len(parts):
                 message = f"must be at least {num_special + len(parts)}, special tokens included"
                 raise RequestError("max_tokens", job.max_tokens, message)
@@ -120,6 +121,6 @@ def _cut(parts: Sequence[TokenIds], room: int) -> list[TokenIds]:
     return [part[: num_shorter if part is shorter else room - num_shorter] for part in parts]
 
 
-def _too_long(number: int, num_tokens: int, most: int) -> RequestError:
-    message = f"the model reads {most} tokens, and input {number} has {num_tokens - most} more"
+def _too_long(which: str, num_tokens: int, most: int) -> RequestError:
+    message = f"the model reads {most} tokens, and {which} has {num_tokens - most} more"
     return RequestError("inputs", f"{num_tokens} tokens", message)

@@ -33,7 +33,6 @@ OPERATIONS = [
     "GET /v1/models",
     "GET /v1/models/{name}",
     *("POST /v1/embeddings", "POST /v1/classify", "POST /v1/rerank", "POST /v1/score"),
-    *("POST /classify", "POST /rerank", "POST /v2/rerank"),
     "POST /tokenize",
     "POST /detokenize",
     "POST /score",

@@ -62,7 +62,10 @@ CLASSIFY = Endpoint(
     protocol=replace(PROTOCOL, field_names=FIELD_NAMES),
     path="/classify",
     name="classify",
-    description="Return the likeliest label of one text or of several, and all probabilities.",
+    description=(
+        "Return the likeliest label of one text or of several, and all probabilities."
+        " As at `/classify`."
+    ),
     body=ClassifyBody,
     reader=READS_JSON,
     find_model=_classifier,

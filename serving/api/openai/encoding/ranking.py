@@ -116,7 +116,10 @@ RERANK = Endpoint(
     protocol=replace(PROTOCOL, field_names=_NAMES),
     path="/rerank",
     name="rerank",
-    description="Order documents by how well they answer a question, the best first.",
+    description=(
+        "Order documents by how well they answer a question, the best first."
+        " As at `/rerank` and `/v2/rerank`."
+    ),
     body=RerankBody,
     reader=READS_JSON,
     find_model=_reranker,

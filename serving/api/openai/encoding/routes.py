@@ -10,14 +10,17 @@ from serving.api.openai.protocol import AT_THE_ROOT, PROTOCOL
 
 _BENEATH = (EMBEDDINGS, CLASSIFY, RERANK, SCORE)
 _AT_THE_ROOT = (CLASSIFY_AT_THE_ROOT, RERANK_AT_THE_ROOT, RERANK_V2)
-ENDPOINTS = (*_BENEATH, *_AT_THE_ROOT)
+ENDPOINTS = _BENEATH
 
 
 def router(services: Services) -> APIRouter:
-    routes, beneath = AT_THE_ROOT.router("OpenAI"), PROTOCOL.router("OpenAI")
+    """Make the routes; the document tells of those beneath `/v1`, the others are the same."""
+    routes, beneath = APIRouter(), PROTOCOL.router("OpenAI")
+    others = AT_THE_ROOT.router("OpenAI")
     for endpoint in _BENEATH:
         endpoint.add_to(beneath, services)
-    for other in _AT_THE_ROOT:
-        other.add_to(routes, services)
+    for alias in _AT_THE_ROOT:
+        alias.add_to(others, services)
     routes.include_router(beneath)
+    routes.include_router(others, include_in_schema=False)
     return routes

@@ -10,13 +10,16 @@ import pytest
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
+from serving.engine.device.mirror import Mirror, MirroredGraph
 from serving.engine.encoding.engine import EncodingEngine
-from serving.engine.graphs.graph import Graphs
+from serving.engine.graphs.graph import NO_STEP, Graphs
+from serving.engine.graphs.session import open_graphs
 from serving.engine.states.memory import HostMemory
 from serving.errors import DeadlineExceeded, DeviceError, EngineError, Overloaded, RequestError
 from serving.parameters import BeamParams
 from serving.request import AbortedEvent, Event, FailedEvent, FinishedEvent, GenerationRequest
 from tests.encoders import encoder_bundle
+from tests.fake_cuda import FakeDeviceGraph, fake_memory
 from tests.serving.engine.toy import ToyGraph
 
 CONFIG = EngineConfig(slots=16, threads=1, max_encode_tokens=128)
@@ -154,6 +157,20 @@ def test_what_it_does_not_do_is_refused(
     assert caught.value.field == field and not engine.has_work
 
 
+def test_a_device_gives_what_the_host_gives(embedder: Bundle) -> None:
+    library, memory = fake_memory()
+    on_host = open_graphs(embedder, CONFIG)
+    assert on_host.encode is not None
+    fake = FakeDeviceGraph(library, on_host.encode, host_inputs=frozenset({"source_lengths"}))
+    graphs = Graphs(NO_STEP, MirroredGraph(fake, Mirror(memory)), memory)
+    engine = EncodingEngine(embedder, replace(CONFIG, device="cuda"), graphs)
+    engine.warm_up()
+    requests = [asked(number, length) for number, length in enumerate(LENGTHS)]
+    expected = run(EncodingEngine(embedder, CONFIG, on_host), requests)
+    for name, event in run(engine, requests).items():
+        assert vector_of(event) == vector_of(expected[name])
+
+
 def test_a_failure_ends_its_group_and_no_other(embedder: Bundle) -> None:
     error: Exception = ValueError("poison")
 
@@ -162,7 +179,7 @@ def test_a_failure_ends_its_group_and_no_other(embedder: Bundle) -> None:
             raise error
         outputs["embedding"][...] = inputs["source_lengths"][:, None]
 
-    graphs = Graphs(None, ToyGraph(encode), HostMemory())
+    graphs = Graphs(NO_STEP, ToyGraph(encode), HostMemory())
     engine = EncodingEngine(embedder, CONFIG, graphs)
     found = run(engine, [asked(0, 5), asked(1, 40), asked(2, 6)])
     failed = found["r1"]

@@ -56,7 +56,7 @@ def test_a_prompt_comes_before_each_text(parts: ModelParts, tmp_path: Path) -> N
 
 def test_what_is_too_long_is_refused_or_cut(parts: ModelParts) -> None:
     text = "0123456789" * 9
-    with pytest.raises(RequestError, match="reads 64 tokens, and input 1 has 28 more"):
+    with pytest.raises(RequestError, match="reads 64 tokens, and number 1 has 28 more"):
         built(parts, "short", text)
     assert built(parts, text, max_tokens=0) == [((CLS, *ids(parts, text[:62]), SEP), None)]
     assert built(parts, text, max_tokens=900) == built(parts, text, max_tokens=0)
