@@ -22,6 +22,7 @@ from serving.text.tokenizer import Tokenizer
 from tests.encoders import encoder_bundle
 from tests.serving.api.conftest import made_world
 from tests.serving.api.openai.listening import listening
+from tests.serving.api.openai.test_batches import ended, lines, results
 from tests.serving.api.world import World
 
 TEXTS = ["A dog runs.", "Snow", "Ein längerer Text über Hunde im Schnee"]
@@ -35,7 +36,9 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @asynccontextmanager
-async def world_of(bundles: list[Path], tokenizer: Tokenizer) -> AsyncIterator[World]:
+async def world_of(
+    bundles: list[Path], tokenizer: Tokenizer, **access: Any
+) -> AsyncIterator[World]:
     """The scripted translator and generator, and beside them real encoders."""
     async with AsyncExitStack() as stack:
         config = EngineConfig(slots=16, threads=1)
@@ -43,7 +46,8 @@ async def world_of(bundles: list[Path], tokenizer: Tokenizer) -> AsyncIterator[W
         for model in models:
             stack.push_async_callback(model.engine.shutdown)
         others = [model.pipeline for model in models]
-        yield await stack.enter_async_context(made_world(tokenizer, others=others))
+        made = made_world(tokenizer, others=others, access=access)
+        yield await stack.enter_async_context(made)
 
 
 @pytest.fixture
@@ -240,6 +244,28 @@ async def test_a_model_for_something_else_says_what_it_does(world: World) -> Non
     response = await world.client.post("/translate", json=body)
     assert response.status_code == 400
     assert "classifies texts; it does not translate" in response.json()["error"]
+
+
+async def test_batches_take_embeddings(
+    bundles: list[Path], tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    async with (
+        world_of(bundles[:1], tokenizer, state_dir=tmp_path) as world,
+        world.app.router.lifespan_context(world.app),
+    ):
+        http: Any = world.client
+        client = openai.AsyncOpenAI(
+            base_url="http://attendant/v1", api_key="x", http_client=http, max_retries=0
+        )
+        content = lines({"model": "embedder", "input": TEXTS}, url="/v1/embeddings")
+        file = await client.files.create(file=("in.jsonl", content), purpose="batch")
+        batch = await client.batches.create(
+            input_file_id=file.id, endpoint="/v1/embeddings", completion_window="24h"
+        )
+        batch = await ended(client, batch.id)
+        [found] = await results(client, batch.output_file_id)
+        vectors = [each["embedding"] for each in found["response"]["body"]["data"]]
+        assert np.array(vectors, np.float32).tobytes() == (await rows(world, input=TEXTS)).tobytes()
 
 
 @pytest.fixture(scope="module")
