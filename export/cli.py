@@ -108,6 +108,7 @@ def export(
       attendant export models/checkpoints/transformer-en-fr -o build/bundles/mine --precision int8
       attendant export ~/models/opus-mt-en-fr -o en-fr --precision int8 --shortlist pairs.tsv.gz
       attendant export ~/models/SmolLM2-135M-Instruct -o build/bundles/smollm2 --precision int8
+      attendant export ~/models/all-MiniLM-L6-v2 -o build/bundles/minilm
       attendant export SmolLM2-135M-Instruct.Q4_1.gguf -o build/bundles/smollm2-q4
     """
     from export.readers.reading import read_model

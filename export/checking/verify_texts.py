@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from export.checking.parity import VectorError, VectorParity
-from export.checking.texts import Ids, encode_rows
+from export.checking.texts import ROWS, Ids, TextGraph
 from models.configs.encoders.encoder import EncoderConfig
 from models.data.corpus import read_text
+from models.data.labels import framed
 from models.data.tokenizer import encode_all, read_tokenizer
 from models.evaluation.vectors import vectors_of
 from models.registry import load_encoder
@@ -15,7 +16,6 @@ from models.storage.checkpoint import Checkpoint
 from serving.bundle.manifest import Task
 from serving.bundle.opening import Bundle
 
-ROWS = 16  # compared side by side
 RANDOM_LENGTH = 24
 
 
@@ -38,7 +38,8 @@ class TextVerifier:
         lines = [line for line in read_text(test_file).splitlines() if line.strip()][:num_texts]
         if not lines:
             raise ValueError(f"{test_file}: holds no text to compare on")
-        rows = [self._framed(ids) for ids in encode_all(self._tokenizer, lines)]
+        tokens, longest = self._bundle.manifest.tokens, self._config.max_source_tokens
+        rows = framed(encode_all(self._tokenizer, lines), tokens, longest)
         return VectorParity(name, random_ids, self._compare(rows, [[0] * len(r) for r in rows]))
 
     def _random_texts(self) -> tuple[Ids, Ids]:
@@ -51,16 +52,11 @@ class TextVerifier:
         types = [np.arange(length) >= random.integers(1, longest) for length in lengths]
         return [row.tolist() for row in rows], [each.astype(int).tolist() for each in types]
 
-    def _framed(self, ids: list[int]) -> list[int]:
-        tokens = self._bundle.manifest.tokens
-        prefix, suffix = tokens.source_prefix, tokens.source_suffix
-        room = self._config.max_source_tokens - len(prefix + suffix)
-        return [*prefix, *ids[:room], *suffix]
-
     def _compare(self, rows: Ids, types: Ids) -> VectorError:
         before = np.stack(vectors_of(self._module, rows, types))
         parts = [slice(start, start + ROWS) for start in range(0, len(rows), ROWS)]
-        found = [encode_rows(self._bundle, rows[part], types[part]) for part in parts]
+        graph = TextGraph(self._bundle)
+        found = [graph.run(rows[part], types[part]) for part in parts]
         after = np.concatenate([array for outputs in found for array in outputs.values()])
         difference = np.abs(before - after)
         return VectorError(float(difference.max()), float(difference.mean()), len(rows))

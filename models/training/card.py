@@ -10,12 +10,13 @@ from models.configs.encoders.encoder import EncoderConfig
 from models.contract.models import Encoder, LanguageModel
 from models.conventions import own_conventions
 from models.data.corpus import Pair
+from models.data.labels import tally
 from models.data.prose import Reader, table
 from models.decoding.forced import nats
 from models.decoding.translation import translate
 from models.evaluation.hops import draw_hops
-from models.evaluation.labels import score_labels
 from models.evaluation.scores import TestResult, evaluate
+from models.evaluation.vectors import vectors_of
 from models.registry import load_encoder, load_module
 from models.storage.checkpoint import QUALITY_FILE, load_checkpoint
 from models.training.arithmetic import Arithmetic
@@ -66,7 +67,8 @@ def _label_quality(
     one sentence of each label.
     """
     data = label_data(module.config, prepared.tokenizer, test)
-    found = score_labels(module, data.rows, data.labels)
+    logits = vectors_of(module, data.rows, [[0] * len(row) for row in data.rows])
+    found = tally(module.config.labels, data.labels, [int(each.argmax()) for each in logits])
     firsts = {label: row for row, label in zip(data.rows[::-1], data.labels[::-1], strict=True)}
     shown = [row for _, row in sorted(firsts.items()) if len(row) <= LONGEST_SHOWN][:MOST_SHOWN]
     has_hops = draw_hops(module, prepared.tokenizer, shown, run.checkpoint / HOPS_FILE)

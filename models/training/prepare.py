@@ -15,6 +15,7 @@ from models.conventions import own_conventions
 from models.data.augmenting import augmented
 from models.data.batching import Dataset, LabelData, ParallelData, ProseData
 from models.data.corpus import Pair, hold_out, read_documents, read_pairs
+from models.data.labels import framed, numbers_of
 from models.data.segmenting import Segmenter
 from models.data.tokenizer import encode_all, load_tokenizer, train_tokenizer
 from models.data.varying import VaryingData
@@ -137,18 +138,12 @@ def label_data(model: AnyConfig, tokenizer: Tokenizer, pairs: list[Pair]) -> Lab
     ValueError where an origin is no label of the model.
     """
     assert isinstance(model, EncoderConfig)
-    numbers = {label: number for number, label in enumerate(model.labels)}
-    if not numbers:
+    if not model.labels:
         raise ValueError('an encoder learns to label texts: model.head needs kind = "labels"')
-    if unknown := sorted({pair.origin for pair in pairs} - numbers.keys()):
-        raise ValueError(f"texts are from {', '.join(unknown)}, which model.head.labels has not")
-    around = own_conventions(model)
-    prefix, suffix = around.source_prefix, around.source_suffix
-    room = model.max_source_tokens - len(prefix + suffix)
-    rows = encode_all(tokenizer, [pair.source for pair in pairs])
-    framed = [[*prefix, *ids[:room], *suffix] for ids in rows]
-    labels = [numbers[pair.origin] for pair in pairs]
-    return LabelData(framed, labels, np.ones(len(pairs)), model)
+    labels = numbers_of(pairs, model.labels)
+    ids = encode_all(tokenizer, [pair.source for pair in pairs])
+    rows = framed(ids, own_conventions(model), model.max_source_tokens)
+    return LabelData(rows, labels, np.ones(len(pairs)), model)
 
 
 def _prepare_prose(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:

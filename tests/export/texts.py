@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from export.checking.texts import encode_rows
+from export.checking.texts import TextGraph
 from serving.bundle.opening import Bundle
 from tests.export.parity import random_ids
 
@@ -35,6 +35,6 @@ def encoded(
 ) -> dict[str, np.ndarray]:
     """Encode texts side by side; a graph that tells of attention tells of it."""
     names = ("encode_attention", "encode")
-    graph = next(name for name in names if name in bundle.manifest.graphs)
+    name = next(name for name in names if name in bundle.manifest.graphs)
     ids, types = map(list, zip(*texts, strict=True))
-    return encode_rows(bundle, ids, types, graph=graph, span=span, threads=threads)
+    return TextGraph(bundle, name, threads).run(ids, types, span)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.checking.texts import encode_rows
+from export.checking.texts import TextGraph
 from export.graph.writer import Array
 from models.batch import LabelBatch
 from models.configs.registry import parse_config
@@ -36,7 +36,7 @@ def test_both_graphs_compute_what_torch_computes(options: dict[str, Any], tmp_pa
     told = encoded(bundle, TEXTS)
     assert np.abs(told[output] - of_torch(tmp_path / "self-attentive")).max() < 1e-5
     rows, types = map(list, zip(*TEXTS, strict=True))
-    plain = encode_rows(bundle, rows, types)
+    plain = TextGraph(bundle).run(rows, types)
     assert np.array_equal(plain[output], told[output])
 
 

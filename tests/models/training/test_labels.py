@@ -7,7 +7,7 @@ import pytest
 
 from models.data.batching import LabelData
 from models.data.corpus import Pair
-from models.evaluation.labels import LabelResult, LabelScore
+from models.data.labels import LabelResult, LabelScore, tally
 from models.storage.checkpoint import load_checkpoint
 from models.training.config import read_config
 from models.training.prepare import label_data
@@ -86,7 +86,7 @@ def test_long_texts_are_cut_and_framed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (('"numbers"]', '"figures"]'), "texts are from numbers, which model.head.labels has not"),
+        (('"numbers"]', '"figures"]'), "texts are from numbers, of which the model has no label"),
         (('kind = "labels"\n', ""), "model.head needs kind"),
     ],
 )
@@ -111,6 +111,7 @@ def test_an_epoch_has_every_text_as_often_as_it_is_shown() -> None:
 
 
 def test_scores_tell_what_is_found_and_what_is_right() -> None:
-    result = LabelResult((LabelScore("a", 4, 5, 3), LabelScore("b", 2, 1, 0)))
+    result = tally(("a", "b"), [0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 0, 0])
+    assert result == LabelResult((LabelScore("a", 4, 5, 3), LabelScore("b", 2, 1, 0)))
     assert result.accuracy == 0.5
     assert result.as_markdown().endswith("| a | 4 | 75.0% | 60.0% |\n| b | 2 | 0.0% | 0.0% |")

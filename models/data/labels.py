@@ -1,11 +1,28 @@
-"""Scores an encoder that labels texts: how many of each label it finds."""
+"""Lays out texts that are labelled with their origins, and counts which are given their label."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from models.contract.models import Encoder
-from models.evaluation.vectors import vectors_of
+from models.conventions import Around
+from models.data.corpus import Pair
+
+
+def framed(
+    rows: Sequence[Sequence[int]], around: Around, max_source_tokens: int
+) -> list[list[int]]:
+    """Put special tokens around texts; what is too long is cut."""
+    prefix, suffix = around.source_prefix, around.source_suffix
+    room = max_source_tokens - len(prefix) - len(suffix)
+    return [[*prefix, *ids[:room], *suffix] for ids in rows]
+
+
+def numbers_of(pairs: Sequence[Pair], labels: Sequence[str]) -> list[int]:
+    """Number each text's label. Raises ValueError where an origin is none of the labels."""
+    numbers = {label: number for number, label in enumerate(labels)}
+    if unknown := sorted({pair.origin for pair in pairs} - numbers.keys()):
+        raise ValueError(f"texts are from {', '.join(unknown)}, of which the model has no label")
+    return [numbers[pair.origin] for pair in pairs]
 
 
 @dataclass(frozen=True)
@@ -49,16 +66,12 @@ class LabelResult:
         return f"{self.accuracy:.1%} of the texts get their label.\n\n" + "\n".join(lines)
 
 
-def score_labels(
-    module: Encoder, rows: Sequence[Sequence[int]], wanted: Sequence[int]
-) -> LabelResult:
-    """Label texts, complete with their special tokens. wanted: the number of each one's label."""
-    logits = vectors_of(module, rows, [[0] * len(row) for row in rows])
-    given = [int(each.argmax()) for each in logits]
+def tally(labels: Sequence[str], wanted: Sequence[int], given: Sequence[int]) -> LabelResult:
+    """Count by label. wanted, given: the number of each text's label."""
     pairs = [*zip(wanted, given, strict=True)]
     return LabelResult(
         tuple(
-            LabelScore(label, [*wanted].count(i), given.count(i), pairs.count((i, i)))
-            for i, label in enumerate(module.config.labels)
+            LabelScore(label, [*wanted].count(i), [*given].count(i), pairs.count((i, i)))
+            for i, label in enumerate(labels)
         )
     )
