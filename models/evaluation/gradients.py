@@ -121,6 +121,8 @@ def _batch(checkpoint: Checkpoint, text: Path, amount: Amount) -> Batch:
     config = checkpoint.config
     if isinstance(config, LanguageModelConfig):
         return _prose(checkpoint, text, amount.texts, min(amount.tokens, config.context_length))
+    if not isinstance(config, TranslationModelConfig):
+        raise ValueError(f"{checkpoint.folder} only encodes: it predicts no tokens")
     return _pairs(checkpoint, config, text, amount.texts)
 
 
