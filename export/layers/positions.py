@@ -2,7 +2,6 @@
 rotary embeddings for ONNX Runtime's attention (Su et al. 2021).
 """
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -16,6 +15,7 @@ from export.layers.ragged import count
 from models.configs.positions import Learned, Linear, NoPositions, Relative, Sinusoidal
 from models.configs.translators.transformer import TransformerSizes
 from models.layers.buckets import linear_slopes, relative_buckets
+from models.layers.tables import rotations, sinusoids
 
 
 class Positions:
@@ -103,13 +103,6 @@ def positions_of(layers: Layers, config: TransformerSizes, stack: str, capacity:
             return Positions()
 
 
-def sinusoids(num_positions: int, dim: int) -> Array:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/dim)), PE(pos, 2i+1) = cos (Vaswani et al. 2017, 3.5)."""
-    rate = np.exp(np.arange(0, dim, 2) * (-math.log(10000.0) / dim))
-    angle = np.arange(num_positions)[:, None] * rate
-    return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(num_positions, dim)
-
-
 def rotary_tables(
     layers: Layers, num_positions: int, frequencies: Sequence[float], magnitude: float, name: str
 ) -> tuple[Value, Value] | None:
@@ -127,7 +120,6 @@ def rotary_tables(
 def _tables(
     num_positions: int, frequencies: tuple[float, ...], magnitude: float
 ) -> tuple[Array, Array]:
-    angle = np.arange(num_positions)[:, None] * np.array(frequencies)
     more = ((0, 0), (0, -len(frequencies) % PAIRS))
-    cos, sin = np.cos(angle) * magnitude, np.sin(angle) * magnitude
+    cos, sin = rotations(num_positions, frequencies, magnitude)
     return np.pad(cos, more, constant_values=1), np.pad(sin, more)

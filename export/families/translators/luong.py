@@ -14,7 +14,7 @@ from export.graph.writer import Array
 from export.layers.additive import context_of
 from export.layers.basic import Layers
 from export.layers.cells import State, advance, cell_states, cell_step
-from export.layers.recurrent import RecurrentLayers
+from export.layers.recurrent import RecurrentLayers, reverse_rows
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.luong import LuongConfig
 from models.layers.equations import CELLS
@@ -45,7 +45,11 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
         encoder = RecurrentLayers(
             self.layers, "encoder", config.cell, *sizes, bidirectional=is_bidirectional
         )
+        ids = reverse_rows(ids, lengths) if config.reversed_source else ids
         memory, last = encoder.encode(self.words.embed_source(ids), lengths)
+        if config.reversed_source:
+            floats = memory.cast(self.layers.target.common_dtype)
+            memory = reverse_rows(floats, lengths).cast(memory.dtype)
         graph.state_output(self.memory, memory)
         if self.has_keys:
             name = "attention.score.key"

@@ -9,6 +9,7 @@ from export.layers.basic import Layers
 from export.layers.ragged import count, hardened, is_real, places, softmax_within
 from models.configs.attention import Global, LocalM, LocalP
 from models.configs.translators.luong import LuongConfig
+from models.layers.equations import gaussian
 
 
 class LuongAttention:
@@ -41,7 +42,7 @@ class LuongAttention:
         window = self.graph.constant(attention.window, "float32")
         weights = softmax_within(scores, within & (distances.abs() <= window))
         is_monotonic = isinstance(attention, LocalM)
-        return weights if is_monotonic else weights * self._gaussian(distances, attention.window)
+        return weights if is_monotonic else weights * gaussian(distances, attention.window)
 
     def _scores(self, hidden: Value, keys: Value, parts: dict[str, Value]) -> Value:
         """Score as 3.1; products are summed position by position, as a matrix product's order may
@@ -80,8 +81,3 @@ class LuongAttention:
         name, dim = "attention.center.weight", self.config.hidden_dim
         vector = self.layers.float_weight(name, self.layers.weights.take(name, 1, dim)[0])
         return self.layers.dot(inner, vector, dim)
-
-    def _gaussian(self, distances: Value, window: int) -> Value:
-        """Fall off with the distance, by a deviation of window / 2 (10)."""
-        scale = self.graph.constant(-2 / window**2, "float32")
-        return (distances * distances * scale).exp()

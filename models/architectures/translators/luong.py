@@ -17,10 +17,11 @@ from models.configs.attention import Global
 from models.configs.translators.luong import LuongConfig
 from models.contract.models import State
 from models.layers.additive import hardened
-from models.layers.cells import CELLS, CellState, CellStates, RecurrentCell
+from models.layers.cells import CellState, CellStates, RecurrentCell
 from models.layers.dropout import Dropout
 from models.layers.encoder_decoder import RecurrentTranslator
-from models.layers.recurrent import Recurrent, initialise, initialise_readout
+from models.layers.equations import CELLS, gaussian
+from models.layers.recurrent import Recurrent, initialise, initialise_readout, reverse
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ class PredictiveAttention(MonotonicAttention):
         return lengths * torch.sigmoid(score.float())
 
     def gaussian(self, weights: Tensor, distances: Tensor) -> Tensor:
-        return weights * torch.exp(-2 * (distances / self.window) ** 2)  # sigma = window / 2
+        return weights * gaussian(distances, self.window)
 
 
 ATTENTIONS: dict[str, type[GlobalAttention]] = {
@@ -255,8 +256,10 @@ class Luong(RecurrentTranslator[LuongState]):
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> LuongState:
         """Begin the decoder where the encoder ended."""
-        memory, last = self.encoder(self.embed_source(source_ids), source_lengths)
-        memory = self.dropout(memory)
+        is_reversed = self.config.reversed_source
+        ids = reverse(source_ids, source_lengths) if is_reversed else source_ids
+        memory, last = self.encoder(self.embed_source(ids), source_lengths)
+        memory = self.dropout(reverse(memory, source_lengths) if is_reversed else memory)
         fed = memory.new_zeros(len(memory), self.config.readout_dim)
         return LuongState(
             memory,

@@ -30,6 +30,8 @@ class LuongConfig(RecurrentConfig):
     sqrt(hidden_dim), as Vaswani et al. 2017; location scores positions by h_t alone (equation 8).
     hard_attention: once trained, it looks at the position of the largest weight alone.
     input_feeding: the attentional vector of a token is an input at the next.
+    reversed_source: the encoder reads the source from its end to its beginning (4.1); attention
+    sees it as it stands.
     """
 
     architecture: Literal["luong"] = "luong"
@@ -39,6 +41,7 @@ class LuongConfig(RecurrentConfig):
     attention: SourceAttention = Global()
     hard_attention: bool = False
     input_feeding: bool = True
+    reversed_source: bool = False
     imported: LuongImports = LuongImports()
 
     @property

@@ -36,6 +36,8 @@ KINDS: list[dict[str, Any]] = [
     {"attention": {"kind": "local-m", "window": 0}},
     {"score": "location", "attention": {"kind": "local-m", "window": 2}},
     {"score": "scaled-dot", "hard_attention": True},
+    {"attention": {"kind": "local-p", "window": 3}, "num_layers": 3, "reversed_source": True},
+    {"score": "dot", "cell": "gru-reset-before", "reversed_source": True},
 ]
 
 

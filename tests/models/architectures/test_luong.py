@@ -59,7 +59,8 @@ class Loops:
 
     def encode(self, ids: list[int]) -> tuple[list[Array], list[tuple[Array, Array]]]:
         """Top hidden states of every source word, and the last state of every layer."""
-        outputs, last = [self.weights["embedding.weight"][i] * 2 for i in ids], []
+        turn = -1 if self.config.reversed_source else 1
+        outputs, last = [self.weights["embedding.weight"][i] * 2 for i in ids[::turn]], []
         for layer in range(self.config.num_layers):
             h = c = np.zeros(self.config.hidden_dim)
             parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -70,7 +71,7 @@ class Loops:
                 hiddens.append(h)
             outputs = hiddens
             last.append((h, c))
-        return outputs, last
+        return outputs[::turn], last
 
     def decode(self, target: list[int], memory: list[Array], layers: list) -> Array:
         """Attentional vectors of every target word."""
@@ -142,6 +143,17 @@ def sigmoid(x: Any) -> Any:
 def softmax(scores: list[float]) -> Array:
     likelihoods = np.exp(np.array(scores) - max(scores))
     return likelihoods / likelihoods.sum()
+
+
+@torch.inference_mode()
+def test_a_reversed_source_is_attended_to_as_it_stands() -> None:
+    module = fresh(attention={"kind": "local-m", "window": 1}, reversed_source=True).double()
+    loops = Loops(module)
+    expected = loops.decode(TARGET, *loops.encode(SOURCE))
+    ids, lengths = torch.tensor([TARGET]), torch.tensor([len(SOURCE)])
+    source = torch.tensor([[*SOURCE, 0, 0]])  # padding stays where it is
+    found = module(TranslationBatch(ids, ids, source, lengths))
+    np.testing.assert_allclose(found[0].numpy(), expected, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("input_feeding", [True, False])
