@@ -16,6 +16,7 @@ from models.architectures.translators.cho import Cho
 from models.architectures.translators.convs2s import ConvS2S
 from models.architectures.translators.lstmn import Lstmn
 from models.architectures.translators.luong import Luong
+from models.architectures.translators.nematus import Nematus
 from models.architectures.translators.rctm import Rctm
 from models.architectures.translators.sutskever import Sutskever
 from models.architectures.translators.transformer import Transformer
@@ -34,6 +35,7 @@ MODULES: dict[str, Callable[[Any], AnyModel]] = {
     "llama": Llama,
     "lstmn": Lstmn,
     "luong": Luong,
+    "nematus": Nematus,
     "ngram-lm": NgramLM,
     "rctm": Rctm,
     "recurrent-lm": RecurrentLM,

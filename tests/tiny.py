@@ -41,6 +41,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "lstmn": TRANSLATION
     | {"embedding_dim": 24, "hidden_dim": 32, "attention_dim": 40, "readout_dim": 24},
     "rctm": TRANSLATION | {"embedding_dim": 20, "hidden_dim": 28, "readout_dim": 20},
+    "nematus": TRANSLATION
+    | {"embedding_dim": 24, "hidden_dim": 32, "readout_dim": 24, "encoder_layers": 2}
+    | {"decoder_layers": 2, "decoder_transitions": 3, "skip": True, "layer_norm": "cell"},
     "key-value-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64, "window": 7},
     "ngram-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64},
     "recurrent-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64}

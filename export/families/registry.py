@@ -12,6 +12,7 @@ from export.families.translators.bahdanau import BahdanauGraph
 from export.families.translators.cho import ChoGraph
 from export.families.translators.convs2s import ConvS2SGraph
 from export.families.translators.luong import LuongGraph
+from export.families.translators.nematus import NematusGraph
 from export.families.translators.rctm import RctmGraph
 from export.families.translators.sutskever import SutskeverGraph
 from export.families.translators.transformer import TransformerGraph
@@ -30,6 +31,7 @@ BUILDERS: dict[str, Callable[[Any, Weights, Precision], ExportedModel]] = {
     "llama": LlamaGraph.build,
     "lstmn": lstmn.build,
     "luong": LuongGraph.build,
+    "nematus": NematusGraph.build,
     "ngram-lm": ngram_lm.build,
     "rctm": RctmGraph.build,
     "recurrent-lm": recurrent_lm.build,

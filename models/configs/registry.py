@@ -20,6 +20,7 @@ from models.configs.translators.cho import ChoConfig
 from models.configs.translators.convs2s import ConvS2SConfig
 from models.configs.translators.lstmn import LstmnConfig
 from models.configs.translators.luong import LuongConfig
+from models.configs.translators.nematus import NematusConfig
 from models.configs.translators.rctm import RctmConfig
 from models.configs.translators.sutskever import SutskeverConfig
 from models.configs.translators.transformer import TransformerConfig
@@ -35,6 +36,7 @@ CONFIGS: dict[str, type[ArchitectureConfig]] = {
     "llama": LlamaConfig,
     "lstmn": LstmnConfig,
     "luong": LuongConfig,
+    "nematus": NematusConfig,
     "ngram-lm": NgramLMConfig,
     "rctm": RctmConfig,
     "recurrent-lm": RecurrentLMConfig,
