@@ -13,7 +13,12 @@ PLAIN: dict[str, Any] = {"layer_norm": "none", "encoder_layers": 1, "decoder_lay
 KINDS: list[dict[str, Any]] = [
     PLAIN | {"decoder_transitions": 2, "skip": False},
     {"cell": "lstm", "encoder_transitions": 2, "encoder": "alternating"},
-    {"layer_norm": "gates", "encoder": "bidirectional-first", "encoder_layers": 3, "hidden_dim": 17},
+    {
+        "layer_norm": "gates",
+        "encoder": "bidirectional-first",
+        "encoder_layers": 3,
+        "hidden_dim": 17,
+    },
     {"cell": "rnn", "higher_transitions": 2, "tied_embeddings": False, "source_vocab_size": 400},
 ]
 
