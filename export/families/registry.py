@@ -11,6 +11,7 @@ from export.families.translators import lstmn
 from export.families.translators.bahdanau import BahdanauGraph
 from export.families.translators.cho import ChoGraph
 from export.families.translators.convs2s import ConvS2SGraph
+from export.families.translators.fconv import FConvGraph
 from export.families.translators.luong import LuongGraph
 from export.families.translators.nematus import NematusGraph
 from export.families.translators.rctm import RctmGraph
@@ -25,6 +26,7 @@ BUILDERS: dict[str, Callable[[Any, Weights, Precision], ExportedModel]] = {
     "bahdanau": BahdanauGraph.build,
     "cho": ChoGraph.build,
     "convs2s": ConvS2SGraph.build,
+    "fconv": FConvGraph.build,
     "gpt-neox": GPTNeoXGraph.build,
     "gpt2": GPT2Graph.build,
     "key-value-lm": key_value_lm.build,

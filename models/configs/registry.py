@@ -18,6 +18,7 @@ from models.configs.language_models.recurrent_lm import RecurrentLMConfig
 from models.configs.translators.bahdanau import BahdanauConfig
 from models.configs.translators.cho import ChoConfig
 from models.configs.translators.convs2s import ConvS2SConfig
+from models.configs.translators.fconv import FConvConfig
 from models.configs.translators.lstmn import LstmnConfig
 from models.configs.translators.luong import LuongConfig
 from models.configs.translators.nematus import NematusConfig
@@ -30,6 +31,7 @@ CONFIGS: dict[str, type[ArchitectureConfig]] = {
     "bahdanau": BahdanauConfig,
     "cho": ChoConfig,
     "convs2s": ConvS2SConfig,
+    "fconv": FConvConfig,
     "gpt2": GPT2Config,
     "gpt-neox": GPTNeoXConfig,
     "key-value-lm": KeyValueLMConfig,
