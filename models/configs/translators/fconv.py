@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from models.configs.base import Misfit, Size, TranslationModelConfig
 
@@ -23,8 +23,16 @@ class AttentiveConvolution(Convolution):
     attends: bool = True
 
 
+def _attends(layers: tuple[AttentiveConvolution, ...]) -> tuple[AttentiveConvolution, ...]:
+    if not any(layer.attends for layer in layers):
+        raise ValueError("one of its layers must attend")
+    return layers
+
+
 Encoder = Annotated[tuple[Convolution, ...], Field(min_length=1, strict=False)]
-Decoder = Annotated[tuple[AttentiveConvolution, ...], Field(min_length=1, strict=False)]
+Decoder = Annotated[
+    tuple[AttentiveConvolution, ...], Field(min_length=1, strict=False), AfterValidator(_attends)
+]
 
 
 class FConvConfig(TranslationModelConfig):
@@ -41,8 +49,6 @@ class FConvConfig(TranslationModelConfig):
     tied_embeddings: bool = True
 
     def misfits(self) -> Iterator[Misfit]:
-        if not any(layer.attends for layer in self.decoder):
-            yield Misfit(("decoder",), "decoder: one of its layers must attend")
         if self.tied_embeddings:
             yield from self.must_be_equal("readout_dim", "embedding_dim", "tied_embeddings")
             if self.source_vocab_size is not None:
