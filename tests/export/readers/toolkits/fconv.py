@@ -62,7 +62,7 @@ class ConvTBC(Normed):
 
     def forward(self, x: Tensor) -> Tensor:
         """Of [time + kernel - 1, batch, in_channels]."""
-        return torch.conv_tbc(x, self.weight, self.bias, 0)
+        return torch.conv_tbc(x.contiguous(), self.weight, self.bias, 0)
 
 
 def positions_of(table: nn.Embedding, ids: Tensor) -> Tensor:
