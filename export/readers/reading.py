@@ -9,6 +9,7 @@ from export.readers import torch_checkpoints
 from export.readers.common.options import read_options
 from export.readers.gguf import reading as gguf
 from export.readers.hugging_face import families
+from export.readers.joeynmt import reading as joeynmt
 from export.readers.marian import folder as marian_folder
 from export.readers.marian import model as marian
 from models.storage import checkpoint
@@ -31,6 +32,7 @@ FORMATS = (
     Format("a Hugging Face folder", families.looks_like, families.read, can_shorten=True),
     Format("a GGUF file", gguf.looks_like, gguf.read, can_shorten=True),
     Format("a folder of Marian or Bergamot", marian_folder.looks_like, marian.read),
+    Format("a folder of JoeyNMT", joeynmt.looks_like, joeynmt.read),
     Format(
         "a checkpoint of OpenNMT-py or fairseq",
         torch_checkpoints.looks_like,

@@ -1,5 +1,5 @@
-"""Reads checkpoints of fairseq (Ott et al. 2019): Transformers and convolutional
-models for translation.
+"""Reads checkpoints of fairseq (Ott et al. 2019): Transformers, convolutional
+models and LSTMs for translation.
 
 Options are an argparse namespace, since 0.10 also dictionaries by part. Sources end with </s>;
 targets begin with it, and end before it (fairseq/data/language_pair_dataset.py).
@@ -15,16 +15,18 @@ from export.readers.common.torch_files.unpickling import Record
 from export.readers.common.vocabularies import read_vocabulary
 from export.readers.fairseq.convolutional import ConvolutionalReader
 from export.readers.fairseq.dictionary import EOS, PAD, SPECIAL, UNK, read_dictionary
+from export.readers.fairseq.recurrent import RecurrentReader
 from export.readers.fairseq.transformer import TransformerReader
 from models.conventions import Conventions
 from models.storage.checkpoint import Checkpoint
 
 __all__ = ["NAMES", "read"]
 
-FairseqReader = TransformerReader | ConvolutionalReader
+FairseqReader = TransformerReader | ConvolutionalReader | RecurrentReader
 READERS: dict[str, type[FairseqReader]] = {
     "transformer": TransformerReader,
     "fconv": ConvolutionalReader,
+    "lstm": RecurrentReader,
 }
 MOST_NEW_TOKENS = 200  # max_len_b of fairseq-generate
 

@@ -25,10 +25,14 @@ KINDS: list[dict[str, Any]] = [
     {"attention": "local-p", "window": 1, "score": "concat", "hidden_dim": 17},
     {"tied_embeddings": False, "readout_dim": 20, "hidden_dim": 17},
     {"bidirectional": True, "num_layers": 3, "biases": True, "score": "concat"},
-    {"bridge": True, "cell": "gru", "readout": "linear", "biases": True},
-    {"bridge": True, "bidirectional": True, "score": "dot", "input_feeding": False},
+    {"bridge": "relu", "cell": "gru", "readout": "linear", "biases": True},
+    {"bridge": "relu", "bidirectional": True, "score": "dot", "input_feeding": False},
     {"attention": "local-p", "window": 2, "score": "concat", "biases": True},
     {"tied_embeddings": False, "source_vocab_size": 400},
+    {"bridge": "linear", "memory_dim": 40, "bidirectional": True},
+    {"bridge": "tanh", "memory_dim": 20, "encoder_layers": 1, "score": "concat", "biases": True},
+    {"bridge": "top", "memory_dim": 64, "bidirectional": True, "encoder_layers": 3},
+    {"bridge": "zeros", "memory_dim": 18, "cell": "gru", "input_feeding": False},
 ]
 
 

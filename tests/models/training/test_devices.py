@@ -40,7 +40,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
             "attention": "local-p",
             "window": 2,
             "bidirectional": True,
-            "bridge": True,
+            "bridge": "relu",
             "num_layers": 2,
         },
     ),
