@@ -43,7 +43,7 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
         graph, config = self.graph, self.config
         dim = config.encoder_dim // config.num_directions
         sizes = config.embedding_dim, dim, config.layers_of_encoder
-        is_bidirectional = config.bidirectional
+        is_bidirectional = config.imported.bidirectional
         encoder = RecurrentLayers(
             self.layers, "encoder", config.cell, *sizes, bidirectional=is_bidirectional
         )
@@ -67,7 +67,7 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
         readout, parts = self._project_hidden(hidden, attention.hidden_parts)
         weights = attention.weights(hidden, keys, parts)
         readout = readout + self._project_context(context_of(weights, memory))
-        if self.config.readout == "tanh":
+        if self.config.imported.readout == "tanh":
             readout = readout.tanh()
         if self.config.input_feeding:
             graph.next_state(self.fed, readout)
@@ -97,7 +97,7 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
         take, dim, readout_dim = self.layers.weights.take, self.dim, self.config.readout_dim
         weights = [self._readout_weight[:, self.config.encoder_dim :]]
         weights += [take(f"{name}.weight", dim, dim) for name in names]
-        bias = self._hidden_bias(names) if self.config.biases else None
+        bias = self._hidden_bias(names) if self.config.imported.biases else None
         joined = self.layers.project(hidden, "from_hidden", np.concatenate(weights), bias)
         readout, *parts = self.graph.split(joined, [readout_dim] + [dim] * len(names))
         return readout, dict(zip(names, parts, strict=True))

@@ -19,7 +19,7 @@ class LuongBridge:
         """Make of the encoder's last states, of every layer and direction, those of the decoder's
         layers.
         """
-        kind = self.config.bridge
+        kind = self.config.imported.bridge
         if kind == "relu":
             last = self._relu(last)
         states = self._join_directions(last)
@@ -63,9 +63,9 @@ class LuongBridge:
     def _start(self, top: Value) -> Value:
         """Make a beginning [batch, hidden_dim] of the top layer's last output."""
         dim = self.config.hidden_dim
-        if self.config.bridge == "tanh":
+        if self.config.imported.bridge == "tanh":
             return self._map(top, 0).tanh()
-        if self.config.bridge == "top":
+        if self.config.imported.bridge == "top":
             return top[:, :dim]
         one = top[:, :1]
         return self.graph.constant(np.zeros((1, dim)), top.dtype) + (one - one)

@@ -7,7 +7,7 @@ from models.layers.equations import CELLS
 
 def luong_shapes(config: LuongConfig) -> Shapes:
     """Give all weights."""
-    dim, readout, biases = config.hidden_dim, config.readout_dim, config.biases
+    dim, readout, biases = config.hidden_dim, config.readout_dim, config.imported.biases
     found = vocabulary(config, config.embedding_dim, readout)
     found |= {"output_bias": (config.vocab_size,)} | _encoder(config)
     for layer in range(config.num_layers):
@@ -49,7 +49,7 @@ def _bridge(config: LuongConfig, size: int) -> Shapes:
         "linear": (num_states, (config.hidden_dim, config.encoder_dim)),
         "tanh": (1, (config.hidden_dim, config.encoder_dim)),
     }
-    number, shape = kinds.get(config.bridge, (0, (0, 0)))
+    number, shape = kinds.get(config.imported.bridge, (0, (0, 0)))
     return linears({f"bridge.parts.{n}": shape for n in range(number)}, bias=True)
 
 

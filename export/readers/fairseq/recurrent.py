@@ -17,6 +17,7 @@ from models.arrays import Array
 from models.configs.translators.luong import LuongConfig
 
 OUTPUT, INNER = "decoder.fc_out", "decoder.additional_fc"
+PROJECTED = "decoder.encoder_hidden_proj.weight"
 PROJECTIONS = {"bridge.parts.0": "hidden", "bridge.parts.1": "cell"}
 CELLS: dict[Any, str | Entry] = {
     "decoder.layers.*.input": "decoder.layers.*.{}_ih",
@@ -61,11 +62,13 @@ class RecurrentReader:
             "embedding_scale": 1.0,
             "hidden_dim": decoder[1],
             "readout_dim": decoder[1],
-            "memory_dim": encoder[1] * (2 if is_both else 1),
             "num_layers": self.model.count("decoder.layers.{}.weight_hh"),
             "score": "general",
-            "bidirectional": is_both,
-            "bridge": "linear" if "decoder.encoder_hidden_proj.weight" in self.tensors else "none",
+            "imported": {
+                "bidirectional": is_both,
+                "memory_dim": encoder[1] * (2 if is_both else 1),
+                "bridge": "linear" if PROJECTED in self.tensors else "none",
+            },
             "max_source_tokens": LONGEST,
             "max_target_tokens": LONGEST,
         }

@@ -50,13 +50,14 @@ class TransformerReader:
             "ffn_dim": self.model.dims("encoder.layers.0.feed_forward.pwff_layer.0.weight")[0][0],
             "encoder_layers": count("encoder.layers.{}.feed_forward.pwff_layer.0.weight"),
             "decoder_layers": count("decoder.layers.{}.feed_forward.pwff_layer.0.weight"),
-            "positions": "sinusoidal",
+            "positions": {"kind": "sinusoidal"},
             "max_source_tokens": LONGEST,
             "max_target_tokens": LONGEST,
-            "norm": self._place(final[0]),
-            "norm_epsilon": EPSILON,
-            "final_norm": final[0],
-            "embedding_scale": None if self.embeddings.is_scaled else 1.0,
+            "norm": {"place": self._place(final[0]), "epsilon": EPSILON},
+            "imported": {
+                "final_norm": final[0],
+                "embedding_scale": None if self.embeddings.is_scaled else 1.0,
+            },
             "activation": self._equal(
                 "activation", read_activation(encoder, "activation", "relu"), "relu"
             ),

@@ -55,11 +55,13 @@ class RecurrentReader:
             "embedding_scale": 1.0,
             "num_layers": self.model.count("encoder.rnn.weight_ih_l{}"),
             "score": SCORES.get(score, "general"),
-            "biases": score == "mlp",
-            "readout": "linear" if score == "mlp" else "tanh",
             "input_feeding": bool(self.options.values.get("input_feed", 1)),
-            "bidirectional": self.options.word("encoder_type", "rnn") == "brnn",
-            "bridge": "relu" if self.options.flag("bridge", False) else "none",
+            "imported": {
+                "biases": score == "mlp",
+                "readout": "linear" if score == "mlp" else "tanh",
+                "bidirectional": self.options.word("encoder_type", "rnn") == "brnn",
+                "bridge": "relu" if self.options.flag("bridge", False) else "none",
+            },
             "max_source_tokens": LONGEST,
             "max_target_tokens": LONGEST,
         }

@@ -3,15 +3,13 @@
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
-from models.configs.base import Misfit, Size, TranslationModelConfig
+from models.configs.base import Misfit, Part, Size, TranslationModelConfig
 
 
-class Convolution(BaseModel):
+class Convolution(Part):
     """Says how many numbers a layer makes of each word, and how many words it sees."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     dim: Size
     kernel_size: Size = 3
