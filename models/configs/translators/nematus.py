@@ -12,7 +12,7 @@ EPSILONS = {"cell": 1e-9, "gates": 1e-5}
 
 
 class NematusConfig(RecurrentConfig):
-    """The networks of Nematus (Sennrich et al. 2017) and Marian (Junczys-Dowmunt et al. 2018).
+    """Deep transition networks as Nematus (Sennrich et al. 2017) and Marian have them.
 
     At each word a layer goes through several cells, its transitions (Miceli Barone et al. 2017).
     encoder: "bidirectional": a stack of layers for each direction; "alternating": so that each

@@ -29,7 +29,7 @@ Spec = tuple[int, int]
 
 
 class Normed(nn.Module):
-    """What torch.nn.utils.weight_norm makes of a module: lengths are those along axis `dim`."""
+    """Does as torch.nn.utils.weight_norm does: lengths are those along axis `dim`."""
 
     def __init__(self, *shape: int, dim: int) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class ConvTBC(Normed):
         self.kernel_size = kernel_size
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of [time + kernel - 1, batch, in_channels]."""
+        """Convolve [time + kernel - 1, batch, in_channels]."""
         return torch.conv_tbc(x.contiguous(), self.weight, self.bias, 0)
 
 

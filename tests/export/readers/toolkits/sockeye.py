@@ -44,7 +44,7 @@ class ProcessBlock(nn.Module):
 
 
 class Attention(nn.Module):
-    """Of keys, values and queries [batch, length, size]."""
+    """Attends with x to memory, both [batch, length, size]."""
 
     def __init__(self, size: int, heads: int, is_self: bool) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Attention(nn.Module):
         return self.ff_out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
 
     def interleave_kv(self) -> None:
-        """As parameters are saved: keys and values of the first head, of the second, ..."""
+        """Put keys and values of the first head before those of the second, as they are saved."""
         weight = (self.ff_in if self.is_self else self.ff_kv).weight
         size = weight.shape[1]
         k, v = (part.view(self.heads, -1, size) for part in weight.data[-2 * size :].chunk(2))
@@ -189,7 +189,7 @@ class SockeyeModel(nn.Module):
         return self.output_layer(hidden)
 
     def saved(self) -> dict[str, Tensor]:
-        """What `save_parameters` gives to torch.save."""
+        """Make what `save_parameters` gives to torch.save."""
         self._interleave()
         state = {name: tensor.clone() for name, tensor in self.state_dict().items()}
         self._separate()
