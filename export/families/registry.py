@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from export.families.encoders.self_attentive import SelfAttentiveGraph
+from export.families.encoders.transformer_encoder import TransformerEncoderGraph
 from export.families.language_models import key_value_lm, ngram_lm, recurrent_lm
 from export.families.language_models.gpt2 import GPT2Graph
 from export.families.language_models.gpt_neox import GPTNeoXGraph
@@ -37,7 +39,9 @@ BUILDERS: dict[str, Callable[[Any, Weights, Precision], ExportedModel]] = {
     "ngram-lm": ngram_lm.build,
     "rctm": RctmGraph.build,
     "recurrent-lm": recurrent_lm.build,
+    "self-attentive": SelfAttentiveGraph.build,
     "sutskever": SutskeverGraph.build,
     "transformer": TransformerGraph.build,
+    "transformer-encoder": TransformerEncoderGraph.build,
     "transformer-ssru": TransformerSSRUGraph.build,
 }

@@ -7,6 +7,9 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, SerializeAsAny, ValidationError
 
 from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
+from models.configs.encoders.encoder import EncoderConfig
+from models.configs.encoders.self_attentive import SelfAttentiveConfig
+from models.configs.encoders.transformer_encoder import TransformerEncoderConfig
 from models.configs.language_models.gpt2 import GPT2Config
 from models.configs.language_models.gpt_neox import GPTNeoXConfig
 from models.configs.language_models.key_value_lm import KeyValueLMConfig
@@ -41,14 +44,16 @@ CONFIGS: dict[str, type[ArchitectureConfig]] = {
     "ngram-lm": NgramLMConfig,
     "rctm": RctmConfig,
     "recurrent-lm": RecurrentLMConfig,
+    "self-attentive": SelfAttentiveConfig,
     "sutskever": SutskeverConfig,
     "transformer": TransformerConfig,
+    "transformer-encoder": TransformerEncoderConfig,
     "transformer-ssru": TransformerSSRUConfig,
 }
 
 _MOST_OPTIONS = 1000  # each that is unknown is compared with all that are known
 
-AnyConfig = TranslationModelConfig | LanguageModelConfig
+AnyConfig = TranslationModelConfig | LanguageModelConfig | EncoderConfig
 
 
 class ModelConfigError(ValueError):

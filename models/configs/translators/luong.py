@@ -32,15 +32,22 @@ class LuongImports(Part):
 class LuongConfig(RecurrentConfig):
     """Stacked recurrent layers with multiplicative attention (Luong, Pham and Manning 2015).
 
+    score: of a source position: by its state h_s and the decoder's h_t; scaled-dot divides by
+    sqrt(hidden_dim), as Vaswani et al. 2017; location scores positions by h_t alone (equation 8).
+    hard_attention: once trained, it looks at the position of the largest weight alone.
     input_feeding: the attentional vector of a token is an input at the next.
+    reversed_source: the encoder reads the source from its end to its beginning (4.1); attention
+    sees it as it stands.
     """
 
     architecture: Literal["luong"] = "luong"
     cell: Cell = "lstm"
     num_layers: Size = 2
-    score: Literal["dot", "general", "concat"] = "general"
+    score: Literal["dot", "scaled-dot", "general", "concat", "location"] = "general"
     attention: SourceAttention = Global()
+    hard_attention: bool = False
     input_feeding: bool = True
+    reversed_source: bool = False
     imported: LuongImports = LuongImports()
 
     @property
@@ -62,9 +69,10 @@ class LuongConfig(RecurrentConfig):
             name = "hidden_dim" if more.memory_dim is None else "imported.memory_dim"
             yield Misfit(fields, f"{name} {self.encoder_dim} must be even for two directions")
         is_alike = self.encoder_dim == self.hidden_dim
-        if not is_alike and (self.score == "dot" or more.bridge in ("none", "relu")):
-            message = f"imported.memory_dim {more.memory_dim} needs another score than dot"
-            yield Misfit(fields, f"{message}, and a bridge")
+        has_keys = self.score in ("general", "concat")
+        if not is_alike and (not has_keys or more.bridge in ("none", "relu")):
+            message = f"imported.memory_dim {more.memory_dim} needs score general or concat"
+            yield Misfit(fields, f"{message}, and a bridge that maps or drops states")
         by_layers = more.bridge in ("none", "relu", "linear")
         if by_layers and self.layers_of_encoder != self.num_layers:
             message = f"imported.encoder_layers {more.encoder_layers} needs a bridge from the top"

@@ -37,6 +37,11 @@ KINDS: list[dict[str, Any]] = [
     {"score": "concat", "imported": {"bridge": "tanh", "memory_dim": 20, "encoder_layers": 1}},
     {"imported": {"bridge": "top", "memory_dim": 64, "bidirectional": True, "encoder_layers": 3}},
     {"cell": "gru", "input_feeding": False, "imported": {"bridge": "zeros", "memory_dim": 18}},
+    {"attention": {"kind": "local-m", "window": 0}},
+    {"score": "location", "attention": {"kind": "local-m", "window": 2}},
+    {"score": "scaled-dot", "hard_attention": True},
+    {"attention": {"kind": "local-p", "window": 3}, "num_layers": 3, "reversed_source": True},
+    {"score": "dot", "cell": "gru-reset-before", "reversed_source": True},
 ]
 
 
