@@ -20,8 +20,10 @@ from models.configs.problems import problems_of
 from models.configs.translators.bahdanau import BahdanauConfig
 from models.configs.translators.cho import ChoConfig
 from models.configs.translators.convs2s import ConvS2SConfig
+from models.configs.translators.fconv import FConvConfig
 from models.configs.translators.lstmn import LstmnConfig
 from models.configs.translators.luong import LuongConfig
+from models.configs.translators.nematus import NematusConfig
 from models.configs.translators.rctm import RctmConfig
 from models.configs.translators.sutskever import SutskeverConfig
 from models.configs.translators.transformer import TransformerConfig
@@ -31,12 +33,14 @@ CONFIGS: dict[str, type[ArchitectureConfig]] = {
     "bahdanau": BahdanauConfig,
     "cho": ChoConfig,
     "convs2s": ConvS2SConfig,
+    "fconv": FConvConfig,
     "gpt2": GPT2Config,
     "gpt-neox": GPTNeoXConfig,
     "key-value-lm": KeyValueLMConfig,
     "llama": LlamaConfig,
     "lstmn": LstmnConfig,
     "luong": LuongConfig,
+    "nematus": NematusConfig,
     "ngram-lm": NgramLMConfig,
     "rctm": RctmConfig,
     "recurrent-lm": RecurrentLMConfig,
