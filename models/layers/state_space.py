@@ -1,13 +1,13 @@
 """Computes the recurrence of Mamba-2, state space duality (Dao and Gu 2024).
 
-Each head keeps a matrix h [N, P] that decays by a number and gains an outer product (equation 1 of
-"Transformers are SSMs", with A a multiple of the identity as in 2.3, discretised as in Mamba):
+Each head keeps a matrix h [N, P] that decays by a number and gains an outer product (equation 2 of
+"Transformers are SSMs", with A_t a multiple of the identity as in 5.1, discretised as in Mamba):
 
     h_t = exp(dt_t A) h_{t-1} + B_t (dt_t x_t)^T        y_t = C_t^T h_t
 
 Within a chunk all positions are computed at once by the dual form, attention without softmax whose
-mask L holds the decays between two positions (their equations 6 and 16); from chunk to chunk the
-state is carried (section 6, listing 1).
+mask L holds the decays between two positions (5.1); from chunk to chunk the state is carried (6,
+listing 1).
 """
 
 import torch

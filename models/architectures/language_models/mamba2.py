@@ -70,7 +70,7 @@ class Mixer(nn.Module):
         read = torch.cat([self.x(u), self.B(u), self.C(u)], -1)
         seen = torch.cat([past, read], 1)
         x, b, c = self._heads(silu(self.conv(seen.transpose(1, 2)).transpose(1, 2)))
-        dt = softplus(self.dt(u).float() + self.dt_bias)  # [batch, new, heads]
+        dt = softplus(self.dt(u) + self.dt_bias)  # [batch, new, heads]
         y, matrices = scan(x * dt.unsqueeze(-1), -dt * self.A_log.exp(), b, c, matrices)
         y = (y + x * self.D.unsqueeze(-1)).flatten(2)
         following = seen[:, seen.shape[1] - past.shape[1] :], matrices
@@ -79,7 +79,7 @@ class Mixer(nn.Module):
     def _heads(self, convolved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Part x [batch, new, heads, P], and B and C of every head [batch, new, heads, N]."""
         config = self.config
-        x, b, c = convolved.float().split(list(config.convolved.values()), -1)
+        x, b, c = convolved.to(self.D.dtype).split(list(config.convolved.values()), -1)
         shared = config.num_heads // config.num_groups
         b, c = (
             each.unflatten(-1, (config.num_groups, config.state_dim)).repeat_interleave(shared, 2)
@@ -139,5 +139,5 @@ class Mamba2(Vocabulary, LanguageModel[Mamba2State]):
         config, batch = self.config, x.shape[0]
         window = (batch, config.conv_kernel_size - 1, sum(config.convolved.values()))
         matrices = (batch, config.num_heads, config.state_dim, config.head_dim)
-        zeros = x.new_zeros(window), x.new_zeros(matrices, dtype=torch.float32)
+        zeros = x.new_zeros(window), x.new_zeros(matrices)
         return (zeros,) * config.num_layers
