@@ -4,6 +4,9 @@ The recurrence is ONNX Runtime's LinearAttention with C as queries, B as keys an
 which is what state space duality says it is (Dao and Gu 2024, section 5). It goes through a row's
 tokens in order, so that a prompt gives the same in one piece as in many. Convolution and recurrence
 are in single precision everywhere: what a state loses in a step, it has lost for good.
+
+On a CPU the operator updates the matrices in place, which takes a quarter of the time: else it first
+copies them, and memory is what a step of many rows waits for.
 """
 
 from dataclasses import dataclass
@@ -71,7 +74,8 @@ class Mamba2Layer:
         window = (config.conv_kernel_size - 1, self._channels)
         matrices = (config.num_heads, config.state_dim, config.head_dim)
         self.window = StateSpec(f"window.{number}", StateKind.REPLACE, window, PRECISE)
-        self.matrices = StateSpec(f"matrices.{number}", StateKind.REPLACE, matrices, PRECISE)
+        kind = StateKind.REPLACE if layers.target.is_cuda else StateKind.UPDATE
+        self.matrices = StateSpec(f"matrices.{number}", kind, matrices, PRECISE)
 
     @property
     def states(self) -> list[StateSpec]:

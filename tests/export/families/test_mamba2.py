@@ -69,10 +69,12 @@ def test_padding_behind_a_prompt_leaves_no_trace(bundle: Bundle) -> None:
             np.testing.assert_allclose(together.states[name][row], state[0], atol=1e-5)
 
 
-def test_all_states_are_replaced_and_no_larger_for_longer_texts(tmp_path: Path) -> None:
+def test_all_states_are_overwritten_and_no_larger_for_longer_texts(tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint("mamba2", tmp_path)
     states = build_model(checkpoint, Precision.INT8).states
-    assert {state.kind for state in states} == {StateKind.REPLACE}
+    assert {state.kind for state in states} == {StateKind.REPLACE, StateKind.UPDATE}
+    on_a_gpu = build_model(checkpoint, Precision.BF16).states
+    assert {state.kind for state in on_a_gpu} == {StateKind.REPLACE}
     assert {state.dtype for state in states} == {"float32"}
     channels = 6 * 12 + 2 * 2 * 10
     assert [state.shape for state in states] == [(3, channels), (6, 10, 12)] * 2
