@@ -23,8 +23,9 @@ def scan(x: Tensor, decay: Tensor, b: Tensor, c: Tensor, state: Tensor) -> tuple
     b, c: B_t and C_t of each head [batch, length, heads, N]. state: [batch, heads, N, P].
     """
     outputs = []
-    for parts in zip(*(each.split(CHUNK, 1) for each in (x, decay, b, c)), strict=True):
-        y, state = _chunk(*parts, state)
+    x_s, decays, b_s, c_s = (each.split(CHUNK, 1) for each in (x, decay, b, c))
+    for own_x, own_decay, own_b, own_c in zip(x_s, decays, b_s, c_s, strict=True):
+        y, state = _chunk(own_x, own_decay, own_b, own_c, state)
         outputs.append(y)
     return torch.cat(outputs, 1), state
 

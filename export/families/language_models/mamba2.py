@@ -5,8 +5,8 @@ which is what state space duality says it is (Dao and Gu 2024, section 5). It go
 tokens in order, so that a prompt gives the same in one piece as in many. Convolution and recurrence
 are in single precision everywhere: what a state loses in a step, it has lost for good.
 
-On a CPU the operator updates the matrices in place, which takes a quarter of the time: else it first
-copies them, and memory is what a step of many rows waits for.
+On a CPU the operator updates the matrices in place, which takes a quarter of the time: else it
+copies them first, and memory is what a step of many rows waits for.
 """
 
 from dataclasses import dataclass
