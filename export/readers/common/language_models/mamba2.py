@@ -8,7 +8,7 @@ from export.readers.common.options import Options
 from export.readers.common.tables import Names, Table
 from models.configs.language_models.mamba2 import Mamba2Config
 
-CONTEXT_LENGTH = 2**15  # of a request, where nobody says another
+CONTEXT_LENGTH = 2**15
 # JSON has no infinity: there are Python's way to write one, and that of transformers from 5 on.
 NO_LIMITS = ([0.0, math.inf], [0.0, {"__float__": "Infinity"}])
 PARTS = ("z", "x", "B", "C", "dt")
@@ -38,7 +38,7 @@ def configure(config: Options) -> dict[str, Any]:
     return {
         "architecture": "mamba2",
         "vocab_size": config.integer("vocab_size"),
-        "context_length": config.integer("max_position_embeddings", CONTEXT_LENGTH),
+        "context_length": config.integer("max_position_embeddings"),
         "d_model": d_model,
         "num_layers": num_layers(config),
         "num_heads": num_heads,
@@ -58,4 +58,4 @@ def table(options: Options, config: Mamba2Config) -> Table:
     return Table(NAMES, prefix="backbone.")
 
 
-FAMILY = Family(configure, table)
+FAMILY = Family(configure, table, CONTEXT_LENGTH)
