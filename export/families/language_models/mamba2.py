@@ -87,14 +87,14 @@ class Mamba2Layer:
         normed = layers.rms_norm(u, f"{self._name}.norm", config.d_model, config.norm_epsilon)
         names = [f"{mixer}.{part}" for part in config.projected]
         sizes = list(config.projected.values())
-        projected = layers.linear(normed, names, config.d_model, sizes, bias=config.biases)
+        projected = layers.linear(normed, names, config.d_model, sizes, bias=config.imported.biases)
         parts = [sizes[0], self._channels, sizes[-1]]
         z, read, dt = self._graph.split(projected.cast(PRECISE), parts)
         y = self._recur(self._convolve(read, tokens), dt, tokens)
         gated = self._normalise((y * (z * z.sigmoid())).cast(layers.dtype), f"{mixer}.norm")
         inner = config.inner_dim
         return u + layers.linear(
-            gated, [f"{mixer}.output"], inner, [config.d_model], bias=config.biases
+            gated, [f"{mixer}.output"], inner, [config.d_model], bias=config.imported.biases
         )
 
     def _convolve(self, read: Value, tokens: Tokens) -> Value:
@@ -102,7 +102,11 @@ class Mamba2Layer:
         graph, size = self._graph, self._config.conv_kernel_size
         window = graph.state_input(self.window)
         weight = self._weight("mixer.conv.weight", self._channels, 1, size)
-        bias = self._weight("mixer.conv.bias", self._channels) if self._config.conv_bias else None
+        bias = (
+            self._weight("mixer.conv.bias", self._channels)
+            if self._config.imported.conv_bias
+            else None
+        )
         seen = graph.op.Concat(window, read, axis=1)
         last = (tokens.ends + graph.ints(*range(size - 1))).unsqueeze(2)  # [batch, size - 1, 1]
         graph.next_state(self.window, graph.op.GatherND(seen, last, batch_dims=1))

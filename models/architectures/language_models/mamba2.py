@@ -52,12 +52,14 @@ class Mixer(nn.Module):
     def __init__(self, config: Mamba2Config) -> None:
         super().__init__()
         self.config, inner = config, config.inner_dim
-        linear, sizes = partial(nn.Linear, bias=config.biases), config.projected
+        linear, sizes = partial(nn.Linear, bias=config.imported.biases), config.projected
         self.z, self.x = linear(config.d_model, sizes["z"]), linear(config.d_model, sizes["x"])
         self.B, self.C = linear(config.d_model, sizes["B"]), linear(config.d_model, sizes["C"])
         self.dt = linear(config.d_model, sizes["dt"])
         channels, size = sum(config.convolved.values()), config.conv_kernel_size
-        self.conv = nn.Conv1d(channels, channels, size, groups=channels, bias=config.conv_bias)
+        self.conv = nn.Conv1d(
+            channels, channels, size, groups=channels, bias=config.imported.conv_bias
+        )
         self.A_log, self.D, self.dt_bias = (
             nn.Parameter(torch.empty(config.num_heads)) for _ in range(3)
         )

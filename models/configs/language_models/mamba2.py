@@ -3,9 +3,14 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field
+from models.configs.base import LanguageModelConfig, Length, Misfit, Part, Positive, Size
 
-from models.configs.base import LanguageModelConfig, Length, Misfit, Size
+
+class Mamba2Imports(Part):
+    """Options of models that were trained elsewhere."""
+
+    biases: bool = False  # of the linear layers
+    conv_bias: bool = True
 
 
 class Mamba2Config(LanguageModelConfig):
@@ -19,10 +24,9 @@ class Mamba2Config(LanguageModelConfig):
     state_dim: Size = 64  # N: numbers that are kept for each number of a head
     num_groups: Size = 1  # of heads that share B and C
     conv_kernel_size: Length = 4
-    conv_bias: bool = True
-    biases: bool = False  # of the linear layers
-    norm_epsilon: float = Field(default=1e-5, gt=0)
+    norm_epsilon: Positive = 1e-5
     tied_embeddings: bool = True
+    imported: Mamba2Imports = Mamba2Imports()
 
     @property
     def inner_dim(self) -> int:

@@ -24,7 +24,7 @@ LENGTHS = (17, 3, 40, 1)
     [
         {},
         {"num_groups": 1, "tied_embeddings": False, "norm_epsilon": 1e-3},
-        {"num_groups": 3, "biases": True, "conv_bias": False, "conv_kernel_size": 2},
+        {"num_groups": 3, "conv_kernel_size": 2, "imported": {"biases": True, "conv_bias": False}},
         {"num_heads": 1, "num_groups": 1, "head_dim": 1, "state_dim": 1, "conv_kernel_size": 5},
     ],
 )

@@ -18,7 +18,7 @@ SIZES: dict[str, Any] = {"vocab_size": 60, "d_model": 12, "num_layers": 2, "num_
 SIZES |= {"head_dim": 6, "state_dim": 5, "context_length": 256}
 VARIANTS: list[dict[str, Any]] = [
     {},
-    {"num_groups": 2, "conv_kernel_size": 2, "conv_bias": False, "biases": True},
+    {"num_groups": 2, "conv_kernel_size": 2, "imported": {"conv_bias": False, "biases": True}},
 ]
 every_variant = pytest.mark.parametrize("changes", VARIANTS, ids=str)
 

@@ -31,10 +31,10 @@ NAMES: Names = {
 def configure(config: Options) -> dict[str, Any]:
     config.only("hidden_act", "silu", "swish")
     config.only("time_step_limit", *NO_LIMITS)
-    d_model, num_heads = config.integer("hidden_size"), config.integer("num_heads")
-    expanded = config.integer("expand", 2) * d_model
-    if num_heads * config.integer("head_dim") != expanded:
-        config.refuse("num_heads", f"of head_dim each do not make up {expanded}, expand of them")
+    d_model, expand = config.integer("hidden_size"), config.integer("expand", 2)
+    num_heads, head_dim = config.integer("num_heads", 128), config.integer("head_dim", 64)
+    if num_heads * head_dim != expand * d_model:
+        config.refuse("num_heads", f"of {head_dim} are not {expand} times {d_model}")
     return {
         "architecture": "mamba2",
         "vocab_size": config.integer("vocab_size"),
@@ -42,14 +42,16 @@ def configure(config: Options) -> dict[str, Any]:
         "d_model": d_model,
         "num_layers": num_layers(config),
         "num_heads": num_heads,
-        "head_dim": config.integer("head_dim"),
-        "state_dim": config.integer("state_size"),
-        "num_groups": config.integer("n_groups"),
+        "head_dim": head_dim,
+        "state_dim": config.integer("state_size", 128),
+        "num_groups": config.integer("n_groups", 8),
         "conv_kernel_size": config.integer("conv_kernel", 4),
-        "conv_bias": config.flag("use_conv_bias", True),
-        "biases": config.flag("use_bias", False),
         "norm_epsilon": config.number("layer_norm_epsilon", 1e-5),
         "tied_embeddings": config.flag("tie_word_embeddings", False),
+        "imported": {
+            "biases": config.flag("use_bias", False),
+            "conv_bias": config.flag("use_conv_bias", True),
+        },
         **special_ids(config),
     }
 

@@ -59,10 +59,10 @@ def _mamba2(config: Mamba2Config) -> Shapes:
     dim, heads, channels = config.d_model, (config.num_heads,), sum(config.convolved.values())
     matrices = {f"mixer.{part}": (size, dim) for part, size in config.projected.items()}
     matrices["mixer.output"] = (dim, config.inner_dim)
-    layer = linears(matrices, bias=config.biases) | norms(["norm"], dim, bias=False)
+    layer = linears(matrices, bias=config.imported.biases) | norms(["norm"], dim, bias=False)
     layer |= norms(["mixer.norm"], config.inner_dim, bias=False)
     layer |= {f"mixer.{name}": heads for name in ("A_log", "D", "dt_bias")}
     layer["mixer.conv.weight"] = (channels, 1, config.conv_kernel_size)
-    if config.conv_bias:
+    if config.imported.conv_bias:
         layer["mixer.conv.bias"] = (channels,)
     return norms(["norm"], dim, bias=False) | repeated("layers", config.num_layers, layer)

@@ -49,7 +49,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", {"imported": {"attention_bias": "all", "ffn_bias": True}}),
     ("llama", LIKE_GEMMA),
     ("mamba2", {}),
-    ("mamba2", UNTIED | {"biases": True, "conv_bias": False, "num_groups": 1}),
+    ("mamba2", UNTIED | {"num_groups": 1, "imported": {"biases": True, "conv_bias": False}}),
     ("luong", {}),
     ("luong", UNTIED | {"score": "dot", "input_feeding": False, "num_layers": 3}),
     ("luong", {"cell": "gru", "score": "concat", "imported": LIKE_OPENNMT}),
