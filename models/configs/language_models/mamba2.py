@@ -30,17 +30,17 @@ class Mamba2Config(LanguageModelConfig):
 
     @property
     def inner_dim(self) -> int:
-        """How many numbers all heads have."""
+        """Count the numbers of all heads."""
         return self.num_heads * self.head_dim
 
     @property
     def projected(self) -> dict[str, int]:
-        """How many numbers each part has of what a layer's input is projected to."""
+        """Size the parts of what a layer's input is projected to."""
         return {"z": self.inner_dim, **self.convolved, "dt": self.num_heads}
 
     @property
     def convolved(self) -> dict[str, int]:
-        """How many numbers each part has of what the convolution reads."""
+        """Size the parts of what the convolution reads."""
         shared = self.num_groups * self.state_dim
         return {"x": self.inner_dim, "B": shared, "C": shared}
 
