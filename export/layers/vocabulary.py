@@ -12,12 +12,14 @@ from models.configs.language_models.mamba2 import Mamba2Config
 from models.configs.language_models.recurrent_lm import RecurrentLanguageModelConfig
 from models.configs.recurrent import RecurrentConfig
 from models.configs.translators.convs2s import ConvS2SConfig
+from models.configs.translators.fconv import FConvConfig
 from models.configs.translators.transformer import TransformerSizes
 from serving.bundle.manifest import BATCH
 
 Config = (
     RecurrentConfig
     | ConvS2SConfig
+    | FConvConfig
     | TransformerSizes
     | RecurrentLanguageModelConfig
     | DecoderOnlyConfig

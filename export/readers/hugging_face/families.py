@@ -7,6 +7,8 @@ from pathlib import Path
 from export.readers.common.context import fit, noted
 from export.readers.common.language_models.families import FAMILIES as LANGUAGE_MODELS
 from export.readers.common.options import read_options
+from export.readers.hugging_face.encoders.families import FAMILIES as ENCODERS
+from export.readers.hugging_face.encoders.reading import read_encoder
 from export.readers.hugging_face.folder import CONFIG_FILE, Folder, open_folder
 from export.readers.hugging_face.language_models import read_language_model
 from export.readers.hugging_face.translators import bart, m2m_100, marian, mbart, t5
@@ -14,6 +16,7 @@ from models.storage.checkpoint import Checkpoint
 
 FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
     **{name: partial(read_language_model, family) for name, family in LANGUAGE_MODELS.items()},
+    **{name: partial(read_encoder, family) for name, family in ENCODERS.items()},
     "bart": bart.read,
     "m2m_100": m2m_100.read,
     "marian": marian.read,
