@@ -74,7 +74,10 @@ def asked(*arguments: object) -> Result:
 
 
 def test_the_command_tells_and_draws(tmp_path: Path) -> None:
-    bundle, picture = tiny_bundle("transformer", tmp_path / "b", Precision.INT8), tmp_path / "cost.svg"
+    bundle, picture = (
+        tiny_bundle("transformer", tmp_path / "b", Precision.INT8),
+        tmp_path / "cost.svg",
+    )
     told = asked(bundle, "--threads", 1, "-o", picture)
     assert told.exit_code == 0, told.output
     assert "self-attention" in told.output and "N²·d" in told.output
