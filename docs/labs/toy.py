@@ -97,9 +97,9 @@ def model_of(architecture: str, seed: int = 1, **options: Any) -> Translator:
 
 def batch_of(sources: Sequence[str], targets: Sequence[str]) -> TranslationBatch:
     """Make a batch of these texts and their answers."""
-    ids = ([ids_of(text) for text in texts] for texts in (sources, targets))
+    read, written = ([ids_of(text) for text in texts] for texts in (sources, targets))
     rows = len(sources)
-    return ParallelData(*ids, np.ones(rows), SpecialTokens()).batch(np.arange(rows))
+    return ParallelData(read, written, np.ones(rows), SpecialTokens()).batch(np.arange(rows))
 
 
 def examples(task: Task, count: int, seed: int) -> tuple[list[str], list[str]]:

@@ -138,7 +138,7 @@ def _state_bytes(manifest: Manifest, length: int) -> int:
 
 
 def _touched_bytes(manifest: Manifest, length: int) -> int:
-    """What grows and what stays is read; what is replaced is read and written."""
+    """Count what writing a token reads, and once more what it overwrites."""
     twice = {StateKind.REPLACE}
     return sum((1 + (each.kind in twice)) * _bytes(each, length) for each in manifest.states)
 

@@ -1,4 +1,4 @@
-"""What a token costs at each length, on small random models of every family."""
+"""Tests what a token is said to cost at each length, on small random models of every family."""
 
 import json
 from pathlib import Path
