@@ -6,7 +6,7 @@ A card is a plain value: it crosses to other processes, which serve the model by
 from dataclasses import dataclass, field
 from typing import Any
 
-from serving.bundle.manifest import Manifest, Precision, Task
+from serving.bundle.manifest import EncoderSpec, Manifest, Precision, Task
 from serving.engine.planning.planner import Settled
 from serving.errors import RequestError
 from serving.text.languages import UNDETERMINED, matching
@@ -40,6 +40,7 @@ class ModelCard:
         run.
     max_source_tokens: of one segment; None of a model without a source, or without a limit.
     text: what its makers say of it, in Markdown; empty where it does not run.
+    encoder: what it makes of a text; None of a model that decodes.
     """
 
     name: str
@@ -56,6 +57,7 @@ class ModelCard:
     max_source_tokens: int | None = None
     fingerprint: str | None = None
     text: str = ""
+    encoder: EncoderSpec | None = None
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> "ModelCard":
@@ -71,7 +73,13 @@ class ModelCard:
             manifest.generation,
             precision=manifest.precision,
             max_source_tokens=manifest.limits.max_source_tokens,
+            encoder=manifest.encoder,
         )
+
+    @property
+    def max_tokens(self) -> int:
+        """Return the most tokens of a request: of prompt and output, or of what is encoded."""
+        return self.max_target_tokens or self.max_source_tokens or 0
 
     @property
     def no_attention(self) -> str:

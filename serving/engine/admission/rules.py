@@ -57,7 +57,6 @@ class RequestRules:
             prompt_ids = self._prompt_prefix + prompt_ids
         room = self._room(prompt_ids, request)
         wanted, seed = request.max_new_tokens, request.sampling.seed
-        timeout = request.timeout_seconds or self._timeout_seconds
         own_stop_ids = frozenset(request.stop_token_ids)
         stop_ids = own_stop_ids if request.ignore_eos else own_stop_ids | self._stop_ids
         return Generation(
@@ -68,10 +67,14 @@ class RequestRules:
             has_own_stops=bool(own_stop_ids) or request.ignore_eos,
             seed=secrets.randbits(64) if seed is None else seed % 2**64,
             submitted_at=now,
-            deadline=None if timeout is None else now + timeout,
+            deadline=self._deadline(request, now),
             shortlist=self._shortlist(request, stop_ids),
             last_id=None if request.ignore_eos else self._last_id,
         )
+
+    def _deadline(self, request: GenerationRequest, now: float) -> float | None:
+        timeout = request.timeout_seconds or self._timeout_seconds
+        return None if timeout is None else now + timeout
 
     def _shortlist(self, request: GenerationRequest, stop_ids: frozenset[int]) -> Ids | None:
         """Return what is scored for a request: its shortlist and all that it names itself, enough

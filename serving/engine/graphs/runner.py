@@ -66,7 +66,8 @@ class Runner:
             manifest, num_rows, config.max_encode_tokens, graphs.memory, self._grid
         )
         self._batch = batch
-        self._encoder = Encoder(manifest, graphs.encode, self.states) if graphs.encode else None
+        scratch = self.states.scratch
+        self._encoder = Encoder(manifest, graphs.encode, scratch) if graphs.encode else None
         self._step = graphs.step
         attention = graphs.attention
         self._attention = AttentionStep(manifest, attention, batch.slots) if attention else None

@@ -25,14 +25,23 @@ KINDS: list[dict[str, Any]] = [
     {"attention": {"kind": "local-p", "window": 1}, "score": "concat", "hidden_dim": 17},
     {"tied_embeddings": False, "readout_dim": 20, "hidden_dim": 17},
     {"num_layers": 3, "score": "concat", "imported": {"bidirectional": True, "biases": True}},
-    {"cell": "gru", "imported": {"bridge": True, "readout": "linear", "biases": True}},
-    {"score": "dot", "input_feeding": False, "imported": {"bridge": True, "bidirectional": True}},
+    {"cell": "gru", "imported": {"bridge": "relu", "readout": "linear", "biases": True}},
+    {"score": "dot", "input_feeding": False, "imported": {"bridge": "relu", "bidirectional": True}},
     {
         "attention": {"kind": "local-p", "window": 2},
         "score": "concat",
         "imported": {"biases": True},
     },
     {"tied_embeddings": False, "source_vocab_size": 400},
+    {"imported": {"bridge": "linear", "memory_dim": 40, "bidirectional": True}},
+    {"score": "concat", "imported": {"bridge": "tanh", "memory_dim": 20, "encoder_layers": 1}},
+    {"imported": {"bridge": "top", "memory_dim": 64, "bidirectional": True, "encoder_layers": 3}},
+    {"cell": "gru", "input_feeding": False, "imported": {"bridge": "zeros", "memory_dim": 18}},
+    {"attention": {"kind": "local-m", "window": 0}},
+    {"score": "location", "attention": {"kind": "local-m", "window": 2}},
+    {"score": "scaled-dot", "hard_attention": True},
+    {"attention": {"kind": "local-p", "window": 3}, "num_layers": 3, "reversed_source": True},
+    {"score": "dot", "cell": "gru-reset-before", "reversed_source": True},
 ]
 
 
