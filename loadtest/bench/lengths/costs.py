@@ -149,13 +149,14 @@ def _bytes(state: StateSpec, length: int) -> int:
 
 
 def way_of(points: Sequence[Point]) -> Way:
-    """Tell how layers read: what a token costs rises with attention, and what runs token by token
-    is a recurrence. Of a model that reads only by its steps, what it writes tells.
+    """Tell how layers read: what a token costs rises with attention; what runs token by token, or
+    keeps as much of a long text as of a short one, is a recurrence. Of a model that reads only by
+    its steps, what it writes tells.
     """
     read = points[0].read
     if read is None:
         return Way.ATTENTION if rises(points, "write") else Way.RECURRENCE
-    if read.in_turn:
+    if read.in_turn or 0 < points[0].state_bytes == points[-1].state_bytes:
         return Way.RECURRENCE
     return Way.ATTENTION if rises(points, "read") else Way.CONVOLUTION
 

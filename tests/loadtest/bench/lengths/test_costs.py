@@ -12,10 +12,13 @@ from loadtest.bench.lengths.command import cost
 from loadtest.bench.lengths.costs import LengthCosts, Way, length_costs, lengths_of
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
-from tests.tiny import tiny_bundle
+from tests.tiny import ENCODERS, tiny_bundle
 
 SHORT, LONG = 8, 40
-RECURRENT = ("bahdanau", "cho", "luong", "lstmn", "rctm", "sutskever", "key-value-lm", "ngram-lm")
+RECURRENT = {
+    *("bahdanau", "cho", "luong", "lstmn", "nematus", "rctm", "sutskever"),
+    *("key-value-lm", "mamba2", "ngram-lm", "self-attentive"),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -37,10 +40,12 @@ def rise(costs: LengthCosts, phase: str) -> float:
 @pytest.mark.parametrize("family", sorted(BUILDERS))
 def test_it_is_told_how_every_family_reads(family: str, tmp_path: Path) -> None:
     way = Way.RECURRENCE if family in RECURRENT else Way.ATTENTION
-    way = Way.CONVOLUTION if family == "convs2s" else way
+    way = Way.CONVOLUTION if family in ("convs2s", "fconv") else way
     costs = costs_of(family, tmp_path)
     assert costs.reads_by is way
-    assert all(point.write is not None and point.write.seconds > 0 for point in costs.points)
+    assert all(point.write is None for point in costs.points) == (family in ENCODERS)
+    told = [phase for point in costs.points for phase in (point.read, point.write) if phase]
+    assert all(phase.operations > 0 and phase.seconds > 0 for phase in told)
 
 
 def test_attention_adds_the_products_of_every_position(tmp_path: Path) -> None:
