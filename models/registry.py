@@ -11,6 +11,7 @@ from models.architectures.language_models.gpt2 import GPT2
 from models.architectures.language_models.gpt_neox import GPTNeoX
 from models.architectures.language_models.key_value_lm import KeyValueLM
 from models.architectures.language_models.llama import Llama
+from models.architectures.language_models.mamba2 import Mamba2
 from models.architectures.language_models.ngram_lm import NgramLM
 from models.architectures.language_models.recurrent_lm import RecurrentLM
 from models.architectures.translators.bahdanau import Bahdanau
@@ -39,6 +40,7 @@ MODULES: dict[str, Callable[[Any], AnyModel | Encoder]] = {
     "llama": Llama,
     "lstmn": Lstmn,
     "luong": Luong,
+    "mamba2": Mamba2,
     "nematus": Nematus,
     "ngram-lm": NgramLM,
     "rctm": Rctm,

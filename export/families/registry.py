@@ -5,7 +5,7 @@ from typing import Any
 
 from export.families.encoders.self_attentive import SelfAttentiveGraph
 from export.families.encoders.transformer_encoder import TransformerEncoderGraph
-from export.families.language_models import key_value_lm, ngram_lm, recurrent_lm
+from export.families.language_models import key_value_lm, mamba2, ngram_lm, recurrent_lm
 from export.families.language_models.gpt2 import GPT2Graph
 from export.families.language_models.gpt_neox import GPTNeoXGraph
 from export.families.language_models.llama import LlamaGraph
@@ -35,6 +35,7 @@ BUILDERS: dict[str, Callable[[Any, Weights, Precision], ExportedModel]] = {
     "llama": LlamaGraph.build,
     "lstmn": lstmn.build,
     "luong": LuongGraph.build,
+    "mamba2": mamba2.build,
     "nematus": NematusGraph.build,
     "ngram-lm": ngram_lm.build,
     "rctm": RctmGraph.build,

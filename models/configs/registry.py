@@ -14,6 +14,7 @@ from models.configs.language_models.gpt2 import GPT2Config
 from models.configs.language_models.gpt_neox import GPTNeoXConfig
 from models.configs.language_models.key_value_lm import KeyValueLMConfig
 from models.configs.language_models.llama import LlamaConfig
+from models.configs.language_models.mamba2 import Mamba2Config
 from models.configs.language_models.ngram_lm import NgramLMConfig
 from models.configs.language_models.recurrent_lm import RecurrentLMConfig
 from models.configs.problems import problems_of
@@ -40,6 +41,7 @@ CONFIGS: dict[str, type[ArchitectureConfig]] = {
     "llama": LlamaConfig,
     "lstmn": LstmnConfig,
     "luong": LuongConfig,
+    "mamba2": Mamba2Config,
     "nematus": NematusConfig,
     "ngram-lm": NgramLMConfig,
     "rctm": RctmConfig,

@@ -122,7 +122,7 @@ def _batch(checkpoint: Checkpoint, text: Path, amount: Amount) -> Batch:
     if isinstance(config, LanguageModelConfig):
         return _prose(checkpoint, text, amount.texts, min(amount.tokens, config.context_length))
     if not isinstance(config, TranslationModelConfig):
-        raise ValueError(f"{checkpoint.name} predicts no tokens, so that no loss follows others")
+        raise ValueError(f"{checkpoint.folder} only encodes: it predicts no tokens")
     return _pairs(checkpoint, config, text, amount.texts)
 
 

@@ -24,10 +24,12 @@ from serving.api.openai.encoding.body import (
 )
 from serving.api.openai.protocol import PROTOCOL
 from serving.bundle.manifest import Task
+from serving.errors import RequestError
 from serving.parameters import TokenIds
 from serving.pipelines.catalog import TextEncoder
 from serving.pipelines.encoding.job import EncodeJob, Encodings
 
+MAX_INPUTS = 2048  # of one request, as OpenAI has it: an answer holds so many vectors
 Format = Literal["float", "base64"]
 
 
@@ -48,7 +50,11 @@ class EmbeddingsBody(EncodingBody):
         return listed(self.input)
 
     def check(self, max_characters: int) -> None:
-        check_inputs("input", self.inputs, max_characters)
+        inputs = self.inputs
+        if len(inputs) > MAX_INPUTS:
+            message = f"must be at most {MAX_INPUTS}, there are {len(inputs)}"
+            raise RequestError("input", f"{len(inputs)} inputs", message)
+        check_inputs("input", inputs, max_characters)
 
     def job(self, request_id: str) -> EncodeJob:
         job = super().job(request_id)

@@ -19,6 +19,7 @@ SHAPES: dict[str, Any] = {
     "gpt-neox": shapes_of,
     "llama": shapes_of,
     "luong": luong_shapes,
+    "mamba2": shapes_of,
 }
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {}),
@@ -47,6 +48,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", UNTIED),
     ("llama", {"imported": {"attention_bias": "all", "ffn_bias": True}}),
     ("llama", LIKE_GEMMA),
+    ("mamba2", {}),
+    ("mamba2", UNTIED | {"num_groups": 1, "imported": {"biases": True, "conv_bias": False}}),
     ("luong", {}),
     ("luong", UNTIED | {"score": "dot", "input_feeding": False, "num_layers": 3}),
     ("luong", {"cell": "gru", "score": "concat", "imported": LIKE_OPENNMT}),

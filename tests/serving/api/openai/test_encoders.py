@@ -12,7 +12,8 @@ import numpy as np
 import openai
 import pytest
 from fastapi import FastAPI
-from pydantic import TypeAdapter
+from langchain_openai import OpenAIEmbeddings
+from pydantic import SecretStr, TypeAdapter
 
 from serving.api.openai.encoding.answers import Classes, EmbeddingList, PairScores, Ranking
 from serving.engine.config import EngineConfig
@@ -21,6 +22,7 @@ from serving.text.tokenizer import Tokenizer
 from tests.encoders import encoder_bundle
 from tests.serving.api.conftest import made_world
 from tests.serving.api.openai.listening import listening
+from tests.serving.api.openai.test_batches import ended, lines, results
 from tests.serving.api.world import World
 
 TEXTS = ["A dog runs.", "Snow", "Ein längerer Text über Hunde im Schnee"]
@@ -34,7 +36,9 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @asynccontextmanager
-async def world_of(bundles: list[Path], tokenizer: Tokenizer) -> AsyncIterator[World]:
+async def world_of(
+    bundles: list[Path], tokenizer: Tokenizer, **access: Any
+) -> AsyncIterator[World]:
     """The scripted translator and generator, and beside them real encoders."""
     async with AsyncExitStack() as stack:
         config = EngineConfig(slots=16, threads=1)
@@ -42,7 +46,8 @@ async def world_of(bundles: list[Path], tokenizer: Tokenizer) -> AsyncIterator[W
         for model in models:
             stack.push_async_callback(model.engine.shutdown)
         others = [model.pipeline for model in models]
-        yield await stack.enter_async_context(made_world(tokenizer, others=others))
+        made = made_world(tokenizer, others=others, access=access)
+        yield await stack.enter_async_context(made)
 
 
 @pytest.fixture
@@ -120,7 +125,8 @@ HOSTILE: list[tuple[dict[str, Any], int, str]] = [
     ({"input": [[]]}, 400, "input"),
     ({"input": ["a", ""]}, 400, "input"),
     ({"input": ["a"] * 21}, 400, "input"),
-    ({"input": ["a"] * 10_000}, 413, "input"),
+    ({"input": ["a"] * 10_000}, 400, "input"),
+    ({"input": [[5]] * 2049}, 400, "input"),
     ({"input": [5] * 10_000}, 413, "input"),
     ({"input": ["a"] + [5] * 10_000}, 400, "input"),
     ({"input": ["a", [5]]}, 400, "input"),
@@ -240,6 +246,28 @@ async def test_a_model_for_something_else_says_what_it_does(world: World) -> Non
     assert "classifies texts; it does not translate" in response.json()["error"]
 
 
+async def test_batches_take_embeddings(
+    bundles: list[Path], tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    async with (
+        world_of(bundles[:1], tokenizer, state_dir=tmp_path) as world,
+        world.app.router.lifespan_context(world.app),
+    ):
+        http: Any = world.client
+        client = openai.AsyncOpenAI(
+            base_url="http://attendant/v1", api_key="x", http_client=http, max_retries=0
+        )
+        content = lines({"model": "embedder", "input": TEXTS}, url="/v1/embeddings")
+        file = await client.files.create(file=("in.jsonl", content), purpose="batch")
+        batch = await client.batches.create(
+            input_file_id=file.id, endpoint="/v1/embeddings", completion_window="24h"
+        )
+        batch = await ended(client, batch.id)
+        [found] = await results(client, batch.output_file_id)
+        vectors = [each["embedding"] for each in found["response"]["body"]["data"]]
+        assert np.array(vectors, np.float32).tobytes() == (await rows(world, input=TEXTS)).tobytes()
+
+
 @pytest.fixture(scope="module")
 def url(bundles: list[Path], tokenizer: Tokenizer) -> Iterator[str]:
     @asynccontextmanager
@@ -249,6 +277,17 @@ def url(bundles: list[Path], tokenizer: Tokenizer) -> Iterator[str]:
 
     with listening(app) as found:
         yield found
+
+
+def test_langchain_embeds(url: str) -> None:
+    model = OpenAIEmbeddings(
+        model="embedder",
+        base_url=f"{url}/v1",
+        api_key=SecretStr("any"),
+        check_embedding_ctx_length=False,  # else it sends the ids of another tokenizer
+    )
+    vectors = model.embed_documents(TEXTS)
+    assert vectors[0] == model.embed_query(TEXTS[0]) and len({*map(tuple, vectors)}) == 3
 
 
 def test_the_official_client_embeds(url: str) -> None:
