@@ -54,17 +54,17 @@ class LanguageBatch(Batch):
 
 
 @dataclass(frozen=True)
-class LabelBatch(Batch):
-    """Holds texts that a model learns to label; labels are [batch, 1]."""
-
-    lengths: Tensor  # [batch]
-
-
-@dataclass(frozen=True)
 class FollowingBatch(LanguageBatch):
     """Holds what follows the texts of the last batch, row by row, unless all of them begin."""
 
     begins: bool
+
+
+@dataclass(frozen=True)
+class LabelBatch(Batch):
+    """Holds texts that a model learns to label; labels are [batch, 1]."""
+
+    lengths: Tensor  # [batch]
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,16 @@ from models.architectures.language_models.gpt2 import GPT2
 from models.architectures.language_models.gpt_neox import GPTNeoX
 from models.architectures.language_models.key_value_lm import KeyValueLM
 from models.architectures.language_models.llama import Llama
+from models.architectures.language_models.mamba2 import Mamba2
 from models.architectures.language_models.ngram_lm import NgramLM
 from models.architectures.language_models.recurrent_lm import RecurrentLM
 from models.architectures.translators.bahdanau import Bahdanau
 from models.architectures.translators.cho import Cho
 from models.architectures.translators.convs2s import ConvS2S
+from models.architectures.translators.fconv import FConv
 from models.architectures.translators.lstmn import Lstmn
 from models.architectures.translators.luong import Luong
+from models.architectures.translators.nematus import Nematus
 from models.architectures.translators.rctm import Rctm
 from models.architectures.translators.sutskever import Sutskever
 from models.architectures.translators.transformer import Transformer
@@ -30,12 +33,15 @@ MODULES: dict[str, Callable[[Any], AnyModel | Encoder]] = {
     "bahdanau": Bahdanau,
     "cho": Cho,
     "convs2s": ConvS2S,
+    "fconv": FConv,
     "gpt2": GPT2,
     "gpt-neox": GPTNeoX,
     "key-value-lm": KeyValueLM,
     "llama": Llama,
     "lstmn": Lstmn,
     "luong": Luong,
+    "mamba2": Mamba2,
+    "nematus": Nematus,
     "ngram-lm": NgramLM,
     "rctm": Rctm,
     "recurrent-lm": RecurrentLM,

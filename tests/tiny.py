@@ -35,6 +35,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"embedding_dim": 24, "hidden_dim": 32, "attention_dim": 40, "readout_dim": 24},
     "convs2s": TRANSLATION
     | {"embedding_dim": 24, "hidden_dim": 20, "encoder_layers": 2, "decoder_layers": 2},
+    "fconv": TRANSLATION
+    | {"embedding_dim": 24, "readout_dim": 24}
+    | {"encoder": [{"dim": 20}, {"dim": 28, "kernel_size": 1}]}
+    | {"decoder": [{"dim": 20}, {"dim": 28, "kernel_size": 1, "attends": False}, {"dim": 28}]},
     "gpt2": {"d_model": 32, "num_layers": 2, "num_heads": 4, "ffn_dim": 48, "context_length": 64},
     "gpt-neox": {"d_model": 64, "num_layers": 2, "num_heads": 4, "ffn_dim": 50}
     | {"context_length": 64},
@@ -43,7 +47,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "lstmn": TRANSLATION
     | {"embedding_dim": 24, "hidden_dim": 32, "attention_dim": 40, "readout_dim": 24},
     "rctm": TRANSLATION | {"embedding_dim": 20, "hidden_dim": 28, "readout_dim": 20},
+    "nematus": TRANSLATION
+    | {"embedding_dim": 24, "hidden_dim": 32, "readout_dim": 24, "encoder_layers": 2}
+    | {"decoder_layers": 2, "decoder_transitions": 3, "skip": True, "layer_norm": "cell"},
     "key-value-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64, "window": 7},
+    "mamba2": {"d_model": 32, "num_layers": 2, "num_heads": 6, "head_dim": 12, "state_dim": 10}
+    | {"num_groups": 2, "context_length": 64},
     "ngram-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64},
     "recurrent-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64}
     | {"attention": {"dim": 20}},

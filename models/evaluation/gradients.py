@@ -117,7 +117,7 @@ def _embedded(module: AnyModel) -> Iterator[list[tuple[Tensor, Tensor]]]:
 
 
 def _batch(checkpoint: Checkpoint, text: Path, amount: Amount) -> Batch:
-    """Choose texts evenly over a file."""
+    """Choose texts evenly over a file. Raises ValueError for encoders."""
     config = checkpoint.config
     if isinstance(config, LanguageModelConfig):
         return _prose(checkpoint, text, amount.texts, min(amount.tokens, config.context_length))

@@ -59,6 +59,7 @@ class StateKind(enum.StrEnum):
 
     APPEND = "append"  # one position is added, in place
     REPLACE = "replace"  # overwritten
+    UPDATE = "update"  # overwritten in place: no node reads it after the one that writes it
     CONSTANT = "constant"  # set at admission, then read
 
 

@@ -43,6 +43,8 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
         folder.config.refuse("model_type", f"is none of {', '.join(sorted(FAMILIES))}")
         folder.fail()
     if kind in LANGUAGE_MODELS:
+        if (longest := LANGUAGE_MODELS[kind].context_length) is not None:
+            folder.config.default_to(max_position_embeddings=longest)
         notes = fit(folder.config, context_length)
         return noted(read_family(folder), notes)
     if context_length is not None:
