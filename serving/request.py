@@ -36,6 +36,24 @@ Vector = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """Asks what tokens look at.
+
+    kind: as the bundle names it, see `serving.bundle.manifest.AttentionKind`.
+    layers, heads: those that are told of, counted from 0; without any, all.
+    is_mean: their mean is told, not each by itself.
+    """
+
+    kind: str
+    layers: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
+    is_mean: bool = False
+
+
+Looked = tuple[tuple[Attention, ...], ...]  # for each `Look` of a request, piece by piece
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """Asks for one sequence.
 
@@ -57,6 +75,8 @@ class GenerationRequest:
     required: terms that must occur in the output, by lexically constrained beam search.
     wants_attention: report the attention over the source with every token, averaged over
         `attention_heads`; without any, over those the bundle recommends.
+    looks: what tokens look at is reported too: of the target with every token, and at the end of
+        the prompt and of the source.
     streams: under `beam`, report tokens as soon as they are certain, not all at the end.
     shortlist: i64, ascending: the tokens that may be generated, of a bundle that scores no others;
         None for the whole vocabulary. What the request itself names may come too.
@@ -81,6 +101,7 @@ class GenerationRequest:
     required: tuple[Term, ...] = ()
     wants_attention: bool = False
     attention_heads: tuple[int, ...] = ()
+    looks: tuple[Look, ...] = ()
     streams: bool = False
     is_whole: bool = False
     shortlist: Ids | None = field(default=None, compare=False)
@@ -145,6 +166,9 @@ class TokenEvent:
         where the request does not want it.
     top: the likeliest tokens, best first; empty unless `logprobs` asked for them.
     attention: f32 [source tokens], sums to 1; None unless `wants_attention`.
+    looked: of each of the request's looks at the target or from there, f32 [layers, heads, tokens,
+        positions]: what was looked at to find this token. Rows of the decoder are of the tokens
+        that were read for that: the one before, or the first time all before.
     """
 
     request_id: str
@@ -152,6 +176,7 @@ class TokenEvent:
     logprob: float
     top: tuple[TokenLogprob, ...] = ()
     attention: Attention | None = None
+    looked: Looked = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +196,18 @@ class Hypothesis:
         return tuple(token.token_id for token in self.tokens)
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Holds what a request's tokens looked at and their events do not tell.
+
+    source: of looks of the encoder f32 [layers, heads, source, source].
+    end: what was looked at to find the stop token; empty if none ended the request.
+    """
+
+    source: Looked = ()
+    end: Looked = ()
+
+
 @dataclass(slots=True)
 class FinishedEvent:
     """Says that the request ended as it should.
@@ -179,6 +216,7 @@ class FinishedEvent:
     num_generated_tokens: the rest of what was reported, and the stop token if it was generated.
     stop_logprob: log-probability of the stop token that ended it; None if none did.
     hypotheses: of a beam search, best first; the best one is what the token events told.
+    seen: None unless the request has looks.
     encoding: of a model that only encodes, f32 [dimension], or one logit for each label.
     queue_seconds: from its submission to its row. prefill_seconds: from there to its first step,
         while its source or prompt was read. decode_seconds, num_steps: from there to its end. They
@@ -192,6 +230,7 @@ class FinishedEvent:
     num_generated_tokens: int
     stop_logprob: float | None = None
     hypotheses: tuple[Hypothesis, ...] = ()
+    seen: Seen | None = field(default=None, compare=False)
     queue_seconds: float = field(default=0.0, compare=False)
     prefill_seconds: float = field(default=0.0, compare=False)
     decode_seconds: float = field(default=0.0, compare=False)

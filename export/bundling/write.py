@@ -124,6 +124,7 @@ class BundleWriter:
             chat_template=conventions.chat_template,
             generation=dict(conventions.generation),
             alignment_heads=model.alignment_heads,
+            attention={str(kind): shape for kind, shape in model.attention.items()},
             quality=quality,
             encoder=encoder_of(config, conventions),
         )

@@ -57,7 +57,8 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
         dim, layout, names = heads.trained_query_dim, heads.layout, ("query", "key", "value")
         parts = [f"{name}.{part}" for part in names]
         qkv = layers.linear(x, parts, size, [dim] * 3, bias=True, into=layout)
-        found = tokens.pack(encoder_attention(tokens.spread(qkv), lengths, heads, bias))
+        mixed, _ = encoder_attention(tokens.spread(qkv), lengths, heads, bias)
+        found = tokens.pack(mixed)
         update = layers.linear(found, [f"{name}.output"], dim, [size], bias=True, out_of=layout)
         return self._norm(x + update, f"{name}_norm")
 

@@ -46,7 +46,7 @@ class Desk:
         """slots: rows of each engine, as many as there is memory for."""
         self.config, self.slots = config, slots
         rules = EncodingRules if manifest.task.only_encodes else RequestRules
-        self._rules = rules(manifest, slots, config.timeout_seconds)
+        self._rules = rules(manifest, slots, config.timeout_seconds, config.prefill_chunk)
         self._lanes = Lanes(max(1, slots // _SMALL_PART))
         self._throughput, self._clock = Throughput(), clock
         self._deadlines = Deadlines()

@@ -24,7 +24,7 @@ class Vectors:
         width = encoder.dimension if is_embedder else len(encoder.labels)
         assert width is not None
         self._written = np.zeros((max_rows, width), np.float32)
-        self._encoder = Encoder(manifest, graphs.encode, self._scratch)
+        self._encoder = Encoder(manifest, graphs, self._scratch)
 
     def of(self, requests: Sequence[GenerationRequest], span: int) -> list[Vector]:
         """Return the vector of each request, whose source is padded to `span`."""

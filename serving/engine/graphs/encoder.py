@@ -2,25 +2,30 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from serving.arrays import Array
-from serving.bundle.manifest import SOURCE_TYPES, Manifest
-from serving.engine.graphs.graph import Graph, Run
+from serving.bundle.manifest import ATTENTION_OUTPUTS, SOURCE_TYPES, AttentionKind, Manifest
+from serving.engine.graphs.graph import Graph, Graphs, Run
 from serving.engine.states.store import max_span
 
 Scratch = Callable[[int, int], dict[str, Array]]
 
 
 class Encoder:
-    """Binds the encode graph once per shape.
+    """Binds the encode graph once per shape; the one that also gives attention whenever it runs.
 
     scratch: returns where so many rows of such a span are written, by the names of outputs.
     """
 
-    def __init__(self, manifest: Manifest, graph: Graph, scratch: Scratch) -> None:
-        self._graph, self._scratch = graph, scratch
+    def __init__(self, manifest: Manifest, graphs: Graphs, scratch: Scratch) -> None:
+        assert graphs.encode is not None
+        self._graph, self._scratch = graphs.encode, scratch
+        self._load = graphs.encode_attention
+        told = manifest.told_attention.get(AttentionKind.ENCODER)
+        self._num_maps = told.num_maps if told else 0
         inputs = manifest.graphs["encode"].inputs
         self._has_types = any(tensor.name == SOURCE_TYPES for tensor in inputs)
         self._pad = manifest.tokens.pad
@@ -36,31 +41,40 @@ class Encoder:
         """Encode sources, padded to `span`. pair_starts: where the second text of each begins."""
         key = (len(sources), span)
         if key not in self._bound:
-            self._bound[key] = self._bind(*key)
+            self._bound[key] = self._bind(self._graph, *key, {})
         bound = self._bound[key]
-        bound.ids[...] = self._pad
-        for row, source in enumerate(sources):
-            bound.ids[row, : len(source)] = source
-            bound.lengths[row] = len(source)
-        if bound.types is not None:
-            bound.types[...] = 0
-            for row, start in enumerate(pair_starts or ()):
-                if start is not None:
-                    bound.types[row, start : len(sources[row])] = 1
+        bound.fill(sources, self._pad, pair_starts)
         bound.run()
+
+    def run_telling(self, source: tuple[int, ...], span: int) -> Array:
+        """Run one source; return what its tokens look at, f32 [heads, span, span]."""
+        told = np.zeros((1, self._num_maps, span, span), np.float32)
+        name = ATTENTION_OUTPUTS[AttentionKind.ENCODER][1]
+        bound = self._bind(self._telling, 1, span, {name: told})
+        bound.fill([source], self._pad)
+        bound.run()
+        attention: Array = told[0]
+        return attention
+
+    @cached_property
+    def _telling(self) -> Graph:
+        assert self._load is not None
+        return self._load()
 
     def warm_up(self) -> None:
         """Encode as long a source as there may be: what costs most memory."""
         self.run([(self._pad,)], self._longest)
 
-    def _bind(self, num_rows: int, span: int) -> "EncodeBinding":
+    def _bind(
+        self, graph: Graph, num_rows: int, span: int, outputs: dict[str, Array]
+    ) -> "EncodeBinding":
         ids = np.zeros((num_rows, span), np.int64)
         lengths = np.zeros(num_rows, np.int32)
         inputs: dict[str, Array] = {"source_ids": ids, "source_lengths": lengths}
         types = np.zeros((num_rows, span), np.int64) if self._has_types else None
         if types is not None:
             inputs[SOURCE_TYPES] = types
-        run = self._graph.bind(inputs, self._scratch(num_rows, span))
+        run = graph.bind(inputs, self._scratch(num_rows, span) | outputs)
         return EncodeBinding(ids, lengths, types, run)
 
 
@@ -70,3 +84,20 @@ class EncodeBinding:
     lengths: Array
     types: Array | None
     run: Run
+
+    def fill(
+        self,
+        sources: Sequence[tuple[int, ...]],
+        pad: int,
+        pair_starts: Sequence[int | None] | None = None,
+    ) -> None:
+        self.ids[...] = pad
+        for row, source in enumerate(sources):
+            self.ids[row, : len(source)] = source
+            self.lengths[row] = len(source)
+        if self.types is None:
+            return
+        self.types[...] = 0
+        for row, start in enumerate(pair_starts or ()):
+            if start is not None:
+                self.types[row, start : len(sources[row])] = 1
