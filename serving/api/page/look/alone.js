@@ -1,0 +1,11 @@
+// Begins a page that holds attention within itself: it asks no server.
+
+import { byId, element } from "../common/elements.js";
+import { Look } from "./look.js";
+import { Weights, unpacked } from "./weights.js";
+
+for (const views of JSON.parse(byId("data").textContent)) {
+  const place = element("section", { className: "look" });
+  byId("sentences").append(place);
+  new Look(place, views.map((view) => new Weights({ ...view, weights: unpacked(view.weights) })));
+}
