@@ -35,6 +35,24 @@ Ids = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """Asks what tokens look at.
+
+    kind: as the bundle names it, see `serving.bundle.manifest.AttentionKind`.
+    layers, heads: those that are told of, counted from 0; without any, all.
+    is_mean: their mean is told, not each by itself.
+    """
+
+    kind: str
+    layers: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
+    is_mean: bool = False
+
+
+Looked = tuple[Attention | None, ...]  # one for each `Look` of a request
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """Asks for one sequence.
 
@@ -54,6 +72,8 @@ class GenerationRequest:
     required: terms that must occur in the output, by lexically constrained beam search.
     wants_attention: report the attention over the source with every token, averaged over
         `attention_heads`; without any, over those the bundle recommends.
+    looks: what tokens look at is reported too: of the target with every token, and at the end of
+        the prompt and of the source.
     streams: under `beam`, report tokens as soon as they are certain, not all at the end.
     shortlist: i64, ascending: the tokens that may be generated, of a bundle that scores no others;
         None for the whole vocabulary. What the request itself names may come too.
@@ -78,6 +98,7 @@ class GenerationRequest:
     required: tuple[Term, ...] = ()
     wants_attention: bool = False
     attention_heads: tuple[int, ...] = ()
+    looks: tuple[Look, ...] = ()
     streams: bool = False
     is_whole: bool = False
     shortlist: Ids | None = field(default=None, compare=False)
@@ -141,6 +162,9 @@ class TokenEvent:
         where the request does not want it.
     top: the likeliest tokens, best first; empty unless `logprobs` asked for them.
     attention: f32 [source tokens], sums to 1; None unless `wants_attention`.
+    looked: of each of the request's looks f32 [layers, heads, 1, positions], None if it is at the
+        encoder: what was looked at to find this token. The target's row is that of the token
+        before, which was read then.
     """
 
     request_id: str
@@ -148,6 +172,7 @@ class TokenEvent:
     logprob: float
     top: tuple[TokenLogprob, ...] = ()
     attention: Attention | None = None
+    looked: Looked = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +192,21 @@ class Hypothesis:
         return tuple(token.token_id for token in self.tokens)
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Holds what a request's tokens looked at and their events do not tell.
+
+    source: of looks at the encoder f32 [layers, heads, source, source].
+    given: of the others, piece by piece in order, f32 [layers, heads, tokens, positions]: what was
+        looked at to find the tokens that were given and not reported.
+    end: what was looked at to find the stop token; empty if none ended the request.
+    """
+
+    source: Looked = ()
+    given: tuple[Looked, ...] = ()
+    end: Looked = ()
+
+
 @dataclass(slots=True)
 class FinishedEvent:
     """Says that the request ended as it should.
@@ -175,6 +215,7 @@ class FinishedEvent:
     num_generated_tokens: the rest of what was reported, and the stop token if it was generated.
     stop_logprob: log-probability of the stop token that ended it; None if none did.
     hypotheses: of a beam search, best first; the best one is what the token events told.
+    seen: None unless the request has looks.
     queue_seconds: from its submission to its row. prefill_seconds: from there to its first step,
         while its source or prompt was read. decode_seconds, num_steps: from there to its end. They
         say nothing of the output.
@@ -187,6 +228,7 @@ class FinishedEvent:
     num_generated_tokens: int
     stop_logprob: float | None = None
     hypotheses: tuple[Hypothesis, ...] = ()
+    seen: Seen | None = field(default=None, compare=False)
     queue_seconds: float = field(default=0.0, compare=False)
     prefill_seconds: float = field(default=0.0, compare=False)
     decode_seconds: float = field(default=0.0, compare=False)

@@ -123,6 +123,7 @@ class BundleWriter:
             chat_template=conventions.chat_template,
             generation=dict(conventions.generation),
             alignment_heads=model.alignment_heads,
+            attention={str(kind): shape for kind, shape in model.attention.items()},
             quality=quality,
         )
         seal(folder, manifest)

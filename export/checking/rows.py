@@ -8,10 +8,13 @@ import numpy as np
 
 from export.graph.writer import Array
 from serving.bundle.manifest import (
+    ATTENDED,
     BATCH,
     CANDIDATES,
+    ENCODE_ATTENTION,
     LENGTH,
     SOURCE,
+    STEP_ATTENTION,
     UNION,
     WANTS_LOGP,
     Shape,
@@ -42,14 +45,19 @@ class Rows:
     ) -> None:
         """Encode the sources. span: their padded length; by default the least that fits."""
         self._bundle, self._manifest = bundle, bundle.manifest
-        self._step_spec = bundle.manifest.graphs["step_attention" if wants_attention else "step"]
-        graphs = open_graphs(bundle, EngineConfig(threads=threads))
-        self._graph = graphs.attention() if wants_attention and graphs.attention else graphs.step
+        graphs, specs = open_graphs(bundle, EngineConfig(threads=threads)), bundle.manifest.graphs
+        self._step_spec, self._encode_spec = specs["step"], specs.get("encode")
+        self._graph, encode = graphs.step, graphs.encode
+        if wants_attention and graphs.attention:
+            self._step_spec, self._graph = specs[STEP_ATTENTION], graphs.attention()
+        if wants_attention and graphs.encode_attention:
+            self._encode_spec, encode = specs[ENCODE_ATTENTION], graphs.encode_attention()
         longest = max(map(len, sources))
         self._sizes = {
             BATCH: len(sources),
             SOURCE: span or -(-longest // SPAN_MULTIPLE) * SPAN_MULTIPLE,
             LENGTH: bundle.manifest.limits.max_target_tokens,
+            ATTENDED: bundle.manifest.limits.max_target_tokens,
             CANDIDATES: bundle.manifest.vocab_size,
             UNION: bundle.manifest.vocab_size,
         }
@@ -60,8 +68,9 @@ class Rows:
             for state in self._manifest.states
         }
         self.outputs: dict[str, Array] = {}  # of the last step, states aside
-        if graphs.encode is not None:
-            self._encode(graphs.encode, sources)
+        self.source_outputs: dict[str, Array] = {}  # likewise of encoding
+        if encode is not None:
+            self._encode(encode, sources)
 
     def begin_anew(self) -> None:
         """Forget all that a language model has read."""
@@ -93,8 +102,15 @@ class Rows:
     def _encode(self, encode: Graph, sources: list[list[int]]) -> None:
         ids = _pad(sources, self._sizes[SOURCE], self._manifest.tokens.pad)
         inputs = {"source_ids": ids, "source_lengths": self._source_lengths}
-        outputs = self._manifest.graphs["encode"].outputs
-        encode.bind(inputs, {spec.name: self.states[spec.name] for spec in outputs})()
+        assert self._encode_spec is not None
+        self.source_outputs = {
+            tensor.name: np.empty(self._shape(tensor.shape), tensor.dtype)
+            for tensor in self._encode_spec.outputs
+            if tensor.name not in self.states
+        }
+        written = {tensor.name for tensor in self._encode_spec.outputs} & self.states.keys()
+        states = {name: self.states[name] for name in written}
+        encode.bind(inputs, states | self.source_outputs)()
 
     def _whole_vocabulary(self, num_rows: int) -> dict[str, Array]:
         every = np.arange(self._manifest.vocab_size)
@@ -111,7 +127,9 @@ class Rows:
             if state.kind is not StateKind.CONSTANT
             for array in [self.states[state.name]]
         }
-        available = self.states | given | {WANTS_LOGP: np.array(True)}
+        self._sizes["tokens"] = given["ids"].shape[1]
+        attended = np.array([self._sizes[ATTENDED]])
+        available = self.states | given | {WANTS_LOGP: np.array(True), ATTENDED: attended}
         inputs = {tensor.name: available[tensor.name] for tensor in self._step_spec.inputs}
         self.outputs = {
             tensor.name: np.empty(self._shape(tensor.shape), tensor.dtype)

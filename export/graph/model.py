@@ -2,18 +2,20 @@
 folder.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from export.graph.writer import GraphWriter
-from serving.bundle.manifest import Limits, StateSpec
+from serving.bundle.manifest import AttentionShape, Limits, StateSpec
 
 
 @dataclass(frozen=True)
 class ExportedModel:
-    graphs: tuple[GraphWriter, ...]  # step, and where there is a source encode, step_attention
+    graphs: tuple[GraphWriter, ...]  # step, and where there is a source encode; what tells of both
     states: tuple[StateSpec, ...]
     limits: Limits
     alignment_heads: tuple[int, ...] = ()
+    attention: Mapping[str, AttentionShape] = field(default_factory=dict)
 
     @property
     def window(self) -> int:

@@ -24,7 +24,8 @@ from export.layers.attention import (
     split_heads,
 )
 from export.layers.ragged import is_real, softmax_within
-from serving.bundle.manifest import SOURCE, StateKind, StateSpec
+from export.layers.telling.telling import Telling
+from serving.bundle.manifest import SOURCE, AttentionKind, AttentionShape, StateKind, StateSpec
 
 
 @dataclass(frozen=True)
@@ -170,24 +171,21 @@ class CrossAttention:
     the operator that mixes the values, so that everything else stays what it is without.
     """
 
-    def __init__(
-        self, graph: GraphWriter, heads: Heads, source_lengths: Value, tells: bool
-    ) -> None:
-        self._graph, self._heads, self._source_lengths = graph, heads, source_lengths
-        self._tells = tells
+    def __init__(self, telling: Telling, heads: Heads, source_lengths: Value) -> None:
+        self._telling, self._heads, self._source_lengths = telling, heads, source_lengths
         self._scores: list[Value] = []
 
     def attend(self, query: Value, memory: ReadMemory) -> Value:
-        if self._tells:
+        if self._telling.is_on:
             self._scores.append(memory.scores(query))
         return memory.attend(query, self._source_lengths)
 
     def finish(self) -> None:
         """Put out what is to be told, when the graph's layers are written."""
-        if not self._tells:
+        if not self._telling.is_on:
             return
         any_head = self._scores[0].max(1, keepdims=False)  # for its shape
         within = is_real(any_head, self._source_lengths).unsqueeze(1)
-        attention = softmax_within(self._graph.op.Concat(*self._scores, axis=1), within)
-        num_heads = len(self._scores) * self._heads.num_heads
-        self._graph.output("attention", attention, "float32", (num_heads, SOURCE))
+        attention = softmax_within(any_head.graph.op.Concat(*self._scores, axis=1), within)
+        shape = AttentionShape(len(self._scores), self._heads.num_heads)
+        self._telling.put(AttentionKind.CROSS, attention, shape)

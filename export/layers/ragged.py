@@ -23,6 +23,13 @@ def places(like: Value) -> Value:
     return count(like) - 1
 
 
+def lengthened(x: Value, more: Value) -> Value:
+    """Put zeros, as many as ``more`` [1] int64, behind x [batch, length]."""
+    graph = x.graph
+    pads = graph.op.Concat(graph.ints(0, 0, 0), more, axis=0)
+    return graph.op.Pad(x, pads, graph.constant(0, x.dtype))
+
+
 def is_real(like: Value, lengths: Value) -> Value:
     """Tell which positions of ``like`` [batch, length] lie within their rows: [batch, length]."""
     return count(like) <= lengths.unsqueeze(1)

@@ -6,7 +6,7 @@ Each row reads and writes at its own length. `models.layers.tape` is the same in
 from export.graph.value import Value
 from export.layers.additive import additive_scores, context_of
 from export.layers.basic import Layers
-from export.layers.ragged import is_real, softmax_within
+from export.layers.ragged import is_real, lengthened, softmax_within
 from serving.bundle.manifest import LENGTH, StateKind
 
 POSITIONS_PER_STEP = 4  # MatMul adds up positions by fours: their number must not change the sums
@@ -36,6 +36,12 @@ class Tape:
         within = is_real(scores, self._past_lengths)
         weights = softmax_within(scores, within).where(within, 0)  # 0 / 0 where nothing is written
         return context_of(weights, values), weights
+
+    def placed(self, weights: Value, attended: Value) -> Value:
+        """Cut or lengthen the weights that `read` told to the first positions: f32 [batch,
+        attended].
+        """
+        return lengthened(weights, attended)[:, :attended]
 
     def append(self, key: Value, value: Value) -> None:
         """Write key [batch, key_dim] and value [batch, value_dim] in place."""

@@ -22,6 +22,9 @@ WANTS_LOGP = "wants_logp"  # switches log-probabilities off: a step graph then g
 EDITS = "edits"  # axis of the scores that the select graph changes in each row
 SELECT = "select"  # the graph that chooses next tokens on a device
 MAX_TOP_K = 1024  # most that it ranks
+STEP_ATTENTION = "step_attention"  # the step graph, telling also what its tokens look at
+ENCODE_ATTENTION = "encode_attention"  # likewise the encode graph
+ATTENDED = "attended"  # input and axis: of how many target positions attention is told
 VERIFY = "verify"  # the graph that scores several next tokens of a row at once
 POSITIONS = "positions"  # axis of what it scores: of each row so many tokens, row by row
 
@@ -78,6 +81,33 @@ class StateSpec:
     kind: StateKind
     shape: Shape
     dtype: str
+
+
+class AttentionKind(enum.StrEnum):
+    """Says who looks at what."""
+
+    CROSS = "cross"  # the target at the source
+    ENCODER = "encoder"  # the source at itself
+    DECODER = "decoder"  # the target, or a language model's text, at itself so far
+
+
+ATTENTION_OUTPUTS = {
+    AttentionKind.CROSS: (STEP_ATTENTION, "attention"),
+    AttentionKind.ENCODER: (ENCODE_ATTENTION, "encoder_attention"),
+    AttentionKind.DECODER: (STEP_ATTENTION, "decoder_attention"),
+}
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """Counts what one kind of attention is told of; one axis has the heads of all layers."""
+
+    num_layers: int
+    num_heads: int
+
+    @property
+    def num_maps(self) -> int:
+        return self.num_layers * self.num_heads
 
 
 @dataclass(frozen=True)
@@ -152,14 +182,29 @@ class Manifest:
     generation: dict[str, Any] = field(default_factory=dict)  # what requests do not say
     quality: dict[str, Any] = field(default_factory=dict)
     alignment_heads: tuple[int, ...] = ()  # the heads of step_attention that align best
+    attention: dict[str, AttentionShape] = field(default_factory=dict)
 
     @property
     def num_attention_heads(self) -> int:
-        """Count the heads that the graph ``step_attention`` reports; 0 without that graph."""
-        if "step_attention" not in self.graphs:
-            return 0
-        outputs = self.graphs["step_attention"].outputs
-        return next(int(spec.shape[1]) for spec in outputs if spec.name == "attention")
+        """Count the heads whose attention over the source is told; 0 where none is."""
+        spec = self.attention_output(AttentionKind.CROSS)
+        return 0 if spec is None else int(spec.shape[1])
+
+    @property
+    def told_attention(self) -> dict[AttentionKind, AttentionShape]:
+        """Say of which kinds attention is told. A bundle that does not say tells of its source, as
+        of one layer.
+        """
+        if self.attention:
+            return {kind: self.attention[kind] for kind in AttentionKind if kind in self.attention}
+        num_heads = self.num_attention_heads
+        return {AttentionKind.CROSS: AttentionShape(1, num_heads)} if num_heads else {}
+
+    def attention_output(self, kind: AttentionKind) -> TensorSpec | None:
+        """Find the output that tells of a kind of attention, if any does."""
+        graph, name = ATTENTION_OUTPUTS[kind]
+        outputs = self.graphs[graph].outputs if graph in self.graphs else ()
+        return next((spec for spec in outputs if spec.name == name), None)
 
     @property
     def num_verified(self) -> int:

@@ -27,6 +27,7 @@ from serving.bundle.manifest import (
     Task,
     TensorSpec,
 )
+from serving.bundle.telling import attention_problems
 
 ENCODE_INPUTS = ("source_ids", "source_lengths")
 STEP_INPUTS = ("ids", "past_lengths", "total_lengths", "source_lengths", WANTS_LOGP)
@@ -62,7 +63,7 @@ def manifest_problems(manifest: Manifest) -> Iterator[str]:
     for state in manifest.states:
         yield from _state_problems(state, manifest.graphs)
     yield from _output_problems(manifest)
-    yield from _attention_problems(manifest)
+    yield from attention_problems(manifest)
     yield from _select_problems(manifest)
     yield from _verify_problems(manifest)
 
@@ -162,23 +163,6 @@ def _shortlist_problems(manifest: Manifest, step: GraphSpec) -> Iterator[str]:
         yield f"files: no checksum for {SHORTLIST_FILE}"
 
 
-def _attention_problems(manifest: Manifest) -> Iterator[str]:
-    """Check that the graph which also gives attention is the step graph in all other things."""
-    step, graph = manifest.graphs.get("step"), manifest.graphs.get("step_attention")
-    if graph is None:
-        if manifest.alignment_heads:
-            yield "alignment_heads: must be empty without a graph step_attention"
-        return
-    attention = next((tensor for tensor in graph.outputs if tensor.name == "attention"), None)
-    others = {*graph.outputs} - {attention}
-    if step is not None and ({*graph.inputs}, others) != ({*step.inputs}, {*step.outputs}):
-        yield "graphs.step_attention: inputs or outputs are not those of graphs.step and attention"
-    if attention is None:
-        yield "graphs.step_attention.outputs: attention is missing"
-    else:
-        yield from _head_problems(manifest, attention)
-
-
 def _select_problems(manifest: Manifest) -> Iterator[str]:
     """Check that the graph which chooses tokens reads and writes what the engine has for it."""
     graph, vocab_size = manifest.graphs.get(SELECT), manifest.vocab_size
@@ -221,22 +205,6 @@ def _verify_problems(manifest: Manifest) -> Iterator[str]:
         wanted = tensor if is_state else replace(tensor, shape=(POSITIONS, *tensor.shape[1:]))
         if wanted not in graph.outputs:
             yield f"graphs.{VERIFY}.outputs: {tensor.name} is missing or not as expected"
-
-
-def _head_problems(manifest: Manifest, attention: TensorSpec) -> Iterator[str]:
-    match attention.dtype, attention.shape:
-        case "float32", ("batch", int(num_heads), "source"):
-            heads = manifest.alignment_heads
-            if not heads:
-                yield "alignment_heads: must not be empty with a graph step_attention"
-            for head in heads:
-                if not 0 <= head < num_heads:
-                    yield f"alignment_heads: {head} is not one of the {num_heads} heads"
-        case dtype, shape:
-            yield (
-                f"graphs.step_attention.outputs: attention is {dtype} {list(shape)}, "
-                "expected float32 [batch, heads, source]"
-            )
 
 
 def _vocabulary_problems(manifest: Manifest) -> Iterator[str]:

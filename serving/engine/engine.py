@@ -15,13 +15,14 @@ from serving.bundle.opening import Bundle
 from serving.engine.admission.admission import Admission
 from serving.engine.admission.intake import Surroundings
 from serving.engine.admission.lanes import Lane
+from serving.engine.attention.looking import note_given, wanted_attention
 from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
 from serving.engine.decision import Decision
 from serving.engine.exchange.making import Around, make_exchange
 from serving.engine.generation import Generation
 from serving.engine.graphs.graph import Graph, Graphs
-from serving.engine.graphs.runner import Runner, Wants
+from serving.engine.graphs.runner import Runner
 from serving.engine.graphs.session import open_graphs, settled
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine.rows import Rows
@@ -182,6 +183,7 @@ class Engine:
 
     def _decode(self) -> None:
         scores = self._run()
+        note_given(self._batch, scores)
         decision = self._search.decide(scores)
         self._rows.apply(decision)
         self._report(decision)
@@ -222,9 +224,8 @@ class Engine:
         return self._exchange.receive()
 
     def _launch(self) -> None:
-        rows = self._batch.num_rows
-        wants_attention = bool(self._batch.needs_attention[:rows].any())
-        self._runner.launch(rows, Wants(wants_attention, self._search.needs_logp))
+        wants = wanted_attention(self._batch, self._search.needs_logp)
+        self._runner.launch(self._batch.num_rows, wants)
 
     def _report(self, decision: Decision) -> None:
         self._events += decision.events

@@ -1,7 +1,9 @@
 """Describes a request in progress: the engine's own view of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from serving.bundle.manifest import AttentionKind
+from serving.engine.attention.sight import Sight
 from serving.errors import DeadlineExceeded
 from serving.parameters import NO_PROCESSORS, TokenIds
 from serving.request import (
@@ -12,6 +14,8 @@ from serving.request import (
     GenerationRequest,
     Hypothesis,
     Ids,
+    Looked,
+    Seen,
 )
 
 
@@ -20,6 +24,8 @@ class Generation:
     """prompt_ids: the bundle's prefix and the request's prompt. max_new_tokens: within the bundle's
     limits. deadline: None or a time of `time.perf_counter`. shortlist: i64, ascending; None for the
     whole vocabulary. last_id: what the last of `max_new_tokens` must be; None if it may be any.
+    sights: what its looks mean, one for each. source_looked, given_looked: what they have found and
+    no token's event tells, see `serving.request.Seen`.
     queue_seconds: until it got its row. entered_at: when it was among the rows that decode, after
     so many of the engine's steps: entered_step.
     """
@@ -34,6 +40,9 @@ class Generation:
     deadline: float | None
     shortlist: Ids | None = None
     last_id: int | None = None
+    sights: tuple[Sight, ...] = ()
+    source_looked: Looked = ()
+    given_looked: list[Looked] = field(default_factory=list)
     queue_seconds: float = 0.0
     entered_at: float = 0.0
     entered_step: int = 0
@@ -69,6 +78,15 @@ class Generation:
         return self.request.wants_attention or (beam is not None and beam.coverage_penalty > 0)
 
     @property
+    def told_kinds(self) -> frozenset[AttentionKind]:
+        """Name the kinds of attention that its steps must tell."""
+        kinds = {each.kind for each in self.sights} - {AttentionKind.ENCODER}
+        return frozenset(kinds | {AttentionKind.CROSS} if self.needs_attention else kinds)
+
+    def looks_at(self, kind: AttentionKind) -> bool:
+        return any(each.kind is kind for each in self.sights)
+
+    @property
     def tells_logprobs(self) -> bool:
         request = self.request
         return request.tells_logprobs or request.logprobs is not None or request.beam is not None
@@ -97,6 +115,7 @@ class Generation:
         num_generated: int,
         stop_logprob: float | None = None,
         hypotheses: tuple[Hypothesis, ...] = (),
+        end_looked: Looked = (),
     ) -> FinishedEvent:
         return FinishedEvent(
             self.request_id,
@@ -106,8 +125,14 @@ class Generation:
             num_generated,
             stop_logprob,
             hypotheses,
+            self._seen(end_looked),
             self.queue_seconds,
         )
+
+    def _seen(self, end: Looked) -> Seen | None:
+        if not self.sights:
+            return None
+        return Seen(self.source_looked, tuple(self.given_looked), end)
 
     def failed(self, error: Exception) -> FailedEvent:
         return FailedEvent(self.request_id, error)

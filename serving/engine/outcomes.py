@@ -3,12 +3,13 @@
 import numpy as np
 
 from serving.arrays import Array
-from serving.bundle.manifest import Manifest
+from serving.bundle.manifest import AttentionKind, Manifest
+from serving.engine.attention.looking import looked_of
 from serving.engine.batch import Batch
 from serving.engine.decision import Decision
 from serving.engine.generation import Generation
 from serving.engine.scores import Scores
-from serving.request import Attention, FinishedEvent, FinishReason, TokenEvent, TokenLogprob
+from serving.request import Attention, FinishedEvent, FinishReason, Looked, TokenEvent, TokenLogprob
 
 
 class Outcomes:
@@ -42,7 +43,8 @@ class Outcomes:
                 event = self._ending(row, FinishReason.CONSTRAINT, 0)
             elif is_stopped[row]:
                 reason = self._stop_reason(row, is_last=bool(num_left[row] == 1))
-                event = self._ending(row, reason, 1, float(logprobs[row]))
+                looked = looked_of(self._batch, row, scores) if self._looks(row) else ()
+                event = self._ending(row, reason, 1, float(logprobs[row]), looked)
             else:
                 event = self._ending(row, FinishReason.LENGTH, 1)
             decision.endings.append((self._batch.generations[row], event))
@@ -55,7 +57,8 @@ class Outcomes:
         request = generation.request
         top = _top(scores, row, request.logprobs) if request.logprobs else ()
         attention = self._attention(generation, row, scores) if generation.needs_attention else None
-        return TokenEvent(request.request_id, token_id, logprob, top, attention)
+        looked = looked_of(self._batch, row, scores) if generation.sights else ()
+        return TokenEvent(request.request_id, token_id, logprob, top, attention, looked)
 
     def _events(
         self, rows: Array, token_ids: Array, logprobs: Array, scores: Scores
@@ -67,13 +70,22 @@ class Outcomes:
             for row, token_id, logprob in zip(*columns, strict=True)
         ]
 
+    def _looks(self, row: int) -> bool:
+        return bool(self._batch.generations[row].sights)
+
     def _ending(
-        self, row: int, reason: FinishReason, num_new: int, stop_logprob: float | None = None
+        self,
+        row: int,
+        reason: FinishReason,
+        num_new: int,
+        stop_logprob: float | None = None,
+        end_looked: Looked = (),
     ) -> FinishedEvent:
         batch = self._batch
         num_generated = int(batch.num_generated[row])
         num_generated += num_new if batch.num_given[row] == 0 else 0
-        return batch.generations[row].finished(reason, num_generated, stop_logprob)
+        generation = batch.generations[row]
+        return generation.finished(reason, num_generated, stop_logprob, end_looked=end_looked)
 
     def _stop_reason(self, row: int, is_last: bool) -> FinishReason:
         """Say why a row ends with a stop token, which at its last one may be forced."""
@@ -105,9 +117,8 @@ class Outcomes:
 
     def _attention(self, generation: Generation, row: int, scores: Scores) -> Attention:
         """Average the attention of the chosen heads; f32 [source tokens]."""
-        assert scores.attention is not None, "the step was run without attention"
         heads = list(generation.request.attention_heads or self._heads)
-        chosen = scores.attention[row, heads, : generation.num_source_tokens]
+        chosen = scores.attention[AttentionKind.CROSS][row, heads, : generation.num_source_tokens]
         mean: Attention = chosen.mean(axis=0)
         return mean
 

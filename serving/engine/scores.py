@@ -11,6 +11,7 @@ import numpy as np
 
 from serving.arrays import Array
 from serving.bundle.manifest import Manifest
+from serving.engine.attention.step import Told
 
 NOTHING = np.zeros(0, np.int64)
 
@@ -22,7 +23,7 @@ class Scores:
     top_ids: i64 [rows, window]
     likeliest_logp, likeliest_ids: the same of all tokens, those included that must not be chosen
     log_normaliser: f32 [rows]; added to log-probabilities it gives the model's logits
-    attention: f32 [rows, heads, source]; None unless a row wants it
+    attention: of the kinds that rows want f32 [rows, heads, positions]
     chosen: what a device has chosen already; None where it has chosen nothing
     edited: None until a processor has changed a row
     is_next: bool [rows], whose next token is scored; of other rows nothing means anything
@@ -40,7 +41,7 @@ class Scores:
         self.scored = scored
         self.top_logp, self.top_ids, self.log_normaliser = top_logp, top_ids, log_normaliser
         self.likeliest_logp, self.likeliest_ids = top_logp, top_ids
-        self.attention: Array | None = None
+        self.attention: Told = {}
         self.chosen: Chosen | None = None
         self.edited = edited
         self.is_next = np.ones(len(top_ids), bool)

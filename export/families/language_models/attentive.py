@@ -9,9 +9,10 @@ from typing import Protocol
 from export.graph.value import Value
 from export.layers.additive import additive_scores, context_of
 from export.layers.basic import Layers
-from export.layers.ragged import LOWEST
+from export.layers.ragged import LOWEST, lengthened, places
+from export.layers.telling.telling import Telling
 from models.configs.language_models.recurrent_lm import RecurrentLanguageModelConfig
-from serving.bundle.manifest import StateKind, StateSpec
+from serving.bundle.manifest import AttentionKind, AttentionShape, StateKind, StateSpec
 
 
 class Past(Protocol):
@@ -25,6 +26,11 @@ class Past(Protocol):
     def read(self, query: Value, score: str) -> tuple[Value, Value]: ...
 
     def append(self, key: Value, value: Value) -> None: ...
+
+    def placed(self, weights: Value, attended: Value) -> Value:
+        """Put weights that `read` told where the first `attended` positions are: f32 [batch,
+        attended].
+        """
 
 
 class Window:
@@ -53,6 +59,15 @@ class Window:
         weights = op.Softmax(scores.where(is_filled, LOWEST)).where(is_filled, 0)
         return context_of(weights, values), weights
 
+    def placed(self, weights: Value, attended: Value) -> Value:
+        """Put the weights, of ages size, ..., 2, 1, where their positions are."""
+        graph = self._layers.graph
+        padded = lengthened(weights, attended)
+        ages = self._past_lengths.unsqueeze(1) - places(padded)
+        is_kept = (ages > 0) & (ages <= self._size)
+        place = (graph.constant(self._size, "int32") - ages).maximum(0).minimum(self._size - 1)
+        return graph.op.GatherElements(padded, place, axis=1).where(is_kept, 0)[:, :attended]
+
     def append(self, key: Value, value: Value) -> None:
         """Drop the oldest position for key [batch, key_dim] and value [batch, value_dim]."""
         graph, op = self._layers.graph, self._layers.graph.op
@@ -73,6 +88,7 @@ class AttentiveReadout:
         attention_dim: int,
     ) -> None:
         self._layers, self._past, self._num_parts = layers, past, num_parts
+        self.telling = Telling(layers.graph)
         self._part_dim = config.hidden_dim // num_parts
         self._attention_dim, self._readout_dim = attention_dim, config.embedding_dim
         self.states = past.states
@@ -84,7 +100,10 @@ class AttentiveReadout:
         joined = self._linear(parts[0], ["key", "query"], self._part_dim, sizes)
         key, query = graph.split(joined, sizes)
         self._past.open(graph.input("past_lengths", "int32", ()))
-        context, _ = self._past.read(query, "readout.score")
+        context, weights = self._past.read(query, "readout.score")
+        if self.telling.is_on:
+            told = self._past.placed(weights, self.telling.attended())
+            self.telling.put(AttentionKind.DECODER, told.unsqueeze(1, 2), AttentionShape(1, 1))
         self._past.append(key, parts[min(1, len(parts) - 1)])
         both = graph.op.Concat(context, parts[-1], axis=-1)
         sizes = [self._readout_dim]

@@ -4,7 +4,8 @@ one by one.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Generic, TypeVar
 
@@ -16,9 +17,19 @@ from export.graph.weights import Weights
 from export.graph.writer import GraphWriter
 from export.layers.attention import Heads, self_attention
 from export.layers.basic import Layers
+from export.layers.telling.telling import Telling
+from export.layers.telling.weights import ReadTarget
 from export.layers.vocabulary import VocabularyGraph
 from models.configs.language_models.decoder_only import DecoderOnlyConfig
-from serving.bundle.manifest import POSITIONS, VERIFY, Precision, StateKind, StateSpec
+from serving.bundle.manifest import (
+    POSITIONS,
+    STEP_ATTENTION,
+    VERIFY,
+    AttentionKind,
+    Precision,
+    StateKind,
+    StateSpec,
+)
 
 NUM_VERIFIED = 4  # tokens of a row that are scored at once
 
@@ -38,6 +49,8 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
 
     def __init__(self, config: Config, layers: Layers) -> None:
         self.config, self.layers, self.graph = config, layers, layers.graph
+        self.telling = Telling(layers.graph, num_tokens="tokens")
+        self.reading: Callable[[Heads], ReadTarget] | None = None  # where attention is told
         has_bias = self.has_output_bias and not config.tied_embeddings
         self.words = VocabularyGraph(
             layers,
@@ -87,14 +100,15 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
         def part(name: str) -> "DecoderOnlyGraph[Config]":
             return cls(config, Layers(GraphWriter(name), weights, precision, in_blocks=True))
 
-        step = part("step")
-        step.write_step()
-        graphs, states = (step.graph,), tuple(chain(*step.states))
-        if TARGETS[precision].is_cuda:
-            return language_model(config, graphs, states)
-        verify = part(VERIFY)
-        verify.write_verify()
-        return language_model(config, (*graphs, verify.graph), states)
+        step, telling = part("step"), part(STEP_ATTENTION)
+        for each in (step, telling):
+            each.write_step()
+        graphs, states = [step.graph, telling.graph], tuple(chain(*step.states))
+        if not TARGETS[precision].is_cuda:
+            verify = part(VERIFY)
+            verify.write_verify()
+            graphs.append(verify.graph)
+        return language_model(config, tuple(graphs), states, telling.telling.shapes)
 
     def write_step(self) -> None:
         """Score what follows the last of a row's tokens."""
@@ -102,7 +116,10 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
         ids = graph.input("ids", "int64", ("tokens",))
         past_lengths = graph.input("past_lengths", "int32", ())
         total_lengths = graph.input("total_lengths", "int32", ())
+        if self.telling.is_on:
+            self.reading = partial(ReadTarget, past_lengths, self.telling.attended())
         x = self._run(ids, past_lengths, [total_lengths])
+        self.telling.finish(AttentionKind.DECODER, self.heads[0].num_heads)
         x = self.layers.last_position(x, past_lengths, total_lengths)
         self.words.choose(self.norm(x, "norm"), self.logit_cap)
 
@@ -161,6 +178,9 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
             key, value = past
             mixed, *past = self_attention(part, (key, value), total, capacity, heads)
             found.append(mixed)
+            if self.reading is not None:
+                weights = self.reading(heads).weights(part, past[0])
+                self.telling.add(AttentionKind.DECODER, weights)
             for state, after in zip(states, past, strict=True):
                 suffix = "" if i + 1 == num_parts else f".{i}"
                 graph.output(f"{state.name}.next{suffix}", after, state.dtype, state.shape)

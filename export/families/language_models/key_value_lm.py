@@ -4,14 +4,15 @@ from export.families.language_models.attentive import AttentiveReadout, Window
 from export.families.language_models.recurrent_language import recurrent_language_model
 from export.graph.model import ExportedModel
 from export.graph.weights import Weights
-from export.graph.writer import GraphWriter
 from export.layers.basic import Layers
 from models.configs.language_models.key_value_lm import KeyValueLMConfig
 from serving.bundle.manifest import Precision
 
 
 def build(config: KeyValueLMConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    layers = Layers(GraphWriter("step"), weights, precision)
+    return recurrent_language_model(config, weights, precision, _readout)
+
+
+def _readout(config: KeyValueLMConfig, layers: Layers) -> AttentiveReadout:
     window = Window(layers, config.window, config.part_dim, config.part_dim)
-    readout = AttentiveReadout(config, layers, window, config.num_parts, config.part_dim)
-    return recurrent_language_model(config, layers, readout)
+    return AttentiveReadout(config, layers, window, config.num_parts, config.part_dim)

@@ -4,21 +4,21 @@ from export.families.language_models.recurrent_language import recurrent_languag
 from export.graph.model import ExportedModel
 from export.graph.value import Value
 from export.graph.weights import Weights
-from export.graph.writer import GraphWriter
 from export.layers.basic import Layers
 from models.configs.language_models.ngram_lm import NgramLMConfig
 from serving.bundle.manifest import Precision, StateKind, StateSpec
 
 
 def build(config: NgramLMConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    layers = Layers(GraphWriter("step"), weights, precision)
-    return recurrent_language_model(config, layers, NgramReadout(config, layers))
+    return recurrent_language_model(config, weights, precision, NgramReadout)
 
 
 class NgramReadout:
     """Reads part i + 1 of the output i positions back now, and later parts later: the state `parts`
     holds parts 2.. of the last output, 3.. of the one before, down to the last part of the oldest.
     """
+
+    telling = None
 
     def __init__(self, config: NgramLMConfig, layers: Layers) -> None:
         self._config, self._layers = config, layers

@@ -8,7 +8,6 @@ from export.families.language_models.recurrent_language import (
 from export.graph.model import ExportedModel
 from export.graph.value import Value
 from export.graph.weights import Weights
-from export.graph.writer import GraphWriter
 from export.layers.basic import Layers
 from export.layers.tape import Tape
 from models.configs.language_models.recurrent_lm import RecurrentLMConfig
@@ -16,14 +15,14 @@ from serving.bundle.manifest import Precision, StateSpec
 
 
 def build(config: RecurrentLMConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    layers = Layers(GraphWriter("step"), weights, precision)
-    return recurrent_language_model(config, layers, _readout(config, layers))
+    return recurrent_language_model(config, weights, precision, _readout)
 
 
 class PlainReadout:
     """Reads out h* = tanh(W_x h_t)."""
 
     states: tuple[StateSpec, ...] = ()
+    telling = None
 
     def __init__(self, config: RecurrentLMConfig, layers: Layers) -> None:
         self._config, self._layers = config, layers

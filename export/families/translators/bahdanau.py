@@ -13,8 +13,8 @@ from serving.bundle.manifest import SOURCE, StateKind, StateSpec
 
 
 class BahdanauGraph(TranslatorGraph[BahdanauConfig]):
-    def __init__(self, config: BahdanauConfig, layers: Layers, tells_attention: bool) -> None:
-        super().__init__(config, layers, tells_attention)
+    def __init__(self, config: BahdanauConfig, layers: Layers) -> None:
+        super().__init__(config, layers)
         self.memory_dim = 2 * config.hidden_dim
         self.words = recurrent_vocabulary(layers, config)
         self.decoder = ContextDecoder(config, layers, self.memory_dim, config.readout)

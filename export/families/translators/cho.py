@@ -13,8 +13,8 @@ from serving.bundle.manifest import StateKind, StateSpec
 class ChoGraph(TranslatorGraph[ChoConfig]):
     alignment_heads = ()
 
-    def __init__(self, config: ChoConfig, layers: Layers, tells_attention: bool) -> None:
-        super().__init__(config, layers, tells_attention)
+    def __init__(self, config: ChoConfig, layers: Layers) -> None:
+        super().__init__(config, layers)
         self.words = recurrent_vocabulary(layers, config)
         self.decoder = ContextDecoder(config, layers, config.hidden_dim, "maxout")
         self.context = layers.state("context", StateKind.CONSTANT, self.decoder.feed_dim)

@@ -22,8 +22,8 @@ class ConvS2SGraph(TranslatorGraph[ConvS2SConfig]):
     paper does not.
     """
 
-    def __init__(self, config: ConvS2SConfig, layers: Layers, tells_attention: bool) -> None:
-        super().__init__(config, layers, tells_attention)
+    def __init__(self, config: ConvS2SConfig, layers: Layers) -> None:
+        super().__init__(config, layers)
         # The last layer's. In a model trained on captions 69 % of the words that a sentence and its
         # translation share look back at themselves most, by 57 % of the weight; 70 % by 34 % in the
         # mean of all layers, which is what the authors' code takes.
@@ -61,7 +61,7 @@ class ConvS2SGraph(TranslatorGraph[ConvS2SConfig]):
         source_lengths = graph.input("source_lengths", "int32", ())
         key_value = graph.state_input(self.keys), graph.state_input(self.values)
         memory = ReadFloats(self.heads, key_value)
-        attention = CrossAttention(graph, self.heads, source_lengths, self.tells_attention)
+        attention = CrossAttention(self.telling, self.heads, source_lengths)
         positions = self.positions("decoder", config.max_target_tokens)
         embedded = positions.add_target(self.words.embed(self.ids), past_lengths)
         x = self.widen(embedded, "decoder.input")

@@ -18,12 +18,19 @@ from export.graph.weights import Weights
 from export.graph.writer import Array
 from export.layers.additive import additive_scores, context_of
 from export.layers.basic import Layers
-from export.layers.ragged import ragged_softmax
+from export.layers.ragged import is_real, places, ragged_softmax
 from export.layers.tape import Tape
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.lstmn import LstmnConfig
 from models.layers.equations import lstm_memory, lstm_output
-from serving.bundle.manifest import SOURCE, Precision, StateKind, StateSpec
+from serving.bundle.manifest import (
+    SOURCE,
+    AttentionKind,
+    AttentionShape,
+    Precision,
+    StateKind,
+    StateSpec,
+)
 
 LONGEST = 2**31 - 1  # beyond the end of any source
 
@@ -39,11 +46,12 @@ class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
     else h_t does, of attention_dim.
     """
 
+    has_attentive_encoder = True
     token_parts: tuple[str, ...] = ()
     hidden_parts: tuple[str, ...] = ()
 
-    def __init__(self, config: LstmnConfig, layers: Layers, tells_attention: bool) -> None:
-        super().__init__(config, layers, tells_attention)
+    def __init__(self, config: LstmnConfig, layers: Layers) -> None:
+        super().__init__(config, layers)
         self.dim, self.query_dim = config.hidden_dim, config.attention_dim
         self.words = recurrent_vocabulary(layers, config)
         constant, replace, query_dim = StateKind.CONSTANT, StateKind.REPLACE, self.query_dim
@@ -62,7 +70,7 @@ class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
     def encode(self, ids: Value, lengths: Value) -> None:
         """Write the source's tape; no position reads those after it, so none reads padding."""
         graph = self.graph
-        values = self._write(self.words.embed_source(ids), ids)
+        values = self._write(self.words.embed_source(ids), ids, lengths)
         hidden_tape, _ = graph.split(values, [self.dim] * 2)
         keys = self.linear(hidden_tape, ["fusion.attention.key"], self.dim, [self.query_dim])
         graph.state_output(self.source_keys, keys)
@@ -70,35 +78,59 @@ class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
         kept = values if is_deep else graph.op.Identity(hidden_tape)
         graph.state_output(self.source_values, kept)
 
-    def _write(self, embedded: Value, ids: Value) -> Value:
+    def _write(self, embedded: Value, ids: Value, lengths: Value) -> Value:
         """Write the values of the encoder's tape: [batch, source, 2 * hidden_dim]."""
         graph, op = self.graph, self.graph.op
         sizes = [self.query_dim, 4 * self.dim]
         names = ["encoder.query_input", "encoder.gates_input"]
         joined = self.layers.linear(embedded, names, self.config.embedding_dim, sizes, bias=True)
         queries, gates = graph.split(joined, sizes)
-        one = graph.constant(1, "int64")
+        one, unseen = graph.constant(1, "int64"), None
+        if self.telling.is_on:
+            unseen = is_real(ids, lengths * 0).cast("float32")  # zeros [batch, source]
+            columns = places(ids)[0]
 
         def body(turn: Value, keys: Value, values: Value, recalled_query: Value) -> list[Value]:
             position = turn + one
             query = queries[:, position] + recalled_query
-            recalled = self._recall(query, keys, values)
+            recalled, weights = self._recall(query, keys, values)
             key, value, next_query = self._position(gates[:, position], recalled)
             longer = op.Concat(keys, key, axis=1), op.Concat(values, value, axis=1)
-            return [*longer, next_query]
+            if unseen is None:
+                return [*longer, next_query]
+            told = op.Concat(weights, unseen, axis=1)[:, columns]
+            return [*longer, next_query, told.cast(self.layers.dtype)]
 
         first = gates[:, 0]
         half, _ = graph.split(first, [2 * self.dim] * 2)
         nothing = half * 0
         num_others = ids[:, 1:LONGEST].length(1)
         start = self._position(first, nothing)
-        return graph.loop(num_others, start, self.layers.dtype, body)[1]
+        if unseen is None:
+            return graph.loop(num_others, start, self.layers.dtype, body)[1]
+        _, tape, _, told = graph.loop(num_others, start, self.layers.dtype, body, 1)
+        self._tell_encoder(told, unseen, lengths)
+        return tape
 
-    def _recall(self, query: Value, keys: Value, values: Value) -> Value:
-        """Read [h~_t; c~_t] (4-6). All rows' tapes are equally long."""
+    def _tell_encoder(self, told: Value, unseen: Value, lengths: Value) -> None:
+        """Put out what positions read of those before, told [source - 1, batch, source]; the first
+        has none.
+        """
+        told = told.cast("float32").transpose(1, 0, 2)
+        both = self.graph.op.Concat(unseen.unsqueeze(1), told, axis=1)
+        within = is_real(unseen, lengths)
+        weights = both.where(within.unsqueeze(1), 0)
+        shape = AttentionShape(1, 1)
+        self.telling.put(AttentionKind.ENCODER, weights.unsqueeze(1), shape)
+
+    def _recall(self, query: Value, keys: Value, values: Value) -> tuple[Value, Value]:
+        """Read [h~_t; c~_t] (4-6), by weights that are told too. All rows' tapes are equally
+        long.
+        """
         score = "encoder.attention.score"
         scores = additive_scores(self.layers, query, keys, score, self.query_dim)
-        return context_of(self.graph.op.Softmax(scores, axis=-1), values)
+        weights = self.graph.op.Softmax(scores, axis=-1)
+        return context_of(weights, values), weights
 
     def _position(self, x_gates: Value, recalled: Value) -> list[Value]:
         """Make key and value [batch, 1, ...] of one position for the tape, and W_h~ h~_t."""
@@ -115,7 +147,10 @@ class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
         query, gates, *source_inputs = self._project_token(self.words.embed_token(self.ids))
         gates, added, readout = self._fuse(gates, source_inputs)
         query = query + graph.state_input(self.query)
-        recalled, _ = self.tape.read(query, "decoder.attention.score")
+        recalled, weights = self.tape.read(query, "decoder.attention.score")
+        if self.telling.is_on:
+            told = self.tape.placed(weights, self.telling.attended())
+            self.telling.put(AttentionKind.DECODER, told.unsqueeze(1, 2), AttentionShape(1, 1))
         recalled, memory = graph.split(recalled, [self.dim] * 2)
         more_gates, next_query = self.recur(recalled, "decoder")
         hidden, memory = self.cell(gates + more_gates, memory, added)

@@ -22,8 +22,8 @@ from serving.bundle.manifest import SOURCE, StateKind, StateSpec
 
 
 class LuongGraph(TranslatorGraph[LuongConfig]):
-    def __init__(self, config: LuongConfig, layers: Layers, tells_attention: bool) -> None:
-        super().__init__(config, layers, tells_attention)
+    def __init__(self, config: LuongConfig, layers: Layers) -> None:
+        super().__init__(config, layers)
         self.dim = config.hidden_dim
         self.words = recurrent_vocabulary(layers, config)
         self.memory = layers.state("memory", StateKind.CONSTANT, SOURCE, self.dim)

@@ -79,8 +79,8 @@ class SentenceModel:
 class RctmGraph(TranslatorGraph[RctmConfig]):
     alignment_heads = ()
 
-    def __init__(self, config: RctmConfig, layers: Layers, tells_attention: bool) -> None:
-        super().__init__(config, layers, tells_attention)
+    def __init__(self, config: RctmConfig, layers: Layers) -> None:
+        super().__init__(config, layers)
         self.words = recurrent_vocabulary(layers, config)
         self.num_gates = CELLS[config.cell].num_gates * config.hidden_dim
         self.context = layers.state("context", StateKind.CONSTANT, self.num_gates)

@@ -14,8 +14,8 @@ from serving.bundle.manifest import StateSpec
 class SutskeverGraph(TranslatorGraph[SutskeverConfig]):
     alignment_heads = ()
 
-    def __init__(self, config: SutskeverConfig, layers: Layers, tells_attention: bool) -> None:
-        super().__init__(config, layers, tells_attention)
+    def __init__(self, config: SutskeverConfig, layers: Layers) -> None:
+        super().__init__(config, layers)
         self.words = recurrent_vocabulary(layers, config)
         sizes = config.embedding_dim, config.hidden_dim, config.num_layers
         self.encoder, self.decoder = (

@@ -14,9 +14,10 @@ from export.layers.heads import head_layout
 from export.layers.memory import CrossAttention, FloatMemory, Int8Memory
 from export.layers.packing import SourceTokens, source_tokens
 from export.layers.positions import positions_of
+from export.layers.telling.weights import ReadTarget, encoder_weights
 from export.layers.vocabulary import VocabularyGraph
 from models.configs.translators.transformer import TransformerConfig, TransformerSizes
-from serving.bundle.manifest import StateKind, StateSpec
+from serving.bundle.manifest import AttentionKind, StateKind, StateSpec
 
 Config = TypeVar("Config", bound=TransformerSizes)
 
@@ -26,8 +27,10 @@ class TransformerLikeGraph(TranslatorGraph[Config]):
 
     past_states: list[list[StateSpec]]  # of every decoder layer
 
-    def __init__(self, config: Config, layers: Layers, tells_attention: bool) -> None:
-        super().__init__(config, layers, tells_attention)
+    has_attentive_encoder = True
+
+    def __init__(self, config: Config, layers: Layers) -> None:
+        super().__init__(config, layers)
         # Those of the last decoder layer, as in Marian and CTranslate2. In the shipped model 90 %
         # of the words that a sentence and its translation share look back at themselves (88 % by
         # all heads, 84 % by those of the first layer).
@@ -55,7 +58,7 @@ class TransformerLikeGraph(TranslatorGraph[Config]):
         super().open()
         self.past_lengths = self.graph.input("past_lengths", "int32", ())
         source_lengths = self.graph.input("source_lengths", "int32", ())
-        self.cross = CrossAttention(self.graph, self.heads, source_lengths, self.tells_attention)
+        self.cross = CrossAttention(self.telling, self.heads, source_lengths)
         config = self.config
         self.positions = positions_of(self.layers, config, "decoder", config.max_target_tokens)
 
@@ -74,6 +77,7 @@ class TransformerLikeGraph(TranslatorGraph[Config]):
         for layer in range(self.config.decoder_layers):
             x = self.read_source(self.read_target(x, layer), layer)
         self.cross.finish()
+        self.telling.finish(AttentionKind.DECODER, self.heads.num_heads)
         self.words.choose(self.finish(x, "decoder").squeeze(1))
 
     @abstractmethod
@@ -149,17 +153,21 @@ class TransformerLikeGraph(TranslatorGraph[Config]):
             normed = self.before_sublayer(x, f"{name}_norm")
             qkv = tokens.spread(self.queries_keys_values(normed, name))
             found = encoder_attention(qkv, lengths, self.heads, bias)
+            if self.telling.is_on:
+                weights = encoder_weights(qkv, lengths, self.heads, bias)
+                self.telling.add(AttentionKind.ENCODER, weights)
             update = self.join_heads(tokens.pack(found), name)
             x = self.after_sublayer(x, update, f"{name}_norm")
             x = self.feed_forward(x, f"encoder.layers.{layer}")
+        self.telling.finish(AttentionKind.ENCODER, self.heads.num_heads)
         return self.finish(x, "encoder")
 
 
 class TransformerGraph(TransformerLikeGraph[TransformerConfig]):
     """Keeps keys and values of the target so far in place, and appends to them."""
 
-    def __init__(self, config: TransformerConfig, layers: Layers, tells_attention: bool) -> None:
-        super().__init__(config, layers, tells_attention)
+    def __init__(self, config: TransformerConfig, layers: Layers) -> None:
+        super().__init__(config, layers)
         self.past_states = [
             self.heads.states("self", StateKind.APPEND, layer)
             for layer in range(config.decoder_layers)
@@ -169,6 +177,10 @@ class TransformerGraph(TransformerLikeGraph[TransformerConfig]):
         super().open()
         self.total_lengths = self.graph.input("total_lengths", "int32", ())
         self.bias = self.positions.target_bias(self.past_lengths)
+        self.reading: ReadTarget | None = None  # where attention is told
+        if self.telling.is_on:
+            attended = self.telling.attended()
+            self.reading = ReadTarget(self.past_lengths, attended, self.heads, self.bias)
 
     def read_target(self, x: Value, layer: int) -> Value:
         graph, name = self.graph, f"decoder.layers.{layer}.self_attention"
@@ -179,6 +191,8 @@ class TransformerGraph(TransformerLikeGraph[TransformerConfig]):
         found, keys, values = self_attention(
             qkv, past, self.total_lengths, capacity, self.heads, self.bias
         )
+        if self.reading is not None:
+            self.telling.add(AttentionKind.DECODER, self.reading.weights(qkv, keys))
         graph.next_state(key_state, keys)
         graph.next_state(value_state, values)
         return self.after_sublayer(x, self.join_heads(found, name), f"{name}_norm")

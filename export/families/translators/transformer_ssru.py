@@ -12,10 +12,8 @@ from serving.bundle.manifest import StateKind
 class TransformerSSRUGraph(TransformerLikeGraph[TransformerSSRUConfig]):
     """Keeps f = sigmoid(W_t x + b_f), c' = f c + (1 - f) W x, relu(c') (Kim et al. 2019)."""
 
-    def __init__(
-        self, config: TransformerSSRUConfig, layers: Layers, tells_attention: bool
-    ) -> None:
-        super().__init__(config, layers, tells_attention)
+    def __init__(self, config: TransformerSSRUConfig, layers: Layers) -> None:
+        super().__init__(config, layers)
         self.past_states = [
             [layers.state(f"cell.{layer}", StateKind.REPLACE, 1, config.d_model)]
             for layer in range(config.decoder_layers)

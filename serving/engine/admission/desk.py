@@ -44,7 +44,7 @@ class Desk:
     ) -> None:
         """slots: rows of each engine, as many as there is memory for."""
         self.config, self.slots = config, slots
-        self._rules = RequestRules(manifest, slots, config.timeout_seconds)
+        self._rules = RequestRules(manifest, slots, config.timeout_seconds, config.prefill_chunk)
         self._lanes = Lanes(max(1, slots // _SMALL_PART))
         self._throughput, self._clock = Throughput(), clock
         self._deadlines = Deadlines()

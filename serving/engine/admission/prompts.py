@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from serving.arrays import Array
+from serving.bundle.manifest import AttentionKind
 from serving.engine.admission.intake import Intake, Surroundings
+from serving.engine.attention.looking import note_prompt
 from serving.engine.generation import Generation
 from serving.engine.measures import StepStats
 from serving.engine.states.kind import RowExtent, RowPart
@@ -114,6 +116,8 @@ class PromptIntake(Intake):
     def _restore(self, staged: Staged, step_stats: StepStats) -> None:
         """Take all next chunks that the cache holds."""
         self._settle(staged)
+        if staged.generation.looks_at(AttentionKind.DECODER):
+            return  # what is kept does not say what it looked at
         while self._cache.is_on and not staged.is_done:
             positions = staged.next_positions(self._chunk)
             kept = self._cache.get(staged.token_ids[: positions.stop])
@@ -126,7 +130,7 @@ class PromptIntake(Intake):
     def _run(self, staged: Staged, positions: slice, step_stats: StepStats) -> None:
         started = time.perf_counter()
         try:
-            self._runner.prefill(staged.row, positions.start, staged.token_ids[positions])
+            self._prefill(staged, positions)
         except Exception as error:
             self._unstage(staged)
             self._fail([staged.generation], error)
@@ -137,6 +141,14 @@ class PromptIntake(Intake):
             self._cache.put(staged.token_ids[: positions.stop], parts)
             step_stats.num_prefix_misses += positions.stop - positions.start
         step_stats.prefilled(positions.stop - positions.start, started)
+
+    def _prefill(self, staged: Staged, positions: slice) -> None:
+        where = staged.row, positions.start, staged.token_ids[positions]
+        if not staged.generation.looks_at(AttentionKind.DECODER):
+            self._runner.prefill(*where)
+            return
+        told = self._runner.prefill_telling(*where)
+        note_prompt(staged.generation, told, positions.stop)
 
     def _enter(self, staged: Staged) -> None:
         num_tokens = len(staged.token_ids)

@@ -5,6 +5,7 @@ import secrets
 import numpy as np
 
 from serving.bundle.manifest import Manifest
+from serving.engine.attention.sight import Extent, Sight, sights_of, tokens_at_once
 from serving.engine.generation import Generation
 from serving.engine.states.store import max_source_tokens
 from serving.errors import RequestError
@@ -27,9 +28,17 @@ class RequestRules:
     """Turns a request into a generation, or raises RequestError."""
 
     def __init__(
-        self, manifest: Manifest, slots: int, timeout_seconds: float | None = None
+        self,
+        manifest: Manifest,
+        slots: int,
+        timeout_seconds: float | None = None,
+        prefill_chunk: int = 1,
     ) -> None:
-        """timeout_seconds: of requests that say none themselves."""
+        """timeout_seconds: of requests that say none themselves. prefill_chunk: tokens of a prompt
+        that a graph reads at once, if it reads several.
+        """
+        self._manifest = manifest
+        self._num_at_once = tokens_at_once(manifest, prefill_chunk)
         self._slots, self._timeout_seconds = slots, timeout_seconds
         self._has_encoder = "encode" in manifest.graphs
         self._num_heads = manifest.num_attention_heads
@@ -56,14 +65,16 @@ class RequestRules:
         if not request.is_whole:
             prompt_ids = self._prompt_prefix + prompt_ids
         room = self._room(prompt_ids, request)
+        num_given = len(prompt_ids) + len(request.forced_ids)
         wanted, seed = request.max_new_tokens, request.sampling.seed
+        max_new_tokens = room if wanted is None else min(wanted, room)
         timeout = request.timeout_seconds or self._timeout_seconds
         own_stop_ids = frozenset(request.stop_token_ids)
         stop_ids = own_stop_ids if request.ignore_eos else own_stop_ids | self._stop_ids
         return Generation(
             request,
             prompt_ids,
-            max_new_tokens=room if wanted is None else min(wanted, room),
+            max_new_tokens=max_new_tokens,
             stop_ids=stop_ids,
             has_own_stops=bool(own_stop_ids) or request.ignore_eos,
             seed=secrets.randbits(64) if seed is None else seed % 2**64,
@@ -71,7 +82,16 @@ class RequestRules:
             deadline=None if timeout is None else now + timeout,
             shortlist=self._shortlist(request, stop_ids),
             last_id=None if request.ignore_eos else self._last_id,
+            sights=self._sights(request, num_given + max_new_tokens),
         )
+
+    def _sights(self, request: GenerationRequest, num_target: int) -> tuple[Sight, ...]:
+        """Find what a request wants to look at, if it may get so much."""
+        sights = sights_of(request.looks, self._manifest)
+        extent = Extent(len(request.source_ids or ()), num_target, self._num_at_once)
+        for sight in sights:
+            extent.check(sight, self._manifest.told_attention[sight.kind])
+        return sights
 
     def _shortlist(self, request: GenerationRequest, stop_ids: frozenset[int]) -> Ids | None:
         """Return what is scored for a request: its shortlist and all that it names itself, enough

@@ -5,8 +5,10 @@ Equal sources of one group are encoded once, and the states of those seen lately
 
 import time
 
+from serving.bundle.manifest import AttentionKind
 from serving.engine.admission.intake import Intake, Surroundings
 from serving.engine.admission.spans import encode_groups, encode_span
+from serving.engine.attention.looking import note_source
 from serving.engine.generation import Generation
 from serving.engine.measures import StepStats
 from serving.engine.states.kind import RowPart
@@ -32,7 +34,12 @@ class SourceIntake(Intake):
         if not self.is_due:
             return
         taken = self._seat.take_sources(self._batch.num_free)
-        for group in encode_groups(taken, self._max_encode_tokens):
+        looking = [each for each in taken if each.looks_at(AttentionKind.ENCODER)]
+        others = [each for each in taken if each not in looking]
+        for group in (
+            *encode_groups(others, self._max_encode_tokens),
+            *([each] for each in looking),
+        ):
             self._admit(group, step_stats)
 
     def _awaits_rows(self) -> bool:
@@ -73,10 +80,12 @@ class SourceIntake(Intake):
         others: list[Generation] = []
         for generation in group:
             is_known = _source(generation) in parts
+            if generation.looks_at(AttentionKind.ENCODER):
+                is_known = False  # what is kept does not say what it looked at
             (others if is_known else new).append(generation)
             parts.setdefault(_source(generation), [])
         if new:
-            self._runner.encode(first, [_source(each) for each in new], span)
+            self._encode(first, new, span)
         for row, source in enumerate(map(_source, new), first):
             parts[source] = self._states.parts(row, _encoded(source))
         for row, source in enumerate(map(_source, others), first + len(new)):
@@ -85,6 +94,14 @@ class SourceIntake(Intake):
             self._cache.put(source, parts[source])
         step_stats.encoded(new, others, span)
         return new + others
+
+    def _encode(self, first: int, new: list[Generation], span: int) -> None:
+        """Encode sources; who looks at its own comes alone."""
+        sources = [_source(each) for each in new]
+        if not new[0].looks_at(AttentionKind.ENCODER):
+            self._runner.encode(first, sources, span)
+            return
+        note_source(new[0], self._runner.encode_telling(first, sources[0], span))
 
 
 def _source(generation: Generation) -> TokenIds:

@@ -15,6 +15,7 @@ import numpy as np
 
 from serving.arrays import Array
 from serving.bundle.manifest import Manifest
+from serving.engine.attention.step import Told
 from serving.engine.batch import Batch
 from serving.engine.exchange.blocks import NUM_TURNS, Block, Field, StreamMemory
 from serving.engine.exchange.scores import DeviceScores, DeviceTable, Place
@@ -38,7 +39,7 @@ class Flight:
     run: int
     rows: Array
     is_selected: bool
-    attention: Array | None
+    attention: Told
     wait: Callable[[], None]
 
 
@@ -120,7 +121,7 @@ class DeviceExchange(Follower):
         else:
             self._feed.upload(turn, first="ids")
 
-    def launched(self, num_rows: int, attention: Array | None) -> None:
+    def launched(self, num_rows: int, attention: Told) -> None:
         if self._is_selected:
             self._select(num_rows)
         self._found.download(self._turn)

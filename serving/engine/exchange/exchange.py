@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from serving.arrays import Array
+from serving.engine.attention.step import Told
 from serving.engine.batch import Batch
 from serving.engine.rows import Follower
 from serving.engine.scores import Scores, Scoring
@@ -40,8 +41,8 @@ class Exchange(Protocol):
     def send(self, num_rows: int) -> None:
         """Bring what the next run reads where it is read."""
 
-    def launched(self, num_rows: int, attention: Array | None) -> None:
-        """Take note of a run. attention: f32 [rows, heads, source], if it gives that too."""
+    def launched(self, num_rows: int, attention: Told) -> None:
+        """Take note of a run. attention: what it tells, f32 [rows, heads, positions]."""
 
     def receive(self) -> Scores:
         """Wait for the oldest run; return the scores of the rows that there are now. The next run
@@ -62,7 +63,7 @@ class HostExchange:
     def __init__(self, batch: Batch, scoring: Scoring) -> None:
         self._batch, self._scoring = batch, scoring
         self._is_ahead = False
-        self._attention: Array | None = None
+        self._attention: Told = {}
 
     @property
     def followers(self) -> Sequence[Follower]:
@@ -91,7 +92,7 @@ class HostExchange:
     def send(self, num_rows: int) -> None:
         pass
 
-    def launched(self, num_rows: int, attention: Array | None) -> None:
+    def launched(self, num_rows: int, attention: Told) -> None:
         self._is_ahead, self._attention = True, attention
 
     def receive(self) -> Scores:

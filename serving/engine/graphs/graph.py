@@ -30,6 +30,7 @@ class Graphs:
     """Holds a bundle's graphs, loaded, and the memory that their states live in.
 
     attention: loads the step graph that also gives attention; None where there is none.
+    encode_attention: likewise the encode graph.
     select: chooses next tokens on the device that the memory is of; None where the host does.
     verify: scores several next tokens of a row at once; None where nobody asks for it.
     grid: the shapes that the step graph runs in.
@@ -46,19 +47,27 @@ class Graphs:
     max_rows: int | None = None
     select: Graph | None = None
     verify: Graph | None = None
+    encode_attention: Callable[[], Graph] | None = None
 
 
 def sharing_attention(graphs: Graphs) -> Graphs:
-    """Return graphs for engines on several threads: the graph that gives attention is loaded by the
-    first that asks for it, for all of them.
+    """Return graphs for engines on several threads: those that give attention are loaded by the
+    first that asks for them, for all.
     """
-    load = graphs.attention
+    return replace(
+        graphs,
+        attention=_shared(graphs.attention),
+        encode_attention=_shared(graphs.encode_attention),
+    )
+
+
+def _shared(load: Callable[[], Graph] | None) -> Callable[[], Graph] | None:
     if load is None:
-        return graphs
+        return None
     once, lock = cache(load), threading.Lock()
 
     def load_once() -> Graph:
         with lock:
             return once()
 
-    return replace(graphs, attention=load_once)
+    return load_once

@@ -7,20 +7,20 @@ is one call. The runner knows rows and tensors; it does not know requests, and n
 import logging
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from math import prod
 
 import numpy as np
 
 from serving.arrays import Array
-from serving.bundle.manifest import WANTS_LOGP, Manifest
+from serving.bundle.manifest import WANTS_LOGP, AttentionKind, Manifest
+from serving.engine.attention.sight import tokens_at_once
+from serving.engine.attention.step import AttentionStep, Span, Told
 from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig
 from serving.engine.exchange.exchange import Exchange
 from serving.engine.graphs.encoder import Encoder
-from serving.engine.graphs.graph import Graph, Graphs, Run
+from serving.engine.graphs.graph import Graphs, Run
 from serving.engine.states.grid import all_rows
-from serving.engine.states.store import StateStore, max_span
+from serving.engine.states.store import StateStore
 from serving.errors import DeviceError, OutOfMemory
 
 logger = logging.getLogger(__name__)
@@ -32,9 +32,14 @@ NUM_STAGING_ROWS = 2  # for a prompt in progress, and for a more urgent one that
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """Says what some row wants of a run beside its likeliest tokens."""
+    """Says what some row wants of a run beside its likeliest tokens.
 
-    attention: bool = False
+    attention: kinds of it. num_attended: target positions of the longest row that wants to look at
+        them.
+    """
+
+    attention: frozenset[AttentionKind] = frozenset()
+    num_attended: int = 0
     logp: bool = True
 
 
@@ -66,10 +71,11 @@ class Runner:
             manifest, num_rows, config.max_encode_tokens, graphs.memory, self._grid
         )
         self._batch = batch
-        self._encoder = Encoder(manifest, graphs.encode, self.states) if graphs.encode else None
-        self._step = graphs.step
-        attention = graphs.attention
-        self._attention = AttentionStep(manifest, attention, batch.slots) if attention else None
+        self._encoder = Encoder(manifest, graphs, self.states) if graphs.encode else None
+        self._step, self._attention = graphs.step, None
+        if graphs.attention:
+            num_at_once = tokens_at_once(manifest, config.prefill_chunk)
+            self._attention = AttentionStep(manifest, graphs.attention, batch.slots, num_at_once)
         self.exchange = make_exchange(num_rows)
         self._switch = {is_on: np.array(is_on) for is_on in (False, True)}
         self._capacity = manifest.limits.max_target_tokens
@@ -86,10 +92,32 @@ class Runner:
             self._encoder.run([source or () for source in sources], span)
         self.states.admit(first_row, len(sources), span)
 
+    def encode_telling(self, row: int, source: tuple[int, ...], span: int) -> Array:
+        """Do as `encode` for one new row; return what its source's tokens look at, f32 [heads,
+        span, span].
+        """
+        assert self._encoder is not None
+        told = self._encoder.run_telling(source, span)
+        self.states.admit(row, 1, span)
+        return told
+
     def prefill(self, row: int, num_past: int, token_ids: Array) -> None:
         """Run tokens (i64, at most a chunk) through the states of a staging row, which hold
         `num_past` already.
         """
+        self._step.bind(*self._prompt_arrays(row, num_past, token_ids))()
+        self.states.settle(row)
+
+    def prefill_telling(self, row: int, num_past: int, token_ids: Array) -> Array:
+        """Do as `prefill`; return what the tokens look at, f32 [heads, tokens, positions]."""
+        assert self._attention is not None
+        arrays, count = self._prompt_arrays(row, num_past, token_ids), len(token_ids)
+        run, told = self._attention.bind_prompt(*arrays, count, num_past + count)
+        run()
+        self.states.settle(row)
+        return told
+
+    def _prompt_arrays(self, row: int, num_past: int, token_ids: Array) -> tuple[Arrays, Arrays]:
         ids, lengths = self._prompt_ids[:, : len(token_ids)], self._prompt_lengths
         ids[0], lengths[:] = token_ids, (num_past, num_past + len(token_ids))
         inputs: Arrays = {
@@ -98,8 +126,7 @@ class Runner:
             "total_lengths": lengths[1:],
         }
         outputs = self.exchange.outputs(slice(row, row + 1))
-        self._step.bind(*self._arrays(row, row + 1, inputs, outputs))()
-        self.states.settle(row)
+        return self._arrays(row, row + 1, inputs, outputs)
 
     def launch(self, num_rows: int, wants: Wants = LOGP) -> None:
         """Let the rows [0, num_rows) be scored for their next token.
@@ -114,16 +141,18 @@ class Runner:
             self._batch.pad(rows)
         self._fit(rows)
         self.exchange.send(rows)
-        attention = self._attention_output(rows) if wants.attention else None
+        span = Span(self.states.span, wants.num_attended)
+        if self._attention and wants.attention:
+            span = replace(span, target=self._attention.attended(wants.num_attended))
+            wants = replace(wants, num_attended=span.target)
+        told = self._told(wants, rows, span)
         key = (rows, self.states.place, wants)
         run = self._bound.get(key)
         if run is None:
-            graph = self._attention.graph if self._attention and wants.attention else self._step
-            arrays = self._decode_arrays(rows, attention, wants.logp)
-            run = self._bound[key] = graph.bind(*arrays)
+            run = self._bound[key] = self._bind(rows, told, span, wants.logp)
         run()
         self.states.flip()
-        self.exchange.launched(rows, attention)
+        self.exchange.launched(rows, told)
         self._batch.num_ahead += 1
 
     def abandon(self) -> None:
@@ -170,16 +199,21 @@ class Runner:
             self._fitted = fitted
             self._bound.clear()
 
-    def _attention_output(self, rows: int) -> Array:
+    def _told(self, wants: Wants, rows: int, span: Span) -> Told:
+        if not wants.attention:
+            return {}
         assert self._attention is not None
-        return self._attention.output(rows, self.states.span)
+        return self._attention.outputs(wants.attention, rows, span)
 
-    def _decode_arrays(
-        self, rows: int, attention: Array | None = None, wants_logp: bool = True
-    ) -> tuple[Arrays, Arrays]:
+    def _bind(self, rows: int, told: Told, span: Span, wants_logp: bool) -> Run:
+        inputs, outputs = self._decode_arrays(rows, wants_logp)
+        if not told:
+            return self._step.bind(inputs, outputs)
+        assert self._attention is not None
+        return self._attention.bind(inputs, outputs, told, span)
+
+    def _decode_arrays(self, rows: int, wants_logp: bool = True) -> tuple[Arrays, Arrays]:
         outputs = self.exchange.outputs(slice(rows))
-        if attention is not None:
-            outputs["attention"] = attention
         inputs = self.exchange.inputs(rows)
         inputs[WANTS_LOGP] = self._switch[wants_logp]
         if not wants_logp:
@@ -194,23 +228,3 @@ class Runner:
         states = self.states.outputs(first, last).items()
         outputs |= {name: array for name, array in states if name in self._output_names}
         return inputs | self.states.inputs(first, last), outputs
-
-
-class AttentionStep:
-    """Holds the step graph that also gives attention, loaded when a row first wants it, and the
-    memory it writes to: rows of [heads, span], as far apart as the span has it.
-    """
-
-    def __init__(self, manifest: Manifest, load: Callable[[], Graph], slots: int) -> None:
-        self._load = load
-        self._num_heads = manifest.num_attention_heads
-        self._flat = np.zeros(slots * self._num_heads * max_span(manifest), np.float32)
-
-    @cached_property
-    def graph(self) -> Graph:
-        return self._load()
-
-    def output(self, num_rows: int, span: int) -> Array:
-        """Return where attention is written: [rows, heads, span]."""
-        shape = (num_rows, self._num_heads, span)
-        return self._flat[: prod(shape)].reshape(shape)

@@ -14,7 +14,15 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from serving.bundle.manifest import DEVICE_PRECISIONS, SELECT, VERIFY, Manifest, Precision
+from serving.bundle.manifest import (
+    DEVICE_PRECISIONS,
+    ENCODE_ATTENTION,
+    SELECT,
+    STEP_ATTENTION,
+    VERIFY,
+    Manifest,
+    Precision,
+)
 from serving.bundle.opening import Bundle
 from serving.engine.config import Device, EngineConfig
 from serving.engine.device.budget import DeviceBytes, bytes_of_row, rows_that_fit
@@ -38,7 +46,7 @@ CUDA_OPTIONS = {"arena_extend_strategy": "kSameAsRequested", "use_tf32": "0"}
 
 
 def open_graphs(bundle: Bundle, config: EngineConfig) -> Graphs:
-    """Load the graphs, but the one for attention only when it is asked for. Raises DeviceError
+    """Load the graphs, but those for attention only when they are asked for. Raises DeviceError
     where the device is not there, BundleError where a graph does not load.
     """
     check_device(config.device, bundle.manifest.precision)
@@ -51,9 +59,14 @@ def open_graphs(bundle: Bundle, config: EngineConfig) -> Graphs:
     names = bundle.manifest.graphs
     step = load("step")
     encode = load("encode") if "encode" in names else None
-    attention = partial(load, "step_attention") if "step_attention" in names else None
+    attention, encode_attention = (
+        partial(load, name) if name in names else None
+        for name in (STEP_ATTENTION, ENCODE_ATTENTION)
+    )
     verify = load(VERIFY) if config.speculation and VERIFY in names else None
-    return Graphs(step, encode, HostMemory(), attention, verify=verify)
+    return Graphs(
+        step, encode, HostMemory(), attention, verify=verify, encode_attention=encode_attention
+    )
 
 
 def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
@@ -74,7 +87,10 @@ def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
     manifest = bundle.manifest
     step, recording = _step_on_device(manifest, load)
     encode = load("encode") if "encode" in manifest.graphs else None
-    attention = partial(load, "step_attention") if "step_attention" in manifest.graphs else None
+    attention, encode_attention = (
+        partial(load, name) if name in manifest.graphs else None
+        for name in (STEP_ATTENTION, ENCODE_ATTENTION)
+    )
     return Graphs(
         step,
         encode,
@@ -84,6 +100,7 @@ def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
         recording,
         _max_rows(bundle, config, memory.runtime),
         _select_on_device(manifest, load),
+        encode_attention=encode_attention,
     )
 
 

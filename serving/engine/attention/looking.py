@@ -1,0 +1,72 @@
+"""Takes what rows look at out of a run's scores, for those that want to see it."""
+
+import numpy as np
+
+from serving.arrays import Array
+from serving.bundle.manifest import AttentionKind
+from serving.engine.batch import Batch
+from serving.engine.generation import Generation
+from serving.engine.graphs.runner import Wants
+from serving.engine.scores import Scores
+from serving.request import Looked
+
+
+def wanted_attention(batch: Batch, needs_logp: bool) -> Wants:
+    """Say what the next run must tell."""
+    rows = np.flatnonzero(batch.needs_attention[: batch.num_rows]).tolist()
+    kinds = frozenset(kind for row in rows for kind in batch.generations[row].told_kinds)
+    looking = (row for row in rows if AttentionKind.DECODER in batch.generations[row].told_kinds)
+    longest = max((int(batch.total_lengths[row]) for row in looking), default=0)
+    return Wants(kinds, longest, needs_logp)
+
+
+def looked_of(batch: Batch, row: int, scores: Scores) -> Looked:
+    """Return what a row has looked at to find its next token."""
+    generation = batch.generations[row]
+    lengths = {
+        AttentionKind.CROSS: generation.num_source_tokens,
+        AttentionKind.DECODER: int(batch.total_lengths[row]),
+    }
+    return tuple(
+        each.of(scores.attention[each.kind][row, :, None, : lengths[each.kind]])
+        if each.kind in lengths
+        else None
+        for each in generation.sights
+    )
+
+
+def note_given(batch: Batch, scores: Scores) -> None:
+    """Keep what rows have looked at to find tokens of their prompts, which no event tells."""
+    for row in np.flatnonzero(batch.needs_attention[: batch.num_rows]).tolist():
+        generation = batch.generations[row]
+        if generation.sights and batch.total_lengths[row] < len(generation.prompt_ids):
+            looked = looked_of(batch, row, scores)
+            generation.given_looked.append(of_target(generation, looked))
+
+
+def note_prompt(generation: Generation, told: Array, num_total: int) -> None:
+    """Keep what a piece of a prompt looks at, f32 [heads, tokens, positions]."""
+    generation.given_looked.append(
+        tuple(
+            each.of(told[:, :, :num_total]) if each.kind is AttentionKind.DECODER else None
+            for each in generation.sights
+        )
+    )
+
+
+def note_source(generation: Generation, told: Array) -> None:
+    """Keep what a source's tokens look at, f32 [heads, span, span]."""
+    length = generation.num_source_tokens
+    generation.source_looked = tuple(
+        each.of(told[:, :length, :length]) if each.kind is AttentionKind.ENCODER else None
+        for each in generation.sights
+    )
+
+
+def of_target(generation: Generation, looked: Looked) -> Looked:
+    """Leave out what was looked at of the source: a prompt's tokens are not the translation's."""
+    kinds = (each.kind for each in generation.sights)
+    return tuple(
+        each if kind is AttentionKind.DECODER else None
+        for kind, each in zip(kinds, looked, strict=True)
+    )
