@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 
 _SUFFIXES = (".html", ".pdf", ".png", ".svg")
 _OF_KINDS = {"layers": "--layer", "shade": "--shade", "word": "--word"}
+_OF_GENERATION = {"max_tokens": "--max-tokens"}
+_OF_TRANSLATION = {
+    "translation": "--translation",
+    "num_beams": "--beam",
+    "source": "--source",
+    "target": "--target",
+}
 
 
 @click.command()
@@ -50,9 +57,7 @@ _OF_KINDS = {"layers": "--layer", "shade": "--shade", "word": "--word"}
 @click.option(
     "--max-tokens",
     type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="Of a language model: draw as many of those that it goes on with, too.",
+    help="Of a language model: draw as many of those that it goes on with, too.  [default: 0]",
 )
 @click.option("--pieces", is_flag=True, help="Draw the pieces that words are made of.")
 @click.option(
@@ -178,8 +183,19 @@ async def _found(
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
+        _check_task(card, options)
         find = aligned if _is_alignment(card, options) else looked
         return await find(catalog, card, options)
+
+
+def _check_task(card: "ModelCard", options: dict[str, Any]) -> None:
+    from serving.bundle.manifest import Task
+
+    translates = card.task is Task.TRANSLATE
+    whose = "language models" if translates else "models that translate"
+    for name, option in (_OF_GENERATION if translates else _OF_TRANSLATION).items():
+        if options[name] is not None:
+            raise click.UsageError(f"{option} is of {whose}")
 
 
 def _is_alignment(card: "ModelCard", options: dict[str, Any]) -> bool:

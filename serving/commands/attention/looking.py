@@ -129,7 +129,7 @@ async def _completed(
     from serving.pipelines.completion.job import CompletionJob
     from serving.pipelines.decoding import Decoding
 
-    decoding = Decoding(max_new_tokens=options["max_tokens"] + 1)
+    decoding = Decoding(max_new_tokens=(options["max_tokens"] or 0) + 1)
     job = CompletionJob("look", (options["sentence"],), decoding, looks=looks)
     [choice] = await collect(model.stream(job), 1)
     return text_of(choice.seen[0].row_tokens).strip(), [choice.seen]

@@ -76,9 +76,8 @@ def said(page: Page) -> str:
 
 
 def shades(page: Page, column: int) -> list[float]:
-    script = "return [...arguments[0].children].map((li) => Number(li.style.getPropertyValue('--shade')))"
-    found: list[float] = page.run(script, page.all(".look-words")[column])
-    return found
+    items = page.all(".look-words")[column].find_elements("tag name", "li")
+    return [float(page.style_of(item, "--shade")) for item in items]
 
 
 def looked_at(weights: np.ndarray) -> str:
