@@ -49,7 +49,7 @@ class Look:
     is_mean: bool = False
 
 
-Looked = tuple[Attention | None, ...]  # one for each `Look` of a request
+Looked = tuple[tuple[Attention, ...], ...]  # for each `Look` of a request, piece by piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +162,9 @@ class TokenEvent:
         where the request does not want it.
     top: the likeliest tokens, best first; empty unless `logprobs` asked for them.
     attention: f32 [source tokens], sums to 1; None unless `wants_attention`.
-    looked: of each of the request's looks f32 [layers, heads, 1, positions], None if it is at the
-        encoder: what was looked at to find this token. The target's row is that of the token
-        before, which was read then.
+    looked: of each of the request's looks at the target or from there, f32 [layers, heads, tokens,
+        positions]: what was looked at to find this token. Rows of the decoder are of the tokens
+        that were read for that: the one before, or the first time all before.
     """
 
     request_id: str
@@ -196,14 +196,11 @@ class Hypothesis:
 class Seen:
     """Holds what a request's tokens looked at and their events do not tell.
 
-    source: of looks at the encoder f32 [layers, heads, source, source].
-    given: of the others, piece by piece in order, f32 [layers, heads, tokens, positions]: what was
-        looked at to find the tokens that were given and not reported.
+    source: of looks of the encoder f32 [layers, heads, source, source].
     end: what was looked at to find the stop token; empty if none ended the request.
     """
 
     source: Looked = ()
-    given: tuple[Looked, ...] = ()
     end: Looked = ()
 
 

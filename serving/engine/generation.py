@@ -24,8 +24,8 @@ class Generation:
     """prompt_ids: the bundle's prefix and the request's prompt. max_new_tokens: within the bundle's
     limits. deadline: None or a time of `time.perf_counter`. shortlist: i64, ascending; None for the
     whole vocabulary. last_id: what the last of `max_new_tokens` must be; None if it may be any.
-    sights: what its looks mean, one for each. source_looked, given_looked: what they have found and
-    no token's event tells, see `serving.request.Seen`.
+    sights: what its looks mean, one for each. source_looked, given_looked: what they have found of
+    the source, and piece by piece of the prompt.
     queue_seconds: until it got its row. entered_at: when it was among the rows that decode, after
     so many of the engine's steps: entered_step.
     """
@@ -132,7 +132,7 @@ class Generation:
     def _seen(self, end: Looked) -> Seen | None:
         if not self.sights:
             return None
-        return Seen(self.source_looked, tuple(self.given_looked), end)
+        return Seen(self.source_looked, end)
 
     def failed(self, error: Exception) -> FailedEvent:
         return FailedEvent(self.request_id, error)

@@ -6,7 +6,7 @@ A card is a plain value: it crosses to other processes, which serve the model by
 from dataclasses import dataclass, field
 from typing import Any
 
-from serving.bundle.manifest import Manifest, Precision, Task
+from serving.bundle.manifest import AttentionShape, Manifest, Precision, Task
 from serving.engine.planning.planner import Settled
 from serving.errors import RequestError
 from serving.text.languages import UNDETERMINED, matching
@@ -40,6 +40,7 @@ class ModelCard:
         run.
     max_source_tokens: of one segment; None of a model without a source, or without a limit.
     text: what its makers say of it, in Markdown; empty where it does not run.
+    attention: of each kind of attention that can be reported its layers and heads.
     """
 
     name: str
@@ -56,6 +57,7 @@ class ModelCard:
     max_source_tokens: int | None = None
     fingerprint: str | None = None
     text: str = ""
+    attention: dict[str, AttentionShape] = field(default_factory=dict)
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> "ModelCard":
@@ -71,6 +73,7 @@ class ModelCard:
             manifest.generation,
             precision=manifest.precision,
             max_source_tokens=manifest.limits.max_source_tokens,
+            attention={str(kind): shape for kind, shape in manifest.told_attention.items()},
         )
 
     @property

@@ -1,5 +1,7 @@
 """Takes what rows look at out of a run's scores, for those that want to see it."""
 
+from itertools import chain
+
 import numpy as np
 
 from serving.arrays import Array
@@ -21,52 +23,52 @@ def wanted_attention(batch: Batch, needs_logp: bool) -> Wants:
 
 
 def looked_of(batch: Batch, row: int, scores: Scores) -> Looked:
-    """Return what a row has looked at to find its next token."""
+    """Return what a row has looked at to find its next token, which is reported; with the first of
+    these comes what its prompt has looked at.
+    """
     generation = batch.generations[row]
-    lengths = {
-        AttentionKind.CROSS: generation.num_source_tokens,
-        AttentionKind.DECODER: int(batch.total_lengths[row]),
-    }
-    return tuple(
-        each.of(scores.attention[each.kind][row, :, None, : lengths[each.kind]])
-        if each.kind in lengths
-        else None
-        for each in generation.sights
-    )
+    looked = _looked(batch, row, scores)
+    if batch.total_lengths[row] > len(generation.prompt_ids):
+        return looked
+    pieces = zip(*generation.given_looked, looked, strict=True)
+    return tuple(tuple(chain.from_iterable(each)) for each in pieces)
 
 
 def note_given(batch: Batch, scores: Scores) -> None:
-    """Keep what rows have looked at to find tokens of their prompts, which no event tells."""
+    """Keep what rows have looked at to find tokens of their prompts, which no event reports."""
     for row in np.flatnonzero(batch.needs_attention[: batch.num_rows]).tolist():
         generation = batch.generations[row]
         if generation.sights and batch.total_lengths[row] < len(generation.prompt_ids):
-            looked = looked_of(batch, row, scores)
-            generation.given_looked.append(of_target(generation, looked))
+            found = zip(generation.sights, _looked(batch, row, scores), strict=True)
+            is_own = AttentionKind.DECODER  # of the source: a prompt is no translation of it
+            looked = tuple(each if sight.kind is is_own else () for sight, each in found)
+            generation.given_looked.append(looked)
 
 
 def note_prompt(generation: Generation, told: Array, num_total: int) -> None:
     """Keep what a piece of a prompt looks at, f32 [heads, tokens, positions]."""
-    generation.given_looked.append(
-        tuple(
-            each.of(told[:, :, :num_total]) if each.kind is AttentionKind.DECODER else None
-            for each in generation.sights
-        )
-    )
+    looked = tuple((each.of(told[:, :, :num_total]),) for each in generation.sights)
+    generation.given_looked.append(looked)
 
 
 def note_source(generation: Generation, told: Array) -> None:
     """Keep what a source's tokens look at, f32 [heads, span, span]."""
     length = generation.num_source_tokens
     generation.source_looked = tuple(
-        each.of(told[:, :length, :length]) if each.kind is AttentionKind.ENCODER else None
+        (each.of(told[:, :length, :length]),) if each.kind is AttentionKind.ENCODER else ()
         for each in generation.sights
     )
 
 
-def of_target(generation: Generation, looked: Looked) -> Looked:
-    """Leave out what was looked at of the source: a prompt's tokens are not the translation's."""
-    kinds = (each.kind for each in generation.sights)
+def _looked(batch: Batch, row: int, scores: Scores) -> Looked:
+    generation = batch.generations[row]
+    lengths = {
+        AttentionKind.CROSS: generation.num_source_tokens,
+        AttentionKind.DECODER: int(batch.total_lengths[row]),
+    }
     return tuple(
-        each if kind is AttentionKind.DECODER else None
-        for kind, each in zip(kinds, looked, strict=True)
+        (each.of(scores.attention[each.kind][row, :, None, : lengths[each.kind]]),)
+        if each.kind in lengths
+        else ()
+        for each in generation.sights
     )

@@ -6,7 +6,8 @@ Plain values: they cross to another process when another worker group serves the
 from dataclasses import dataclass
 
 from serving.pipelines.decoding import PLAIN, Decoding
-from serving.request import FinishReason
+from serving.pipelines.seen import SeenAttention
+from serving.request import FinishReason, Look
 from serving.text.chat.template import Chat
 from serving.text.vocabulary.shown_tokens import Shown, spelt
 
@@ -20,6 +21,7 @@ class CompletionJob:
     num_samples: completions of a prompt; under beam search its `num_hypotheses` count instead.
     echo: begin with the prompt, whose tokens are reported if the completion's are.
     streams: deltas are wanted as early as they are certain.
+    looks: what tokens look at is wanted, of the best completion of each run.
     """
 
     request_id: str
@@ -29,6 +31,7 @@ class CompletionJob:
     stop: tuple[str, ...] = ()
     echo: bool = False
     streams: bool = False
+    looks: tuple[Look, ...] = ()
 
     @property
     def num_choices(self) -> int:
@@ -64,6 +67,7 @@ class CompletionDelta:
     index: prompt by prompt, the choices of a prompt together.
     num_generated_tokens: so far.
     score: with the last piece of a hypothesis, what it was ranked by.
+    seen: with the last piece, what each look of the job saw.
     """
 
     index: int
@@ -73,3 +77,4 @@ class CompletionDelta:
     num_prompt_tokens: int = 0
     num_generated_tokens: int = 0
     score: float | None = None
+    seen: tuple[SeenAttention, ...] = ()

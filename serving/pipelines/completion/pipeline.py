@@ -13,6 +13,7 @@ from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion.deltas import Deltas, joined
 from serving.pipelines.completion.incremental import IncrementalCompletion
 from serving.pipelines.completion.job import CompletionDelta, CompletionJob
+from serving.pipelines.completion.looking import CompletionLooks
 from serving.pipelines.completion.prompts import Prompt, PromptReader
 from serving.pipelines.completion.requests import CompletionRequests, CompletionRun
 from serving.pipelines.completion.structures import Structures
@@ -34,6 +35,7 @@ class CompletionPipeline:
         self._prompts = PromptReader(manifest, tokenizer)
         self._requests = CompletionRequests(manifest, tokenizer)
         self._structures = Structures(tokenizer, manifest.tokens.stop)
+        self._looks = CompletionLooks(manifest, tokenizer)
         self._engine = engine
 
     async def stream(self, job: CompletionJob) -> Deltas:
@@ -84,16 +86,20 @@ class CompletionPipeline:
         if run.request is None:
             yield completion.finish(FinishReason.LENGTH)
             return
+        tokens: list[TokenEvent] = []
         async with aclosing(self._engine.generate(run.request)) as events:
             async for event in events:
                 if isinstance(event, FinishedEvent):
                     for last in self._last_deltas(job, run, completion, event):
-                        yield last
+                        yield self._looks.seen(run, last, tokens, event)
                     return
                 if not isinstance(event, TokenEvent):
                     raise_failure(event)
-                if not completion.is_finished and (delta := completion.push(event)) is not None:
-                    yield delta
+                if completion.is_finished:
+                    continue
+                tokens.append(event)
+                if (delta := completion.push(event)) is not None:
+                    yield self._looks.seen(run, delta, tokens, None)
                 if completion.is_finished and not run.has_others:
                     return
 

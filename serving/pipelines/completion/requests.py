@@ -97,6 +97,7 @@ class CompletionRequests:
             constraint=constraint,
             tells_logprobs=False,
             streams=job.streams,
+            looks=job.looks,
             job_id=job.request_id,
             **arguments,
         )

@@ -6,6 +6,7 @@ from serving.pipelines.translation.attention import attention_matrix, sentence_a
 from serving.pipelines.translation.hypotheses import successful_end
 from serving.pipelines.translation.job import PairScore, SentenceAttention
 from serving.pipelines.translation.language_frame import LanguageFrame
+from serving.pipelines.translation.looking import SentenceLooks
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import Event, GenerationRequest, TokenEvent
 from serving.text.vocabulary.shown_tokens import spelt
@@ -13,6 +14,7 @@ from serving.text.vocabulary.shown_tokens import spelt
 
 def pair_score(
     tokenizers: TokenizerPair,
+    looks: SentenceLooks,
     frame: LanguageFrame,
     request: GenerationRequest,
     events: Sequence[Event],
@@ -28,7 +30,8 @@ def pair_score(
     texts = map(spelt, tokenizers.target.pieces(token.token_id for token in tokens))
     named = zip(texts, (token.logprob for token in tokens), strict=True)
     attention = _attention(tokenizers, frame, request, tokens)
-    return PairScore((*named, ("", end.stop_logprob)), attention)
+    seen = looks.seen(request.looks, frame, request.source_ids or (), tokens, end)
+    return PairScore((*named, ("", end.stop_logprob)), attention, seen)
 
 
 def _attention(

@@ -19,6 +19,7 @@ from serving.pipelines.tokens import TokenizedText, TokenizeJob, detokenized, to
 from serving.pipelines.translation.deltas import TranslationStream
 from serving.pipelines.translation.hypotheses import successful_end
 from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
+from serving.pipelines.translation.looking import SentenceLooks
 from serving.pipelines.translation.pair_scoring import pair_score
 from serving.pipelines.translation.planning import Planner, TranslationPlan
 from serving.pipelines.translation.prefix_alternatives import with_alternative_prefixes
@@ -59,6 +60,7 @@ class TranslationPipeline:
         self._tokenizers = tokenizers
         self._planner = Planner(manifest.limits, manifest.tokens, tokenizers, max_segments)
         self._requests = TranslationRequests(manifest, tokenizers, shortlist)
+        self._looks = SentenceLooks(manifest, tokenizers)
         self._engine = engine
 
     async def translate(self, job: TranslationJob) -> Translation:
@@ -100,7 +102,8 @@ class TranslationPipeline:
         frame = self._planner.frame(job.source, job.target)
         requests = await asyncio.to_thread(self._requests.scores, job, frame)
         outcomes = await self._outcomes(requests)
-        return tuple(map(partial(pair_score, self._tokenizers, frame), requests, outcomes))
+        pair = partial(pair_score, self._tokenizers, self._looks, frame)
+        return tuple(map(pair, requests, outcomes))
 
     async def tokenize(self, job: TokenizeJob) -> TokenizedText:
         """Return the tokens of a source text, without those of a language. Raises RequestError."""
@@ -160,7 +163,7 @@ class TranslationPipeline:
         )
 
     def _renderer(self, job: TranslationJob, plan: TranslationPlan) -> SegmentRenderer:
-        return SegmentRenderer(job, plan, self._tokenizers, self._unknown_id)
+        return SegmentRenderer(job, plan, self._tokenizers, self._unknown_id, self._looks)
 
 
 async def _run(work: Callable[..., Result], job: TranslationJob, *more: object) -> Result:

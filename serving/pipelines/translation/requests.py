@@ -117,7 +117,8 @@ class TranslationRequests:
         if beam := job.decoding.beam:
             arguments["beam"] = replace(beam, num_counted=frame.num_counted)
         heads = job.attention_heads
-        return {**arguments, "attention_heads": heads, "job_id": job.request_id}
+        own = {"attention_heads": heads, "looks": job.looks, "job_id": job.request_id}
+        return {**arguments, **own}
 
     def _request(
         self, frame: LanguageFrame, request_id: str, source_ids: TokenIds, **fields: Any

@@ -3,16 +3,18 @@ reported.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from serving.parameters import TokenIds
 from serving.pipelines.translation.attention import attention_matrix, sentence_attention
-from serving.pipelines.translation.hypotheses import ranked_hypotheses
+from serving.pipelines.translation.hypotheses import ranked_hypotheses, successful_end
 from serving.pipelines.translation.job import (
     AlignedWords,
     Rendering,
     SentenceAttention,
     TranslationJob,
 )
+from serving.pipelines.translation.looking import SentenceLooks
 from serving.pipelines.translation.planning import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import Event, Hypothesis
@@ -33,11 +35,13 @@ class SegmentRenderer:
         plan: TranslationPlan,
         tokenizers: TokenizerPair,
         unknown_id: int | None,
+        looks: SentenceLooks,
     ) -> None:
         self._job, self._plan = job, plan
         self._frame, self._tokenizers = plan.frame, tokenizers
         self._unknown_id = unknown_id if job.replaces_unknown else None
         self._placeholders = job.placeholder_pattern
+        self._looks = looks
 
     def renderings(self, outcomes: Sequence[Sequence[Event]]) -> list[list[Rendering]]:
         """Return the translations of each segment of the plan, prefix by prefix, best first.
@@ -47,12 +51,23 @@ class SegmentRenderer:
         events = iter(outcomes)
         return [
             [
-                self.rendering(segment, hypothesis)
+                rendering
                 for prefix in segment.prefixes
-                for hypothesis in ranked_hypotheses(next(events), len(prefix))
+                for rendering in self._ranked(segment, next(events), len(prefix))
             ]
             for segment in self._plan.segments
         ]
+
+    def _ranked(
+        self, segment: Segment, events: Sequence[Event], num_forced: int
+    ) -> Iterator[Rendering]:
+        best, *others = ranked_hypotheses(events, num_forced)
+        rendering = self.rendering(segment, best)
+        if looks := self._job.looks:
+            where = looks, self._frame, segment.source_ids, best.tokens, successful_end(events)
+            rendering = replace(rendering, seen=(self._looks.seen(*where),))
+        yield rendering
+        yield from (self.rendering(segment, other) for other in others)
 
     def rendering(self, segment: Segment, hypothesis: Hypothesis) -> Rendering:
         ids = [token.token_id for token in hypothesis.tokens]

@@ -44,7 +44,9 @@ def _whole(layout: TextLayout, parts: Sequence[Rendering]) -> Rendering:
     reason = min((part.reason for part in parts), key=_GRAVEST.index)
     alignments = [part.alignment for part in parts if part.alignment is not None]
     attention = tuple(sentence for part in parts for sentence in part.attention)
-    return Rendering(text, score, reason, _chained(alignments) if alignments else None, attention)
+    seen = tuple(sentence for part in parts for sentence in part.seen)
+    alignment = _chained(alignments) if alignments else None
+    return Rendering(text, score, reason, alignment, attention, seen)
 
 
 def _chained(parts: Sequence[AlignedWords]) -> AlignedWords:
