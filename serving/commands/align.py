@@ -79,7 +79,7 @@ _OF_TRANSLATION = {
 @click.option("--word", help="Of a kind: draw what this word looks at, as lines.")
 @click.option(
     "--shade",
-    type=click.Choice(list(Shade)),
+    type=click.Choice([shade.value for shade in Shade]),
     help="Of a kind: a weight is as dark as it is large beside the largest of its row, as it is "
     "large, or as its logarithm is, which shows small ones.  [default: row]",
 )

@@ -3,6 +3,7 @@
 Those that look are rows, what they look at are columns. It knows text and numbers only.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,8 @@ import numpy as np
 from serving.text.alignment import DRAWN_WORD, Array, TokenizedText, shares_of, words_of
 from serving.text.vocabulary.shown_tokens import bytes_of
 
-_BLANKS = {"\n": "⏎", "\t": "⇥"}
+_BLANKS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
+_WORD = re.compile(f" *(?:{DRAWN_WORD.pattern})", DRAWN_WORD.flags)  # with the blanks before it
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,12 @@ def _parts(tokens: tuple[str, ...], by_pieces: bool) -> tuple[tuple[str, ...], A
 def _words(tokens: Sequence[str]) -> tuple[tuple[str, ...], Array]:
     """Return words: what lies in none, as special tokens and blanks, stands by itself."""
     text = TokenizedText.from_pieces(map(bytes_of, tokens))
-    spans = words_of(text.text, DRAWN_WORD)
+    spans = words_of(text.text, _WORD)
     shares = shares_of(spans, text.spans)
     alone = np.flatnonzero(shares.sum(axis=0) == 0)
-    labels = [text.text[span.start : span.end] for span in spans] + [tokens[i] for i in alone]
+    labels = [text.text[span.start : span.end].strip() for span in spans] + [
+        tokens[i] for i in alone
+    ]
     shares = np.vstack([shares, np.eye(len(tokens))[alone]])
     order = np.argsort((shares > 0).argmax(axis=1), kind="stable")
     return tuple(labels[i] for i in order), shares[order]

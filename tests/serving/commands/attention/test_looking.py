@@ -87,8 +87,9 @@ def test_a_prompt_alone_and_what_follows(llama: str) -> None:
     pieces = [told(llama, "It was", "--pieces", "--max-tokens", n) for n in ("0", "5")]
     counts = [len(answer["attention"][0][0]["rows"]) for answer in pieces]
     assert counts[1] == counts[0] + 5
-    assert np.array(short["weights"])[0, 0] == pytest.approx(
-        np.array(long["weights"])[0, 0, :3, :3], abs=1e-5
+    # what goes on may go on with the last word, too
+    assert np.array(short["weights"])[0, 0, :2, :2] == pytest.approx(
+        np.array(long["weights"])[0, 0, :2, :2], abs=1e-5
     )
 
 
