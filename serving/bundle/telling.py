@@ -33,8 +33,8 @@ def attention_problems(manifest: Manifest) -> Iterator[str]:
             yield from _graph_problems(name, graph, plain, other)
     for kind in AttentionKind:
         yield from _kind_problems(manifest, kind)
-    for kind in sorted(manifest.attention.keys() - {*AttentionKind}):
-        yield f"attention.{kind}: is none of {', '.join(AttentionKind)}"
+    for name in sorted(manifest.attention.keys() - {*AttentionKind}):
+        yield f"attention.{name}: is none of {', '.join(AttentionKind)}"
     yield from _alignment_problems(manifest)
 
 
@@ -56,7 +56,7 @@ def _kind_problems(manifest: Manifest, kind: AttentionKind) -> Iterator[str]:
         if said is not None:
             yield f"attention.{kind}: graphs.{graph} has no output {name}"
     elif not _has_axes(spec, AXES[kind]):
-        expected = ", ".join((BATCH, "heads", *AXES[kind]))
+        expected = ", ".join(map(str, (BATCH, "heads", *AXES[kind])))
         yield (
             f"graphs.{graph}.outputs: {name} is {spec.dtype} {list(spec.shape)}, "
             f"expected float32 [{expected}]"

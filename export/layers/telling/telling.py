@@ -32,7 +32,7 @@ class Telling:
             AttentionKind.DECODER: (num_tokens, ATTENDED),
         }
         self._layers: dict[AttentionKind, list[Value]] = {}
-        self.shapes: dict[AttentionKind, AttentionShape] = {}
+        self.shapes: dict[str, AttentionShape] = {}
 
     @property
     def is_on(self) -> bool:

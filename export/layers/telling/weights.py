@@ -79,7 +79,9 @@ def _rotated(queries: Value, positions: Value, heads: Heads) -> Value:
     if heads.rotary is None:
         return queries
     graph = queries.graph
-    length, pairs = (int(size) for size in heads.rotary[0].bare.shape or ())
+    shape = heads.rotary[0].bare.shape
+    assert shape is not None, "a table has a shape"
+    length, pairs = shape.numpy()
     clipped = positions.minimum(length - 1)
     cos, sin = (graph.op.Gather(table, clipped).unsqueeze(1) for table in heads.rotary)
     others = heads.head_dim - 2 * pairs

@@ -45,7 +45,7 @@ class AttentionStep:
         inputs = manifest.graphs[STEP_ATTENTION].inputs
         self._has_attended = any(spec.name == ATTENDED for spec in inputs)
         self._capacity = manifest.limits.max_target_tokens
-        self._num_maps = {
+        self._num_maps: dict[AttentionKind, int] = {
             kind: shape.num_maps
             for kind, shape in manifest.told_attention.items()
             if kind is not AttentionKind.ENCODER
@@ -55,7 +55,7 @@ class AttentionStep:
             # Beyond this no request may look; where contexts are long it is far less than they are.
             most = MAX_NUMBERS // (self._num_maps[AttentionKind.DECODER] * num_at_once)
             longest[AttentionKind.DECODER] = min(self._capacity, most + LEAST_ATTENDED)
-        self._flat = {
+        self._flat: Told = {
             kind: np.zeros(slots * count * longest[kind], np.float32)
             for kind, count in self._num_maps.items()
         }

@@ -95,10 +95,9 @@ class CompletionPipeline:
                     return
                 if not isinstance(event, TokenEvent):
                     raise_failure(event)
-                if completion.is_finished:
-                    continue
-                tokens.append(event)
-                if (delta := completion.push(event)) is not None:
+                if not completion.is_finished:
+                    tokens.append(event)
+                if not completion.is_finished and (delta := completion.push(event)) is not None:
                     yield self._looks.seen(run, delta, tokens, None)
                 if completion.is_finished and not run.has_others:
                     return
