@@ -105,7 +105,7 @@ def _length(labels: tuple[str, ...], size: _Size) -> float:
 def _fill(axes: Axes, view: View, weights: Array, shade: Shade) -> None:
     shades = shaded(weights, shade)
     if view.is_causal:
-        shades = np.where(np.tri(*weights.shape, dtype=bool), shades, np.nan)
+        shades = np.where(np.tri(*weights.shape) > 0, shades, np.nan)
     axes.imshow(shades, cmap=_BLUES, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     for spine in axes.spines.values():
         spine.set_linewidth(0.5)

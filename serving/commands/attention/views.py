@@ -74,7 +74,7 @@ def _words(tokens: Sequence[str]) -> tuple[tuple[str, ...], Array]:
     text = TokenizedText.from_pieces(map(bytes_of, tokens))
     spans = words_of(text.text, _WORD)
     shares = shares_of(spans, text.spans)
-    alone = np.flatnonzero(shares.sum(axis=0) == 0)
+    alone = np.flatnonzero(shares.sum(axis=0) == 0).tolist()
     labels = [text.text[span.start : span.end].strip() for span in spans] + [
         tokens[i] for i in alone
     ]

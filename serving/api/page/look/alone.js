@@ -7,5 +7,5 @@ import { Weights, unpacked } from "./weights.js";
 for (const views of JSON.parse(byId("data").textContent)) {
   const place = element("section", { className: "look" });
   byId("sentences").append(place);
-  new Look(place, views.map((view) => new Weights({ ...view, weights: unpacked(view.weights) })));
+  new Look(place).show(views.map((view) => new Weights({ ...view, weights: unpacked(view.weights) })));
 }

@@ -17,10 +17,10 @@ const MOST_LINES = 40; // words that stand one below the other unless somebody a
 const HELP = "Point at a word to see what it looks at; on the other side, what looks at it.";
 
 export class Look {
-  // place: an element, which is filled. views: Weights of each kind.
-  constructor(place, views) {
-    this.views = views;
-    this.kind = select("Who looks at what", views.map(({ kind }, number) => [number, KINDS[kind] ?? kind]));
+  // place: an element, which is filled.
+  constructor(place) {
+    this.place = place;
+    this.kind = select("Who looks at what", []);
     this.layer = select("Layer", []);
     this.head = select("Head", []);
     this.shade = select("Shade", SHADES);
@@ -29,6 +29,18 @@ export class Look {
     this.lines = new Lines((said) => { this.said.textContent = said || HELP; });
     this.heads = new Heads((layer, head) => this.choose(layer, head));
     place.replaceChildren(...this.made());
+    this.clear();
+  }
+
+  clear() {
+    this.place.hidden = true;
+  }
+
+  // views: Weights of each kind.
+  show(views) {
+    this.views = views;
+    this.place.hidden = false;
+    fillSelect(this.kind, views.map(({ kind }, number) => [number, KINDS[kind] ?? kind]));
     this.begin();
   }
 
@@ -36,7 +48,7 @@ export class Look {
     const controls = [this.kind, this.layer, this.head, this.shade, this.form];
     const bar = element("div", { className: "look-bar" }, ...controls.map((each) => each.parentElement));
     const listen = (work) => (event) => { event.stopPropagation(); work(); };
-    bar.addEventListener("change", listen(() => this.show()));
+    bar.addEventListener("change", listen(() => this.draw()));
     this.kind.addEventListener("change", listen(() => this.begin()));
     const all = element("h3", { textContent: "All layers (down) and heads (across)" });
     const shown = element("div", { className: "look-shown" }, this.lines.place, element("div", {}, all, this.heads.place));
@@ -52,16 +64,16 @@ export class Look {
     this.form.value = weights.rows.length > MOST_LINES ? "text" : "lines";
     this.lines.begin(weights);
     this.heads.begin(weights);
-    this.show();
+    this.draw();
   }
 
   choose(layer, head) {
     this.layer.value = layer;
     this.head.value = head;
-    this.show();
+    this.draw();
   }
 
-  show() {
+  draw() {
     const map = this.weights.of(this.layer.value, this.head.value);
     this.lines.place.classList.toggle("as-text", this.form.value === "text");
     this.lines.show(map, this.weights.shades(map, this.shade.value));
