@@ -70,14 +70,16 @@ def _parts(tokens: tuple[str, ...], by_pieces: bool) -> tuple[tuple[str, ...], A
 
 
 def _words(tokens: Sequence[str]) -> tuple[tuple[str, ...], Array]:
-    """Return words: what lies in none, as special tokens and blanks, stands by itself."""
-    text = TokenizedText.from_pieces(map(bytes_of, tokens))
+    """Return words: what lies in none, as special tokens and blanks, stands by itself.
+
+    A special token, which has no text, ends a word as a line does.
+    """
+    text = TokenizedText.from_pieces(bytes_of(token) or b"\n" for token in tokens)
     spans = words_of(text.text, _WORD)
     shares = shares_of(spans, text.spans)
     alone = np.flatnonzero(shares.sum(axis=0) == 0).tolist()
-    labels = [text.text[span.start : span.end].strip() for span in spans] + [
-        tokens[i] for i in alone
-    ]
+    labels = [text.text[span.start : span.end].strip() for span in spans]
+    labels += [tokens[i] for i in alone]
     shares = np.vstack([shares, np.eye(len(tokens))[alone]])
     order = np.argsort((shares > 0).argmax(axis=1), kind="stable")
     return tuple(labels[i] for i in order), shares[order]

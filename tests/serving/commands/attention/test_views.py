@@ -36,10 +36,10 @@ def test_pieces_stay_as_they_are() -> None:
 
 
 def test_what_is_no_word_stands_at_its_place() -> None:
-    tokens = ("", "Hi", "\n", "\n", "", " you", "")
+    tokens = ("", "Hi", "", "you", "\n", "\n", " ", " there", " ", "")
 
     assert labelled(view("decoder", tokens), by_pieces=False).rows == (
-        *("<start>", "Hi", "⏎", "⏎", "<tag>", "you", "<end>"),
+        *("<start>", "Hi", "<tag>", "you", "⏎", "⏎", "there", "␣", "<end>"),
     )
 
 
