@@ -111,7 +111,7 @@ def self_attention(
     )
     if bias is not in_operator:
         query = graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])[0]
-        mixed = _masked_attention(query, (keys, values), total_lengths, heads, bias)
+        mixed, _ = _masked_attention(query, (keys, values), total_lengths, heads, bias)
     return mixed, keys, values
 
 
@@ -121,7 +121,7 @@ def cross_attention(query: Value, memory: KeyValue, source_lengths: Value, heads
     They are given as a past, with no new keys. ONNX Runtime takes one token per row here.
     """
     if heads.target.is_cuda:
-        return _masked_attention(query, memory, source_lengths, heads)
+        return _masked_attention(query, memory, source_lengths, heads)[0]
     inputs = _of_source(query, memory, source_lengths, heads)
     return query.graph.ms.GroupQueryAttention(*inputs, **heads.attributes)
 
@@ -177,9 +177,12 @@ def attention_scores(query: Value, keys: Value, heads: Heads) -> Value:
     return (grouped * keys.unsqueeze(2)).sum(-1).reshape(0, heads.num_heads, -1)
 
 
-def encoder_attention(qkv: Value, lengths: Value, heads: Heads, bias: Value | None = None) -> Value:
+def encoder_attention(
+    qkv: Value, lengths: Value, heads: Heads, bias: Value | None = None
+) -> tuple[Value, Value | None]:
     """Attend from every position to all real positions of its row, with a ``bias`` [1, heads,
-    source, source] of the scores if any.
+    source, source] of the scores if any: mixed values and, on CUDA, the weights f32 [batch, heads,
+    source, source].
     """
     graph = qkv.graph
     if heads.target.is_cuda:
@@ -189,9 +192,10 @@ def encoder_attention(qkv: Value, lengths: Value, heads: Heads, bias: Value | No
     total = qkv.length(1).cast("int32")
     last_positions = lengths - 1
     optional = (None, None, None, bias)
-    return graph.ms.GroupQueryAttention(
+    mixed = graph.ms.GroupQueryAttention(
         qkv, None, None, None, None, last_positions, total, *optional, **heads.attributes, causal=0
     )
+    return mixed, None
 
 
 def split_heads(x: Value, heads: Heads) -> Value:
@@ -205,9 +209,10 @@ def _masked_attention(
     lengths: Value,
     heads: Heads,
     bias: Value | None = None,
-) -> Value:
+) -> tuple[Value, Value]:
     """Attend by standard operators, for CUDA: there GroupQueryAttention writes present
-    keys and values even where nobody wants them. Softmax is taken in fp32.
+    keys and values even where nobody wants them. Softmax is taken in fp32. Returns mixed values,
+    and the weights.
     """
     keys, values = (_repeat(each, heads) for each in key_value)
     queries = split_heads(query * heads.scale, heads)
@@ -216,8 +221,9 @@ def _masked_attention(
         scores = scores + bias.cast("float32")
     any_head = scores.max(1, 2, keepdims=False)  # [batch, source], for its shape
     scores = scores.where(is_real(any_head, lengths).unsqueeze(1, 2), LOWEST)
-    weights = query.graph.op.Softmax(scores, axis=-1).cast(values.dtype)
-    return (weights @ values).transpose(0, 2, 1, 3).reshape(0, 0, heads.query_dim)
+    weights = query.graph.op.Softmax(scores, axis=-1)
+    mixed = weights.cast(values.dtype) @ values
+    return mixed.transpose(0, 2, 1, 3).reshape(0, 0, heads.query_dim), weights
 
 
 def _repeat(x: Value, heads: Heads) -> Value:

@@ -80,13 +80,18 @@ def run(
     has_attention = "step_attention" in bundle.manifest.graphs
     rows = Rows(bundle, sources, span=span, threads=threads, wants_attention=has_attention)
     found = [real_positions(bundle, rows, index, len(s)) for index, s in enumerate(sources)]
+    for row, source in enumerate(sources):
+        for name, told in rows.source_outputs.items():
+            found[row][name] = told[row, :, : len(source), : len(source)]
     for position, column in enumerate(zip(*(examples.targets[row] for row in chosen), strict=True)):
         rows.read([[token_id] for token_id in column])
         for row, source in enumerate(sources):
             found[row][f"logp {position}"] = rows.outputs["logp"][row]
             if has_attention:
-                attention = rows.outputs["attention"][row]
-                found[row][f"attention {position}"] = attention[:, : len(source)]
+                for name, told in rows.outputs.items():
+                    length = len(source) if name == "attention" else position + 1
+                    if name.endswith("attention"):
+                        found[row][f"{name} {position}"] = told[row, ..., :length]
     return found
 
 

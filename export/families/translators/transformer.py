@@ -152,9 +152,10 @@ class TransformerLikeGraph(TranslatorGraph[Config]):
             name = f"encoder.layers.{layer}.self_attention"
             normed = self.before_sublayer(x, f"{name}_norm")
             qkv = tokens.spread(self.queries_keys_values(normed, name))
-            found = encoder_attention(qkv, lengths, self.heads, bias)
+            found, weights = encoder_attention(qkv, lengths, self.heads, bias)
             if self.telling.is_on:
-                weights = encoder_weights(qkv, lengths, self.heads, bias)
+                if weights is None:
+                    weights = encoder_weights(qkv, lengths, self.heads, bias)
                 self.telling.add(AttentionKind.ENCODER, weights)
             update = self.join_heads(tokens.pack(found), name)
             x = self.after_sublayer(x, update, f"{name}_norm")

@@ -4,6 +4,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from serving.api.http.looks import SeenBody
 from serving.pipelines.translation.job import SentenceAttention
 from serving.request import FinishReason
 
@@ -23,6 +24,9 @@ class DetectedLanguage(TypedDict):
     language: str
 
 
+OfSentence = SentenceAttention | list[SeenBody]
+
+
 class Translated(TypedDict):
     """Leaves out what was not asked for; for one text nothing is in a list of its own.
 
@@ -36,7 +40,7 @@ class Translated(TypedDict):
     scores: NotRequired[list[float] | list[list[float]]]
     finish_reasons: NotRequired[FinishReason | list[FinishReason]]
     alignments: NotRequired[Alignment | list[Alignment]]
-    attention: NotRequired[list[SentenceAttention] | list[list[SentenceAttention]]]
+    attention: NotRequired[list[OfSentence] | list[list[OfSentence]]]
 
 
 class Language(TypedDict):

@@ -19,6 +19,7 @@ from pydantic import (
 
 from serving.api.http.bodies import RequestBody
 from serving.api.http.decoding_fields import DEFAULT_BEAMS, DecodingFields, option_field
+from serving.api.http.looks import LookFields, looks_of
 from serving.errors import RequestError
 from serving.parameters import MAX_BEAMS, OPTIONS, TEMPERATURE, SamplingParams
 from serving.pipelines.decoding import Decoding
@@ -46,6 +47,7 @@ _FLAGS = {
 # From what the engine and the pipelines call fields to what clients of this protocol do.
 FIELD_NAMES = {
     "forced_ids": "target_prefix",
+    "looks": "return_attention",
     "num_hypotheses": "alternatives",
     "required": "glossary",
     "source_ids": "q",
@@ -84,7 +86,11 @@ class TranslateBody(DecodingFields, RequestBody):
     alignments: report which word comes of which.
     return_attention: report for each sentence how much its target tokens attend to the source's,
     and its target words to the source's: the mean over `attention_heads`, numbered through the
-    decoder's layers; without any, over those that align best.
+    decoder's layers; without any, over those that align best. Or a list of what else to report of
+    the tokens of each sentence: "cross" (what the translation looks at in the source), "encoder"
+    (the source in itself) or "decoder" (the translation in itself so far), by name for the mean
+    over all layers and heads, or as an object {"kind": ..., "layers": [...], "heads": [...],
+    "mean": ...}.
     return_scores: report how likely translations are:
     the mean over sentences of the log-probability over the number of tokens to `length_penalty`.
     finish_reasons are reported with scores, with a glossary and with max_new_tokens.
@@ -112,7 +118,7 @@ class TranslateBody(DecodingFields, RequestBody):
     placeholders: Annotated[bool | list[str], BeforeValidator(_from_json)] = False
     replace_unknown: bool = False
     alignments: bool = False
-    return_attention: bool = False
+    return_attention: Annotated[bool | list[str | LookFields], BeforeValidator(_from_json)] = False
     attention_heads: Annotated[list[StrictInt], BeforeValidator(_from_json)] = Field(
         default_factory=list
     )
@@ -155,9 +161,10 @@ class TranslateBody(DecodingFields, RequestBody):
             placeholders=self._placeholders(),
             replaces_unknown=self.replace_unknown,
             wants_alignments=self.alignments,
-            tells_attention=self.return_attention,
+            tells_attention=self.return_attention is True,
             tells_scores=self.return_scores,
             attention_heads=tuple(self.attention_heads),
+            looks=looks_of(self.return_attention),
             markup=Markup(MarkupKind.HTML) if self.format == "html" else None,
             protection=self.protect,
         )

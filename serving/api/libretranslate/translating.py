@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse, Response
 
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.fields import reads_all
+from serving.api.http.looks import check_size, described_looks
 from serving.api.http.openapi import described_events
 from serving.api.http.services import Services
 from serving.api.http.streams import EventStream, events_of, first_of
@@ -94,8 +95,11 @@ def _translated(body: TranslateBody, chosen: Chosen, translation: Translation) -
         answer["finish_reasons"] = [best.reason for best, *_ in renderings]
     if body.alignments:
         answer["alignments"] = [_alignment(best.alignment) for best, *_ in renderings]
-    if body.return_attention:
+    if body.return_attention is True:
         answer["attention"] = [list(map(asdict, best.attention)) for best, *_ in renderings]
+    elif body.return_attention:
+        check_size(look for best, *_ in renderings for sentence in best.seen for look in sentence)
+        answer["attention"] = [list(map(described_looks, best.seen)) for best, *_ in renderings]
     if isinstance(body.q, str):
         return {name: values[0] for name, values in answer.items()}
     return answer

@@ -4,7 +4,8 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.bundle.manifest import Precision, Task
+from serving.api.http.looks import SeenBody
+from serving.bundle.manifest import AttentionShape, Precision, Task
 from serving.request import FinishReason
 
 
@@ -35,13 +36,14 @@ class Logprobs(TypedDict):
 
 
 class CompletionChoice(TypedDict):
-    """Holds one choice. score: of a hypothesis of a beam search."""
+    """Holds one choice. score: of a hypothesis of a beam search. attention: if asked for."""
 
     index: int
     text: str
     logprobs: Logprobs | None
     finish_reason: FinishReason | None
     score: NotRequired[float]
+    attention: NotRequired[list[SeenBody]]
 
 
 class Completion(TypedDict):
@@ -88,13 +90,14 @@ class AssistantMessage(TypedDict):
 
 
 class ChatChoice(TypedDict):
-    """Holds one choice. score: of a hypothesis of a beam search."""
+    """Holds one choice. score: of a hypothesis of a beam search. attention: if asked for."""
 
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason | Literal["tool_calls"] | None
     score: NotRequired[float]
+    attention: NotRequired[list[SeenBody]]
 
 
 class ChatCompletion(TypedDict):
@@ -118,7 +121,8 @@ class Plan(TypedDict):
 class ModelBody(TypedDict):
     """Describes a model. root: its id, which vLLM's tools read there. generation: what holds where
     a request says nothing. plan: how it runs. max_model_len: tokens of prompt and output together.
-    max_source_tokens: of one sentence. card: what its makers say of it, in Markdown; not in lists.
+    max_source_tokens: of one sentence. attention: kinds of it that requests may ask for, each with
+    its layers and heads. card: what its makers say of it, in Markdown; not in lists.
     """
 
     id: str
@@ -136,6 +140,7 @@ class ModelBody(TypedDict):
     system_fingerprint: str | None
     has_chat_template: bool
     generation: dict[str, Any]
+    attention: dict[str, AttentionShape]
     plan: Plan | None
     card: NotRequired[str]
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from serving.api.http.bodies import NoOpValues
+from serving.api.http.looks import looks_of
 from serving.api.openai.chat_messages import ChatFields, ChatMessage
 from serving.api.openai.chat_tools import NamedChoice, calls_structure
 from serving.api.openai.completion_body import FIELD_NAMES as COMPLETION_FIELD_NAMES
@@ -86,6 +87,7 @@ class ChatBody(ChatFields, GenerationBody):
             num_samples=self.n,
             stop=self.stops,
             streams=self.stream,
+            looks=looks_of(self.return_attention),
         )
 
     def _max_new_tokens(self) -> int | None:

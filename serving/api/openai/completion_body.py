@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from serving.api.http.bodies import NoOpValues, RequestBody
 from serving.api.http.decoding_fields import DEFAULT_BEAMS, DecodingFields
+from serving.api.http.looks import LookFields, looks_of
 from serving.api.openai.structured_outputs import ResponseFormat, StructuredOutputs, only_one
 from serving.errors import RequestError
 from serving.parameters import ProcessorParams
@@ -31,6 +32,7 @@ _MAX_STOP_CHARACTERS = 256
 FIELD_NAMES = {
     "allowed_ids": "allowed_token_ids",
     "forced_ids": "prompt",
+    "looks": "return_attention",
     "max_new_tokens": "max_tokens",
     "num_hypotheses": "n",
     "prompt_ids": "prompt",
@@ -53,7 +55,11 @@ class GenerationBody(DecodingFields, RequestBody):
     temperature: 1, or 0 under beam search. use_beam_search: of `num_beams`, else `best_of`, else
     `n` if more than one, else 4 beams; `n` of them are the choices. best_of: without beam search
     only what `n` says. guided_grammar: in Lark's notation. priority: lower comes first. user:
-    accepted and not used. source_language, target_language: of a model that translates.
+    accepted and not used. return_attention: report what the tokens of prompt and completion look
+    at, a list of kinds that the model has, as "decoder": by name for the mean over all layers and
+    heads, or as an object {"kind": ..., "layers": [...], "heads": [...], "mean": ...}; in a stream
+    it comes with a choice's last chunk. source_language, target_language: of a model that
+    translates.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -74,6 +80,7 @@ class GenerationBody(DecodingFields, RequestBody):
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
+    return_attention: list[str | LookFields] = Field(default_factory=list)
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     user: str | None = None
@@ -216,6 +223,7 @@ class CompletionBody(GenerationBody):
             stop=self.stops,
             echo=self.echo,
             streams=self.stream,
+            looks=looks_of(self.return_attention),
         )
 
 

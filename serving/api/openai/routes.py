@@ -108,5 +108,6 @@ def _described(card: ModelCard, created: int) -> dict[str, Any]:
         "system_fingerprint": card.fingerprint,
         "has_chat_template": card.has_chat_template,
         "generation": card.generation,
+        "attention": {kind: asdict(shape) for kind, shape in card.attention.items()},
         "plan": card.plan and asdict(card.plan),
     }

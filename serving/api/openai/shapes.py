@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from secrets import token_hex
 from typing import Any
 
+from serving.api.http.looks import check_size, described_looks
 from serving.api.openai.completion_body import StreamOptions
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion.job import CompletionDelta, CompletionJob, TokenText
@@ -150,9 +151,13 @@ def _call(piece: Piece) -> dict[str, Any]:
 
 
 def _end(delta: CompletionDelta) -> dict[str, Any]:
-    """Write out the end. Beyond OpenAI's fields, a hypothesis of a beam search has its score."""
+    """Write out the end. Beyond OpenAI's fields, a hypothesis of a beam search has its score, and
+    where it was asked for, what the tokens looked at.
+    """
+    check_size(delta.seen)
     score = {} if delta.score is None else {"score": delta.score}
-    return {"finish_reason": delta.finish_reason, **score}
+    attention = {"attention": described_looks(delta.seen)} if delta.seen else {}
+    return {"finish_reason": delta.finish_reason, **score, **attention}
 
 
 def _logprobs(tokens: Sequence[TokenText]) -> dict[str, Any]:

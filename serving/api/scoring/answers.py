@@ -5,6 +5,7 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from serving.api.http.looks import SeenBody, check_size, described_looks
 from serving.pipelines.translation.job import PairScore, SentenceAttention
 
 
@@ -18,7 +19,7 @@ class Score(TypedDict):
     mean_logprob: float
     num_tokens: int
     tokens: list[ScoredToken]
-    attention: NotRequired[SentenceAttention]
+    attention: NotRequired[SentenceAttention | list[SeenBody]]
 
 
 class Scores(TypedDict):
@@ -27,7 +28,12 @@ class Scores(TypedDict):
 
 def described_score(score: PairScore) -> dict[str, Any]:
     """Write out a score; the last token, without text, is the end of the sentence."""
-    attention = {} if score.attention is None else {"attention": asdict(score.attention)}
+    attention: dict[str, Any] = {}
+    if score.attention is not None:
+        attention = {"attention": asdict(score.attention)}
+    elif score.seen:
+        check_size(score.seen)
+        attention = {"attention": described_looks(score.seen)}
     return {
         "logprob": score.logprob,
         "mean_logprob": score.logprob / len(score.tokens),

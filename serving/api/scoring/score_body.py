@@ -3,13 +3,19 @@
 from pydantic import ConfigDict, Field
 
 from serving.api.http.bodies import RequestBody
+from serving.api.http.looks import LookFields, looks_of
 from serving.errors import RequestError
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import ScoreJob
 from serving.text.plain_text import check_texts
 
 # From what the engine and the pipelines call fields to what clients of this protocol do.
-FIELD_NAMES = {"forced_ids": "translations", "source_ids": "q", "text": "q"}
+FIELD_NAMES = {
+    "forced_ids": "translations",
+    "looks": "return_attention",
+    "source_ids": "q",
+    "text": "q",
+}
 
 
 class ScoreBody(RequestBody):
@@ -26,7 +32,7 @@ class ScoreBody(RequestBody):
     source: str
     target: str
     model: str | None = None
-    return_attention: bool = False
+    return_attention: bool | list[str | LookFields] = False
     attention_heads: list[int] = Field(default_factory=list)
     priority: int = 0
     timeout_seconds: float | None = None
@@ -45,7 +51,7 @@ class ScoreBody(RequestBody):
         return sum(len(source) + len(target) for source, target in self.pairs)
 
     def check(self, max_characters: int) -> None:
-        if self.attention_heads and not self.return_attention:
+        if self.attention_heads and self.return_attention is not True:
             raise RequestError("attention_heads", self.attention_heads, "needs return_attention")
         check_texts("q", {source for source, _ in self.pairs}, max_characters)
         check_texts("translations", [target for _, target in self.pairs], max_characters)
@@ -57,6 +63,7 @@ class ScoreBody(RequestBody):
             self.source,
             self.target,
             Decoding(priority=self.priority, timeout_seconds=self.timeout_seconds),
-            self.return_attention,
+            self.return_attention is True,
             tuple(self.attention_heads),
+            looks_of(self.return_attention),
         )

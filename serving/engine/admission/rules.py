@@ -89,8 +89,7 @@ class RequestRules:
         """Find what a request wants to look at, if it may get so much."""
         sights = sights_of(request.looks, self._manifest)
         extent = Extent(len(request.source_ids or ()), num_target, self._num_at_once)
-        for sight in sights:
-            extent.check(sight, self._manifest.told_attention[sight.kind])
+        extent.check(sights, self._manifest.told_attention)
         return sights
 
     def _shortlist(self, request: GenerationRequest, stop_ids: frozenset[int]) -> Ids | None:

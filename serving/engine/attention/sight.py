@@ -4,6 +4,7 @@ Whose layers and heads they are is the manifest's to say; here they are numbers 
 """
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -78,17 +79,27 @@ class Extent:
     num_target: int
     num_at_once: int
 
-    def check(self, sight: Sight, shape: AttentionShape) -> None:
-        """Raises RequestError where a look is at more than is kept for one request."""
-        rows, columns = self._size(sight.kind)
-        at_once = rows if sight.kind is AttentionKind.ENCODER else min(self.num_at_once, rows)
-        most = max(sight.num_told * rows * columns, shape.num_maps * at_once * columns)
+    def check(self, sights: tuple[Sight, ...], shapes: dict[AttentionKind, AttentionShape]) -> None:
+        """Raises RequestError where a request looks at more than is kept for one, or computed for
+        one at a time.
+        """
+        at_once = {each.kind: self._at_once(each.kind, shapes[each.kind]) for each in sights}
+        most = max(self._told(sights), *at_once.values(), 0)
         if most > MAX_NUMBERS:
             message = (
-                f"{sight.kind} attention of {rows} tokens over {columns} would be {most} numbers, "
-                f"more than {MAX_NUMBERS}: ask for fewer tokens, or for fewer layers and heads"
+                f"for up to {max(self.num_source, self.num_target)} tokens these are {most} "
+                f"numbers, more than {MAX_NUMBERS}: allow for fewer tokens, or for fewer heads"
             )
-            raise RequestError("looks", str(sight.kind), message)
+            raise RequestError("looks", ", ".join(at_once), message)
+
+    def _told(self, sights: tuple[Sight, ...]) -> int:
+        return sum(each.num_told * prod(self._size(each.kind)) for each in sights)
+
+    def _at_once(self, kind: AttentionKind, shape: AttentionShape) -> int:
+        """Count what a run computes: a source whole, a target by as many tokens as are read."""
+        rows, columns = self._size(kind)
+        is_source = kind is AttentionKind.ENCODER
+        return shape.num_maps * columns * (rows if is_source else min(self.num_at_once, rows))
 
     def _size(self, kind: AttentionKind) -> tuple[int, int]:
         columns = self.num_target if kind is AttentionKind.DECODER else self.num_source

@@ -89,7 +89,7 @@ def test_all_other_outputs_are_those_of_the_step_graph(
     for column in zip(*examples.targets, strict=True):
         for rows in (plain, aligning):
             rows.read([[token_id] for token_id in column])
-        assert aligning.outputs.keys() - plain.outputs.keys() == {"attention"}
+        assert "attention" in aligning.outputs.keys() - plain.outputs.keys()
         for name, expected in (plain.outputs | plain.states).items():
             found = (aligning.outputs | aligning.states)[name]
             assert np.array_equal(found, expected), name
@@ -104,7 +104,7 @@ def test_the_graph_has_no_large_weights_of_its_own(
     model = build_model(load_checkpoint(tmp_path / architecture), precision)
     weights = WeightFile(tmp_path)
     for graph in model.graphs:
-        if graph.name != "step_attention":
+        if not graph.name.endswith("_attention"):
             for name, value in graph.model.graph.initializers.items():
                 assert value.const_value is not None
                 weights.store(name, value.const_value.numpy())

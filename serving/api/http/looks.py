@@ -1,0 +1,82 @@
+"""Reads and writes what clients say of attention, in every protocol that shows it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
+
+from serving.errors import RequestError
+from serving.pipelines.seen import SeenAttention
+from serving.request import Look
+
+MAX_NUMBERS = 2**21  # in one answer, which are about 20 MB of JSON
+DIGITS = 6
+
+
+class LookFields(BaseModel):
+    """Asks what tokens look at. kind: "cross", "encoder" or "decoder". layers and heads, from 0:
+    without any all of them. mean: over those, not each by itself.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    kind: str
+    layers: list[int] = Field(default_factory=list)
+    heads: list[int] = Field(default_factory=list)
+    mean: bool = False
+
+    def look(self) -> Look:
+        return Look(self.kind, tuple(self.layers), tuple(self.heads), self.mean)
+
+
+class SeenBody(TypedDict):
+    """Says what tokens look at. layers, heads: the numbers of those along the axes of the weights,
+    [layers][heads][rows][columns]; empty if it is the mean over them. row_tokens look at
+    column_tokens; special tokens have no text.
+    """
+
+    kind: str
+    layers: list[int]
+    heads: list[int]
+    row_tokens: list[str]
+    column_tokens: list[str]
+    weights: list[list[list[list[float]]]]
+
+
+def looks_of(asked: bool | Iterable[str | LookFields]) -> tuple[Look, ...]:
+    """Read a field: a kind by its name means the mean over all its layers and heads. True, where
+    it may be said, asks for another report.
+    """
+    if isinstance(asked, bool):
+        return ()
+    return tuple(
+        Look(each, is_mean=True) if isinstance(each, str) else each.look() for each in asked
+    )
+
+
+def check_size(seen: Iterable[SeenAttention]) -> None:
+    """Refuse to write more than a client can want to read. Raises RequestError."""
+    count = sum(each.weights.size for each in seen)
+    if count > MAX_NUMBERS:
+        message = (
+            f"an answer may have {MAX_NUMBERS} weights; ask for the mean, for fewer layers and "
+            "heads, or for less text"
+        )
+        raise RequestError("return_attention", f"{count} weights", message)
+
+
+def described_looks(seen: Sequence[SeenAttention]) -> list[dict[str, Any]]:
+    """Write out what each look saw; see `SeenBody`."""
+    return [
+        {
+            "kind": each.kind,
+            "layers": each.layers,
+            "heads": each.heads,
+            "row_tokens": each.row_tokens,
+            "column_tokens": each.column_tokens,
+            "weights": each.weights.astype(np.float64).round(DIGITS).tolist(),
+        }
+        for each in seen
+    ]

@@ -1,0 +1,179 @@
+"""Graphs that tell what tokens look at: torch's own weights, and in all else the graphs without."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from export.checking.rows import Rows
+from models.decoding.forced import teacher_forced_log_probabilities
+from models.registry import load_module
+from models.storage.checkpoint import load_checkpoint
+from serving.bundle.manifest import ATTENTION_OUTPUTS, AttentionKind, Precision
+from serving.bundle.opening import Bundle, open_bundle
+from tests.export.parity import Examples, examples_of
+from tests.tiny import LIKE_GEMMA, LIKE_PHI, tiny_bundle
+
+LENGTHS = (17, 1, 6)
+LANGUAGE_MODELS: list[tuple[str, dict[str, Any]]] = [
+    ("llama", {}),
+    ("llama", LIKE_GEMMA),
+    ("gpt2", {"window": 4}),
+    ("gpt-neox", LIKE_PHI),
+]
+TRANSLATORS: list[tuple[str, dict[str, Any]]] = [
+    ("transformer", {}),
+    ("transformer", {"num_kv_heads": 2, "positions": "relative", "head_dim": 12}),
+    ("transformer-ssru", {"encoder_layers": 3}),
+]
+
+
+@contextmanager
+def softmaxes() -> Iterator[list[np.ndarray]]:
+    """Collect what torch weighs by."""
+    found: list[np.ndarray] = []
+    original = torch.Tensor.softmax
+
+    def watched(self: torch.Tensor, *arguments: Any, **named: Any) -> torch.Tensor:
+        weights = original(self, *arguments, **named)
+        found.append(weights.detach().float().numpy())
+        return weights
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.Tensor, "softmax", watched)
+        yield found
+
+
+def torch_weights(folder: Path, architecture: str, examples: Examples) -> list[list[np.ndarray]]:
+    """Every softmax of each example, in the order in which torch takes them."""
+    module = load_module(load_checkpoint(folder / architecture)).eval()
+    result = []
+    for source, target in zip(examples.sources, examples.targets, strict=True):
+        with softmaxes() as found:
+            teacher_forced_log_probabilities(module, source, target)
+        result.append(found)
+    return result
+
+
+def told_by_step(bundle: Bundle, examples: Examples, chunks: list[int]) -> list[np.ndarray]:
+    """What decoders look at, [heads, target, target], read piece by piece."""
+    rows = Rows(bundle, examples.sources, wants_attention=True)
+    pieces: list[np.ndarray] = []
+    start = 0
+    for size in chunks:
+        rows.read([target[start : start + size] for target in examples.targets])
+        pieces.append(rows.outputs["decoder_attention"][..., : len(examples.targets[0])])
+        start += size
+    return list(np.concatenate(pieces, axis=2))
+
+
+@pytest.mark.parametrize(("architecture", "changes"), LANGUAGE_MODELS)
+def test_a_language_models_attention_is_that_of_torch(
+    tmp_path: Path, architecture: str, changes: dict[str, Any]
+) -> None:
+    bundle = open_bundle(tiny_bundle(architecture, tmp_path, Precision.FP32, **changes))
+    examples = examples_of(architecture, LENGTHS[:1])
+    [expected] = torch_weights(tmp_path, architecture, examples)
+    by_layer = np.concatenate([layer[0] for layer in expected])
+    for chunks in ([1] * 12, [7, 5]):
+        [found] = told_by_step(bundle, examples, chunks)
+        assert found.shape == by_layer.shape
+        assert np.abs(found - by_layer).max() < 1e-5, chunks
+
+
+@pytest.mark.parametrize(("architecture", "changes"), TRANSLATORS)
+def test_a_transformers_attention_is_that_of_torch(
+    tmp_path: Path, architecture: str, changes: dict[str, Any]
+) -> None:
+    bundle = open_bundle(tiny_bundle(architecture, tmp_path, Precision.FP32, **changes))
+    examples = examples_of(architecture, LENGTHS)
+    rows = Rows(bundle, examples.sources, wants_attention=True)
+    told = bundle.manifest.told_attention
+    num_layers = told[AttentionKind.ENCODER].num_layers
+    by_torch = torch_weights(tmp_path, architecture, examples)
+    for row, expected in enumerate(by_torch):
+        length = len(examples.sources[row])
+        found = rows.source_outputs["encoder_attention"][row, :, :length, :length]
+        own = np.concatenate([each[0] for each in expected[:num_layers]])
+        assert np.abs(found - own).max() < 1e-5
+    if AttentionKind.DECODER not in told:
+        return
+    by_step = told_by_step(bundle, examples, [1] * 12)
+    for found, expected in zip(by_step, by_torch, strict=True):
+        own = np.concatenate([each[0] for each in expected[num_layers::2]])
+        assert np.abs(found - own).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [("recurrent-lm", {}), ("key-value-lm", {"window": 5}), ("key-value-lm", {"window": 20})],
+)
+def test_a_recurrent_models_memory_is_that_of_torch(
+    tmp_path: Path, architecture: str, changes: dict[str, Any]
+) -> None:
+    bundle = open_bundle(tiny_bundle(architecture, tmp_path, Precision.FP32, **changes))
+    examples = examples_of(architecture, LENGTHS[:1])
+    [[expected]] = torch_weights(tmp_path, architecture, examples)
+    [found] = told_by_step(bundle, examples, [1] * 12)
+    assert not found[0, 0].any(), "the first token has nothing to look at"
+    assert np.abs(found[0, 1:] - np.tril(expected[0], -1)[1:]).max() < 1e-5
+
+
+@pytest.mark.parametrize("fusion", ["shallow", "deep"])
+def test_lstmns_memories_are_those_of_torch(tmp_path: Path, fusion: str) -> None:
+    bundle = open_bundle(tiny_bundle("lstmn", tmp_path, Precision.FP32, fusion=fusion))
+    examples = examples_of("lstmn", LENGTHS)
+    rows = Rows(bundle, examples.sources, wants_attention=True)
+    targets = told_by_step(bundle, examples, [1] * 12)
+    for row, expected in enumerate(torch_weights(tmp_path, "lstmn", examples)):
+        length = len(examples.sources[row])
+        found = rows.source_outputs["encoder_attention"][row, 0, :length, :length]
+        steps = expected[length:]  # two of each: of the source, and of the target's own memory
+        assert not found[0].any() and not targets[row][0, 0].any()
+        for position, weights in enumerate(expected[1:length], 1):
+            assert np.abs(found[position, :position] - weights[0]).max() < 1e-5
+        for step in range(1, 12):
+            own = targets[row][0, step, :step]
+            pair = [each[0] for each in steps[2 * step : 2 * step + 2] if each.shape[-1] == step]
+            assert any(np.abs(own - each).max() < 1e-5 for each in pair)
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8, Precision.FP16])
+@pytest.mark.parametrize("architecture", ["transformer", "lstmn", "llama", "key-value-lm"])
+def test_nothing_else_is_other_than_without(
+    tmp_path: Path, architecture: str, precision: Precision
+) -> None:
+    bundle = open_bundle(tiny_bundle(architecture, tmp_path, precision))
+    is_prefilled = architecture == "llama"
+    examples = examples_of(architecture, LENGTHS[:1] if is_prefilled else LENGTHS)
+    plain = Rows(bundle, examples.sources)
+    telling = Rows(bundle, examples.sources, wants_attention=True)
+    same_states(plain, telling)
+    start = 0
+    for size in [5, 4, 1, 1, 1] if is_prefilled else [1] * 12:
+        for rows in (plain, telling):
+            rows.read([target[start : start + size] for target in examples.targets])
+        start += size
+        told = {ATTENTION_OUTPUTS[kind][1] for kind in bundle.manifest.told_attention}
+        assert {*telling.outputs} - {*plain.outputs} == told - {"encoder_attention"}
+        for name, expected in plain.outputs.items():
+            assert np.array_equal(telling.outputs[name], expected), name
+        same_states(plain, telling)
+
+
+def same_states(plain: Rows, telling: Rows) -> None:
+    for name, expected in plain.states.items():
+        assert np.array_equal(telling.states[name], expected), name
+
+
+@pytest.mark.parametrize("architecture", ["transformer", "lstmn", "llama", "recurrent-lm"])
+def test_weights_are_a_distribution_of_what_can_be_seen(tmp_path: Path, architecture: str) -> None:
+    bundle = open_bundle(tiny_bundle(architecture, tmp_path, Precision.FP16))
+    examples = examples_of(architecture, LENGTHS[:1])
+    [found] = told_by_step(bundle, examples, [1] * 12)
+    assert (np.triu(found, 1) == 0).all() and (found >= 0).all()
+    assert np.abs(found[:, 1:].sum(-1) - 1).max() < 2e-3
