@@ -21,14 +21,11 @@ from serving.errors import RequestError
 
 _FOLDER = Path(serving.__file__).parent / "api" / "page"
 _MODULES = (
-    "common/elements",
-    "look/weights",
-    "look/lines",
-    "look/heads",
-    "look/look",
-    "look/alone",
+    _FOLDER / "common/elements.js",
+    *(_FOLDER / "look" / f"{name}.js" for name in ("weights", "lines", "heads", "look")),
+    Path(__file__).with_name("alone.js"),
 )
-_STYLES = ("common/base.css", "look/look.css")
+_STYLES = (_FOLDER / "common/base.css", _FOLDER / "look/look.css")
 _MOST_WEIGHTS = 12 * 2**20  # each a byte: what browsers open at once, and mail carries
 _IMPORT = re.compile(r"^import .*\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export ", re.MULTILINE)
@@ -95,12 +92,12 @@ def _page(title: str, sentences: Sequence[Sequence[View]]) -> str:
 
 
 def _code() -> Iterator[str]:
-    for name in _MODULES:
-        yield _EXPORT.sub("", _IMPORT.sub("", _read(f"{name}.js")))
+    for path in _MODULES:
+        yield _EXPORT.sub("", _IMPORT.sub("", _read(path)))
 
 
-def _read(name: str) -> str:
-    return (_FOLDER / name).read_text(encoding="utf-8")
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

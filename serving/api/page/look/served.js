@@ -2,12 +2,8 @@
 
 import { Weights } from "./weights.js";
 
-// What to ask for so that all layers and heads are told, of the kinds that each of these models has.
-export function looksOf(models) {
-  const [first = {}, ...others] = models.map(({ attention }) => attention);
-  const kinds = Object.keys(first).filter((kind) => others.every((attention) => kind in attention));
-  return kinds.map((kind) => ({ kind }));
-}
+// What to ask for so that all layers and heads are told, of all kinds that a model has.
+export const looksOf = ({ attention }) => Object.keys(attention).map((kind) => ({ kind }));
 
 export const viewOf = ({ kind, layers, heads, row_tokens, column_tokens, weights }) => new Weights({
   kind,

@@ -6,7 +6,7 @@ import { Look } from "../look/look.js";
 
 let look = null;
 let models = [];
-let drawn = null; // the views that are shown
+let drawn = null; // what is shown of a sentence
 
 // opened: is called when somebody wants to see it.
 export function beginLooking(opened) {
@@ -19,17 +19,22 @@ export function offerLooks(all) {
 }
 
 export function clearLooks() {
-  drawn = null;
-  look.clear();
+  clearViews();
   byId("look-said").textContent = "";
 }
 
 // isWanted: is asked once the answer is there.
 export async function showLooks(translation, sentence, isWanted) {
   if (!byId("look-details").open) return;
-  const views = await tellingErrors(byId("look-said"), () => translation.viewsOf(sentence, models));
+  const looks = await tellingErrors(byId("look-said"), () => translation.looksAt(sentence, models));
   if (!isWanted()) return;
-  if (!views) look.clear();
-  else if (views !== drawn) look.show(views);
-  drawn = views;
+  if (!looks) return clearViews();
+  byId("look-said").textContent = `As ${looks.model} reads both.`;
+  if (looks !== drawn) look.show(looks.views);
+  drawn = looks;
+}
+
+function clearViews() {
+  drawn = null;
+  look.clear();
 }

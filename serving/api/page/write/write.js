@@ -50,7 +50,7 @@ function offerModes() {
   showMode();
 }
 
-const looks = () => (chosenModel() ? looksOf([chosenModel()]) : []);
+const looks = () => (chosenModel() ? looksOf(chosenModel()) : []);
 
 const isChat = () => document.querySelector("[name=mode]:checked").value === "chat";
 

@@ -1,8 +1,8 @@
 // Begins a page that holds attention within itself: it asks no server.
 
-import { byId, element } from "../common/elements.js";
-import { Look } from "./look.js";
-import { Weights, unpacked } from "./weights.js";
+import { byId, element } from "../../api/page/common/elements.js";
+import { Look } from "../../api/page/look/look.js";
+import { Weights, unpacked } from "../../api/page/look/weights.js";
 
 for (const views of JSON.parse(byId("data").textContent)) {
   const place = element("section", { className: "look" });
