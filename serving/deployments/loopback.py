@@ -1,7 +1,7 @@
 """Keeps Ray Serve's server for calls between replicas on the loopback address.
 
-It listens at every address, whatever Ray was told. tests/serving/deployments/test_deaths.py sees
-whether anything does.
+It listens at every address, whatever Ray was told.
+tests/serving/deployments/servers/test_deaths.py sees whether anything does.
 """
 
 from typing import Any

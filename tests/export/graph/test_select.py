@@ -14,7 +14,7 @@ from serving.arrays import Array
 from serving.engine.sampling.naive import distribution
 from serving.parameters import SamplingParams
 from tests.export.sessions import session_of
-from tests.serving.engine.test_sampling import (
+from tests.serving.engine.sampling.test_sampling import (
     FILTERS,
     assert_follows,
     is_a_close_call,

@@ -13,7 +13,13 @@ from serving.engine.processing.processors import Processors
 from serving.engine.scores import Scores
 from serving.parameters import ProcessorParams
 from tests.export.sessions import session_of
-from tests.serving.engine.editing import SLOTS, VOCAB_SIZE, generation_of, random_scores, taking
+from tests.serving.engine.processing.editing import (
+    SLOTS,
+    VOCAB_SIZE,
+    generation_of,
+    random_scores,
+    taking,
+)
 
 STOP = 1
 EXCLUDED = np.array([4, 9, 17])

@@ -23,8 +23,8 @@ from serving.parameters import BeamParams, ProcessorParams
 from serving.request import GenerationRequest
 from tests.hugging_face import generate
 from tests.reference_models import EOS_ID, ending_checkpoint, examples
+from tests.serving.engine.beam.found import Found, assert_alike, found_in
 from tests.serving.engine.driving import run_all
-from tests.serving.engine.found import Found, assert_alike, found_in
 
 FAMILIES = ["transformer", "bahdanau", "llama", "recurrent-lm"]
 NEW_TOKENS = 12

@@ -12,7 +12,7 @@ from serving.engine.processing.exclusions import Exclusions
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.request import GenerationRequest
 from tests.serving.engine.driving import run_all, run_alone
-from tests.serving.engine.test_sampling import (
+from tests.serving.engine.sampling.test_sampling import (
     FILTERS,
     assert_draws_follow,
     random_logp,

@@ -30,7 +30,7 @@ from tests.serving.deployments.parts import (
     pids_of,
     seconds_until_answered,
 )
-from tests.serving.deployments.test_batches import ended, lines, results
+from tests.serving.deployments.servers.test_batches import ended, lines, results
 from tests.serving.deployments.test_odd_surroundings import allow_files, folder_of_run
 
 pytestmark = pytest.mark.servers

@@ -12,7 +12,7 @@ from transformers import GenerationConfig, GenerationMixin, PrefixConstrainedLog
 
 from serving.engine.processing.processors import Processors
 from serving.parameters import BeamParams, ProcessorParams
-from tests.serving.engine.editing import (
+from tests.serving.engine.processing.editing import (
     SLOTS,
     STOPS,
     VOCAB_SIZE,

@@ -15,7 +15,7 @@ from tests.served import eventually, int8_bundle, served_with_console
 
 pytestmark = pytest.mark.servers
 
-SABOTAGE = Path(__file__).parent / "sabotage"
+SABOTAGE = Path(__file__).parents[1] / "sabotage"
 EN_FR = {"source": "en", "target": "fr"}
 PLAIN = {"error": "internal error"}
 

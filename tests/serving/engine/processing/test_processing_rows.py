@@ -13,7 +13,7 @@ from serving.engine.generation import Generation
 from serving.engine.processing.processors import Processors
 from serving.engine.scores import Scores
 from serving.parameters import ProcessorParams
-from tests.serving.engine.editing import (
+from tests.serving.engine.processing.editing import (
     SLOTS,
     VOCAB_SIZE,
     advance,
