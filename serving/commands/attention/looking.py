@@ -81,7 +81,7 @@ async def looked(catalog: "Catalog", card: "ModelCard", options: dict[str, Any])
 
 
 def _looks(card: "ModelCard", options: dict[str, Any]) -> list[Look]:
-    """A page lets one choose among all layers and heads, a picture shows their mean."""
+    """Ask for all layers and heads where one may choose among them, else for their mean."""
     if not card.attention:
         message = (
             f"has no attention that can be seen: its architecture, {card.architecture}, has none"
@@ -124,7 +124,7 @@ async def _translated(
 async def _completed(
     model: "Generator", options: dict[str, Any], looks: tuple[Look, ...]
 ) -> tuple[str, Seen]:
-    """The last token is written, and read by nobody: so one more is asked for."""
+    """Ask for one token more than is wanted: the last is written, and read by nobody."""
     from serving.pipelines.completion.deltas import collect
     from serving.pipelines.completion.job import CompletionJob
     from serving.pipelines.decoding import Decoding

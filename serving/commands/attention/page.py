@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-import serving
 from serving.commands.attention.views import View
 from serving.errors import RequestError
 
-_FOLDER = Path(serving.__file__).parent / "api" / "page"
+_FOLDER = Path(__file__).parents[2] / "api" / "page"
 _MODULES = (
     _FOLDER / "common/elements.js",
     *(_FOLDER / "look" / f"{name}.js" for name in ("weights", "lines", "heads", "look")),

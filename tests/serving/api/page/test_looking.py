@@ -1,4 +1,4 @@
-"""What words look at, by layer and head, on the page at `/`: asked of the real server."""
+"""The page at `/` shows what words look at, by layer and head: it asks the real server."""
 
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select

@@ -81,7 +81,7 @@ def shades(page: Page, column: int) -> list[float]:
 
 
 def looked_at(weights: np.ndarray) -> str:
-    """What the page says of the largest, to which bytes are near enough."""
+    """Say the largest as the page does: bytes are near enough."""
     best = int(weights.argmax())
     return f"{WORDS[best]} {round(100 * (round(255 * weights[best] ** 0.5) / 255) ** 2)}"
 
