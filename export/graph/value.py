@@ -7,13 +7,10 @@ are is told, so that numbers become constants of the same.
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import onnx_ir as ir
-
-if TYPE_CHECKING:
-    from export.graph.writer import GraphWriter
 
 # Outputs whose type is not that of the first input: it is this one, or that of another input.
 TYPES: dict[tuple[str, int], str | int] = {
@@ -37,11 +34,29 @@ TYPES: dict[tuple[str, int], str | int] = {
 }
 
 
+class Graph(Protocol):
+    """Is what a value needs of the graph that it is in: nodes by operator, those of ONNX (`op`) and
+    those of ONNX Runtime (`ms`), and constants.
+    """
+
+    @property
+    def op(self) -> Any: ...
+
+    @property
+    def ms(self) -> Any: ...
+
+    def constant(self, value: Any, dtype: str) -> "Value": ...
+
+    def ints(self, *values: int) -> "Value": ...
+
+    def split(self, value: "Value", sizes: Sequence[int]) -> "list[Value]": ...
+
+
 @dataclass(frozen=True)
 class Value:
     """Stands for a tensor of ``dtype`` in the graph that ``graph`` writes."""
 
-    graph: "GraphWriter"
+    graph: Graph
     bare: ir.Value
     dtype: str
     __iter__: ClassVar[None] = None  # or indices without end would make it a sequence
