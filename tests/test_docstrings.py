@@ -14,6 +14,7 @@ ROOMS = (
     "export/graph",
     "export/layers",
     "models/architectures",
+    "models/configs",
     "models/contract",
     "models/data",
     "models/decoding",

@@ -10,6 +10,7 @@ import pytest
 from export.bundling.exporting import build_model
 from export.families.registry import BUILDERS
 from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
+from models.configs.problems import Sections, sections_of
 from models.configs.registry import CONFIGS
 from serving.bundle.manifest import Precision
 from tests.pages import all_pages
@@ -45,16 +46,49 @@ def test_there_is_an_example_for_each_endpoint() -> None:
 
 def families() -> dict[str, list[str]]:
     """Return the cells of each row, by architecture."""
+    return {row[3].strip(" `"): row for row in rows_of("system")}
+
+
+def rows_of(first: str) -> list[list[str]]:
+    """Return the rows of the table of families whose first column is headed so."""
     text = PAGES["architectures.md"]
-    [section] = re.findall(r"## Families\n(.*?)\n## ", text, re.DOTALL)
-    rows = [row.split("|") for row in section.splitlines() if row.startswith("|")][2:]
-    return {row[3].strip(" `"): row for row in rows}
+    [section] = re.findall(rf"## Families\n.*?(\| {first} .*?)\n\n", text, re.DOTALL)
+    return [row.split("|") for row in section.splitlines()][2:]
 
 
 def test_the_table_of_families_has_all_options() -> None:
     """The table has all options but the sizes, and no others."""
     found = {name: {*re.findall(r"`(\w+)`", row[4])} for name, row in families().items()}
     assert found == {name: own_options(kind) for name, kind in CONFIGS.items()}
+
+
+def test_the_table_of_sections_has_all_kinds_and_options() -> None:
+    found = {
+        (architecture, words(row[1])[0]): {*words(row[3]), *words(row[4])}
+        for row in rows_of("section")
+        for architecture in words(row[2])
+    }
+    known = {
+        (architecture, name): {*(kinds if len(kinds) > 1 else ()), *options_of(kinds)}
+        for architecture, kind in CONFIGS.items()
+        for name in kind.model_fields
+        if (kinds := sections_of(kind, name))
+    }
+    assert found == known
+
+
+def words(cell: str) -> list[str]:
+    return re.findall(r"`([\w-]+)`", cell)
+
+
+def options_of(kinds: Sections) -> set[str]:
+    """Find what can be chosen in a section, beside which of several kinds it is."""
+    return {
+        name
+        for kind in kinds.values()
+        for name in kind.model_fields
+        if len(kinds) == 1 or name != "kind"
+    }
 
 
 @pytest.mark.parametrize("architecture", sorted(BUILDERS))

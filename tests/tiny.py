@@ -44,33 +44,37 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "key-value-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64, "window": 7},
     "ngram-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64},
     "recurrent-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64}
-    | {"attention": "additive", "attention_dim": 20},
+    | {"attention": {"dim": 20}},
     "luong": TRANSLATION | {"embedding_dim": 24, "hidden_dim": 32, "readout_dim": 24},
 }
 
 LIKE_GEMMA: dict[str, Any] = {  # and like Qwen: options of llama
     "num_layers": 3,
     "head_dim": 32,
-    "attention_bias": "qkv",
     "activation": "gelu_tanh",
-    "qk_norm": True,
-    "sandwich_norms": True,
-    "embedding_scale": 8.0,
-    "attention_cap": 2.0,
-    "logit_cap": 3.0,
     "window": 5,
-    "layers_without_window": [1],
-    "rotary_frequencies": [0.9, 0.7, 0.5, 0.3, 0.05, 0.01, 1e-3, 1e-4],
-    "rotary_magnitude": 1.2,
-    "window_frequencies": [2 / (2 + i) for i in range(16)],
+    "imported": {
+        "attention_bias": "qkv",
+        "qk_norm": True,
+        "sandwich_norms": True,
+        "embedding_scale": 8.0,
+        "attention_cap": 2.0,
+        "logit_cap": 3.0,
+        "layers_without_window": [1],
+        "rotary_frequencies": [0.9, 0.7, 0.5, 0.3, 0.05, 0.01, 1e-3, 1e-4],
+        "rotary_magnitude": 1.2,
+        "window_frequencies": [2 / (2 + i) for i in range(16)],
+    },
 }
 LIKE_PHI: dict[str, Any] = {  # options of gpt-neox
     "num_kv_heads": 2,
     "head_dim": 32,
-    "rotary_frequencies": [1.0, 0.5, 0.2, 0.1, 0.01, 1e-3, 1e-4, 0.0],
-    "output_bias": True,
     "tied_embeddings": False,
     "activation": "gelu_tanh",
+    "imported": {
+        "rotary_frequencies": [1.0, 0.5, 0.2, 0.1, 0.01, 1e-3, 1e-4, 0.0],
+        "output_bias": True,
+    },
 }
 
 

@@ -13,6 +13,7 @@ from export.graph.writer import Array
 from export.layers.basic import Layers
 from export.layers.heads import PAIRS
 from export.layers.ragged import count
+from models.configs.positions import Learned, Relative, Sinusoidal
 from models.configs.translators.transformer import TransformerSizes
 from models.layers.buckets import relative_buckets
 
@@ -84,15 +85,16 @@ class RelativePositions(Positions):
 def positions_of(layers: Layers, config: TransformerSizes, stack: str, capacity: int) -> Positions:
     """Build those of ``stack``, the encoder or the decoder, for up to ``capacity`` tokens."""
     name = f"{stack}.positions.weight"
-    if config.positions == "relative":
-        weight = layers.weights.take(name, config.num_buckets, config.num_heads)
-        buckets = relative_buckets(
-            config.num_buckets, config.max_distance, bidirectional=stack == "encoder"
-        )
-        return RelativePositions(layers, name, weight[buckets].T, capacity)
-    if config.positions == "learned":
-        return AddedPositions(layers, name, layers.weights.take(name, capacity, config.d_model))
-    return AddedPositions(layers, name, sinusoids(capacity, config.d_model))
+    take, dim = layers.weights.take, config.d_model
+    match config.positions:
+        case Relative(num_buckets=num_buckets, max_distance=farthest):
+            buckets = relative_buckets(num_buckets, farthest, bidirectional=stack == "encoder")
+            weight = take(name, num_buckets, config.num_heads)
+            return RelativePositions(layers, name, weight[buckets].T, capacity)
+        case Learned():
+            return AddedPositions(layers, name, take(name, capacity, dim))
+        case Sinusoidal():
+            return AddedPositions(layers, name, sinusoids(capacity, dim))
 
 
 def sinusoids(num_positions: int, dim: int) -> Array:

@@ -1,8 +1,9 @@
 """Holds what all configurations share: sizes and options of an architecture, no torch.
 
 A configuration refuses unknown keys, bad values and values of another type, and says which of its
-options do not fit together. `models.configs.registry` reads one and reports everything that is
-wrong at once.
+options do not fit together. Options that belong together are a `Part`, a section: one of several
+kinds, where each kind has others, and `imported`, which only readers of models that were trained
+elsewhere fill in. `models.configs.registry` reads one and reports everything wrong at once.
 """
 
 from collections.abc import Iterator
@@ -25,10 +26,14 @@ class Misfit(NamedTuple):
     message: str
 
 
-class SpecialTokens(BaseModel):
-    """Ids that every tokenizer of ours begins with."""
+class Part(BaseModel):
+    """Holds options that belong together, and refuses what it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class SpecialTokens(Part):
+    """Ids that every tokenizer of ours begins with."""
 
     pad_id: TokenId = 0
     bos_id: TokenId = 1
@@ -36,7 +41,7 @@ class SpecialTokens(BaseModel):
 
 
 class ArchitectureConfig(SpecialTokens):
-    """A field `architecture` of one literal value tells configurations apart."""
+    """Is told from others by its field `architecture`, which has one value."""
 
     architecture: str
     task: str

@@ -14,7 +14,7 @@ class HasHeads(ArchitectureConfig):
 
     @property
     def head_size(self) -> int:
-        """How many numbers a head has."""
+        """Tell how many numbers a head has."""
         return self.head_dim or self.d_model // self.num_heads
 
     def misfits(self) -> Iterator[Misfit]:

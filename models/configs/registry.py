@@ -1,12 +1,10 @@
-"""All architectures by name, and how a configuration is read: everything wrong is said at once."""
+"""Lists all architectures by name, and reads a configuration."""
 
 import reprlib
-from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Annotated, Any
 
 from pydantic import PlainValidator, SerializeAsAny, ValidationError
-from pydantic_core import ErrorDetails
 
 from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
 from models.configs.language_models.gpt2 import GPT2Config
@@ -15,6 +13,7 @@ from models.configs.language_models.key_value_lm import KeyValueLMConfig
 from models.configs.language_models.llama import LlamaConfig
 from models.configs.language_models.ngram_lm import NgramLMConfig
 from models.configs.language_models.recurrent_lm import RecurrentLMConfig
+from models.configs.problems import problems_of
 from models.configs.translators.bahdanau import BahdanauConfig
 from models.configs.translators.cho import ChoConfig
 from models.configs.translators.convs2s import ConvS2SConfig
@@ -43,14 +42,13 @@ CONFIGS: dict[str, type[ArchitectureConfig]] = {
     "transformer-ssru": TransformerSSRUConfig,
 }
 
-_LONGEST_NAME = 60
 _MOST_OPTIONS = 1000  # each that is unknown is compared with all that are known
 
 AnyConfig = TranslationModelConfig | LanguageModelConfig
 
 
 class ModelConfigError(ValueError):
-    """A configuration that cannot be used; `problems` lists everything found wrong."""
+    """Says why a configuration cannot be used; `problems` lists everything found wrong."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -58,7 +56,7 @@ class ModelConfigError(ValueError):
 
 
 def parse_config(values: Any) -> AnyConfig:
-    """The configuration that `values`, a JSON or TOML object, describe.
+    """Make the configuration that `values`, a JSON or TOML object, describe.
 
     Raises ModelConfigError.
     """
@@ -75,47 +73,8 @@ def parse_config(values: Any) -> AnyConfig:
     try:
         return kind.model_validate(values)  # type: ignore[return-value]
     except ValidationError as error:
-        raise ModelConfigError(list(_problems(kind, values, error.errors()))) from None
-
-
-def _problems(
-    kind: type[ArchitectureConfig], values: dict[str, Any], errors: list[ErrorDetails]
-) -> Iterator[str]:
-    """Yield those of each field alone, then of those that are right by themselves and do not fit
-    together.
-    """
-    wrong: dict[int | str, ErrorDetails] = {}
-    for error in errors:
-        for name in error["loc"][:1]:
-            wrong.setdefault(name, error)
-    for name, error in wrong.items():
-        place = ".".join(map(str, error["loc"]))
-        yield f"{_shown(place)}: {_message(kind, str(name), error)}"
-    right = {name: values[name] for name in kind.model_fields if name in values.keys() - wrong}
-    config = kind.model_construct(**{"vocab_size": 1, **right})
-    for misfit in config.all_misfits():
-        if not wrong.keys() & set(misfit.fields):
-            yield misfit.message
-
-
-def _message(kind: type[ArchitectureConfig], name: str, error: ErrorDetails) -> str:
-    match error["type"]:
-        case "missing":
-            return "is required"
-        case "extra_forbidden":
-            return (
-                f"{kind.model_fields['architecture'].default} has no such option{_hint(kind, name)}"
-            )
-    message = error["msg"][:1].lower() + error["msg"][1:].replace("tuple", "list")  # as in files
-    return f"{message} (got {reprlib.repr(error['input'])})"
-
-
-def _hint(kind: type[ArchitectureConfig], name: str) -> str:
-    """Guess what may have been meant: one of another architecture, or of a similar name."""
-    if others := sorted(other for other, each in CONFIGS.items() if name in each.model_fields):
-        return f"; {', '.join(others)} {'has' if len(others) == 1 else 'have'} it"
-    similar = get_close_matches(name.lower().replace("-", "_"), kind.model_fields, n=1)
-    return f"; did you mean {similar[0]}?" if similar else ""
+        problems = problems_of(kind, values, error.errors(), CONFIGS)
+        raise ModelConfigError(list(problems)) from None
 
 
 def _unknown_architecture(values: dict[str, Any]) -> str:
@@ -126,11 +85,6 @@ def _unknown_architecture(values: dict[str, Any]) -> str:
     similar = get_close_matches(str(name).lower().replace("_", "-"), CONFIGS, n=1)
     hint = f"; did you mean {similar[0]}?" if similar else ""
     return f"architecture: must be {known} (got {reprlib.repr(name)}){hint}"
-
-
-def _shown(name: str) -> str:
-    """A key as it is, if it can be read."""
-    return name if name.isprintable() and len(name) <= _LONGEST_NAME else reprlib.repr(name)
 
 
 ModelConfig = Annotated[SerializeAsAny[AnyConfig], PlainValidator(parse_config)]

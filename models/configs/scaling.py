@@ -1,4 +1,4 @@
-"""How large embedded words enter a model whose table also is its output layer."""
+"""Says how large embedded words enter a model whose table also is its output layer."""
 
 import math
 

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections.abc import Iterator
+from typing import Any
 
 from models.configs.base import LanguageModelConfig
 from models.contract.models import LanguageModel
@@ -67,15 +69,14 @@ def _card(
     arithmetic: Arithmetic,
 ) -> str:
     card, last = config.card, rows[-1]
-    sizes = config.model.model_dump(exclude={"architecture", "task"})
-    shown = {key: value for key, value in sizes.items() if isinstance(value, int | float | str)}
+    shown = _shown(config.model.model_dump(exclude={"architecture", "task", "imported"}))
     run, optimizer = config.run, config.optimizer
     return f"""# {card.title or config.name}
 
 {card.about.strip()}
 
 {num_parameters / 1e6:.1f} M parameters, stored in fp16:
-{", ".join(f"{key} {value}" for key, value in shown.items())}.
+{", ".join(shown)}.
 
 ## Data
 
@@ -100,3 +101,12 @@ smoothing {run.label_smoothing:g}. Loss on held-out text: {last["dev_loss"]} nat
 
 {card.licence.strip()}
 """
+
+
+def _shown(options: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield what has a value that a reader can take in, those of sections by their full names."""
+    for name, value in options.items():
+        if isinstance(value, dict):
+            yield from _shown(value, f"{name}.")
+        elif isinstance(value, int | float | str):
+            yield f"{prefix}{name} {value}"

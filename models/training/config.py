@@ -146,11 +146,13 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Let `changes` win, key by key of every section."""
+    """Let `changes` win, key by key of every section; one of another kind has other keys."""
     merged = base | changes
     for name in base.keys() & changes.keys():
         if isinstance(base[name], dict) and isinstance(changes[name], dict):
-            merged[name] = _merged(base[name], changes[name])
+            known, new = base[name], changes[name]
+            is_other = "kind" in known and new.get("kind", known["kind"]) != known["kind"]
+            merged[name] = new if is_other else _merged(known, new)
     return merged
 
 

@@ -13,24 +13,38 @@ from serving.bundle.opening import Bundle, open_bundle
 from tests.export.parity import Examples, examples_of
 from tests.tiny import LIKE_GEMMA, LIKE_PHI, tiny_bundle
 
-T5 = {"positions": "relative", "norm_type": "rms", "biases": False, "gated_ffn": True}
+T5 = {
+    "gated_ffn": True,
+    "positions": {"kind": "relative"},
+    "norm": {"kind": "rms"},
+    "imported": {"biases": False},
+}
 T5 |= {"activation": "gelu_tanh", "head_dim": 24, "ffn_dim": 50}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
-    ("transformer", {"positions": "relative", "num_kv_heads": 2}),
-    ("transformer", {"positions": "learned", "num_kv_heads": 1, "norm": "post"}),
+    ("transformer", {"num_kv_heads": 2, "positions": {"kind": "relative"}}),
+    (
+        "transformer",
+        {"num_kv_heads": 1, "positions": {"kind": "learned"}, "norm": {"place": "post"}},
+    ),
     ("transformer", {"activation": "gelu", "ffn_dim": 50}),
     ("transformer", T5),
-    ("transformer", {"activation": "swish", "output_bias": True, "embedding_norm": True}),
+    (
+        "transformer",
+        {"activation": "swish", "imported": {"output_bias": True, "embedding_norm": True}},
+    ),
     ("llama", {"window": 5}),
     ("llama", LIKE_GEMMA),
     ("llama", {"head_dim": 20}),
     ("gpt-neox", LIKE_PHI),
     ("gpt2", {"window": 3, "ffn_dim": 50}),
-    ("luong", {"attention": "local-p", "window": 9, "score": "concat"}),
-    ("luong", {"attention": "local-m", "window": 2, "score": "dot", "input_feeding": False}),
+    ("luong", {"attention": {"kind": "local-p", "window": 9}, "score": "concat"}),
+    (
+        "luong",
+        {"attention": {"kind": "local-m", "window": 2}, "score": "dot", "input_feeding": False},
+    ),
     ("lstmn", {"fusion": "shallow", "hidden_dim": 17, "attention_dim": 11}),
     ("key-value-lm", {"hidden_dim": 33, "window": 5}),
-    ("recurrent-lm", {"attention": "none", "attention_dim": None, "num_layers": 2, "cell": "lstm"}),
+    ("recurrent-lm", {"attention": None, "num_layers": 2, "cell": "lstm"}),
     ("bahdanau", {"cell": "lstm"}),
     ("bahdanau", {"cell": "rnn", "readout": "tanh"}),
     ("sutskever", {"cell": "mut3"}),

@@ -28,16 +28,27 @@ HALVES: dict[Device, list[Precision]] = {  # a CPU has no kernels for all that b
     "cuda": [precision for precision in Precision if precision in ("fp16", "bf16")],
     "cpu": [Precision.FP16],
 }
-T5 = {"positions": "relative", "norm_type": "rms", "biases": False, "gated_ffn": True}
+T5 = {
+    "gated_ffn": True,
+    "positions": {"kind": "relative"},
+    "norm": {"kind": "rms"},
+    "imported": {"biases": False},
+}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((family, {}) for family in CONFIGS),
     ("transformer", T5 | {"activation": "gelu_tanh", "head_dim": 24, "ffn_dim": 50}),
-    ("transformer", {"positions": "learned", "num_kv_heads": 1, "norm": "post"}),
+    (
+        "transformer",
+        {"num_kv_heads": 1, "positions": {"kind": "learned"}, "norm": {"place": "post"}},
+    ),
     ("llama", LIKE_GEMMA),
     ("llama", {"window": 5}),
     ("gpt-neox", LIKE_PHI),
-    ("luong", {"attention": "local-p", "window": 9, "score": "concat"}),
-    ("luong", {"attention": "local-m", "window": 2, "score": "dot", "input_feeding": False}),
+    ("luong", {"attention": {"kind": "local-p", "window": 9}, "score": "concat"}),
+    (
+        "luong",
+        {"attention": {"kind": "local-m", "window": 2}, "score": "dot", "input_feeding": False},
+    ),
     ("lstmn", {"fusion": "shallow"}),
     ("key-value-lm", {"window": 1, "parts": "attention"}),
     ("bahdanau", {"cell": "rnn", "readout": "tanh"}),

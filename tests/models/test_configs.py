@@ -156,6 +156,8 @@ def test_what_is_no_object_is_refused(values: Any) -> None:
 
 VALUES: list[Any] = [None, True, 0, -1, 3, 1.5, 10**400, 2**31, math.nan, math.inf, "", "8", "lstm"]
 VALUES += [[], ["x"], [["x"]], {}, {"a": None}, "\ud800", "local-m"]
+VALUES += [{"kind": None}, {"kind": []}, {"kind": "rms"}, {"kind": "relative"}, {"kind": "x" * 999}]
+VALUES += [{"kind": "relative", "num_buckets": 2**70}, {"kind": "local-p", "window": 2}]
 
 
 @pytest.mark.parametrize("architecture", sorted(CONFIGS))

@@ -14,13 +14,13 @@ from models.configs.language_models.gpt_neox import GPTNeoXConfig
 
 class GPTNeoXGraph(DecoderOnlyGraph[GPTNeoXConfig]):
     def __init__(self, config: GPTNeoXConfig, layers: Layers) -> None:
-        self.has_qkv_bias = self.has_mixing_bias = config.attention_bias
-        self.has_output_bias = config.output_bias
+        self.has_qkv_bias = self.has_mixing_bias = config.imported.attention_bias
+        self.has_output_bias = config.imported.output_bias
         super().__init__(config, layers)
 
     def heads_of(self, layer: int) -> Heads:
         config = self.config
-        frequencies, magnitude = config.frequencies, config.rotary_magnitude
+        frequencies, magnitude = config.frequencies, config.imported.rotary_magnitude
         layout = head_layout(config.head_size, len(frequencies))
         sizes = (config.num_heads, config.kv_heads, layout)
         tables = rotary_tables(self.layers, config.context_length, frequencies, magnitude, "rotary")

@@ -14,15 +14,21 @@ from models.configs.language_models.llama import LlamaConfig
 
 class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
     def __init__(self, config: LlamaConfig, layers: Layers) -> None:
-        self.has_qkv_bias = config.attention_bias != "none"
-        self.has_mixing_bias = config.attention_bias == "all"
-        self.embedding_scale, self.logit_cap = config.embedding_scale, config.logit_cap
+        self.has_qkv_bias = config.imported.attention_bias != "none"
+        self.has_mixing_bias = config.imported.attention_bias == "all"
+        self.embedding_scale, self.logit_cap = (
+            config.imported.embedding_scale,
+            config.imported.logit_cap,
+        )
         super().__init__(config, layers)
 
     def heads_of(self, layer: int) -> Heads:
         config = self.config
         frequencies, magnitude = config.table_of(layer)
-        is_own = config.window_frequencies is not None and frequencies is config.window_frequencies
+        is_own = (
+            config.imported.window_frequencies is not None
+            and frequencies is config.imported.window_frequencies
+        )
         name = "rotary.window" if is_own else "rotary"
         length = config.context_length
         return Heads(
@@ -32,11 +38,11 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
             self.layers.target,
             rotary=rotary_tables(self.layers, length, frequencies, magnitude, name),
             window=config.window_of(layer),
-            cap=config.attention_cap,
+            cap=config.imported.attention_cap,
         )
 
     def block(self, x: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
-        if not self.config.sandwich_norms:
+        if not self.config.imported.sandwich_norms:
             return super().block(x, layer, total_lengths)
         name = f"layers.{layer}"
         y = self.attend(x, layer, total_lengths)
@@ -45,7 +51,7 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         return x + self.norm(y, f"{name}.feed_forward_output_norm")
 
     def normalise_heads(self, qkv: Value, name: str, heads: Heads) -> Value:
-        if not self.config.qk_norm:
+        if not self.config.imported.qk_norm:
             return qkv
         query, key, value = self.graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])
         query = self._normalise(query, f"{name}.query_norm", heads)
@@ -54,7 +60,7 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
 
     def feed_forward(self, x: Value, name: str) -> Value:
         config = self.config
-        sizes, bias = (config.d_model, config.ffn_dim), config.ffn_bias
+        sizes, bias = (config.d_model, config.ffn_dim), config.imported.ffn_bias
         return feed_forward(
             self.layers, x, name, sizes, config.activation, is_gated=True, bias=bias
         )

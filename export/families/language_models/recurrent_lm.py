@@ -33,7 +33,8 @@ class PlainReadout:
 
 
 def _readout(config: RecurrentLMConfig, layers: Layers) -> ReadoutGraph:
-    if config.attention_dim is None:
+    if config.attention is None:
         return PlainReadout(config, layers)
-    tape = Tape(layers, "tape", config.attention_dim, config.hidden_dim)
-    return AttentiveReadout(config, layers, tape, num_parts=1, attention_dim=config.attention_dim)
+    dim = config.attention.dim
+    tape = Tape(layers, "tape", dim, config.hidden_dim)
+    return AttentiveReadout(config, layers, tape, num_parts=1, attention_dim=dim)

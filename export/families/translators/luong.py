@@ -41,7 +41,7 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
     def encode(self, ids: Value, lengths: Value) -> None:
         graph, config = self.graph, self.config
         sizes = config.embedding_dim, self.dim // config.num_directions, config.num_layers
-        is_bidirectional = config.bidirectional
+        is_bidirectional = config.imported.bidirectional
         encoder = RecurrentLayers(
             self.layers, "encoder", config.cell, *sizes, bidirectional=is_bidirectional
         )
@@ -51,7 +51,7 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
             name = "attention.score.key"
             keys = self.layers.linear(memory, [name], self.dim, [self.dim], bias=False)
             graph.state_output(self.keys, keys)
-        first = self._join_directions(self._bridge(last) if config.bridge else last)
+        first = self._join_directions(self._bridge(last) if config.imported.bridge else last)
         for state, value in zip(chain(*self.cells), chain(*first), strict=True):
             graph.state_output(state, value)
 
@@ -65,7 +65,7 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
         readout, parts = self._project_hidden(hidden, attention.hidden_parts)
         weights = attention.weights(hidden, keys, parts)
         readout = readout + self._project_context(context_of(weights, memory))
-        if self.config.readout == "tanh":
+        if self.config.imported.readout == "tanh":
             readout = readout.tanh()
         if self.config.input_feeding:
             graph.next_state(self.fed, readout)
@@ -118,7 +118,7 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
         take, dim, readout_dim = self.layers.weights.take, self.dim, self.config.readout_dim
         weights = [self._readout_weight[:, dim:]]
         weights += [take(f"{name}.weight", dim, dim) for name in names]
-        bias = self._hidden_bias(names) if self.config.biases else None
+        bias = self._hidden_bias(names) if self.config.imported.biases else None
         joined = self.layers.project(hidden, "from_hidden", np.concatenate(weights), bias)
         readout, *parts = self.graph.split(joined, [readout_dim] + [dim] * len(names))
         return readout, dict(zip(names, parts, strict=True))

@@ -7,6 +7,7 @@ from export.graph.value import Value
 from export.layers.additive import additive_scores
 from export.layers.basic import Layers
 from export.layers.ragged import count, is_real, softmax_within
+from models.configs.attention import Global, LocalM, LocalP
 from models.configs.translators.luong import LuongConfig
 
 
@@ -20,7 +21,7 @@ class LuongAttention:
         parts = []
         if self.config.score == "concat":
             parts.append("attention.score.query")
-        if self.config.attention == "local-p":
+        if isinstance(self.config.attention, LocalP):
             parts.append("attention.center_hidden")
         return parts
 
@@ -29,13 +30,14 @@ class LuongAttention:
         lengths = self.graph.input("source_lengths", "int32", ())
         scores = self._scores(hidden, keys, parts)
         within = is_real(scores, lengths)
-        if self.config.window is None:
+        attention = self.config.attention
+        if isinstance(attention, Global):
             return softmax_within(scores, within)
         distances = self._distances(scores, lengths, parts)
-        window = self.graph.constant(self.config.window, "float32")
+        window = self.graph.constant(attention.window, "float32")
         weights = softmax_within(scores, within & (distances.abs() <= window))
-        is_monotonic = self.config.attention == "local-m"
-        return weights if is_monotonic else weights * self._gaussian(distances)
+        is_monotonic = isinstance(attention, LocalM)
+        return weights if is_monotonic else weights * self._gaussian(distances, attention.window)
 
     def _scores(self, hidden: Value, keys: Value, parts: dict[str, Value]) -> Value:
         """Score as 3.1; products are summed position by position, as a matrix product's order may
@@ -50,7 +52,7 @@ class LuongAttention:
     def _distances(self, scores: Value, lengths: Value, parts: dict[str, Value]) -> Value:
         """Take s - p_t f32 [batch, source]; s counts from 1."""
         positions = count(scores).cast("float32")
-        if self.config.attention == "local-m":
+        if isinstance(self.config.attention, LocalM):
             times = self.graph.input("total_lengths", "int32", ())
             centers = times.minimum(lengths).cast("float32")
         else:
@@ -64,8 +66,7 @@ class LuongAttention:
         vector = self.layers.float_weight(name, self.layers.weights.take(name, 1, dim)[0])
         return self.layers.dot(inner, vector, dim)
 
-    def _gaussian(self, distances: Value) -> Value:
+    def _gaussian(self, distances: Value, window: int) -> Value:
         """Fall off with the distance, by a deviation of window / 2 (10)."""
-        assert self.config.window is not None
-        scale = self.graph.constant(-2 / self.config.window**2, "float32")
+        scale = self.graph.constant(-2 / window**2, "float32")
         return (distances * distances * scale).exp()

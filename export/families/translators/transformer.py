@@ -41,7 +41,7 @@ class TransformerLikeGraph(TranslatorGraph[Config]):
             config,
             (config.d_model, config.d_model),
             scale=config.scale_of_embeddings,
-            bias="output_bias" if config.output_bias else None,
+            bias="output_bias" if config.imported.output_bias else None,
             num_source_words=config.source_vocabulary,
         )
         layout = head_layout(config.head_size)
@@ -96,14 +96,16 @@ class TransformerLikeGraph(TranslatorGraph[Config]):
 
     def begin(self, x: Value, stack: str) -> Value:
         """Go from embedded tokens with their positions to what the first layer reads."""
-        return self._norm(x, f"{stack}.embedding_norm") if self.config.embedding_norm else x
+        return (
+            self._norm(x, f"{stack}.embedding_norm") if self.config.imported.embedding_norm else x
+        )
 
     def before_sublayer(self, x: Value, norm: str) -> Value:
-        return self._norm(x, norm) if self.config.norm == "pre" else x
+        return self._norm(x, norm) if self.config.norm.place == "pre" else x
 
     def after_sublayer(self, x: Value, update: Value, norm: str) -> Value:
         x = x + update
-        return x if self.config.norm == "pre" else self._norm(x, norm)
+        return x if self.config.norm.place == "pre" else self._norm(x, norm)
 
     def finish(self, x: Value, stack: str) -> Value:
         return self._norm(x, f"{stack}.norm") if self.config.has_final_norm else x
@@ -115,13 +117,13 @@ class TransformerLikeGraph(TranslatorGraph[Config]):
 
     def project(self, x: Value, names: Sequence[str], out_dims: Sequence[int]) -> Value:
         """Project x [..., d_model] to queries, keys or values, side by side."""
-        dim, bias, layout = self.config.d_model, self.config.biases, self.heads.layout
+        dim, bias, layout = self.config.d_model, self.config.imported.biases, self.heads.layout
         return self.layers.linear(x, names, dim, out_dims, bias=bias, into=layout)
 
     def join_heads(self, x: Value, name: str) -> Value:
         """Join what the heads found [..., query_dim]: [..., d_model]."""
         names, dims, heads = [f"{name}.output"], [self.config.d_model], self.heads
-        bias, into = self.config.biases, heads.trained_query_dim
+        bias, into = self.config.imported.biases, heads.trained_query_dim
         return self.layers.linear(x, names, into, dims, bias=bias, out_of=heads.layout)
 
     def feed_forward(self, x: Value, layer: str) -> Value:
@@ -133,14 +135,14 @@ class TransformerLikeGraph(TranslatorGraph[Config]):
             (config.d_model, config.ffn_dim),
             config.activation,
             is_gated=config.gated_ffn,
-            bias=config.biases,
+            bias=config.imported.biases,
         )
         return self.after_sublayer(x, update, f"{name}_norm")
 
     def _norm(self, x: Value, name: str) -> Value:
         config, layers = self.config, self.layers
-        norm = layers.rms_norm if config.norm_type == "rms" else layers.layer_norm
-        return norm(x, name, config.d_model, config.norm_epsilon)
+        norm = layers.rms_norm if config.norm.kind == "rms" else layers.layer_norm
+        return norm(x, name, config.d_model, config.norm.epsilon)
 
     def _encode(self, ids: Value, lengths: Value, tokens: SourceTokens) -> Value:
         config = self.config

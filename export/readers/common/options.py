@@ -110,6 +110,16 @@ def _is(value: Any, *kinds: type) -> bool:
     return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
 
+def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Join options of ours; what several parts say of one section comes together in it."""
+    found: dict[str, Any] = {}
+    for part in parts:
+        for name, value in part.items():
+            is_section = isinstance(value, dict) and name in found
+            found[name] = {**found[name], **value} if is_section else value
+    return found
+
+
 def read_options(
     path: Path,
     problems: list[str],

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from export.readers.common.weights import Shape
+from models.configs.positions import Learned, Relative, Sinusoidal
 from models.configs.recurrent import RecurrentConfig
 from models.configs.translators.transformer import TransformerSizes
 
@@ -40,10 +41,12 @@ def vocabulary(config: TransformerSizes | RecurrentConfig, embedding: int, reado
 def transformer_shapes(config: TransformerSizes) -> Shapes:
     """Give all weights of a Transformer for translation."""
     found = vocabulary(config, config.d_model, config.d_model)
-    if config.output_bias:
+    if config.imported.output_bias:
         found["output_bias"] = (config.vocab_size,)
     for stack in STACKS:
-        outer = ["embedding_norm"] * config.embedding_norm + ["norm"] * config.has_final_norm
+        outer = ["embedding_norm"] * config.imported.embedding_norm + [
+            "norm"
+        ] * config.has_final_norm
         found |= _norms(config, [f"{stack}.{name}" for name in outer]) | _positions(config, stack)
     found |= repeated("encoder.layers", config.encoder_layers, _layer(config, "self_attention"))
     is_recurrent = config.architecture == "transformer-ssru"
@@ -54,12 +57,14 @@ def transformer_shapes(config: TransformerSizes) -> Shapes:
 
 def _positions(config: TransformerSizes, stack: str) -> Shapes:
     longest = config.max_source_tokens if stack == "encoder" else config.max_target_tokens
-    shapes = {
-        "learned": (longest, config.d_model),
-        "relative": (config.num_buckets, config.num_heads),
-    }
-    is_held = config.positions in shapes
-    return {f"{stack}.positions.weight": shapes[config.positions]} if is_held else {}
+    name = f"{stack}.positions.weight"
+    match config.positions:
+        case Learned():
+            return {name: (longest, config.d_model)}
+        case Relative(num_buckets=num_buckets):
+            return {name: (num_buckets, config.num_heads)}
+        case Sinusoidal():
+            return {}
 
 
 def _layer(config: TransformerSizes, *attentions: str) -> Shapes:
@@ -74,7 +79,7 @@ def _layer(config: TransformerSizes, *attentions: str) -> Shapes:
             found |= linears({f"{name}.input": (dim, dim)}, bias=False)
         else:
             matrices |= attention(name, dim, config.num_heads, config.kv_heads, config.head_size)
-    return found | linears(matrices, bias=config.biases)
+    return found | linears(matrices, bias=config.imported.biases)
 
 
 def attention(
@@ -89,4 +94,4 @@ def attention(
 
 
 def _norms(config: TransformerSizes, names: Iterable[str]) -> Shapes:
-    return norms(names, config.d_model, bias=config.norm_type == "layer")
+    return norms(names, config.d_model, bias=config.norm.kind == "layer")

@@ -56,14 +56,16 @@ class FairseqReader:
             "ffn_dim": self.model.dims("encoder.layers.0.fc1.weight")[0][0],
             "encoder_layers": count("encoder.layers.{}.fc1.weight"),
             "decoder_layers": count("decoder.layers.{}.fc1.weight"),
-            "positions": "learned",
+            "positions": {"kind": "learned"},
             "max_source_tokens": self._num_positions("encoder", "max_source_positions"),
             "max_target_tokens": self._num_positions("decoder", "max_target_positions"),
-            "norm": "pre" if self._equal("normalize_before", False) else "post",
-            "final_norm": self._has_in_both("layer_norm"),
-            "embedding_norm": self._has_in_both("layernorm_embedding"),
-            "embedding_scale": 1.0 if options.flag("no_scale_embedding", False) else None,
+            "norm": {"place": "pre" if self._equal("normalize_before", False) else "post"},
             "activation": read_activation(options, "activation_fn", "relu"),
+            "imported": {
+                "final_norm": self._has_in_both("layer_norm"),
+                "embedding_norm": self._has_in_both("layernorm_embedding"),
+                "embedding_scale": 1.0 if options.flag("no_scale_embedding", False) else None,
+            },
         }
 
     def _refuse_what_differs(self) -> None:

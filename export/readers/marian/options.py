@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from export.readers.common.options import MOST_LAYERS, WIDEST, Options
+from export.readers.common.options import MOST_LAYERS, WIDEST, Options, joined
 from export.readers.marian.items import OPTIONS, Item, num_elements
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 
@@ -76,37 +76,34 @@ def config_of(options: Options, vocab_sizes: tuple[int, int], common: dict[str, 
         options.only("layer-normalization", False)
     source_size, target_size = vocab_sizes
     is_tied = options.flag("tied-embeddings-all", False)
-    values: dict[str, Any] = {
+    vocabulary = {
         "architecture": "transformer-ssru" if is_recurrent else "transformer",
         "vocab_size": target_size + 1,
         "source_vocab_size": target_size + 1 if is_tied else source_size,
         "tied_embeddings": is_tied,
         "pad_id": 0,
         "bos_id": target_size,
-        **_sizes(options),
-        **_norms(options),
-        **common,
     }
-    return _parse(values, options)
+    return _parse(joined(vocabulary, _sizes(options), _norms(options), common), options)
 
 
 def _sizes(options: Options) -> dict[str, Any]:
     activation = options.word("transformer-ffn-activation", "relu")
-    sizes = {
+    sizes: dict[str, Any] = {
         "d_model": options.integer("dim-emb", at_most=WIDEST),
         "num_heads": options.integer("transformer-heads"),
         "ffn_dim": options.integer("transformer-dim-ffn"),
         "encoder_layers": options.integer("enc-depth", at_most=MOST_LAYERS),
         "decoder_layers": options.integer("dec-depth", at_most=MOST_LAYERS),
         "activation": "swish" if activation == "gelu" else activation,  # see `weights`
-        "positions": "learned",
-        "output_bias": True,
+        "positions": {"kind": "learned"},
+        "imported": {"output_bias": True},
         "max_source_tokens": MAX_SOURCE_TOKENS,
         "max_target_tokens": MAX_TARGET_TOKENS,
     }
     options.only("transformer-decoder-dim-ffn", 0, sizes["ffn_dim"])
     if has_trained_positions(options):
-        sizes["embedding_scale"] = 1.0
+        sizes["imported"]["embedding_scale"] = 1.0
     return sizes
 
 
@@ -126,10 +123,11 @@ def _norms(options: Options) -> dict[str, Any]:
         if steps(name) not in ("", "n"):
             options.refuse(f"transformer-{name}")
     return {
-        "norm": NORMS.get(around, "post"),
-        "norm_epsilon": EPSILON,
-        "embedding_norm": steps("postprocess-emb") == "n",
-        "final_norm": steps("postprocess-top") == "n",
+        "norm": {"place": NORMS.get(around, "post"), "epsilon": EPSILON},
+        "imported": {
+            "embedding_norm": steps("postprocess-emb") == "n",
+            "final_norm": steps("postprocess-top") == "n",
+        },
     }
 
 

@@ -93,7 +93,7 @@ class MarianWeights:
 
     def _norm(self, sublayer: str, after: str = "") -> Held:
         """Before a sublayer the norm is named after it alone, after it as well after `after`."""
-        is_before = self._config.norm == "pre"
+        is_before = self._config.norm.place == "pre"
         return _layer_norm(sublayer, "_pre") if is_before else _layer_norm(f"{sublayer}{after}")
 
     def _positions(self, stack: str) -> Held | Made:

@@ -56,11 +56,13 @@ class RecurrentReader:
             "embedding_scale": 1.0,
             "num_layers": self.model.count("encoder.rnn.weight_ih_l{}"),
             "score": SCORES.get(score, "general"),
-            "biases": score == "mlp",
-            "readout": "linear" if score == "mlp" else "tanh",
             "input_feeding": bool(self.options.values.get("input_feed", 1)),
-            "bidirectional": self.options.word("encoder_type", "rnn") == "brnn",
-            "bridge": self.options.flag("bridge", False),
+            "imported": {
+                "biases": score == "mlp",
+                "readout": "linear" if score == "mlp" else "tanh",
+                "bidirectional": self.options.word("encoder_type", "rnn") == "brnn",
+                "bridge": self.options.flag("bridge", False),
+            },
             "max_source_tokens": LONGEST,
             "max_target_tokens": LONGEST,
         }
@@ -99,7 +101,7 @@ class RecurrentReader:
 
 def luong_shapes(config: LuongConfig) -> Shapes:
     """Give all weights of the models of ours that OpenNMT-py's become."""
-    dim, readout, biases = config.hidden_dim, config.readout_dim, config.biases
+    dim, readout, biases = config.hidden_dim, config.readout_dim, config.imported.biases
     found = vocabulary(config, config.embedding_dim, readout)
     found |= {"output_bias": (config.vocab_size,)} | _encoder(config)
     for layer in range(config.num_layers):
@@ -132,4 +134,4 @@ def _encoder(config: LuongConfig) -> Shapes:
             found |= {f"encoder.bias_{part}_{end}": (gates,) for part in ("ih", "hh")}
     size = dim * config.num_layers
     bridge = [f"bridge.parts.{n}" for n in range(2 if config.cell == "lstm" else 1)]
-    return found | linears(dict.fromkeys(bridge * config.bridge, (size, size)), bias=True)
+    return found | linears(dict.fromkeys(bridge * config.imported.bridge, (size, size)), bias=True)

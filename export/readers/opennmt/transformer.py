@@ -62,15 +62,19 @@ class TransformerReader:
             "ffn_dim": self.model.dims("encoder.transformer.0.feed_forward.w_1.weight")[0][0],
             "encoder_layers": count("encoder.transformer.{}.feed_forward.w_1.weight"),
             "decoder_layers": count("decoder.transformer_layers.{}.feed_forward.w_1.weight"),
-            "positions": "learned" if is_concatenated else "sinusoidal",
+            "positions": {"kind": "learned" if is_concatenated else "sinusoidal"},
             "max_source_tokens": LONGEST,
             "max_target_tokens": LONGEST,
-            "norm_type": "rms" if options.word("layer_norm", "standard") == "rms" else "layer",
-            "norm_epsilon": options.number("norm_eps", 1e-6),
+            "norm": {
+                "kind": "rms" if options.word("layer_norm", "standard") == "rms" else "layer",
+                "epsilon": options.number("norm_eps", 1e-6),
+            },
             "activation": ACTIVATIONS.get(activation.removeprefix("gated-"), "relu"),
             "gated_ffn": activation in GATED,
-            "biases": self.has_attention_bias or self.has_feed_forward_bias,
-            "output_bias": True,
+            "imported": {
+                "biases": self.has_attention_bias or self.has_feed_forward_bias,
+                "output_bias": True,
+            },
         }
 
     def _refuse_what_differs(self) -> None:

@@ -23,13 +23,15 @@ class GPTNeoX(DecoderOnly):
 
     def __init__(self, config: GPTNeoXConfig) -> None:
         super().__init__(config, (_block(config) for _ in range(config.num_layers)), _norm(config))
-        if config.output_bias:
+        if config.imported.output_bias:
             self.output = nn.Linear(config.d_model, config.vocab_size)
-        self.rotary = Rotary(config.context_length, config.frequencies, config.rotary_magnitude)
+        self.rotary = Rotary(
+            config.context_length, config.frequencies, config.imported.rotary_magnitude
+        )
         self.apply(initialise)
 
     def project(self, hidden: Tensor) -> Tensor:
-        return self.output(hidden) if self.config.output_bias else super().project(hidden)
+        return self.output(hidden) if self.config.imported.output_bias else super().project(hidden)
 
     def rotate(self, x: Tensor, start: int, layer: int) -> Tensor:
         return self.rotary(x, start)
@@ -40,7 +42,7 @@ def _block(config: GPTNeoXConfig) -> Block:
         config.d_model,
         config.num_heads,
         config.kv_heads,
-        bias=config.attention_bias,
+        bias=config.imported.attention_bias,
         head_dim=config.head_size,
     )
     feed_forward = FeedForward(config.d_model, config.ffn_dim, config.activation)

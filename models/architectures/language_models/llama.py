@@ -27,15 +27,15 @@ class LlamaAttention(Attention):
             config.d_model,
             config.num_heads,
             config.num_kv_heads,
-            bias=config.attention_bias != "none",
+            bias=config.imported.attention_bias != "none",
             head_dim=config.head_size,
         )
-        if config.attention_bias == "qkv":
+        if config.imported.attention_bias == "qkv":
             self.output = nn.Linear(self.output.in_features, config.d_model, bias=False)
         norm = partial(nn.RMSNorm, config.head_size, eps=config.norm_epsilon)
-        self.query_norm = norm() if config.qk_norm else nn.Identity()
-        self.key_norm = norm() if config.qk_norm else nn.Identity()
-        self.cap = config.attention_cap
+        self.query_norm = norm() if config.imported.qk_norm else nn.Identity()
+        self.key_norm = norm() if config.imported.qk_norm else nn.Identity()
+        self.cap = config.imported.attention_cap
 
     def queries(self, x: Tensor) -> Tensor:
         return self.query_norm(super().queries(x))
@@ -58,7 +58,13 @@ class Llama(DecoderOnly):
 
     def __init__(self, config: LlamaConfig) -> None:
         blocks = (_block(config) for _ in range(config.num_layers))
-        super().__init__(config, blocks, _norm(config), config.embedding_scale, config.logit_cap)
+        super().__init__(
+            config,
+            blocks,
+            _norm(config),
+            config.imported.embedding_scale,
+            config.imported.logit_cap,
+        )
         tables = [config.table_of(layer) for layer in range(config.num_layers)]
         distinct = list(dict.fromkeys(tables))
         self.rotaries = nn.ModuleList(Rotary(config.context_length, *each) for each in distinct)
@@ -71,14 +77,18 @@ class Llama(DecoderOnly):
 
 def _block(config: LlamaConfig) -> Block:
     feed_forward = FeedForward(
-        config.d_model, config.ffn_dim, config.activation, is_gated=True, bias=config.ffn_bias
+        config.d_model,
+        config.ffn_dim,
+        config.activation,
+        is_gated=True,
+        bias=config.imported.ffn_bias,
     )
     return Block(
         LlamaAttention(config),
         feed_forward,
         partial(_norm, config),
         config.dropout,
-        is_sandwich=config.sandwich_norms,
+        is_sandwich=config.imported.sandwich_norms,
     )
 
 

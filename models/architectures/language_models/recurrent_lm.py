@@ -30,11 +30,11 @@ class RecurrentLM(RecurrentLanguageModel):
 
 
 def _readout(config: RecurrentLMConfig) -> OutputReadout:
-    if config.attention_dim is None:
+    if config.attention is None:
         return PlainReadout(config)
     return AttentiveReadout(
         config.hidden_dim,
         num_parts=1,
-        attention_dim=config.attention_dim,
+        attention_dim=config.attention.dim,
         readout_dim=config.embedding_dim,
     )

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from models.batch import length_mask
+from models.configs.attention import Global
 from models.configs.translators.luong import LuongConfig
 from models.contract.models import State
 from models.layers.cells import CELLS, CellState, CellStates, RecurrentCell
@@ -63,7 +64,7 @@ class Concat(General):
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__(config)
-        self.query = nn.Linear(config.hidden_dim, config.hidden_dim, bias=config.biases)
+        self.query = nn.Linear(config.hidden_dim, config.hidden_dim, bias=config.imported.biases)
         self.score = nn.Linear(config.hidden_dim, 1, bias=False)
 
     def forward(self, hidden: Tensor, keys: Tensor) -> Tensor:
@@ -99,8 +100,8 @@ class MonotonicAttention(GlobalAttention):
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__(config)
-        assert config.window is not None
-        self.window = config.window
+        assert not isinstance(config.attention, Global)
+        self.window = config.attention.window
 
     def align(self, scores: Tensor, hidden: Tensor, times: Tensor, mask: Tensor) -> Tensor:
         centers = self.centers(hidden, times[:, None], mask.sum(-1, keepdim=True))
@@ -211,13 +212,15 @@ class Luong(RecurrentTranslator[LuongState]):
             config.embedding_dim,
             config.hidden_dim // config.num_directions,
             config.num_layers,
-            bidirectional=config.bidirectional,
+            bidirectional=config.imported.bidirectional,
             dropout=config.dropout,
         )
-        self.bridge = Bridge(config) if config.bridge else nn.Identity()
+        self.bridge = Bridge(config) if config.imported.bridge else nn.Identity()
         self.decoder = StackedCells(config)
-        self.attention = ATTENTIONS[config.attention](config)
-        self.readout = nn.Linear(2 * config.hidden_dim, config.readout_dim, bias=config.biases)
+        self.attention = ATTENTIONS[config.attention.kind](config)
+        self.readout = nn.Linear(
+            2 * config.hidden_dim, config.readout_dim, bias=config.imported.biases
+        )
         self.apply(initialise)
         initialise_readout(self.readout, config.cell)
 
@@ -262,7 +265,7 @@ class Luong(RecurrentTranslator[LuongState]):
         times = torch.arange(first, first + hidden.shape[1], device=hidden.device)
         context, _ = self.attention(hidden, times, state)
         readout = self.readout(torch.cat([context, hidden], -1))
-        return torch.tanh(readout) if self.config.readout == "tanh" else readout
+        return torch.tanh(readout) if self.config.imported.readout == "tanh" else readout
 
 
 def join_directions(last: Sequence[CellState], num_directions: int) -> CellStates:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 
 from models.batch import length_mask
+from models.configs.positions import Learned, Relative, Sinusoidal
 from models.configs.translators.transformer import TransformerSizes
 from models.contract.models import State, Translator
 from models.contract.vocabulary import Vocabulary
@@ -41,14 +42,14 @@ class Layer(nn.Module):
 
     def __init__(self, config: TransformerSizes) -> None:
         super().__init__()
-        self.is_pre_norm = config.norm == "pre"
+        self.is_pre_norm = config.norm.place == "pre"
         self.dropout = Dropout(config.dropout)
         self.feed_forward = FeedForward(
             config.d_model,
             config.ffn_dim,
             config.activation,
             is_gated=config.gated_ffn,
-            bias=config.biases,
+            bias=config.imported.biases,
         )
         self.feed_forward_norm = norm_of(config)
 
@@ -130,7 +131,7 @@ class Stack(nn.Module):
         super().__init__()
         self.positions = _positions(config, num_positions, bidirectional=bidirectional)
         self.layers = nn.ModuleList(layers)
-        self.embedding_norm = norm_of(config) if config.embedding_norm else nn.Identity()
+        self.embedding_norm = norm_of(config) if config.imported.embedding_norm else nn.Identity()
         self.norm = norm_of(config) if config.has_final_norm else nn.Identity()
 
     def before_layers(self, embedded: Tensor, start: int = 0) -> Tensor:
@@ -149,7 +150,7 @@ class Transformer(Vocabulary, Translator[TransformerState]):
             config.d_model,
             source_size=config.source_vocabulary,
             scale=config.scale_of_embeddings,
-            has_bias=config.output_bias,
+            has_bias=config.imported.output_bias,
         )
         self.dropout = Dropout(config.dropout)
         encoder = [EncoderLayer(config) for _ in range(config.encoder_layers)]
@@ -183,12 +184,15 @@ class Transformer(Vocabulary, Translator[TransformerState]):
 
 
 def _positions(config: TransformerSizes, num_positions: int, *, bidirectional: bool) -> Positions:
-    if config.positions == "relative":
-        return RelativePositions(
-            config.num_heads, config.num_buckets, config.max_distance, bidirectional=bidirectional
-        )
-    kind = LearnedPositions if config.positions == "learned" else SinusoidalPositions
-    return kind(num_positions, config.d_model)
+    match config.positions:
+        case Relative(num_buckets=num_buckets, max_distance=farthest):
+            return RelativePositions(
+                config.num_heads, num_buckets, farthest, bidirectional=bidirectional
+            )
+        case Learned():
+            return LearnedPositions(num_positions, config.d_model)
+        case Sinusoidal():
+            return SinusoidalPositions(num_positions, config.d_model)
 
 
 def _attention(config: TransformerSizes) -> Attention:
@@ -196,11 +200,11 @@ def _attention(config: TransformerSizes) -> Attention:
         config.d_model,
         config.num_heads,
         config.kv_heads,
-        bias=config.biases,
+        bias=config.imported.biases,
         head_dim=config.head_dim,
     )
 
 
 def norm_of(config: TransformerSizes) -> nn.Module:
-    kind = nn.RMSNorm if config.norm_type == "rms" else nn.LayerNorm
-    return kind(config.d_model, eps=config.norm_epsilon)
+    kind = nn.RMSNorm if config.norm.kind == "rms" else nn.LayerNorm
+    return kind(config.d_model, eps=config.norm.epsilon)

@@ -15,7 +15,7 @@ class DecoderOnlyConfig(LanguageModelConfig, HasHeads):
     tied_embeddings: bool = True
 
     def window_of(self, layer: int) -> int | None:
-        """That of one layer: all have the same."""
+        """Tell the window of one layer: all have the same."""
         return self.window
 
     def misfits(self) -> Iterator[Misfit]:

@@ -2,9 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
-
-from models.configs.base import Size
+from models.configs.base import Positive, Size
 from models.configs.language_models.decoder_only import DecoderOnlyConfig
 from models.configs.translators.transformer import Activation
 
@@ -15,4 +13,4 @@ class GPT2Config(DecoderOnlyConfig):
     architecture: Literal["gpt2"] = "gpt2"
     ffn_dim: Size = 1024
     activation: Activation = "gelu_tanh"
-    norm_epsilon: float = Field(default=1e-5, gt=0)
+    norm_epsilon: Positive = 1e-5

@@ -3,11 +3,16 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field
-
-from models.configs.base import Misfit, Size
-from models.configs.language_models.rotary import RotaryConfig
+from models.configs.base import Misfit, Positive, Size
+from models.configs.language_models.rotary import RotaryConfig, RotaryImports
 from models.configs.translators.transformer import Activation
+
+
+class GPTNeoXImports(RotaryImports):
+    """Options of Phi, and of a Pythia without biases."""
+
+    attention_bias: bool = True
+    output_bias: bool = False
 
 
 class GPTNeoXConfig(RotaryConfig):
@@ -17,11 +22,10 @@ class GPTNeoXConfig(RotaryConfig):
 
     architecture: Literal["gpt-neox"] = "gpt-neox"
     num_kv_heads: Size | None = None  # None: one for each head
-    norm_epsilon: float = Field(default=1e-5, gt=0)
+    norm_epsilon: Positive = 1e-5
     parallel_residual: bool = True
-    attention_bias: bool = True
     activation: Activation = "gelu"
-    output_bias: bool = False
+    imported: GPTNeoXImports = GPTNeoXImports()
 
     @property
     def kv_heads(self) -> int:
@@ -31,6 +35,6 @@ class GPTNeoXConfig(RotaryConfig):
         yield from super().misfits()
         if self.num_kv_heads is not None:
             yield from self.must_be_multiple("num_heads", "num_kv_heads")
-        if self.output_bias and self.tied_embeddings:
-            message = "output_bias needs tied_embeddings false"
-            yield Misfit(("output_bias", "tied_embeddings"), message)
+        if self.imported.output_bias and self.tied_embeddings:
+            message = "imported.output_bias needs tied_embeddings false"
+            yield Misfit(("imported", "tied_embeddings"), message)

@@ -1,9 +1,9 @@
 """Options of the recurrent language model, and what all recurrent language models share."""
 
-from collections.abc import Iterator
 from typing import Literal
 
-from models.configs.base import LanguageModelConfig, Misfit, Size
+from models.configs.attention import Additive
+from models.configs.base import LanguageModelConfig, Size
 from models.configs.recurrent import Cell
 from models.configs.scaling import HasScaledEmbeddings
 
@@ -18,15 +18,7 @@ class RecurrentLanguageModelConfig(LanguageModelConfig, HasScaledEmbeddings):
 
 
 class RecurrentLMConfig(RecurrentLanguageModelConfig):
-    """A recurrent language model, with additive attention over all of its past or without."""
+    """Attends to all of its past, or has no attention."""
 
     architecture: Literal["recurrent-lm"] = "recurrent-lm"
-    attention: Literal["none", "additive"] = "none"
-    attention_dim: Size | None = None
-
-    def misfits(self) -> Iterator[Misfit]:
-        fields, size = ("attention", "attention_dim"), self.attention_dim
-        if self.attention == "none" and size is not None:
-            yield Misfit(fields, f"attention_dim {size} is for additive attention, not for none")
-        if self.attention != "none" and size is None:
-            yield Misfit(fields, f"attention {self.attention} needs an attention_dim")
+    attention: Additive | None = None

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from models.configs.base import Size
+from models.configs.positions import Added, Sinusoidal
 from models.configs.translators.transformer import TransformerSizes
 
 
@@ -10,5 +11,5 @@ class TransformerSSRUConfig(TransformerSizes):
     """Transformer encoder, simpler simple recurrent units in the decoder (Kim et al. 2019)."""
 
     architecture: Literal["transformer-ssru"] = "transformer-ssru"
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    positions: Added = Sinusoidal()
     encoder_layers: Size = 6

@@ -15,7 +15,11 @@ from tests.tiny import LIKE_GEMMA, LIKE_PHI, tiny_bundle
 
 WINDOW = {"window": 5}
 ODD_HEADS = {"head_dim": 20}
-ODD_GEMMA = {"head_dim": 18, "window_frequencies": [1.0, 0.1], "layers_without_rotation": [2]}
+ODD_FREQUENCIES = {"window_frequencies": [1.0, 0.1], "layers_without_rotation": [2]}
+ODD_GEMMA = LIKE_GEMMA | {
+    "head_dim": 18,
+    "imported": LIKE_GEMMA["imported"] | ODD_FREQUENCIES,
+}
 FAMILIES: list[tuple[str, dict[str, Any]]] = [
     ("llama", {}),
     ("llama", WINDOW),
@@ -32,16 +36,32 @@ FAMILIES: list[tuple[str, dict[str, Any]]] = [
         *FAMILIES,
         ("llama", {"tied_embeddings": False, "num_kv_heads": 4}),
         ("llama", {"num_kv_heads": 1, "rope_theta": 500.0, "norm_epsilon": 1e-3, "num_layers": 3}),
-        ("llama", {"attention_bias": "all", "ffn_bias": True, "layers_without_rotation": [0]}),
+        (
+            "llama",
+            {
+                "imported": {
+                    "attention_bias": "all",
+                    "ffn_bias": True,
+                    "layers_without_rotation": [0],
+                }
+            },
+        ),
         ("gpt2", {"tied_embeddings": False, "num_layers": 3, "num_heads": 2, "window": 1}),
         ("gpt2", {"head_dim": 16, "activation": "swish", "norm_epsilon": 1e-3}),
         ("gpt-neox", LIKE_PHI | WINDOW),
-        ("gpt-neox", {"parallel_residual": False, "attention_bias": False, "head_dim": 32}),
+        (
+            "gpt-neox",
+            {"parallel_residual": False, "head_dim": 32, "imported": {"attention_bias": False}},
+        ),
         ("gpt2", {"head_dim": 12}),
-        ("gpt-neox", ODD_HEADS | {"rotary_frequencies": [1.0, 0.3, 0.1], "rotary_magnitude": 1.3}),
+        (
+            "gpt-neox",
+            ODD_HEADS
+            | {"imported": {"rotary_frequencies": [1.0, 0.3, 0.1], "rotary_magnitude": 1.3}},
+        ),
         ("llama", ODD_HEADS),
         ("llama", ODD_HEADS | {"head_dim": 2, "num_kv_heads": 4}),
-        ("llama", LIKE_GEMMA | ODD_GEMMA),
+        ("llama", ODD_GEMMA),
     ],
 )
 def test_log_probabilities_are_those_of_torch(

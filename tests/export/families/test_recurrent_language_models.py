@@ -21,13 +21,13 @@ NUM_STEPS = 30  # beyond every window here
     [
         (
             "recurrent-lm",
-            {"attention": "none", "attention_dim": None, "num_layers": 2, "cell": "lstm"},
+            {"attention": None, "num_layers": 2, "cell": "lstm"},
         ),
         (
             "recurrent-lm",
-            {"attention": "none", "attention_dim": None, "tied_embeddings": False, "cell": "mut2"},
+            {"attention": None, "tied_embeddings": False, "cell": "mut2"},
         ),
-        ("recurrent-lm", {"attention_dim": 9, "tied_embeddings": False}),
+        ("recurrent-lm", {"attention": {"dim": 9}, "tied_embeddings": False}),
         ("recurrent-lm", {"num_layers": 2, "cell": "rnn"}),
         ("key-value-lm", {"parts": "attention", "window": 3}),
         ("key-value-lm", {"parts": "key-value", "window": 1, "num_layers": 2}),
@@ -48,7 +48,7 @@ def test_log_probabilities_are_those_of_torch(
 @pytest.mark.parametrize(
     ("architecture", "changes", "expected"),
     [
-        ("recurrent-lm", {"attention": "none", "attention_dim": None}, {}),
+        ("recurrent-lm", {"attention": None}, {}),
         ("recurrent-lm", {}, {"tape_keys": 20, "tape_values": 36}),
         ("key-value-lm", {"window": 5}, {"window_keys": 5 * 12, "window_values": 5 * 12}),
         (

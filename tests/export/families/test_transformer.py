@@ -10,31 +10,43 @@ from tests.export.graph.rounding import assert_errs_by_rounding
 from tests.export.parity import examples_of, largest_error
 from tests.tiny import tiny_bundle
 
-RELATIVE: dict[str, Any] = {"positions": "relative"}
-T5: dict[str, Any] = RELATIVE | {"num_buckets": 8, "max_distance": 11, "norm_type": "rms"}
-T5 |= {"biases": False, "gated_ffn": True, "head_dim": 16, "num_heads": 3}
+RELATIVE: dict[str, Any] = {"positions": {"kind": "relative"}}
+T5: dict[str, Any] = {
+    "positions": {"kind": "relative", "num_buckets": 8, "max_distance": 11},
+    "norm": {"kind": "rms"},
+}
+T5 |= {"gated_ffn": True, "head_dim": 16, "num_heads": 3, "imported": {"biases": False}}
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {},
-        {"norm": "post"},
-        {"positions": "learned", "activation": "gelu"},
-        {"tied_embeddings": False, "norm": "post", "activation": "gelu"},
+        {"norm": {"place": "post"}},
+        {"activation": "gelu", "positions": {"kind": "learned"}},
+        {"tied_embeddings": False, "activation": "gelu", "norm": {"place": "post"}},
         {"num_heads": 1, "encoder_layers": 1, "decoder_layers": 3, "vocab_size": 300},
         {"num_kv_heads": 1},
-        {"num_kv_heads": 2, "positions": "learned"},
+        {"num_kv_heads": 2, "positions": {"kind": "learned"}},
         RELATIVE,
-        RELATIVE | {"num_kv_heads": 2, "norm": "post"},
+        RELATIVE | {"num_kv_heads": 2, "norm": {"place": "post"}},
         RELATIVE | {"num_kv_heads": 1, "num_heads": 8, "d_model": 64},
-        {"activation": "gelu_tanh", "embedding_norm": True, "norm_epsilon": 0.1},
-        {"activation": "swish", "gated_ffn": True, "output_bias": True, "embedding_scale": 1.0},
-        {"final_norm": False, "source_vocab_size": 300, "tied_embeddings": False},
-        {"final_norm": True, "norm": "post", "head_dim": 16, "num_kv_heads": 2},
+        {"norm": {"epsilon": 0.1}, "imported": {"embedding_norm": True}},
+        {
+            "activation": "swish",
+            "gated_ffn": True,
+            "imported": {"output_bias": True, "embedding_scale": 1.0},
+        },
+        {"source_vocab_size": 300, "tied_embeddings": False, "imported": {"final_norm": False}},
+        {
+            "head_dim": 16,
+            "num_kv_heads": 2,
+            "norm": {"place": "post"},
+            "imported": {"final_norm": True},
+        },
         T5,
         T5 | {"head_dim": 12},
-        {"d_model": 60, "num_heads": 3, "positions": "relative"},
+        {"d_model": 60, "num_heads": 3, "positions": {"kind": "relative"}},
     ],
 )
 def test_log_probabilities_are_those_of_torch(tmp_path: Path, changes: dict[str, Any]) -> None:
@@ -46,7 +58,12 @@ def test_log_probabilities_are_those_of_torch(tmp_path: Path, changes: dict[str,
     "changes",
     [
         {},
-        {"norm": "post", "positions": "learned", "activation": "gelu", "decoder_layers": 1},
+        {
+            "activation": "gelu",
+            "decoder_layers": 1,
+            "positions": {"kind": "learned"},
+            "norm": {"place": "post"},
+        },
         {"num_kv_heads": 2, "tied_embeddings": False, "decoder_layers": 3},
         {"head_dim": 12},
     ],
@@ -72,7 +89,7 @@ def test_distances_beyond_the_farthest_are_one(tmp_path: Path) -> None:
     [
         {"num_kv_heads": 1},
         RELATIVE,
-        RELATIVE | {"num_kv_heads": 2, "norm": "post"},
+        RELATIVE | {"num_kv_heads": 2, "norm": {"place": "post"}},
         T5,
         T5 | {"head_dim": 12},
         {"d_model": 60, "num_heads": 3},

@@ -33,8 +33,8 @@ def attention_of(bundle: Path, examples: Examples) -> np.ndarray:
     ("architecture", "changes"),
     [
         ("transformer", {}),
-        ("transformer", {"norm": "post", "decoder_layers": 3, "num_heads": 2}),
-        ("transformer", {"num_kv_heads": 2, "positions": "relative"}),
+        ("transformer", {"decoder_layers": 3, "num_heads": 2, "norm": {"place": "post"}}),
+        ("transformer", {"num_kv_heads": 2, "positions": {"kind": "relative"}}),
         ("transformer", {"num_kv_heads": 1}),
         ("transformer", {"head_dim": 12}),
         ("transformer-ssru", {}),

@@ -53,8 +53,12 @@ SHAPES = [
         "BART-large",
         "transformer",
         _translator(1024, 16, 4096, 12, 50265)
-        | {"positions": "learned", "norm": "post", "embedding_norm": True, "activation": "gelu"}
-        | {"embedding_scale": 1.0},
+        | {
+            "activation": "gelu",
+            "positions": {"kind": "learned"},
+            "norm": {"place": "post"},
+            "imported": {"embedding_norm": True, "embedding_scale": 1.0},
+        },
         32,
         128,
     ),

@@ -28,6 +28,11 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 class Plain:
     """Reads weights by state-dict name."""
 
+    @property
+    def epsilon(self) -> float:
+        """Give that of norms."""
+        raise NotImplementedError
+
     def __init__(self, config: Any, weights: dict[str, Array]) -> None:
         self.config, self.weights = config, weights
 
@@ -37,12 +42,11 @@ class Plain:
 
     def layer_norm(self, x: Array, name: str) -> Array:
         centred = x - x.mean(-1, keepdims=True)
-        epsilon = getattr(self.config, "norm_epsilon", 1e-5)
-        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon)
+        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + self.epsilon)
         return scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
 
     def rms_norm(self, x: Array, name: str) -> Array:
-        scale = np.sqrt((x**2).mean(-1, keepdims=True) + self.config.norm_epsilon)
+        scale = np.sqrt((x**2).mean(-1, keepdims=True) + self.epsilon)
         return x / scale * self.weights[f"{name}.weight"]
 
     def attend(
@@ -77,6 +81,10 @@ class Plain:
 class PlainTranslator(Plain):
     """The encoder-decoders."""
 
+    @property
+    def epsilon(self) -> float:
+        return self.config.norm.epsilon
+
     def hidden(self, source: list[int], target: list[int]) -> Array:
         """Hidden states of all target positions: [target, d_model]."""
         memory = self._embed(source, "source", "encoder")
@@ -104,15 +112,17 @@ class PlainTranslator(Plain):
 
     def _embed(self, ids: list[int], side: str, stack: str) -> Array:
         name = "embedding" if self.config.tied_embeddings else f"{side}_embedding"
-        scale = self.config.embedding_scale or math.sqrt(self.config.d_model)
+        scale = self.config.imported.embedding_scale or math.sqrt(self.config.d_model)
         x = self._place(self.weights[f"{name}.weight"][ids] * scale, stack)
-        return self._norm(x, f"{stack}.embedding_norm") if self.config.embedding_norm else x
+        return (
+            self._norm(x, f"{stack}.embedding_norm") if self.config.imported.embedding_norm else x
+        )
 
     def _place(self, x: Array, stack: str) -> Array:
         dim = self.config.d_model
-        if self.config.positions == "learned":
+        if self.config.positions.kind == "learned":
             return x + self.weights[f"{stack}.positions.weight"][: len(x)]
-        if self.config.positions == "sinusoidal":
+        if self.config.positions.kind == "sinusoidal":
             for position in range(len(x)):
                 for i in range(dim):
                     angle = position / 10000 ** (i // 2 * 2 / dim)
@@ -120,18 +130,18 @@ class PlainTranslator(Plain):
         return x
 
     def _norm(self, x: Array, name: str) -> Array:
-        norm = self.rms_norm if self.config.norm_type == "rms" else self.layer_norm
+        norm = self.rms_norm if self.config.norm.kind == "rms" else self.layer_norm
         return norm(x, name)
 
     def _add(self, x: Array, name: str, update: Callable[[Array, str], Array]) -> Array:
-        if self.config.norm == "pre":
+        if self.config.norm.place == "pre":
             return x + update(self._norm(x, f"{name}_norm"), name)
         return self._norm(x + update(x, name), f"{name}_norm")
 
     def _last_norm(self, x: Array, stack: str) -> Array:
-        wanted = self.config.final_norm
+        wanted = self.config.imported.final_norm
         if wanted is None:
-            wanted = self.config.norm == "pre"
+            wanted = self.config.norm.place == "pre"
         return self._norm(x, f"{stack}.norm") if wanted else x
 
     def _read_source(self, x: Array, name: str) -> Array:
@@ -151,9 +161,9 @@ class PlainTranslator(Plain):
 
     def _bias(self, stack: str, head: int, offset: int) -> float:
         """T5's 32 buckets: single distances, then logarithmic ones up to 128."""
-        if self.config.positions != "relative":
+        if self.config.positions.kind != "relative":
             return 0.0
-        size, farthest = self.config.num_buckets, self.config.max_distance
+        size, farthest = self.config.positions.num_buckets, self.config.positions.max_distance
         ahead, size = (size // 2, size // 2) if stack == "encoder" else (0, size)
         distance, exact = abs(offset), size // 2
         bucket = distance
@@ -181,6 +191,10 @@ class PlainTranslator(Plain):
 
 class PlainLanguageModel(Plain):
     """GPT-2 and Llama."""
+
+    @property
+    def epsilon(self) -> float:
+        return self.config.norm_epsilon
 
     def hidden(self, ids: list[int]) -> Array:
         """Hidden states of all positions: [length, d_model]."""

@@ -9,6 +9,8 @@ import torch
 
 from models.batch import LanguageBatch, TranslationBatch
 from models.configs.language_models.llama import LlamaConfig
+from models.configs.norm import Norm
+from models.configs.positions import Learned, Relative
 from models.configs.translators.bahdanau import BahdanauConfig
 from models.configs.translators.cho import ChoConfig
 from models.configs.translators.sutskever import SutskeverConfig
@@ -28,11 +30,11 @@ TRANSLATION_CONFIGS = [
     ChoConfig(**SMALL, embedding_dim=8, hidden_dim=10, readout_dim=8),
     SutskeverConfig(**SMALL, embedding_dim=8, hidden_dim=10, readout_dim=8, num_layers=3),
     TransformerConfig(**SMALL, **TRANSFORMER),
-    TransformerConfig(**SMALL, **TRANSFORMER, norm="post", positions="learned"),
+    TransformerConfig(**SMALL, **TRANSFORMER, norm=Norm(place="post"), positions=Learned()),
     TransformerConfig(**SMALL, **TRANSFORMER, activation="gelu", tied_embeddings=False),
-    TransformerConfig(**SMALL, **TRANSFORMER, positions="relative", num_kv_heads=1),
+    TransformerConfig(**SMALL, **TRANSFORMER, positions=Relative(), num_kv_heads=1),
     TransformerSSRUConfig(**SMALL, **TRANSFORMER),
-    TransformerSSRUConfig(**SMALL, **TRANSFORMER, norm="post", positions="learned"),
+    TransformerSSRUConfig(**SMALL, **TRANSFORMER, norm=Norm(place="post"), positions=Learned()),
 ]
 LLAMA = LlamaConfig(
     vocab_size=60, d_model=64, num_heads=4, num_kv_heads=2, ffn_dim=24, context_length=32

@@ -23,11 +23,11 @@ SIZES: dict[str, Any] = {
     "max_target_tokens": 16,
 }
 ATTENTIONS: list[dict[str, Any]] = [
-    {"attention": "global"},
-    {"attention": "local-m", "window": 1},
-    {"attention": "local-m", "window": 2},
-    {"attention": "local-p", "window": 1},
-    {"attention": "local-p", "window": 3},
+    {"attention": {"kind": "global"}},
+    {"attention": {"kind": "local-m", "window": 1}},
+    {"attention": {"kind": "local-m", "window": 2}},
+    {"attention": {"kind": "local-p", "window": 1}},
+    {"attention": {"kind": "local-p", "window": 3}},
 ]
 SOURCE, TARGET = [3, 9, 4, 12, 25, 2], [1, 7, 7, 20, 3, 11, 5, 29, 6]  # the longer is the target
 
@@ -92,11 +92,11 @@ class Loops:
 
     def align(self, h: Array, memory: list[Array], t: int) -> Array:
         """a_t, over source positions 1 to S."""
-        config, length, window = self.config, len(memory), self.config.window
-        if window is None:
+        attention, length = self.config.attention, len(memory)
+        if attention.kind == "global":
             return softmax([self.score(h, each) for each in memory])
-        center = float(min(t, length))
-        if config.attention == "local-p":
+        center, window = float(min(t, length)), attention.window
+        if attention.kind == "local-p":
             inner = np.tanh(self.weights["attention.center_hidden.weight"] @ h)
             center = length * sigmoid(self.weights["attention.center.weight"][0] @ inner)
         seen = [s for s in range(1, length + 1) if abs(s - center) <= window]
@@ -104,7 +104,7 @@ class Loops:
         likelihoods = softmax([self.score(h, memory[s - 1]) for s in seen])
         for s, weight in zip(seen, likelihoods, strict=True):
             slope = np.exp(-((s - center) ** 2) / (2 * (window / 2) ** 2))
-            weights[s - 1] = weight * (slope if config.attention == "local-p" else 1)
+            weights[s - 1] = weight * (slope if attention.kind == "local-p" else 1)
         return weights
 
     def score(self, h: Array, each: Array) -> float:
@@ -161,7 +161,7 @@ def test_steps_equal_the_whole_sequence_whatever_the_padding(
 
 
 def test_the_batched_loop_equals_one_sentence_at_a_time() -> None:
-    module = fresh(attention="local-p", window=2, num_layers=3)
+    module = fresh(attention={"kind": "local-p", "window": 2}, num_layers=3)
     sources = [torch.randint(3, 30, (n,)).tolist() for n in (1, 5, 9)]
     assert translate_batch(module, sources, 12) == [
         naive.greedy(module, source, [], 12) for source in sources
@@ -171,13 +171,37 @@ def test_the_batched_loop_equals_one_sentence_at_a_time() -> None:
 @pytest.mark.parametrize(
     ("changes", "problems"),
     [
-        ({"window": 4}, ["window 4 is for local attention, not for global"]),
-        ({"attention": "local-p"}, ["attention local-p needs a window"]),
+        ({"window": 4}, ["window: luong has no such option; attention.window is one"]),
         (
-            {"attention": "local-m", "readout_dim": 5},
+            {"attention": {"kind": "global", "window": 4}},
+            ["attention.window: global has no such option; local-m, local-p have it"],
+        ),
+        (
+            {"attention": "local-p", "bridge": True},
             [
+                "attention: must be a table that has a kind, one of global, local-m, local-p"
+                " (got 'local-p')",
+                "bridge: luong has no such option; imported.bridge is one",
+            ],
+        ),
+        (
+            {
+                "attention": {
+                    "kind": "local-p",
+                }
+            },
+            ["attention.window: is required"],
+        ),
+        (
+            {
+                "attention": {
+                    "kind": "local-m",
+                },
+                "readout_dim": 5,
+            },
+            [
+                "attention.window: is required",
                 "tied_embeddings needs readout_dim 5 = embedding_dim 4",
-                "attention local-m needs a window",
             ],
         ),
     ],

@@ -17,7 +17,7 @@ from models.registry import build
 
 Array = np.ndarray
 NUM_TOKENS = 40  # beyond the positions that attention takes at once
-ATTENTIVE = {"architecture": "recurrent-lm", "attention": "additive", "attention_dim": 5}
+ATTENTIVE = {"architecture": "recurrent-lm", "attention": {"dim": 5}}
 KEY_VALUE = {"architecture": "key-value-lm", "window": 3}
 CONFIGS: dict[str, dict[str, Any]] = {
     "plain": {"architecture": "recurrent-lm"},
@@ -57,7 +57,7 @@ def test_readouts_equal_their_equations(name: str) -> None:
 
 
 def recurrent_readouts(config: Any, outputs: Array, weights: dict[str, Array]) -> list[Array]:
-    if config.attention == "additive":
+    if config.attention is not None:
         return attended(outputs, outputs, outputs, weights, window=len(outputs))
     return [np.tanh(weights["combine.weight"] @ h) for h in outputs]
 
@@ -161,9 +161,9 @@ def test_what_is_kept_of_the_past_is_what_can_still_be_read() -> None:
         ("4-gram", {"order": 1}, "order"),
         ("attention", {"window": 0}, "window"),
         ("attention", {"window": 999}, "window 999 is longer than context_length"),
-        ("plain", {"attention": "dot"}, "attention"),
-        ("plain", {"attention": "additive"}, "attention additive needs an attention_dim"),
-        ("plain", {"attention_dim": 4}, "attention_dim 4 is for additive attention"),
+        ("plain", {"attention": "additive"}, "attention: must be a table of dim"),
+        ("plain", {"attention": {}}, "attention.dim: is required"),
+        ("plain", {"attention_dim": 4}, "recurrent-lm has no such option; attention.dim is one"),
         ("plain", {"window": 3}, "window: recurrent-lm has no such option"),
     ],
 )

@@ -40,7 +40,7 @@ def weights_of(module: nn.Module) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("num_kv_heads", [None, 2, 1])
-@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("place", ["pre", "post"])
 @pytest.mark.parametrize(
     ("architecture", "positions"),
     [
@@ -53,9 +53,13 @@ def weights_of(module: nn.Module) -> dict[str, np.ndarray]:
 )
 @torch.inference_mode()
 def test_a_translator_equals_plain_loops(
-    architecture: str, positions: str, norm: str, num_kv_heads: int | None
+    architecture: str, positions: str, place: str, num_kv_heads: int | None
 ) -> None:
-    options = {"positions": positions, "norm": norm, "num_kv_heads": num_kv_heads}
+    options = {
+        "positions": {"kind": positions},
+        "norm": {"place": place},
+        "num_kv_heads": num_kv_heads,
+    }
     module = random_module({"architecture": architecture, **TRANSLATION, **options})
     source, target = torch.randint(3, 40, (2, 21)), torch.randint(3, 40, (2, 19))
     found = module(TranslationBatch(target, target, source, torch.tensor([21, 13])))
@@ -65,20 +69,38 @@ def test_a_translator_equals_plain_loops(
         np.testing.assert_allclose(found[row], expected, atol=1e-6)
 
 
-RELATIVE = {"positions": "relative", "num_buckets": 8, "max_distance": 11}
-T5 = RELATIVE | {"norm_type": "rms", "norm_epsilon": 1e-2, "biases": False, "head_dim": 16}
+RELATIVE = {"positions": {"kind": "relative", "num_buckets": 8, "max_distance": 11}}
+T5 = RELATIVE | {
+    "head_dim": 16,
+    "norm": {"kind": "rms", "epsilon": 1e-2},
+    "imported": {"biases": False},
+}
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {"activation": "gelu", "tied_embeddings": False},
-        {"activation": "swish", "norm_epsilon": 0.1, "output_bias": True},
-        {"activation": "gelu_tanh", "gated_ffn": True, "embedding_scale": 1.0},
-        {"source_vocab_size": 50, "tied_embeddings": False, "output_bias": True},
-        {"embedding_norm": True, "norm": "post", "positions": "learned"},
-        {"embedding_norm": True, "final_norm": False, "head_dim": 8, "num_kv_heads": 2},
-        {"norm": "post", "final_norm": True, "gated_ffn": True, "num_heads": 3, "head_dim": 24},
+        {"activation": "swish", "norm": {"epsilon": 0.1}, "imported": {"output_bias": True}},
+        {"activation": "gelu_tanh", "gated_ffn": True, "imported": {"embedding_scale": 1.0}},
+        {"source_vocab_size": 50, "tied_embeddings": False, "imported": {"output_bias": True}},
+        {
+            "positions": {"kind": "learned"},
+            "norm": {"place": "post"},
+            "imported": {"embedding_norm": True},
+        },
+        {
+            "head_dim": 8,
+            "num_kv_heads": 2,
+            "imported": {"embedding_norm": True, "final_norm": False},
+        },
+        {
+            "gated_ffn": True,
+            "num_heads": 3,
+            "head_dim": 24,
+            "norm": {"place": "post"},
+            "imported": {"final_norm": True},
+        },
         T5,
         T5 | {"gated_ffn": True, "activation": "gelu_tanh", "tied_embeddings": False},
     ],
@@ -247,15 +269,31 @@ def test_residual_layers_of_gpt2_begin_small() -> None:
             {"architecture": "transformer", "d_model": 30, "num_heads": 4, "num_kv_heads": 3},
             ["d_model 30", "num_heads 4 must be a multiple of num_kv_heads 3"],
         ),
-        ({"architecture": "transformer-ssru", "positions": "relative"}, ["positions"]),
+        ({"architecture": "transformer-ssru", "positions": {"kind": "relative"}}, ["positions"]),
         (
-            {"architecture": "transformer", "num_buckets": 7, "max_distance": 9, "head_dim": 0},
-            ["num_buckets: ", "max_distance 9 needs relative", "head_dim: "],
+            {
+                "architecture": "transformer",
+                "head_dim": 0,
+                "positions": {"kind": "relative", "num_buckets": 7, "max_distances": 9},
+            },
+            ["positions.num_buckets: ", "did you mean max_distance?", "head_dim: "],
+        ),
+        (
+            {"architecture": "transformer", "positions": {"kind": "learned", "max_distance": 9}},
+            ["positions.max_distance: learned has no such option; relative has it"],
+        ),
+        (
+            {"architecture": "transformer", "positions": {"kind": "absolute"}, "norm": "post"},
+            ["kind must be one of sinusoidal, learned, relative", "norm: must be a table of kind"],
+        ),
+        (
+            {"architecture": "transformer", "positions": {}, "norm_epsilon": 1e-6},
+            ["positions: needs a kind, one of ", "norm_epsilon: transformer has no such"],
         ),
         (
             {"architecture": "transformer", "source_vocab_size": 41, "activation": "tanh"}
-            | {"positions": "relative", "max_distance": 16, "norm_epsilon": 0.0},
-            ["source_vocab_size 41", "activation", "max_distance 16 must be more", "norm_epsilon"],
+            | {"norm": {"epsilon": 0.0}, "positions": {"kind": "relative", "max_distance": 16}},
+            ["source_vocab_size 41", "activation", "max_distance 16 must be more", "norm.epsilon"],
         ),
         ({"architecture": "transformer-ssru", "cell": "gru"}, ["cell"]),
         (

@@ -33,19 +33,20 @@ from tests.tiny import CONFIGS, LIKE_GEMMA, LIKE_PHI, byte_tokenizer
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((architecture, {}) for architecture in MODULES),
-    ("luong", {"attention": "local-m", "window": 2, "score": "concat", "input_feeding": False}),
+    (
+        "luong",
+        {"attention": {"kind": "local-m", "window": 2}, "score": "concat", "input_feeding": False},
+    ),
     (
         "luong",
         {
-            "attention": "local-p",
-            "window": 2,
-            "bidirectional": True,
-            "bridge": True,
+            "attention": {"kind": "local-p", "window": 2},
             "num_layers": 2,
+            "imported": {"bidirectional": True, "bridge": True},
         },
     ),
-    ("transformer", {"positions": "relative", "num_kv_heads": 1}),
-    ("transformer", {"positions": "learned", "tied_embeddings": False}),
+    ("transformer", {"num_kv_heads": 1, "positions": {"kind": "relative"}}),
+    ("transformer", {"tied_embeddings": False, "positions": {"kind": "learned"}}),
     ("lstmn", {"fusion": "shallow"}),
     ("gpt2", {"window": 3}),
     ("gpt-neox", LIKE_PHI),

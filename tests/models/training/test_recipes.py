@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from export.zoo.grid import PLACES, SCORES, recipe_of
+from models.configs.attention import Global, LocalM
 from models.configs.translators.luong import LuongConfig
 from models.training.config import ConfigError, TrainingConfig, read_config
 
@@ -46,6 +47,16 @@ def test_what_extends_says_only_what_is_different(tmp_path: Path) -> None:
     assert wide.run == base.run
 
 
+def test_a_section_of_another_kind_has_its_own_options(tmp_path: Path) -> None:
+    luong = BASE.replace('"bahdanau"', '"luong"')
+    near = 'extends = "base.toml"\n[model]\nattention = { kind = "local-m", window = 3 }\n'
+    nearer = 'extends = "near.toml"\n[model.attention]\nwindow = 2\n'
+    everywhere = 'extends = "near.toml"\n[model.attention]\nkind = "global"\n'
+    write(tmp_path, base=luong, near=near, nearer=nearer, everywhere=everywhere)
+    found = [read_config(tmp_path / f"{name}.toml").model for name in ("nearer", "everywhere")]
+    assert [getattr(each, "attention", None) for each in found] == [LocalM(window=2), Global()]
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -77,7 +88,7 @@ def test_luongs_scores_and_places_are_all_there() -> None:
         for place in PLACES:
             config = read_config(MODELS / "zoo" / f"{recipe_of(score, place)}.toml").model
             assert isinstance(config, LuongConfig)
-            assert (config.score, config.attention) == (score, place)
+            assert (config.score, config.attention.kind) == (score, place)
 
 
 @pytest.mark.parametrize("path", [path for path in ZOO if "-seed-" in path.stem])

@@ -28,7 +28,7 @@ from tests.tiny import CONFIGS, LIKE_GEMMA
 
 TRANSFORMERS: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {"dropout": 0.0}),
-    ("transformer", {"dropout": 0.0, "positions": "relative", "num_kv_heads": 1}),
+    ("transformer", {"dropout": 0.0, "num_kv_heads": 1, "positions": {"kind": "relative"}}),
     ("transformer-ssru", {"dropout": 0.0}),
     ("llama", {"window": 5}),
     ("gpt-neox", {}),

@@ -31,7 +31,10 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("convs2s", {"decoder_kernel_size": 1, "encoder_kernel_size": 1}),
     ("key-value-lm", {"window": 1, "parts": "attention"}),
     ("lstmn", {"fusion": "shallow", "max_target_tokens": 23}),
-    ("luong", {"attention": "local-m", "window": 1, "score": "dot", "input_feeding": False}),
+    (
+        "luong",
+        {"attention": {"kind": "local-m", "window": 1}, "score": "dot", "input_feeding": False},
+    ),
     ("ngram-lm", {"order": 2, "cell": "lstm", "num_layers": 2}),
 ]
 CASES = [*((name, {}) for name in sorted(BUILDERS)), *VARIANTS]

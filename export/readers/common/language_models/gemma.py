@@ -14,7 +14,7 @@ import numpy as np
 from export.readers.common.language_models import llama
 from export.readers.common.language_models.family import Family, num_layers
 from export.readers.common.language_models.rope import read_rotary
-from export.readers.common.options import Options
+from export.readers.common.options import Options, joined
 from export.readers.common.tables import Change, Table, times
 from models.arrays import Array
 from models.configs.language_models.llama import LlamaConfig
@@ -30,12 +30,12 @@ SANDWICH = {
 def configure_gemma(config: Options) -> dict[str, Any]:
     """Its first files say "gelu" and mean the tanh approximation."""
     config.only("hidden_act", "gelu", "gelu_pytorch_tanh")
-    return {**_sizes(config), **llama.rotary(config), "activation": "gelu_tanh"}
+    return joined(_sizes(config), llama.rotary(config), {"activation": "gelu_tanh"})
 
 
 def configure_gemma2(config: Options) -> dict[str, Any]:
     config.default_to(attn_logit_softcapping=50.0, final_logit_softcapping=30.0)
-    return {**_sandwich(config, pattern=2), **llama.rotary(config)}
+    return joined(_sandwich(config, pattern=2), llama.rotary(config))
 
 
 def configure_gemma3(config: Options) -> dict[str, Any]:
@@ -43,12 +43,12 @@ def configure_gemma3(config: Options) -> dict[str, Any]:
     sizes = _sandwich(config, pattern)
     full, local = _ropes(config)
     size = llama.head_size(config)
-    return {
-        **sizes,
-        **read_rotary(config, full, size, theta=1_000_000.0).options,
+    imported = {
         "window_frequencies": read_rotary(config, local, size).frequencies,
         "qk_norm": True,
     }
+    rotary = read_rotary(config, full, size, theta=1_000_000.0)
+    return joined(sizes, rotary.options, {"imported": imported})
 
 
 def _ropes(config: Options) -> tuple[Options, Options]:
@@ -65,11 +65,11 @@ def _sizes(config: Options, act: str = "hidden_act") -> dict[str, Any]:
     config.only("use_bidirectional_attention", False)
     config.default_to(head_dim=256)
     has_bias = config.flag("attention_bias", False)
-    return {
-        **llama.sizes(config, is_tied=True, act=act),
+    imported = {
         "attention_bias": "all" if has_bias else "none",
         "embedding_scale": math.sqrt(config.integer("hidden_size")),
     }
+    return joined(llama.sizes(config, is_tied=True, act=act), {"imported": imported})
 
 
 def _sandwich(config: Options, pattern: int) -> dict[str, Any]:
@@ -80,21 +80,18 @@ def _sandwich(config: Options, pattern: int) -> dict[str, Any]:
     config.default_to(layer_types=[kinds[(i + 1) % pattern > 0] for i in layers])
     config.positive("query_pre_attn_scalar", 256)
     caps = {"attention_cap": "attn_logit_softcapping", "logit_cap": "final_logit_softcapping"}
-    return {
-        **_sizes(config, act="hidden_activation"),
-        **llama.windows(config),
-        **{ours: config.number(theirs) for ours, theirs in caps.items() if theirs in config},
-        "sandwich_norms": True,
-    }
+    told = {ours: config.number(theirs) for ours, theirs in caps.items() if theirs in config}
+    sizes = _sizes(config, act="hidden_activation")
+    return joined(sizes, llama.windows(config), {"imported": {**told, "sandwich_norms": True}})
 
 
 def table(options: Options, config: LlamaConfig) -> Table:
-    norms = SANDWICH if config.sandwich_norms else llama.NORMS
+    norms = SANDWICH if config.imported.sandwich_norms else llama.NORMS
     scaled = ["norm", *norms, *(f"layers.*.attention.{part}_norm" for part in ("query", "key"))]
     changes: dict[str, Change] = dict.fromkeys(scaled, _plus_one)
-    if config.sandwich_norms:
+    if config.imported.sandwich_norms:
         scale = times(math.sqrt(config.head_size / options.positive("query_pre_attn_scalar", 256)))
-        if config.qk_norm:
+        if config.imported.qk_norm:
             changes["layers.*.attention.query_norm"] = lambda weight: scale(_plus_one(weight))
         else:
             changes["layers.*.attention.query"] = scale

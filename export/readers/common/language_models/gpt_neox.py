@@ -11,7 +11,7 @@ from export.readers.common.language_models.family import (
     special_ids,
 )
 from export.readers.common.language_models.rope import read_rotary, rope_section
-from export.readers.common.options import Options
+from export.readers.common.options import Options, joined
 from export.readers.common.tables import Held, Names, Table
 from models.arrays import Array
 from models.configs.language_models.gpt_neox import GPTNeoXConfig
@@ -35,12 +35,12 @@ def configure(config: Options) -> dict[str, Any]:
     theta, portion = config.number("rotary_emb_base", 10000.0), config.number("rotary_pct", 0.25)
     head_size = found["d_model"] // max(found["num_heads"], 1)
     rotary = read_rotary(config, rope, head_size, theta=theta, portion=portion)
-    return {
-        **found,
-        **rotary.options,
-        "parallel_residual": config.flag("use_parallel_residual", True),
-        "attention_bias": config.flag("attention_bias", True),
-    }
+    return joined(
+        found,
+        rotary.options,
+        {"parallel_residual": config.flag("use_parallel_residual", True)},
+        {"imported": {"attention_bias": config.flag("attention_bias", True)}},
+    )
 
 
 def sizes(config: Options, act: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 from export.readers.common.activations import read_activation
 from export.readers.common.language_models.family import Family, num_layers, special_ids
 from export.readers.common.language_models.rope import read_rotary, rope_section
-from export.readers.common.options import Options
+from export.readers.common.options import Options, joined
 from export.readers.common.tables import Table
 from models.configs.language_models.llama import LlamaConfig
 
@@ -15,12 +15,11 @@ NEEDLESS = (r"(.*\.)?rotary_emb\.inv_freq",)
 def configure(config: Options) -> dict[str, Any]:
     """Read a Llama, which has biases everywhere or nowhere."""
     has_bias = config.flag("attention_bias", False)
-    return {
-        **sizes(config),
-        **rotary(config),
+    imported = {
         "attention_bias": "all" if has_bias else "none",
         "ffn_bias": config.flag("mlp_bias", False),
     }
+    return joined(sizes(config), rotary(config), {"imported": imported})
 
 
 def sizes(config: Options, *, is_tied: bool = False, act: str = "hidden_act") -> dict[str, Any]:
@@ -69,7 +68,7 @@ def windows(config: Options, num_windowed_from: int = 0) -> dict[str, Any]:
         config.refuse("layer_types", f"are not supported: {', '.join(unknown)}")
     window = min(config.integer("sliding_window"), config.integer("max_position_embeddings"))
     full = tuple(layer for layer, kind in enumerate(kinds) if kind == "full_attention")
-    return {"window": window, "layers_without_window": full}
+    return {"window": window, "imported": {"layers_without_window": full}}
 
 
 def table(options: Options, config: LlamaConfig) -> Table:

@@ -4,12 +4,12 @@ from typing import Any
 
 from export.readers.common.language_models import llama
 from export.readers.common.language_models.family import Family
-from export.readers.common.options import Options
+from export.readers.common.options import Options, joined
 
 
 def configure(config: Options) -> dict[str, Any]:
     config.default_to(sliding_window=4096)
-    return {**llama.sizes(config), **llama.rotary(config), **llama.windows(config)}
+    return joined(llama.sizes(config), llama.rotary(config), llama.windows(config))
 
 
 FAMILY = Family(configure, llama.table)

@@ -8,7 +8,7 @@ from typing import Any
 from export.readers.common.language_models import gpt_neox, llama
 from export.readers.common.language_models.family import Family
 from export.readers.common.language_models.rope import read_rotary, rope_section
-from export.readers.common.options import Options
+from export.readers.common.options import Options, joined
 from export.readers.common.tables import Table
 from models.configs.language_models.gpt_neox import GPTNeoXConfig
 
@@ -19,7 +19,8 @@ def configure(config: Options) -> dict[str, Any]:
     found = gpt_neox.sizes(config, act="gelu_new")
     num_kv_heads = config.integer("num_key_value_heads", found["num_heads"])
     rotary = read_rotary(config, rope_section(config), llama.head_size(config), portion=0.5)
-    return {**found, **rotary.options, "num_kv_heads": num_kv_heads, "output_bias": True}
+    more = {"num_kv_heads": num_kv_heads, "imported": {"output_bias": True}}
+    return joined(found, rotary.options, more)
 
 
 NAMES = {

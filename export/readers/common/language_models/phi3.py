@@ -5,7 +5,7 @@ from typing import Any
 from export.readers.common.language_models import llama
 from export.readers.common.language_models.family import QUERY_KEY_VALUE, Family
 from export.readers.common.language_models.rope import rope_section
-from export.readers.common.options import Options
+from export.readers.common.options import Options, joined
 from export.readers.common.tables import Names, Table
 from models.configs.language_models.llama import LlamaConfig
 
@@ -17,7 +17,7 @@ def configure(config: Options) -> dict[str, Any]:
     for name in ("type", "rope_type"):
         if rope.values.get(name) == "yarn":
             rope.values[name] = "longrope"
-    return {**llama.sizes(config), **llama.rotary(config, rope=rope), **llama.windows(config)}
+    return joined(llama.sizes(config), llama.rotary(config, rope=rope), llama.windows(config))
 
 
 NAMES: Names = {

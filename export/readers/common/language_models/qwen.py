@@ -6,25 +6,26 @@ from typing import Any
 
 from export.readers.common.language_models import llama
 from export.readers.common.language_models.family import Family
-from export.readers.common.options import Options
+from export.readers.common.options import Options, joined
 
 
 def configure_qwen2(config: Options) -> dict[str, Any]:
-    return {**_sizes(config), "attention_bias": "qkv"}
+    return joined(_sizes(config), {"imported": {"attention_bias": "qkv"}})
 
 
 def configure_qwen3(config: Options) -> dict[str, Any]:
     config.default_to(head_dim=128)
     has_bias = config.flag("attention_bias", False)
-    return {**_sizes(config), "attention_bias": "all" if has_bias else "none", "qk_norm": True}
+    imported = {"attention_bias": "all" if has_bias else "none", "qk_norm": True}
+    return joined(_sizes(config), {"imported": imported})
 
 
 def _sizes(config: Options) -> dict[str, Any]:
     config.default_to(sliding_window=4096)
-    found = llama.sizes(config) | llama.rotary(config)
+    found = joined(llama.sizes(config), llama.rotary(config))
     if not config.flag("use_sliding_window", False):
         return found
-    return found | llama.windows(config, config.integer("max_window_layers", 28))
+    return joined(found, llama.windows(config, config.integer("max_window_layers", 28)))
 
 
 QWEN2 = Family(configure_qwen2, llama.table)

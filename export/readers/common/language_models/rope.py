@@ -30,7 +30,8 @@ class Rotary(NamedTuple):
     @property
     def options(self) -> dict[str, object]:
         """As our configurations have them."""
-        return {"rotary_frequencies": self.frequencies, "rotary_magnitude": self.magnitude}
+        found = {"rotary_frequencies": self.frequencies, "rotary_magnitude": self.magnitude}
+        return {"imported": found}
 
 
 class Scaling(NamedTuple):

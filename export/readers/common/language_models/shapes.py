@@ -24,8 +24,8 @@ def _gpt2(config: GPT2Config) -> Shapes:
 
 
 def _gpt_neox(config: GPTNeoXConfig) -> Shapes:
-    bias: Shapes = {"output.bias": (config.vocab_size,)} if config.output_bias else {}
-    return bias | _plain(config, config.kv_heads, bias=config.attention_bias)
+    bias: Shapes = {"output.bias": (config.vocab_size,)} if config.imported.output_bias else {}
+    return bias | _plain(config, config.kv_heads, bias=config.imported.attention_bias)
 
 
 def _plain(config: GPT2Config | GPTNeoXConfig, kv_heads: int, *, bias: bool) -> Shapes:
@@ -39,14 +39,14 @@ def _plain(config: GPT2Config | GPTNeoXConfig, kv_heads: int, *, bias: bool) -> 
 
 
 def _llama(config: LlamaConfig) -> Shapes:
-    dim, wide, has_bias = config.d_model, config.ffn_dim, config.attention_bias
+    dim, wide, has_bias = config.d_model, config.ffn_dim, config.imported.attention_bias
     heads = attention("attention", dim, config.num_heads, config.num_kv_heads, config.head_size)
     output = {"attention.output": heads.pop("attention.output")}
     gates = {"feed_forward.gate": (wide, dim), "feed_forward.up": (wide, dim)}
     layer = linears(heads, bias=has_bias != "none") | linears(output, bias=has_bias == "all")
-    layer |= linears(gates | {"feed_forward.down": (dim, wide)}, bias=config.ffn_bias)
-    layer |= norms(SANDWICH if config.sandwich_norms else NORMS, dim, bias=False)
-    if config.qk_norm:
+    layer |= linears(gates | {"feed_forward.down": (dim, wide)}, bias=config.imported.ffn_bias)
+    layer |= norms(SANDWICH if config.imported.sandwich_norms else NORMS, dim, bias=False)
+    if config.imported.qk_norm:
         names = ("attention.query_norm", "attention.key_norm")
         layer |= norms(names, config.head_size, bias=False)
     return norms(["norm"], dim, bias=False) | repeated("layers", config.num_layers, layer)

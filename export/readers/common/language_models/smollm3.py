@@ -4,25 +4,25 @@ from typing import Any
 
 from export.readers.common.language_models import llama
 from export.readers.common.language_models.family import Family, num_layers
-from export.readers.common.options import Options
+from export.readers.common.options import Options, joined
 
 
 def configure(config: Options) -> dict[str, Any]:
     rotating = _rotating(config)
-    found = llama.sizes(config, is_tied=True) | llama.rotary(config, theta=2_000_000.0)
+    found = joined(llama.sizes(config, is_tied=True), llama.rotary(config, theta=2_000_000.0))
     if config.flag("use_sliding_window", False):
         kinds = ("sliding_attention", "full_attention")
         config.default_to(layer_types=[kinds[rotates > 0] for rotates in rotating])
-        found |= llama.windows(config)
+        found = joined(found, llama.windows(config))
     has_bias = config.flag("attention_bias", False)
-    return {
-        **found,
+    imported = {
         "attention_bias": "all" if has_bias else "none",
         "ffn_bias": config.flag("mlp_bias", False),
         "layers_without_rotation": tuple(
             layer for layer, rotates in enumerate(rotating) if not rotates
         ),
     }
+    return joined(found, {"imported": imported})
 
 
 def _rotating(config: Options) -> tuple[int, ...]:

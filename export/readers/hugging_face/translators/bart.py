@@ -7,6 +7,7 @@ does to every text.
 from collections.abc import Mapping
 from typing import Any
 
+from export.readers.common.options import joined
 from export.readers.common.tables import Made, Names
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.translators.decoding import Decoding
@@ -34,7 +35,9 @@ def read(folder: Folder) -> Checkpoint:
     bos = folder.config.integer("bos_token_id")
     conventions = decoding.conventions(decoding.prompt, source_prefix=(bos,))
     languages = {"source_languages": [UNKNOWN_LANGUAGE], "target_languages": [UNKNOWN_LANGUAGE]}
-    return read_stacks(folder, FIXED, decoding, conventions, languages | {"norm": "post"})
+    return read_stacks(
+        folder, FIXED, decoding, conventions, languages | {"norm": {"place": "post"}}
+    )
 
 
 def read_stacks(
@@ -52,9 +55,12 @@ def read_stacks(
         options.only(name, value)
     bias = output_bias(folder.tensors, options.integer("vocab_size"))
     config: Any = folder.configured(
-        sizes(options, default_activation="gelu", scales=False)
-        | decoding.special_tokens
-        | {"embedding_norm": True, "output_bias": bias is not None, **more}
+        joined(
+            sizes(options, default_activation="gelu", scales=False),
+            decoding.special_tokens,
+            {"imported": {"embedding_norm": True, "output_bias": bias is not None}},
+            more,
+        )
     )
     made: Names = {} if bias is None else {"output_bias": Made(lambda _: bias())}
     names = {**LEARNED_POSITIONS, **made}

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from export.readers.common.options import Options
+from export.readers.common.options import Options, joined
 from export.readers.common.sinusoids import sinusoids
 from export.readers.common.tables import Made
 from export.readers.hugging_face.folder import Folder
@@ -56,11 +56,14 @@ def read(folder: Folder) -> Checkpoint:
     targets = language_tokens(folder, MARIAN) if shares else {}
     bias = output_bias(folder.tensors, decoding.vocab_size)
     config: Any = folder.configured(
-        sizes(options, default_activation="gelu", scales=False)
-        | decoding.special_tokens
-        | vocabularies
-        | _languages(folder, targets)
-        | {"norm": "post", "output_bias": bias is not None or bool(banned)}
+        joined(
+            sizes(options, default_activation="gelu", scales=False),
+            decoding.special_tokens,
+            vocabularies,
+            _languages(folder, targets),
+            {"norm": {"place": "post"}},
+            {"imported": {"output_bias": bias is not None or bool(banned)}},
+        )
     )
     made = bias or partial(np.zeros, config.vocab_size, np.float32)
     more = {**POSITIONS, "output_bias": Made(lambda _: _without(banned, made()))}

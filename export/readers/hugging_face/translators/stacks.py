@@ -52,9 +52,9 @@ def sizes(options: Options, *, default_activation: str, scales: bool) -> dict[st
         "decoder_layers": options.integer("decoder_layers", at_most=MOST_LAYERS),
         "max_source_tokens": num_positions,
         "max_target_tokens": num_positions,
-        "positions": "learned",
+        "positions": {"kind": "learned"},
         "activation": read_activation(options, "activation_function", default_activation),
-        "embedding_scale": _embedding_scale(options, scales),
+        "imported": {"embedding_scale": _embedding_scale(options, scales)},
         "tied_embeddings": options.flag("tie_word_embeddings", True),
         "pad_id": options.integer("pad_token_id"),
     }

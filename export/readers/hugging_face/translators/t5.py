@@ -74,13 +74,13 @@ def _sizes(options: Options) -> dict[str, Any]:
         "decoder_layers": options.integer("num_decoder_layers", num_layers, MOST_LAYERS),
         "max_source_tokens": max_tokens,
         "max_target_tokens": max_tokens,
-        "positions": "relative",
-        "num_buckets": options.integer("relative_attention_num_buckets", 32),
-        "max_distance": options.integer("relative_attention_max_distance", 128),
-        "norm_type": "rms",
-        "norm_epsilon": options.number("layer_norm_epsilon", 1e-6),
-        "biases": False,
-        "embedding_scale": 1.0,
+        "positions": {
+            "kind": "relative",
+            "num_buckets": options.integer("relative_attention_num_buckets", 32),
+            "max_distance": options.integer("relative_attention_max_distance", 128),
+        },
+        "norm": {"kind": "rms", "epsilon": options.number("layer_norm_epsilon", 1e-6)},
+        "imported": {"biases": False, "embedding_scale": 1.0},
         "pad_id": options.integer("pad_token_id", 0),
     }
 

@@ -11,7 +11,7 @@ from export.readers.opennmt.recurrent import luong_shapes
 from tests.tiny import LIKE_GEMMA, LIKE_PHI, tiny_checkpoint
 
 UNTIED: dict[str, Any] = {"tied_embeddings": False}
-LIKE_OPENNMT: dict[str, Any] = {"cell": "gru", "score": "concat", "biases": True, "bridge": True}
+LIKE_OPENNMT: dict[str, Any] = {"biases": True, "bridge": True, "bidirectional": True}
 SHAPES: dict[str, Any] = {
     "transformer": transformer_shapes,
     "transformer-ssru": transformer_shapes,
@@ -22,22 +22,35 @@ SHAPES: dict[str, Any] = {
 }
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {}),
-    ("transformer", UNTIED | {"source_vocab_size": 77, "output_bias": True, "num_kv_heads": 2}),
-    ("transformer", {"positions": "learned", "embedding_norm": True, "norm": "post"}),
-    ("transformer", {"positions": "relative", "norm_type": "rms", "biases": False}),
-    ("transformer", {"gated_ffn": True, "head_dim": 16, "final_norm": False}),
+    (
+        "transformer",
+        UNTIED | {"source_vocab_size": 77, "num_kv_heads": 2, "imported": {"output_bias": True}},
+    ),
+    (
+        "transformer",
+        {
+            "positions": {"kind": "learned"},
+            "norm": {"place": "post"},
+            "imported": {"embedding_norm": True},
+        },
+    ),
+    (
+        "transformer",
+        {"positions": {"kind": "relative"}, "norm": {"kind": "rms"}, "imported": {"biases": False}},
+    ),
+    ("transformer", {"gated_ffn": True, "head_dim": 16, "imported": {"final_norm": False}}),
     ("transformer-ssru", {}),
     ("gpt2", {}),
     ("gpt2", UNTIED),
-    ("gpt-neox", {"attention_bias": False}),
+    ("gpt-neox", {"imported": {"attention_bias": False}}),
     ("gpt-neox", LIKE_PHI),
     ("llama", UNTIED),
-    ("llama", {"attention_bias": "all", "ffn_bias": True}),
+    ("llama", {"imported": {"attention_bias": "all", "ffn_bias": True}}),
     ("llama", LIKE_GEMMA),
     ("luong", {}),
     ("luong", UNTIED | {"score": "dot", "input_feeding": False, "num_layers": 3}),
-    ("luong", LIKE_OPENNMT | {"bidirectional": True}),
-    ("luong", {"cell": "lstm", "bridge": True}),
+    ("luong", {"cell": "gru", "score": "concat", "imported": LIKE_OPENNMT}),
+    ("luong", {"cell": "lstm", "imported": {"bridge": True}}),
 ]
 
 
