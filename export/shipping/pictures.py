@@ -18,7 +18,7 @@ TRANSLATION = "L'accord sur la zone économique européenne a été signé en ao
 
 
 def has_alignment(bundle: Path) -> bool:
-    return "step_attention" in open_bundle(bundle).manifest.graphs
+    return open_bundle(bundle).manifest.num_attention_heads > 0
 
 
 def draw_alignment(bundle: Path, path: Path) -> None:

@@ -130,7 +130,7 @@ def about_bundle(folder: Path) -> Bundle:
     manifest = open_bundle(folder).manifest
     size = row_bytes(manifest.states)
     return Bundle(
-        has_attention="step_attention" in manifest.graphs,
+        has_attention=manifest.num_attention_heads > 0,
         fixed_bytes=size.fixed,
         bytes_per_source_token=size.per_source_token,
         bytes_per_target_token=size.per_target_token,

@@ -183,7 +183,6 @@ class Engine:
 
     def _decode(self) -> None:
         scores = self._run()
-        note_given(self._batch, scores)
         decision = self._search.decide(scores)
         self._rows.apply(decision)
         self._report(decision)
@@ -221,7 +220,9 @@ class Engine:
             self._launch()
         if self._exchange.may_go_ahead and not self._admission.is_due:
             self._launch()
-        return self._exchange.receive()
+        scores = self._exchange.receive()
+        note_given(self._batch, scores)
+        return scores
 
     def _launch(self) -> None:
         wants = wanted_attention(self._batch, self._search.needs_logp)

@@ -1,4 +1,4 @@
-"""What tokens look at, over HTTP: asked for by kind, layer and head, answered by real models."""
+"""Attention is asked for over HTTP by kind, layer and head, and told by real models."""
 
 import json
 from collections.abc import AsyncIterator, Callable

@@ -57,7 +57,7 @@ OF_ATTENTION: dict[str, dict[str, Any]] = {
 
 def requests_for(bundle: Bundle) -> list[GenerationRequest]:
     """Make requests of all lengths, that of one token and those around a span among them."""
-    has_attention = "step_attention" in bundle.manifest.graphs
+    has_attention = bundle.manifest.num_attention_heads > 0
     given = "source_ids" if bundle.manifest.task is Task.TRANSLATE else "prompt_ids"
     asks = ASKS | OF_ATTENTION if has_attention else ASKS
     return [

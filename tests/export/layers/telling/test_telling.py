@@ -27,7 +27,7 @@ LANGUAGE_MODELS: list[tuple[str, dict[str, Any]]] = [
 ]
 TRANSLATORS: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {}),
-    ("transformer", {"num_kv_heads": 2, "positions": "relative", "head_dim": 12}),
+    ("transformer", {"num_kv_heads": 2, "positions": {"kind": "relative"}, "head_dim": 12}),
     ("transformer-ssru", {"encoder_layers": 3}),
 ]
 
@@ -60,7 +60,7 @@ def torch_weights(folder: Path, architecture: str, examples: Examples) -> list[l
 
 
 def told_by_step(bundle: Bundle, examples: Examples, chunks: list[int]) -> list[np.ndarray]:
-    """What decoders look at, [heads, target, target], read piece by piece."""
+    """Read targets piece by piece; return what decoders look at, [heads, target, target]."""
     rows = Rows(bundle, examples.sources, wants_attention=True)
     pieces: list[np.ndarray] = []
     start = 0

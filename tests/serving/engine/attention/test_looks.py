@@ -1,4 +1,4 @@
-"""What tokens look at, for those who want to see it: theirs alone, whoever is in the batch."""
+"""A request sees what its tokens look at: that alone, whoever is in the batch."""
 
 from dataclasses import replace
 from pathlib import Path
