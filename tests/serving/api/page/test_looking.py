@@ -1,11 +1,14 @@
 """The page at `/` shows what words look at, by layer and head: it asks the real server."""
 
+from pathlib import Path
+
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 
 from tests.serving.api.page.browser import SENTENCES, Page, needs_browser
 
 pytestmark = needs_browser
+FAINT = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
 
 
 def words(page: Page, place: str) -> list[str]:
@@ -26,6 +29,10 @@ def test_a_sentence_by_layer_and_head(page: Page) -> None:
     page.all("#look .look-words button")[1].send_keys("")
     assert page.all("#look .look-said")[0].text.startswith("▁dog looks at ")
     assert len(page.all("#look .look-heads button")) == 4 * 4
+
+    with page.looking_like("dark", width=390):
+        assert page.run("return document.documentElement.scrollWidth") <= 390
+        assert page.run(FAINT) == []
 
     page.all(".word")[-1].send_keys("")  # of the other sentence
     page.until(lambda: words(page, "look")[0] not in ("A", "<start>"))
