@@ -54,6 +54,13 @@ class LanguageBatch(Batch):
 
 
 @dataclass(frozen=True)
+class FollowingBatch(LanguageBatch):
+    """Holds what follows the texts of the last batch, row by row, unless all of them begin."""
+
+    begins: bool
+
+
+@dataclass(frozen=True)
 class TranslationBatch(Batch):
     """Holds texts and the sources that they translate."""
 

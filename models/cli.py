@@ -1,4 +1,6 @@
-"""Runs `attendant train` and `attendant bench-torch`; torch is imported when they run."""
+"""Runs `attendant train`, `attendant bench-torch` and `attendant plot-gradients`; torch is imported
+when they run.
+"""
 
 import json
 import sys
@@ -6,6 +8,8 @@ from pathlib import Path
 from typing import NoReturn, TextIO
 
 import click
+
+PICTURES = (".pdf", ".png", ".svg")
 
 
 @click.command()
@@ -124,6 +128,83 @@ def bench_torch(
     except CheckpointError as error:
         _fail(f"{checkpoint} cannot be used:", *(f"  {problem}" for problem in error.problems))
     click.echo(json.dumps(vars(speed)))
+
+
+@click.command()
+@click.argument(
+    "checkpoints", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="CHECKPOINT..."
+)
+@click.option(
+    "--text",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    required=True,
+    help="What they read. Language models: prose. Translators: lines of source, tab, translation.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The picture: .svg, .png or .pdf.",
+)
+@click.option(
+    "--texts",
+    type=click.IntRange(min=1),
+    default=32,
+    show_default=True,
+    help="Mean over so many windows or pairs, taken evenly from the file.",
+)
+@click.option(
+    "--tokens",
+    type=click.IntRange(min=2),
+    default=96,
+    show_default=True,
+    help="Length of a language model's windows, and so the farthest distance.",
+)
+def plot_gradients(
+    checkpoints: tuple[Path, ...], text: Path, output: Path, texts: int, tokens: int
+) -> None:
+    """Draw how far back each CHECKPOINT learns: its loss's gradient by distance.
+
+    The loss of one token is differentiated by the vector of every token read before it. The norm of
+    that gradient stands over the number of tokens in between, as a share of the nearest token's,
+    on a logarithmic scale: how much a word that far back could still teach.
+
+    A plain RNN's falls exponentially, a straight line down: each step multiplies by the same
+    matrix and a slope of tanh below 1. Gates let GRUs and LSTMs fall more slowly. With attention it
+    stays level, as any word is one step away. A translator's source and target count as one text:
+    attention brings the gradient up again where the words lie that are translated.
+
+    What is written says for each model from which distance on it stays under a tenth and under a
+    hundredth. Fresh weights show what an architecture can learn, trained ones what it did.
+
+    \b
+    Examples:
+      attendant plot-gradients build/runs/gru-lm/checkpoint build/runs/llama-lm/checkpoint \\
+        --text novel.txt -o reach.svg
+      attendant plot-gradients models/checkpoints/bahdanau-en-fr \\
+        models/checkpoints/transformer-en-fr --text pairs.tsv -o reach.svg
+    """
+    if output.suffix.lower() not in PICTURES:
+        raise click.UsageError(f"-o {output}: the name must end with one of {', '.join(PICTURES)}")
+    try:
+        from models.evaluation.gradients import Amount, measure
+        from models.evaluation.reach_picture import draw
+        from models.storage.checkpoint import CheckpointError, load_checkpoint
+    except ModuleNotFoundError as error:
+        _fail(f"the picture needs {error.name}: pip install 'attendant[train]'")
+    try:
+        opened = [load_checkpoint(path) for path in checkpoints]
+        if len({checkpoint.config.task for checkpoint in opened}) > 1:
+            _fail("language models and translators read other texts: draw each kind by itself")
+        reaches = [measure(each, text, Amount(texts, tokens)) for each in opened]
+        draw(reaches, output)
+    except CheckpointError as error:
+        _fail(f"{error.folder} cannot be used:", *(f"  {problem}" for problem in error.problems))
+    except (OSError, ValueError) as error:
+        _fail(str(error))
+    for reach in reaches:
+        click.echo(str(reach))
 
 
 def _fail(*lines: str) -> NoReturn:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from export.graph.value import Value
 from export.layers.basic import Layers
+from models.layers.equations import activated
 
 
 def feed_forward(
@@ -21,10 +22,8 @@ def feed_forward(
     names = [f"{name}.gate", f"{name}.up"] if is_gated else [f"{name}.up"]
     sizes = [ffn_dim] * len(names)
     parts = layers.graph.split(layers.linear(x, names, d_model, sizes, bias=bias), sizes)
-    y = ACTIVATIONS[activation](parts[0])
-    if is_gated:
-        y = y * parts[1]
-    return layers.linear(y, [f"{name}.down"], ffn_dim, [d_model], bias=bias)
+    inner = activated(ACTIVATIONS[activation], *parts)
+    return layers.linear(inner, [f"{name}.down"], ffn_dim, [d_model], bias=bias)
 
 
 ACTIVATIONS: dict[str, Callable[[Value], Value]] = {

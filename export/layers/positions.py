@@ -2,7 +2,6 @@
 rotary embeddings for ONNX Runtime's attention (Su et al. 2021).
 """
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -13,9 +12,10 @@ from export.graph.writer import Array
 from export.layers.basic import Layers
 from export.layers.heads import PAIRS
 from export.layers.ragged import count
-from models.configs.positions import Learned, Relative, Sinusoidal
+from models.configs.positions import Learned, Linear, NoPositions, Relative, Sinusoidal
 from models.configs.translators.transformer import TransformerSizes
-from models.layers.buckets import relative_buckets
+from models.layers.buckets import linear_slopes, relative_buckets
+from models.layers.tables import rotations, sinusoids
 
 
 class Positions:
@@ -95,13 +95,12 @@ def positions_of(layers: Layers, config: TransformerSizes, stack: str, capacity:
             return AddedPositions(layers, name, take(name, capacity, dim))
         case Sinusoidal():
             return AddedPositions(layers, name, sinusoids(capacity, dim))
-
-
-def sinusoids(num_positions: int, dim: int) -> Array:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/dim)), PE(pos, 2i+1) = cos (Vaswani et al. 2017, 3.5)."""
-    rate = np.exp(np.arange(0, dim, 2) * (-math.log(10000.0) / dim))
-    angle = np.arange(num_positions)[:, None] * rate
-    return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(num_positions, dim)
+        case Linear():
+            slopes = np.array(linear_slopes(config.num_heads), np.float32)
+            distances = np.abs(np.arange(1 - capacity, capacity, dtype=np.float32))
+            return RelativePositions(layers, name, -np.outer(slopes, distances), capacity)
+        case NoPositions():
+            return Positions()
 
 
 def rotary_tables(
@@ -121,7 +120,6 @@ def rotary_tables(
 def _tables(
     num_positions: int, frequencies: tuple[float, ...], magnitude: float
 ) -> tuple[Array, Array]:
-    angle = np.arange(num_positions)[:, None] * np.array(frequencies)
     more = ((0, 0), (0, -len(frequencies) % PAIRS))
-    cos, sin = np.cos(angle) * magnitude, np.sin(angle) * magnitude
+    cos, sin = rotations(num_positions, frequencies, magnitude)
     return np.pad(cos, more, constant_values=1), np.pad(sin, more)

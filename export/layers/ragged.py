@@ -40,6 +40,12 @@ def ragged_softmax(scores: Value, lengths: Value) -> Value:
     return softmax_within(scores, is_real(scores, lengths))
 
 
+def hardened(weights: Value) -> Value:
+    """Give f32 weights [batch, length] to the position that has most, to the first of two."""
+    best = weights.graph.op.ArgMax(weights, axis=1, keepdims=1)
+    return weights.graph.op.Equal(places(weights), best.cast("int32")).cast("float32")
+
+
 def softmax_within(scores: Value, within: Value) -> Value:
     """Take the softmax over the last axis of f32 ``scores``, where ``within``; exactly 0 elsewhere.
 

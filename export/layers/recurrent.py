@@ -6,6 +6,7 @@ these two operators in fp32 and fp16; in bf16 they stand in fp32 between two cas
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,9 +18,24 @@ from export.layers.ragged import is_real
 from models.layers.equations import CELLS
 from serving.bundle.manifest import StateSpec
 
-# Blocks in ONNX's order: LSTM input, output, forget, new; GRU update, reset, new. Not RNN: what it
-# gives a row depends on how many there are.
-ORDERS = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}
+
+@dataclass(frozen=True)
+class Operator:
+    """Names ONNX's operator of a cell, and puts blocks in its order: LSTM input, output, forget,
+    new; GRU update, reset, new.
+    """
+
+    name: str
+    order: tuple[int, ...]
+    options: dict[str, int]
+
+
+# Not RNN: what it gives a row depends on how many there are.
+OPERATORS = {
+    "lstm": Operator("LSTM", (0, 3, 1, 2), {}),
+    "gru": Operator("GRU", (1, 0, 2), {"linear_before_reset": 1}),
+    "gru-reset-before": Operator("GRU", (1, 0, 2), {"linear_before_reset": 0}),
+}
 
 
 class RecurrentLayers:
@@ -62,7 +78,7 @@ class RecurrentLayers:
 
         Outputs beyond a row's end are zeros.
         """
-        run = self._operator if self._cell in ORDERS else self._loop
+        run = self._operator if self._cell in OPERATORS else self._loop
         last: list[State] = []
         for depth in range(len(self._input_dims)):
             x, states = run(x, lengths, depth)
@@ -72,15 +88,14 @@ class RecurrentLayers:
     def _operator(self, x: Value, lengths: Value, depth: int) -> tuple[Value, list[State]]:
         """Read x [batch, source, features]: outputs [batch, source, directions * dim], states."""
         op = self._graph.op
-        num_states = CELLS[self._cell].num_states
-        options = {"linear_before_reset": 1} if self._cell == "gru" else {}
-        found = getattr(op, self._cell.upper())(
+        num_states, kind = CELLS[self._cell].num_states, OPERATORS[self._cell]
+        found = getattr(op, kind.name)(
             x.cast(self._common_dtype).transpose(1, 0, 2),
             *self._operator_weights(depth),
             lengths,
             hidden_size=self._dim,
             direction="bidirectional" if len(self._ends) == 2 else "forward",
-            **options,
+            **kind.options,
             _outputs=1 + num_states,
         )
         outputs, *ends = [each.cast(self._layers.dtype) for each in found]
@@ -99,7 +114,7 @@ class RecurrentLayers:
 
     def _ordered(self, layer: str, depth: int) -> tuple[Array, Array, Array]:
         """Put the blocks of a direction's weights in ONNX's order."""
-        blocks = [np.arange(self._dim) + i * self._dim for i in ORDERS[self._cell]]
+        blocks = [np.arange(self._dim) + i * self._dim for i in OPERATORS[self._cell].order]
         order = np.concatenate(blocks)
         weight, bias, recurrent, recurrent_bias = (
             array[order] for array in self._weights(layer, self._input_dims[depth])

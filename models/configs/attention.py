@@ -14,10 +14,12 @@ class Global(Part):
 
 
 class LocalM(Part):
-    """Looks at `window` positions to both sides of where the decoder is (3.2, D there)."""
+    """Looks at `window` positions to both sides of where the decoder is (3.2, D there); with 0, at
+    the t-th word of the source alone when it writes the t-th of its own.
+    """
 
     kind: Literal["local-m"] = "local-m"
-    window: Size
+    window: Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class LocalP(Part):

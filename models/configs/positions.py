@@ -39,5 +39,21 @@ class Relative(Part):
         return self
 
 
-Added = Annotated[Sinusoidal | Learned, Field(discriminator="kind")]
-Positions = Annotated[Sinusoidal | Learned | Relative, Field(discriminator="kind")]
+class Linear(Part):
+    """Lowers scores in proportion to distance, each head by a slope of its own that is not learned
+    (ALiBi, Press et al. 2022); in the encoder to both sides alike.
+    """
+
+    kind: Literal["linear"] = "linear"
+
+
+class NoPositions(Part):
+    """Tells nothing: what reads the source takes it as a bag of words."""
+
+    kind: Literal["none"] = "none"
+
+
+Added = Annotated[Sinusoidal | Learned | NoPositions, Field(discriminator="kind")]
+Positions = Annotated[
+    Sinusoidal | Learned | Relative | Linear | NoPositions, Field(discriminator="kind")
+]

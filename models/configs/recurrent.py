@@ -6,11 +6,11 @@ from typing import Literal
 from models.configs.base import Misfit, Size, TranslationModelConfig
 from models.configs.scaling import HasScaledEmbeddings
 
-Cell = Literal["rnn", "lstm", "gru", "mut1", "mut2", "mut3"]
+Cell = Literal["rnn", "lstm", "gru", "gru-reset-before", "mut1", "mut2", "mut3"]
 
 
 class RecurrentConfig(TranslationModelConfig, HasScaledEmbeddings):
-    """Encoder and decoder made of one kind of cell; `models.layers.cells` has their equations.
+    """Encoder and decoder made of one kind of cell; `models.layers.equations` has them.
 
     source_vocab_size: None: that of the target, vocab_size.
     """

@@ -1,6 +1,18 @@
-"""Puts distances between positions into buckets (Raffel et al. 2020, 2.1)."""
+"""Says what distances between positions do to scores: buckets that share a learned bias (Raffel et
+al. 2020, 2.1), or slopes (Press et al. 2022, 3).
+"""
 
 import math
+
+
+def linear_slopes(num_heads: int) -> list[float]:
+    """Choose by how much each head lowers a score per position of distance: 2^(-8/n), 2^(-16/n),
+    ..., 2^-8 for n heads. If n is no power of 2, those of the power below, and then every other
+    one of the power above, as in the paper's code.
+    """
+    power = 2 ** int(math.log2(num_heads))
+    steps = [*range(2, 2 * power + 1, 2), *range(1, 2 * (num_heads - power), 2)]
+    return [2.0 ** (-4 * step / power) for step in steps]
 
 
 def relative_buckets(num_buckets: int, max_distance: int, *, bidirectional: bool) -> list[int]:

@@ -1,147 +1,49 @@
-"""Defines the recurrent cells, each as one step, and a cell that also reads a context.
+"""Runs the cells of `models.layers.equations` on torch's tensors, and one that reads a context too.
 
 A cell has no weights of its own: whoever runs it gives the input's part, which is known ahead of
-time for whole sequences, and the recurrent weight. Both are stacks of [hidden_dim, ...] blocks,
-for LSTM and GRU in torch's order.
-
-- rnn: Elman 1990.
-- lstm: Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000).
-- gru: Cho et al. 2014, the reset gate after the recurrent product, as torch and ONNX have it.
-- mut1, mut2, mut3: the three best that Jozefowicz, Zaremba and Sutskever 2015 found. Where x
-  enters without a weight there (MUT1's tanh(x), MUT2's reset gate) it is projected here, as it may
-  have another size than the hidden state. As elsewhere, the input's part and the recurrent part
-  each have a bias. Their update gate lets the new value in; GRU's keeps the old one.
+time for whole sequences, and the recurrent weight.
 """
 
-from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from models.layers.equations import CELLS, CellKind
 from models.layers.roles import Blocks, initialise_blocks
 
 CellState = tuple[Tensor, ...]  # hidden [batch, hidden_dim]; LSTM: and memory cell, as large
 CellStates = tuple[CellState, ...]  # of several layers
 
 
-class Cell(ABC):
-    """Has `num_gates` blocks of the input's weight and `num_recurrent` of the recurrent one."""
+@dataclass(frozen=True)
+class RecurrentWeight:
+    """Holds U [num_recurrent * hidden, hidden] and its bias, as the equations multiply by it.
 
-    num_gates: ClassVar[int] = 3
-    num_recurrent: ClassVar[int] = 3
-    num_states: ClassVar[int] = 1
-    forget_gate: ClassVar[int | None] = None  # the block whose bias begins at 1
-    faintness: ClassVar[float] = 1.0  # one over how large fresh outputs are, about
-
-    @staticmethod
-    @abstractmethod
-    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
-        """Step by x [batch, num_gates * hidden], projected; weight and bias are the recurrent ones,
-        [num_recurrent * hidden, hidden] and [num_recurrent * hidden]. Returns the next state.
-        """
-
-
-class Rnn(Cell):
-    """Computes h' = tanh(x + U h)."""
-
-    num_gates = num_recurrent = 1
-
-    @staticmethod
-    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
-        return (torch.tanh(x + linear(state[0], weight, bias)),)
-
-
-class Lstm(Cell):
-    """Computes c' = f c + i g, h' = o tanh(c'); blocks i, f, g, o."""
-
-    num_gates = num_recurrent = 4
-    num_states = 2
-    forget_gate = 1
-    faintness = 4.0  # two gates at a half and two tanh stand before the output
-
-    @staticmethod
-    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
-        hidden, memory = state
-        gates = x + linear(hidden, weight, bias)
-        i, f, g, o = gates.chunk(4, -1)
-        memory = torch.sigmoid(f) * memory + torch.sigmoid(i) * torch.tanh(g)
-        return torch.sigmoid(o) * torch.tanh(memory), memory
-
-
-class Gru(Cell):
-    """Computes n = tanh(x_n + r (U h)), h' = (1 - z) n + z h; blocks reset, update, new."""
-
-    @staticmethod
-    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
-        (hidden,) = state
-        sizes = (2 * hidden.shape[-1], hidden.shape[-1])
-        x_gates, x_new = x.split(sizes, -1)
-        h_gates, h_new = linear(hidden, weight, bias).split(sizes, -1)
-        reset, update = torch.sigmoid(x_gates + h_gates).chunk(2, -1)
-        new = torch.tanh(x_new + reset * h_new)
-        return (new + update * (hidden - new),)
-
-
-class Mut1(Cell):
-    """Has z = s(x_z), r = s(x_r + U_r h), h' = z tanh(U (r h) + tanh(x_n)) + (1 - z) h.
-
-    Blocks reset, update, new; the recurrent weight has no update.
+    What is cut of it is kept: every cut more would fill another gradient of all of it.
     """
 
-    num_recurrent = 2
+    weight: Tensor
+    bias: Tensor
+    cuts: dict[tuple[int, int], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
-    @staticmethod
-    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
-        (hidden,) = state
-        weights, biases = weight.chunk(2), bias.chunk(2)
-        x_reset, x_update, x_new = x.chunk(3, -1)
-        reset = torch.sigmoid(x_reset + linear(hidden, weights[0], biases[0]))
-        new = torch.tanh(linear(reset * hidden, weights[1], biases[1]) + torch.tanh(x_new))
-        return (hidden + torch.sigmoid(x_update) * (new - hidden),)
+    def times(self, hidden: Tensor, first: int, last: int) -> Tensor:
+        if (first, last) not in self.cuts:
+            self.cuts[first, last] = self._cut(slice(first * self._dim, last * self._dim))
+        return linear(hidden, *self.cuts[first, last])
 
+    def _cut(self, rows: slice) -> tuple[Tensor, Tensor]:
+        is_all = rows == slice(0, len(self.weight))
+        return (self.weight, self.bias) if is_all else (self.weight[rows], self.bias[rows])
 
-class Mut2(Cell):
-    """Has z = s(x_z + U_z h), r = s(x_r + U_r h), h' = z tanh(U (r h) + x_n) + (1 - z) h.
+    def split(self, x: Tensor, *blocks: int) -> Sequence[Tensor]:
+        return x.split([n * self._dim for n in blocks], -1)
 
-    Blocks reset, update, new.
-    """
-
-    @staticmethod
-    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
-        (hidden,) = state
-        sizes = (2 * hidden.shape[-1], hidden.shape[-1])
-        weights, biases = weight.split(sizes), bias.split(sizes)
-        x_gates, x_new = x.split(sizes, -1)
-        gates = torch.sigmoid(x_gates + linear(hidden, weights[0], biases[0]))
-        reset, update = gates.chunk(2, -1)
-        new = torch.tanh(linear(reset * hidden, weights[1], biases[1]) + x_new)
-        return (hidden + update * (new - hidden),)
-
-
-class Mut3(Cell):
-    """Is MUT2 with z = s(x_z + U_z tanh(h)); blocks reset, update, new."""
-
-    @staticmethod
-    def step(x: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> CellState:
-        (hidden,) = state
-        weights, biases = weight.chunk(3), bias.chunk(3)
-        x_reset, x_update, x_new = x.chunk(3, -1)
-        reset = torch.sigmoid(x_reset + linear(hidden, weights[0], biases[0]))
-        update = torch.sigmoid(x_update + linear(torch.tanh(hidden), weights[1], biases[1]))
-        new = torch.tanh(linear(reset * hidden, weights[2], biases[2]) + x_new)
-        return (hidden + update * (new - hidden),)
-
-
-CELLS: dict[str, type[Cell]] = {
-    "rnn": Rnn,
-    "lstm": Lstm,
-    "gru": Gru,
-    "mut1": Mut1,
-    "mut2": Mut2,
-    "mut3": Mut3,
-}
+    @property
+    def _dim(self) -> int:
+        return self.weight.shape[1]
 
 
 class RecurrentCell(Blocks):
@@ -179,22 +81,26 @@ class RecurrentCell(Blocks):
 
     def forward(self, x: Tensor, state: CellState) -> CellState:
         """Step by x [batch, num_gates * hidden]: `input`'s projection and `context`'s together."""
-        return self.cell.step(x, state, self.hidden.weight, self.hidden.bias)
+        following: CellState = self.cell.step(x, state, self._recurrent())
+        return following
 
     def run(self, x: Tensor, state: CellState) -> tuple[Tensor, CellState]:
         """Read a sequence, as `forward` does a position, x [batch, time, num_gates * hidden]:
         -> hidden outputs [batch, time, hidden], and the last state.
         """
-        outputs = []
+        outputs, recurrent = [], self._recurrent()
         for gates in x.unbind(1):
-            state = self(gates, state)
+            state = self.cell.step(gates, state, recurrent)
             outputs.append(state[0])
         return torch.stack(outputs, 1), state
+
+    def _recurrent(self) -> RecurrentWeight:
+        return RecurrentWeight(self.hidden.weight, self.hidden.bias)
 
 
 @torch.no_grad()
 def initialise_cell(
-    cell: type[Cell], input_weight: Tensor, input_bias: Tensor, weight: Tensor, bias: Tensor
+    cell: CellKind, input_weight: Tensor, input_bias: Tensor, weight: Tensor, bias: Tensor
 ) -> None:
     """Draw every gate in Xavier's range, orthogonal recurrent blocks (Saxe et al. 2014); an LSTM's
     forget bias is 1, as Gers et al. 2000 and Jozefowicz et al. 2015 advise.

@@ -1,7 +1,16 @@
-"""Writes recurrent cells down once, over whatever has operators: torch's tensors, a graph's values.
+"""Writes equations down once, over whatever has operators: torch's tensors, a graph's values.
 
-x is the projected input, U the recurrent weight with its bias; both are stacks of blocks, for LSTM
-and GRU in torch's order. In `models.layers.cells` stands which paper each cell is from.
+Of recurrent cells x is the projected input, U the recurrent weight with its bias; both are stacks
+of blocks, for LSTM and GRU in torch's order.
+
+- rnn: Elman 1990.
+- lstm: Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000).
+- gru: Cho et al. 2014, the reset gate after the recurrent product, as torch and ONNX have it.
+- gru-reset-before: the same, the reset gate before the product, as equation 8 there has it.
+- mut1, mut2, mut3: the three best that Jozefowicz, Zaremba and Sutskever 2015 found. Where x
+  enters without a weight there (MUT1's tanh(x), MUT2's reset gate) it is projected here, as it may
+  have another size than the hidden state. As elsewhere, the input's part and the recurrent part
+  each have a bias. Their update gate lets the new value in; GRU's keeps the old one.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,6 +24,10 @@ class Operand(Protocol):
     def __sub__(self, other: Any, /) -> Self: ...
 
     def __mul__(self, other: Any, /) -> Self: ...
+
+    def exp(self) -> Self: ...
+
+    def maximum(self, other: Any, /) -> Self: ...
 
     def sigmoid(self) -> Self: ...
 
@@ -71,6 +84,15 @@ def gru(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
     return (new + update * (hidden - new),)
 
 
+def gru_reset_before(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
+    """Do as GRU with n = tanh(x_n + U (r h)); blocks reset, update, new."""
+    (hidden,) = state
+    x_gates, x_new = u.split(x, 2, 1)
+    reset, update = u.split((x_gates + u.times(hidden, 0, 2)).sigmoid(), 1, 1)
+    new = (x_new + u.times(reset * hidden, 2, 3)).tanh()
+    return (new + update * (hidden - new),)
+
+
 def mut1(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
     """Take z = s(x_z), r = s(x_r + U_r h), h' = z tanh(U (r h) + tanh(x_n)) + (1 - z) h.
 
@@ -105,21 +127,62 @@ def mut3(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
     return (hidden + update * (new - hidden),)
 
 
+def maxout(first: T, second: T) -> T:
+    """Take the larger of each pair (Goodfellow et al. 2013)."""
+    return first.maximum(second)
+
+
+def activated(activate: Callable[[T], T], first: T, up: T | None = None) -> T:
+    """Take what is fed forward, activate(first) (Vaswani et al. 2017, 3.3), or with a gate
+    activate(first) * up (Shazeer 2020).
+    """
+    inner = activate(first)
+    return inner if up is None else inner * up
+
+
+def gaussian(distances: T, window: int) -> T:
+    """Fall off with the distance, by a deviation of window / 2 (Luong et al. 2015, 10)."""
+    return (distances * distances * (-2 / window**2)).exp()
+
+
 @dataclass(frozen=True)
 class CellKind:
-    """Joins a step and sizes, in blocks: num_gates of the input's weight, num_recurrent of U."""
+    """Joins a step and sizes, in blocks: num_gates of the input's weight, num_recurrent of U.
+
+    forget_gate: the block whose bias begins at 1. faintness: one over how large fresh outputs are,
+    about.
+    """
 
     step: Step[Any]
     num_gates: int = 3
     num_recurrent: int = 3
     num_states: int = 1
+    forget_gate: int | None = None
+    faintness: float = 1.0
 
 
 CELLS = {
     "rnn": CellKind(rnn, num_gates=1, num_recurrent=1),
-    "lstm": CellKind(lstm, num_gates=4, num_recurrent=4, num_states=2),
+    # Two gates at a half and two tanh stand before its output.
+    "lstm": CellKind(
+        lstm, num_gates=4, num_recurrent=4, num_states=2, forget_gate=1, faintness=4.0
+    ),
     "gru": CellKind(gru),
+    "gru-reset-before": CellKind(gru_reset_before),
     "mut1": CellKind(mut1, num_recurrent=2),
     "mut2": CellKind(mut2),
     "mut3": CellKind(mut3),
 }
+
+
+@dataclass(frozen=True)
+class ReadoutKind:
+    """Makes a readout of a sum: each number of it of `width` neighbours, the first of all, the
+    second of all, ...
+    """
+
+    activate: Callable[..., Any]
+    width: int = 1
+
+
+READOUTS = {"maxout": ReadoutKind(maxout, width=2), "tanh": ReadoutKind(lambda total: total.tanh())}

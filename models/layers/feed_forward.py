@@ -8,6 +8,8 @@ from functools import partial
 from torch import Tensor, nn
 from torch.nn.functional import gelu, relu, silu
 
+from models.layers.equations import activated
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": relu,
     "gelu": gelu,
@@ -35,6 +37,5 @@ class FeedForward(nn.Module):
         self.activation = ACTIVATIONS[activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.gate is None:
-            return self.down(self.activation(self.up(x)))
-        return self.down(self.activation(self.gate(x)) * self.up(x))
+        parts = [layer(x) for layer in (self.gate, self.up) if layer is not None]
+        return self.down(activated(self.activation, *parts))

@@ -2,16 +2,16 @@
 
 Vectors that are added to the input: sinusoids (Vaswani et al. 2017, 3.5) or learned (Gehring et al.
 2017). A bias of the scores by distance (Shaw et al. 2018), here that of T5 (Raffel et al. 2020,
-2.1). A rotation of queries and keys (Su et al. 2021).
+2.1), or in proportion to it (Press et al. 2022). A rotation of queries and keys (Su et al. 2021).
 """
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from models.layers.buckets import relative_buckets
+from models.layers.buckets import linear_slopes, relative_buckets
+from models.layers.tables import rotations, sinusoids
 
 
 class Positions(nn.Module):
@@ -31,7 +31,8 @@ class SinusoidalPositions(Positions):
 
     def __init__(self, num_positions: int, dim: int) -> None:
         super().__init__()
-        self.register_buffer("weight", sinusoids(num_positions, dim), persistent=False)
+        table = torch.from_numpy(sinusoids(num_positions, dim)).float()
+        self.register_buffer("weight", table, persistent=False)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         return x + self.weight[start : start + x.shape[1]]
@@ -68,13 +69,18 @@ class RelativePositions(Positions):
         return bias.masked_fill(~mask, float("-inf"))
 
 
-def sinusoids(num_positions: int, dim: int) -> Tensor:
-    """Give PE(pos, 2i) = sin(pos / 10000^(2i/dim)), PE(pos, 2i+1) = cos(...): [positions, dim]."""
-    position = torch.arange(num_positions, dtype=torch.float64)[:, None]
-    rate = torch.exp(torch.arange(0, dim, 2, dtype=torch.float64) * (-math.log(10000.0) / dim))
-    table = torch.empty(num_positions, dim, dtype=torch.float64)
-    table[:, 0::2], table[:, 1::2] = torch.sin(position * rate), torch.cos(position * rate)
-    return table.float()
+class LinearPositions(Positions):
+    """Lowers scores by distance times a slope of each head (Press et al. 2022, 3)."""
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        slopes = torch.tensor(linear_slopes(num_heads))
+        self.register_buffer("slopes", slopes[:, None, None], persistent=False)
+
+    def mask_scores(self, mask: Tensor, start: int, end: int) -> Tensor:
+        key = torch.arange(end, device=mask.device)
+        bias = -self.slopes * (key - key[start:, None]).abs()  # [heads, query, key]
+        return bias.masked_fill(~mask, float("-inf"))
 
 
 class Rotary(nn.Module):
@@ -88,11 +94,9 @@ class Rotary(nn.Module):
         self, num_positions: int, frequencies: Sequence[float], magnitude: float = 1.0
     ) -> None:
         super().__init__()
-        rate = torch.tensor(frequencies, dtype=torch.float64)
-        angle = torch.arange(num_positions, dtype=torch.float64)[:, None] * rate
-        cos, sin = (angle.cos() * magnitude).float(), (angle.sin() * magnitude).float()
-        self.register_buffer("cos", cos, persistent=False)
-        self.register_buffer("sin", sin, persistent=False)
+        tables = rotations(num_positions, frequencies, magnitude)
+        for name, table in zip(("cos", "sin"), tables, strict=True):
+            self.register_buffer(name, torch.from_numpy(table).float(), persistent=False)
 
     def forward(self, x: Tensor, start: int) -> Tensor:
         """Rotate x [batch, heads, length, head_dim] of positions `start`.. for comparing."""

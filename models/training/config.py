@@ -5,11 +5,24 @@ With `extends = "other.toml"`, beside it, a file says only what is different the
 
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
+from models.configs.base import ArchitectureConfig
+from models.configs.language_models.recurrent_lm import (
+    RecurrentLanguageModelConfig,
+    RecurrentLMConfig,
+)
 from models.configs.registry import ModelConfig, ModelConfigError
 from models.data.augmenting import Kind
 
@@ -33,6 +46,11 @@ class DataConfig(Section):
     `augment` says how many pairs of each kind are made (`models.data.augmenting`), as an origin.
     `distilled` is a file of lines of source and a teacher's translation, which are added as well
     (Kim and Rush 2016); their origin is the file's name. `bpe_dropout` cuts words in other ways.
+
+    `carried_window` cuts prose into windows of so many tokens that follow each other, and a
+    recurrent language model goes on with the state that it had at the end of the last one, without
+    its gradient (truncated back-propagation through time). Else windows are as long as the model's
+    context, in any order, and each begins with nothing.
     """
 
     train: tuple[str, ...]
@@ -43,6 +61,7 @@ class DataConfig(Section):
     augment: dict[Kind, NonNegativeInt] = Field(default_factory=dict)
     distilled: str | None = None
     bpe_dropout: float = Field(default=0.0, ge=0, lt=1)
+    carried_window: PositiveInt | None = None
     ending: EndingConfig | None = None
 
 
@@ -106,10 +125,25 @@ class TrainingConfig(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     run: RunConfig = RunConfig()
 
+    @model_validator(mode="after")
+    def _can_carry(self) -> Self:
+        if self.data.carried_window is not None and not carries_state(self.model):
+            raise ValueError(
+                f"data.carried_window: {self.model.architecture} keeps more of a text the longer "
+                "it is; only recurrent language models whose state stays as large can carry it"
+            )
+        return self
+
     def within(self, minutes: float) -> "TrainingConfig":
         """Set another time limit, in minutes of the day."""
         run = self.run.model_copy(update={"max_minutes": minutes, "clock": "wall"})
         return self.model_copy(update={"run": run})
+
+
+def carries_state(model: ArchitectureConfig) -> bool:
+    """Tell whether a model's state stays as large however much it has read."""
+    attends = isinstance(model, RecurrentLMConfig) and model.attention is not None
+    return isinstance(model, RecurrentLanguageModelConfig) and not attends
 
 
 class ConfigError(Exception):
@@ -161,4 +195,4 @@ def _problems(error: ErrorDetails) -> list[str]:
     cause = error.get("ctx", {}).get("error")
     if isinstance(cause, ModelConfigError):
         return [f"{place}: {problem}" for problem in cause.problems]
-    return [f"{place}: {error['msg']}"]
+    return [f"{place}: {error['msg']}" if place else str(cause)]

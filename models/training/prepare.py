@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from models.configs.base import LanguageModelConfig, TranslationModelConfig
 from models.data.augmenting import augmented
 from models.data.batching import Dataset, ParallelData, ProseData
+from models.data.carrying import CarriedProse
 from models.data.corpus import Pair, hold_out, read_documents, read_pairs
 from models.data.segmenting import Segmenter
 from models.data.tokenizer import encode_all, load_tokenizer, train_tokenizer
@@ -131,11 +132,14 @@ def split_documents(config: TrainingConfig, data: Path) -> tuple[list[str], list
     return hold_out(documents, config.data.held_out, HOLD_OUT_SEED)
 
 
-def _prose_data(config: TrainingConfig, tokenizer: Tokenizer, documents: list[str]) -> ProseData:
+def _prose_data(config: TrainingConfig, tokenizer: Tokenizer, documents: list[str]) -> Dataset:
     assert isinstance(config.model, LanguageModelConfig)
     eos = config.model.eos_id
-    stream = [i for ids in encode_all(tokenizer, documents) for i in (*ids, eos)]
-    return ProseData(np.array(stream, dtype=np.int32), config.model.context_length, config.model)
+    ids = [i for ids in encode_all(tokenizer, documents) for i in (*ids, eos)]
+    stream = np.array(ids, dtype=np.int32)
+    if config.data.carried_window is not None:
+        return CarriedProse(stream, config.data.carried_window, config.model)
+    return ProseData(stream, config.model.context_length, config.model)
 
 
 def _tokenizer(texts: list[str], vocab_size: int, path: Path) -> Tokenizer:

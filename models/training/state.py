@@ -9,12 +9,10 @@ import os
 import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-
-from models.training.averaging import Average
-from models.training.optimizer import Optimizer
 
 
 @dataclass
@@ -38,6 +36,17 @@ class Progress:
     is_ending: bool = False
 
 
+class Part(Protocol):
+    """Is what a run has to remember besides weights."""
+
+    def state_tensors(self) -> dict[str, Tensor]: ...
+
+    def load_state_tensors(self, tensors: dict[str, Tensor]) -> None: ...
+
+
+Parts = dict[str, Part]  # by the names of their files
+
+
 class RunFolder:
     """Reads and writes the files of one training run."""
 
@@ -50,16 +59,14 @@ class RunFolder:
         self.tokenizer = folder / "tokenizer.json"
         self.checkpoint = folder / "checkpoint"
 
-    def save(
-        self, module: nn.Module, average: Average, optimizer: Optimizer, progress: Progress
-    ) -> None:
+    def save(self, module: nn.Module, parts: Parts, progress: Progress) -> None:
         """Replace the saved state; a kill at any moment leaves the old or the new one whole."""
         fresh = self.folder / "state.new"
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
         save_file(_contiguous(module.state_dict()), fresh / "model.safetensors")
-        save_file(_contiguous(average.state_tensors()), fresh / "average.safetensors")
-        save_file(_contiguous(optimizer.state_tensors()), fresh / "optimizer.safetensors")
+        for name, part in parts.items():
+            save_file(_contiguous(part.state_tensors()), fresh / f"{name}.safetensors")
         (fresh / "progress.json").write_text(json.dumps(asdict(progress)))
         old = self.folder / "state.old"
         shutil.rmtree(old, ignore_errors=True)
@@ -68,7 +75,7 @@ class RunFolder:
         os.replace(fresh, self.state)
         shutil.rmtree(old, ignore_errors=True)
 
-    def resume(self, module: nn.Module, average: Average, optimizer: Optimizer) -> Progress:
+    def resume(self, module: nn.Module, parts: Parts) -> Progress:
         """Load the saved state, if there is one, and say where the run is."""
         old = self.folder / "state.old"
         if old.exists() and not self.state.exists():  # killed between the two renames
@@ -76,8 +83,8 @@ class RunFolder:
         if not self.state.exists():
             return Progress()
         module.load_state_dict(load_file(self.state / "model.safetensors"))
-        average.load_state_tensors(load_file(self.state / "average.safetensors"))
-        optimizer.load_state_tensors(load_file(self.state / "optimizer.safetensors"))
+        for name, part in parts.items():
+            part.load_state_tensors(load_file(self.state / f"{name}.safetensors"))
         return Progress(**json.loads((self.state / "progress.json").read_text()))
 
     def keep_best(self, module: nn.Module) -> None:

@@ -24,7 +24,7 @@ from models.training.learning import Learner, compile_where_it_pays
 from models.training.loading import Loader, TrainingBatch
 from models.training.optimizer import Optimizer, learning_rate_scale
 from models.training.prepare import prepare
-from models.training.state import RunFolder
+from models.training.state import Parts, RunFolder
 from models.training.stopping import Brake, Stopped
 from models.training.validation import Validation, draw_curve, validate
 
@@ -49,7 +49,8 @@ class Trainer:
             self.module, self.optimizer, self.arithmetic, config.run.label_smoothing
         )
         compile_where_it_pays(self.module, self.arithmetic)
-        self.progress = self.files.resume(self.module, self.average, self.optimizer)
+        self.parts = self._parts()
+        self.progress = self.files.resume(self.module, self.parts)
         self.files.forget_after(self.progress.step)
         torch.manual_seed(config.run.seed + self.progress.step)
         self.opening = self._opening()
@@ -88,6 +89,12 @@ class Trainer:
                     looked = self._intervals_done
         if not self._is_validated():
             self._validate()
+
+    def _parts(self) -> Parts:
+        """Name what is saved besides weights; runs that carry nothing have no file of it."""
+        parts: Parts = {"average": self.average, "optimizer": self.optimizer}
+        carries = self.config.data.carried_window is not None
+        return {**parts, "carry": self.learner.carry} if carries else parts
 
     def _opening(self) -> str:
         """Say what the log begins with."""
@@ -203,7 +210,7 @@ class Trainer:
 
     def _save(self) -> None:
         self._read_losses()
-        self.files.save(self.module, self.average, self.optimizer, self.progress)
+        self.files.save(self.module, self.parts, self.progress)
 
     def _is_validated(self) -> bool:
         rows = self.files.rows()

@@ -18,6 +18,7 @@ from models.data.batching import Dataset
 from models.data.corpus import Pair
 from models.data.tokenizer import encode_all
 from models.decoding.greedy import translate_all
+from models.training.learning import Carry
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,11 @@ def validate(
 @torch.inference_mode()
 def loss(module: AnyModel, data: Dataset, tokens_per_batch: int) -> float:
     """Average the negative log-likelihood of a target token."""
-    total, count = 0.0, 0
+    total, count, carry = 0.0, 0, Carry()
     for indices in data.epoch(0, 0, tokens_per_batch):
         batch = data.batch(indices).to(device_of(module))
         real = batch.labels != IGNORED_LABEL
-        logits = module.project(module(batch)[real]).float()
+        logits = module.project(carry.read(module, batch)[real]).float()
         total += float(cross_entropy(logits, batch.labels[real], reduction="sum"))
         count += batch.num_target_tokens
     return total / max(1, count)

@@ -42,12 +42,16 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
         "luong",
         {"attention": {"kind": "local-m", "window": 2}, "score": "dot", "input_feeding": False},
     ),
+    ("luong", {"cell": "lstm", "num_layers": 2, "reversed_source": True}),
     ("lstmn", {"fusion": "shallow", "hidden_dim": 17, "attention_dim": 11}),
     ("key-value-lm", {"hidden_dim": 33, "window": 5}),
     ("recurrent-lm", {"attention": None, "num_layers": 2, "cell": "lstm"}),
-    ("bahdanau", {"cell": "lstm"}),
+    ("bahdanau", {"cell": "lstm", "score": "scaled-dot"}),
+    ("luong", {"score": "location", "hard_attention": True}),
+    ("transformer", {"positions": {"kind": "linear"}}),
     ("bahdanau", {"cell": "rnn", "readout": "tanh"}),
     ("sutskever", {"cell": "mut3"}),
+    ("bahdanau", {"cell": "gru-reset-before"}),
 ]
 LENGTHS = (17, 1, 40, 6, 16, 15, 31, 60, 3)
 STEP = 4  # of the spans that the engine pads sources to

@@ -5,7 +5,7 @@ from export.families.translators.translation import TranslatorGraph
 from export.graph.value import Value
 from export.layers.additive import additive_scores, context_of
 from export.layers.basic import Layers
-from export.layers.ragged import ragged_softmax
+from export.layers.ragged import hardened, ragged_softmax
 from export.layers.recurrent import RecurrentLayers
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.bahdanau import BahdanauConfig
@@ -52,10 +52,14 @@ class BahdanauGraph(TranslatorGraph[BahdanauConfig]):
         self.tell(weights)
 
     def _align(self, hidden: Value, keys: Value, source_lengths: Value) -> Value:
-        """Weigh by softmax(v . tanh(W s_{i-1} + keys)) over each row's own source: f32 [batch,
-        source].
-        """
+        """Weigh by a softmax of scores over each row's own source: f32 [batch, source]."""
         dim, hidden_dim = self.config.attention_dim, self.config.hidden_dim
         query = self.layers.linear(hidden, ["attention.query"], hidden_dim, [dim], bias=False)
-        scores = additive_scores(self.layers, query, keys, "attention.score", dim)
-        return ragged_softmax(scores, source_lengths)
+        weights = ragged_softmax(self._scores(query, keys, dim), source_lengths)
+        return hardened(weights) if self.config.hard_attention else weights
+
+    def _scores(self, query: Value, keys: Value, dim: int) -> Value:
+        if self.config.score == "additive":
+            return additive_scores(self.layers, query, keys, "attention.score", dim)
+        scores = self.layers.dot(query.unsqueeze(1), keys, dim)
+        return scores * dim**-0.5 if self.config.score == "scaled-dot" else scores

@@ -13,7 +13,7 @@ from export.graph.writer import Array
 from export.layers.basic import Layers
 from export.layers.cells import State, cell_states, cell_step, read_states, write_states
 from models.configs.recurrent import RecurrentConfig
-from models.layers.equations import CELLS
+from models.layers.equations import CELLS, READOUTS
 
 Kind = Literal["maxout", "tanh"]
 
@@ -25,8 +25,8 @@ class ContextDecoder:
         self, config: RecurrentConfig, layers: Layers, context_dim: int, readout: Kind
     ) -> None:
         self._config, self._layers, self._context_dim = config, layers, context_dim
-        self._is_maxout = readout == "maxout"
-        self._readout_dim = config.readout_dim * (2 if self._is_maxout else 1)
+        self._readout = READOUTS[readout]
+        self._readout_dim = config.readout_dim * self._readout.width
         self._gates = CELLS[config.cell].num_gates * config.hidden_dim
         [self.states] = cell_states(config.cell, config.hidden_dim, layers.dtype, 1)
 
@@ -58,7 +58,10 @@ class ContextDecoder:
         cell = cell_step(self._layers, config.cell, "decoder.hidden", config.hidden_dim)
         following = cell(gates, state)
         write_states(self._layers, self.states, following)
-        return self._activate(self._project_state(following[0]) + readout)
+        total = self._project_state(following[0]) + readout
+        parts = self._layers.graph.split(total, [config.readout_dim] * self._readout.width)
+        activated: Value = self._readout.activate(*parts)
+        return activated
 
     def _project_state(self, hidden: Value) -> Value:
         bias = self._layers.weights.take("readout.state.bias", self._readout_dim)
@@ -77,11 +80,5 @@ class ContextDecoder:
 
     def _apart(self, rows: Array) -> Array:
         """Put maxout's pairs, 0 and 1, 2 and 3, ..., in two halves: 0, 2, ... before 1, 3, ..."""
-        return np.concatenate([rows[0::2], rows[1::2]]) if self._is_maxout else rows
-
-    def _activate(self, total: Value) -> Value:
-        """Take the larger of each pair, or tanh."""
-        if not self._is_maxout:
-            return total.tanh()
-        first, second = self._layers.graph.split(total, [self._config.readout_dim] * 2)
-        return first.maximum(second)
+        width = self._readout.width
+        return np.concatenate([rows[i::width] for i in range(width)])

@@ -14,7 +14,7 @@ from export.graph.writer import Array
 from export.layers.additive import context_of
 from export.layers.basic import Layers
 from export.layers.cells import State, advance, cell_states, cell_step
-from export.layers.recurrent import RecurrentLayers
+from export.layers.recurrent import RecurrentLayers, reverse_rows
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.luong import LuongConfig
 from models.layers.equations import CELLS
@@ -28,7 +28,7 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
         self.words = recurrent_vocabulary(layers, config)
         self.memory = layers.state("memory", StateKind.CONSTANT, SOURCE, self.dim)
         self.keys = layers.state("keys", StateKind.CONSTANT, SOURCE, self.dim)
-        self.has_keys = config.score != "dot"  # there they are the memory
+        self.has_keys = config.score in ("general", "concat")  # else they are the memory
         self.cells = cell_states(config.cell, self.dim, layers.dtype, config.num_layers)
         self.fed = layers.state("readout", StateKind.REPLACE, config.readout_dim)
 
@@ -45,7 +45,11 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
         encoder = RecurrentLayers(
             self.layers, "encoder", config.cell, *sizes, bidirectional=is_bidirectional
         )
+        ids = reverse_rows(ids, lengths) if config.reversed_source else ids
         memory, last = encoder.encode(self.words.embed_source(ids), lengths)
+        if config.reversed_source:
+            floats = memory.cast(self.layers.target.common_dtype)
+            memory = reverse_rows(floats, lengths).cast(memory.dtype)
         graph.state_output(self.memory, memory)
         if self.has_keys:
             name = "attention.score.key"

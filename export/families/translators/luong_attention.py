@@ -6,9 +6,10 @@ Equations are those of Luong et al. 2015, 3.1 and 3.2.
 from export.graph.value import Value
 from export.layers.additive import additive_scores
 from export.layers.basic import Layers
-from export.layers.ragged import count, is_real, softmax_within
+from export.layers.ragged import count, hardened, is_real, places, softmax_within
 from models.configs.attention import Global, LocalM, LocalP
 from models.configs.translators.luong import LuongConfig
+from models.layers.equations import gaussian
 
 
 class LuongAttention:
@@ -27,6 +28,10 @@ class LuongAttention:
 
     def weights(self, hidden: Value, keys: Value, parts: dict[str, Value]) -> Value:
         """Weigh by a_t f32 [batch, source], of h_t and what `hidden_parts` make of it."""
+        weights = self._align(hidden, keys, parts)
+        return hardened(weights) if self.config.hard_attention else weights
+
+    def _align(self, hidden: Value, keys: Value, parts: dict[str, Value]) -> Value:
         lengths = self.graph.input("source_lengths", "int32", ())
         scores = self._scores(hidden, keys, parts)
         within = is_real(scores, lengths)
@@ -37,17 +42,28 @@ class LuongAttention:
         window = self.graph.constant(attention.window, "float32")
         weights = softmax_within(scores, within & (distances.abs() <= window))
         is_monotonic = isinstance(attention, LocalM)
-        return weights if is_monotonic else weights * self._gaussian(distances, attention.window)
+        return weights if is_monotonic else weights * gaussian(distances, attention.window)
 
     def _scores(self, hidden: Value, keys: Value, parts: dict[str, Value]) -> Value:
         """Score as 3.1; products are summed position by position, as a matrix product's order may
         depend on how many there are.
         """
         dim = self.config.hidden_dim
+        if self.config.score == "location":
+            return self._scores_of_places(hidden, keys[:, :, 0])
         if self.config.score == "concat":
             query, name = parts["attention.score.query"], "attention.score.score"
             return additive_scores(self.layers, query, keys, name, dim)
-        return self.layers.dot(hidden.unsqueeze(1), keys, dim)
+        scores = self.layers.dot(hidden.unsqueeze(1), keys, dim)
+        return scores * dim**-0.5 if self.config.score == "scaled-dot" else scores
+
+    def _scores_of_places(self, hidden: Value, like: Value) -> Value:
+        """Score as (8), as many positions as ``like`` [batch, source] has."""
+        dim, longest = self.config.hidden_dim, self.config.max_source_tokens
+        name = "attention.score.place"
+        scores = self.layers.linear(hidden, [name], dim, [longest], bias=False).cast("float32")
+        within = places(like).minimum(longest - 1)  # what is in the padding may be beyond them
+        return self.graph.op.GatherElements(scores, within, axis=1)
 
     def _distances(self, scores: Value, lengths: Value, parts: dict[str, Value]) -> Value:
         """Take s - p_t f32 [batch, source]; s counts from 1."""
@@ -65,8 +81,3 @@ class LuongAttention:
         name, dim = "attention.center.weight", self.config.hidden_dim
         vector = self.layers.float_weight(name, self.layers.weights.take(name, 1, dim)[0])
         return self.layers.dot(inner, vector, dim)
-
-    def _gaussian(self, distances: Value, window: int) -> Value:
-        """Fall off with the distance, by a deviation of window / 2 (10)."""
-        scale = self.graph.constant(-2 / window**2, "float32")
-        return (distances * distances * scale).exp()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from export.readers.common.weights import Shape
-from models.configs.positions import Learned, Relative, Sinusoidal
+from models.configs.positions import Learned, Relative
 from models.configs.recurrent import RecurrentConfig
 from models.configs.translators.transformer import TransformerSizes
 
@@ -63,7 +63,7 @@ def _positions(config: TransformerSizes, stack: str) -> Shapes:
             return {name: (longest, config.d_model)}
         case Relative(num_buckets=num_buckets):
             return {name: (num_buckets, config.num_heads)}
-        case Sinusoidal():
+        case _:
             return {}
 
 

@@ -1,8 +1,8 @@
 """Attends to what an RNN encoded: RNNsearch (Bahdanau, Cho and Bengio 2015).
 
-Equations are those of the paper's appendix A. Deviations: the GRU applies the reset gate after the
-recurrent product (the form of cuDNN and ONNX), n = tanh(W x + b + r * (U h + c)); the readout sees
-s_i, as in equation 4, where A.2.2 has s_{i-1}; the cell and the readout's activation can be chosen.
+Equations are those of the paper's appendix A. Deviations: the readout sees s_i, as in equation 4,
+where A.2.2 has s_{i-1}; the cell, the score and the readout's activation can be chosen. The paper's
+cell is `gru-reset-before`; `gru` applies the reset gate after the recurrent product.
 """
 
 from dataclasses import dataclass, replace
@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from models.batch import length_mask
 from models.configs.translators.bahdanau import BahdanauConfig
 from models.contract.models import State
-from models.layers.additive import AdditiveAttention, Tape
+from models.layers.additive import ATTENTIONS, Tape
 from models.layers.cells import CellState, RecurrentCell
 from models.layers.encoder_decoder import RecurrentTranslator
-from models.layers.readout import READOUTS
+from models.layers.readout import Readout
 from models.layers.recurrent import Recurrent, initialise
 
 
@@ -37,9 +37,11 @@ class Bahdanau(RecurrentTranslator[BahdanauState]):
         embedding_dim, dim = config.embedding_dim, config.hidden_dim
         self.encoder = Recurrent(config.cell, embedding_dim, dim, bidirectional=True)
         self.initial = nn.Linear(dim, dim)
-        self.attention = AdditiveAttention(2 * dim, config.attention_dim, dim, bias=True)
+        self.attention = ATTENTIONS[config.score](
+            2 * dim, config.attention_dim, dim, bias=True, is_hard=config.hard_attention
+        )
         self.decoder = RecurrentCell(config.cell, embedding_dim, dim, context_dim=2 * dim)
-        self.readout = READOUTS[config.readout](dim, embedding_dim, 2 * dim, config.readout_dim)
+        self.readout = Readout(config.readout, dim, embedding_dim, 2 * dim, config.readout_dim)
         self.apply(initialise)
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> BahdanauState:

@@ -14,7 +14,7 @@ from models.configs.translators.cho import ChoConfig
 from models.contract.models import State
 from models.layers.cells import CellState, RecurrentCell
 from models.layers.encoder_decoder import RecurrentTranslator
-from models.layers.readout import MaxoutReadout
+from models.layers.readout import Readout
 from models.layers.recurrent import Recurrent, initialise
 
 
@@ -36,7 +36,7 @@ class Cho(RecurrentTranslator[ChoState]):
         self.summary = nn.Linear(dim, dim)
         self.initial = nn.Linear(dim, dim)
         self.decoder = RecurrentCell(config.cell, embedding_dim, dim, context_dim=dim)
-        self.readout = MaxoutReadout(dim, embedding_dim, dim, config.readout_dim)
+        self.readout = Readout("maxout", dim, embedding_dim, dim, config.readout_dim)
         self.apply(initialise)
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> ChoState:

@@ -17,6 +17,7 @@ from models.configs.translators.lstmn import LstmnConfig
 from models.contract.models import State
 from models.layers.additive import AdditiveAttention, Tape, empty_tape
 from models.layers.encoder_decoder import RecurrentTranslator
+from models.layers.equations import lstm_memory, lstm_output
 from models.layers.recurrent import initialise, initialise_readout
 from models.layers.roles import Blocks, initialise_blocks
 
@@ -84,10 +85,10 @@ class TapeCell(Blocks):
         context, _ = self.attention(query + self.query_recalled(recalled), tape)  # (4-6)
         recalled, memory = context.chunk(2, -1)
         i, f, g, o = (gates + self.gates_recalled(recalled)).chunk(4, -1)  # (7)
-        memory = torch.sigmoid(f) * memory + torch.sigmoid(i) * torch.tanh(g)  # (8)
+        memory = lstm_memory(i, f, g, memory)  # (8)
         if added is not None:
             memory = memory + added
-        hidden = torch.sigmoid(o) * torch.tanh(memory)  # (9)
+        hidden, memory = lstm_output(o, memory)  # (9)
         tape = self.attention.append(tape, hidden, torch.cat([hidden, memory], -1))
         return hidden, tape, recalled
 

@@ -5,6 +5,7 @@ where the target is longer than the source, local-m goes on looking around the s
 bridge, the biases and the encoder of two directions are those of OpenNMT-py (Klein et al. 2017).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,10 +16,12 @@ from models.batch import length_mask
 from models.configs.attention import Global
 from models.configs.translators.luong import LuongConfig
 from models.contract.models import State
-from models.layers.cells import CELLS, CellState, CellStates, RecurrentCell
+from models.layers.additive import hardened
+from models.layers.cells import CellState, CellStates, RecurrentCell
 from models.layers.dropout import Dropout
 from models.layers.encoder_decoder import RecurrentTranslator
-from models.layers.recurrent import Recurrent, initialise, initialise_readout
+from models.layers.equations import CELLS, gaussian
+from models.layers.recurrent import Recurrent, initialise, initialise_readout, reverse
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,24 @@ class Dot(nn.Module):
         return torch.bmm(hidden, keys.mT)
 
 
+class ScaledDot(Dot):
+    """Computes h_t . h_s / sqrt(hidden_dim) (Vaswani et al. 2017, 3.2.1)."""
+
+    def forward(self, hidden: Tensor, keys: Tensor) -> Tensor:
+        return super().forward(hidden, keys) / math.sqrt(keys.shape[-1])
+
+
+class Location(Dot):
+    """Computes a row of W_a h_t for each source position, whatever stands there (8)."""
+
+    def __init__(self, config: LuongConfig) -> None:
+        super().__init__(config)
+        self.place = nn.Linear(config.hidden_dim, config.max_source_tokens, bias=False)
+
+    def forward(self, hidden: Tensor, keys: Tensor) -> Tensor:
+        return self.place(hidden)[..., : keys.shape[1]]
+
+
 class General(Dot):
     """Computes h_t . W_a h_s (3.1)."""
 
@@ -72,7 +93,13 @@ class Concat(General):
         return self.score(torch.tanh(pairs)).squeeze(-1)
 
 
-SCORES: dict[str, type[Dot]] = {"dot": Dot, "general": General, "concat": Concat}
+SCORES: dict[str, type[Dot]] = {
+    "dot": Dot,
+    "scaled-dot": ScaledDot,
+    "general": General,
+    "concat": Concat,
+    "location": Location,
+}
 
 
 class GlobalAttention(nn.Module):
@@ -81,6 +108,7 @@ class GlobalAttention(nn.Module):
     def __init__(self, config: LuongConfig) -> None:
         super().__init__()
         self.score = SCORES[config.score](config)
+        self.is_hard = config.hard_attention
 
     def forward(self, hidden: Tensor, times: Tensor, state: LuongState) -> tuple[Tensor, Tensor]:
         """Attend with hidden [batch, target, hidden_dim] at `times` [target]: the contexts, as
@@ -88,6 +116,8 @@ class GlobalAttention(nn.Module):
         """
         scores = self.score(hidden, state.keys)
         weights = self.align(scores, hidden, times, state.is_real[:, None])
+        if self.is_hard and not self.training:
+            weights = hardened(weights)
         return torch.bmm(weights.to(state.memory.dtype), state.memory), weights
 
     def align(self, scores: Tensor, hidden: Tensor, times: Tensor, mask: Tensor) -> Tensor:
@@ -131,7 +161,7 @@ class PredictiveAttention(MonotonicAttention):
         return lengths * torch.sigmoid(score.float())
 
     def gaussian(self, weights: Tensor, distances: Tensor) -> Tensor:
-        return weights * torch.exp(-2 * (distances / self.window) ** 2)  # sigma = window / 2
+        return weights * gaussian(distances, self.window)
 
 
 ATTENTIONS: dict[str, type[GlobalAttention]] = {
@@ -226,8 +256,10 @@ class Luong(RecurrentTranslator[LuongState]):
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> LuongState:
         """Begin the decoder where the encoder ended."""
-        memory, last = self.encoder(self.embed_source(source_ids), source_lengths)
-        memory = self.dropout(memory)
+        is_reversed = self.config.reversed_source
+        ids = reverse(source_ids, source_lengths) if is_reversed else source_ids
+        memory, last = self.encoder(self.embed_source(ids), source_lengths)
+        memory = self.dropout(reverse(memory, source_lengths) if is_reversed else memory)
         fed = memory.new_zeros(len(memory), self.config.readout_dim)
         return LuongState(
             memory,

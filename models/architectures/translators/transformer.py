@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 
 from models.batch import length_mask
-from models.configs.positions import Learned, Relative, Sinusoidal
+from models.configs.positions import Learned, Linear, NoPositions, Relative, Sinusoidal
 from models.configs.translators.transformer import TransformerSizes
 from models.contract.models import State, Translator
 from models.contract.vocabulary import Vocabulary
@@ -20,6 +20,7 @@ from models.layers.dropout import Dropout
 from models.layers.feed_forward import FeedForward
 from models.layers.positions import (
     LearnedPositions,
+    LinearPositions,
     Positions,
     RelativePositions,
     SinusoidalPositions,
@@ -193,6 +194,10 @@ def _positions(config: TransformerSizes, num_positions: int, *, bidirectional: b
             return LearnedPositions(num_positions, config.d_model)
         case Sinusoidal():
             return SinusoidalPositions(num_positions, config.d_model)
+        case Linear():
+            return LinearPositions(config.num_heads)
+        case NoPositions():
+            return Positions()
 
 
 def _attention(config: TransformerSizes) -> Attention:

@@ -7,8 +7,14 @@ from models.configs.recurrent import RecurrentConfig
 
 
 class BahdanauConfig(RecurrentConfig):
-    """RNNsearch (Bahdanau et al. 2015): bidirectional encoder, additive attention."""
+    """RNNsearch (Bahdanau et al. 2015): bidirectional encoder, additive attention.
+
+    score: v . tanh(q + k), or q . k, or q . k / sqrt(attention_dim), of q = W s_{i-1}, k = U h_j.
+    hard_attention: once trained, it looks at the position of the largest weight alone.
+    """
 
     architecture: Literal["bahdanau"] = "bahdanau"
+    score: Literal["additive", "dot", "scaled-dot"] = "additive"
+    hard_attention: bool = False
     attention_dim: Size = 256
     readout: Literal["maxout", "tanh"] = "maxout"

@@ -26,15 +26,22 @@ class LuongImports(Part):
 class LuongConfig(RecurrentConfig):
     """Stacked recurrent layers with multiplicative attention (Luong, Pham and Manning 2015).
 
+    score: of a source position: by its state h_s and the decoder's h_t; scaled-dot divides by
+    sqrt(hidden_dim), as Vaswani et al. 2017; location scores positions by h_t alone (equation 8).
+    hard_attention: once trained, it looks at the position of the largest weight alone.
     input_feeding: the attentional vector of a token is an input at the next.
+    reversed_source: the encoder reads the source from its end to its beginning (4.1); attention
+    sees it as it stands.
     """
 
     architecture: Literal["luong"] = "luong"
     cell: Cell = "lstm"
     num_layers: Size = 2
-    score: Literal["dot", "general", "concat"] = "general"
+    score: Literal["dot", "scaled-dot", "general", "concat", "location"] = "general"
     attention: SourceAttention = Global()
+    hard_attention: bool = False
     input_feeding: bool = True
+    reversed_source: bool = False
     imported: LuongImports = LuongImports()
 
     @property

@@ -33,6 +33,11 @@ KINDS: list[dict[str, Any]] = [
         "imported": {"biases": True},
     },
     {"tied_embeddings": False, "source_vocab_size": 400},
+    {"attention": {"kind": "local-m", "window": 0}},
+    {"score": "location", "attention": {"kind": "local-m", "window": 2}},
+    {"score": "scaled-dot", "hard_attention": True},
+    {"attention": {"kind": "local-p", "window": 3}, "num_layers": 3, "reversed_source": True},
+    {"score": "dot", "cell": "gru-reset-before", "reversed_source": True},
 ]
 
 

@@ -23,6 +23,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("sutskever", {"num_layers": 1, **APART}),
     ("bahdanau", {"readout": "tanh", "attention_dim": 9, **ODD}),
     ("bahdanau", APART),
+    ("bahdanau", {"score": "dot", "attention_dim": 9}),
+    ("bahdanau", {"score": "scaled-dot", "hard_attention": True}),
 ]
 
 

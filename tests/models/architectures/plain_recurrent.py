@@ -45,6 +45,15 @@ def gru(x: Array, state: State, weights: Weights) -> State:
     return ((1 - z) * n + z * h,)
 
 
+def gru_reset_before(x: Array, state: State, weights: Weights) -> State:
+    W, b, U, c = (np.split(each, 3) for each in weights)
+    (h,) = state
+    r = sigmoid(W[0] @ x + b[0] + U[0] @ h + c[0])
+    z = sigmoid(W[1] @ x + b[1] + U[1] @ h + c[1])
+    n = np.tanh(W[2] @ x + b[2] + U[2] @ (r * h) + c[2])
+    return ((1 - z) * n + z * h,)
+
+
 def mut1(x: Array, state: State, weights: Weights) -> State:
     (W_r, W_z, W_x), (b_r, b_z, b_x) = np.split(weights.W, 3), np.split(weights.b, 3)
     (U_r, U_h), (c_r, c_h) = np.split(weights.U, 2), np.split(weights.c, 2)
@@ -70,7 +79,15 @@ def mut3(x: Array, state: State, weights: Weights) -> State:
     return (np.tanh(U[2] @ (r * h) + c[2] + W[2] @ x + b[2]) * z + h * (1 - z),)
 
 
-CELLS = {"rnn": rnn, "lstm": lstm, "gru": gru, "mut1": mut1, "mut2": mut2, "mut3": mut3}
+CELLS = {
+    "rnn": rnn,
+    "lstm": lstm,
+    "gru": gru,
+    "gru-reset-before": gru_reset_before,
+    "mut1": mut1,
+    "mut2": mut2,
+    "mut3": mut3,
+}
 
 
 def begin(cell: str, hidden: Array) -> State:
@@ -177,9 +194,17 @@ def bahdanau(model: Model, source: list[int], target: list[int]) -> Array:
 def attend(model: Model, hidden: Array, memory: list[Array]) -> Array:
     energies = []
     for annotation in memory:
-        inner = model["attention.query.weight"] @ hidden
-        inner = inner + model["attention.key.weight"] @ annotation + model["attention.key.bias"]
-        energies.append(float(model["attention.score.weight"][0] @ np.tanh(inner)))
+        query = model["attention.query.weight"] @ hidden
+        key = model["attention.key.weight"] @ annotation + model["attention.key.bias"]
+        match model.config.score:
+            case "additive":
+                energies.append(model["attention.score.weight"][0] @ np.tanh(query + key))
+            case "dot":
+                energies.append(query @ key)
+            case "scaled-dot":
+                energies.append(query @ key / len(key) ** 0.5)
+    if model.config.hard_attention:
+        return memory[energies.index(max(energies))]
     weights = np.exp(energies) / np.exp(energies).sum()
     return sum(weights[j] * memory[j] for j in range(len(memory)))
 

@@ -25,6 +25,9 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
+SLOPES = {3: (2**-4, 2**-8, 2**-2), 4: (2**-2, 2**-4, 2**-6, 2**-8)}  # of so many heads
+
+
 class Plain:
     """Reads weights by state-dict name."""
 
@@ -160,7 +163,9 @@ class PlainTranslator(Plain):
         return self.attend(x, memory, name, num_kv_heads, added)
 
     def _bias(self, stack: str, head: int, offset: int) -> float:
-        """T5's 32 buckets: single distances, then logarithmic ones up to 128."""
+        """T5's 32 buckets: single distances, then logarithmic ones up to 128; or slopes."""
+        if self.config.positions.kind == "linear":
+            return -SLOPES[self.config.num_heads][head] * abs(offset)
         if self.config.positions.kind != "relative":
             return 0.0
         size, farthest = self.config.positions.num_buckets, self.config.positions.max_distance

@@ -24,10 +24,13 @@ SIZES: dict[str, Any] = {
 }
 ATTENTIONS: list[dict[str, Any]] = [
     {"attention": {"kind": "global"}},
+    {"attention": {"kind": "local-m", "window": 0}},
     {"attention": {"kind": "local-m", "window": 1}},
     {"attention": {"kind": "local-m", "window": 2}},
     {"attention": {"kind": "local-p", "window": 1}},
     {"attention": {"kind": "local-p", "window": 3}},
+    {"hard_attention": True},
+    {"hard_attention": True, "attention": {"kind": "local-p", "window": 3}},
 ]
 SOURCE, TARGET = [3, 9, 4, 12, 25, 2], [1, 7, 7, 20, 3, 11, 5, 29, 6]  # the longer is the target
 
@@ -56,7 +59,8 @@ class Loops:
 
     def encode(self, ids: list[int]) -> tuple[list[Array], list[tuple[Array, Array]]]:
         """Top hidden states of every source word, and the last state of every layer."""
-        outputs, last = [self.weights["embedding.weight"][i] * 2 for i in ids], []
+        turn = -1 if self.config.reversed_source else 1
+        outputs, last = [self.weights["embedding.weight"][i] * 2 for i in ids[::turn]], []
         for layer in range(self.config.num_layers):
             h = c = np.zeros(self.config.hidden_dim)
             parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -67,7 +71,7 @@ class Loops:
                 hiddens.append(h)
             outputs = hiddens
             last.append((h, c))
-        return outputs, last
+        return outputs[::turn], last
 
     def decode(self, target: list[int], memory: list[Array], layers: list) -> Array:
         """Attentional vectors of every target word."""
@@ -92,24 +96,38 @@ class Loops:
 
     def align(self, h: Array, memory: list[Array], t: int) -> Array:
         """a_t, over source positions 1 to S."""
+        weights = self.soft_alignment(h, memory, t)
+        if not self.config.hard_attention:
+            return weights
+        best = [*weights].index(max(weights))
+        return np.array([float(s == best) for s in range(len(memory))])
+
+    def soft_alignment(self, h: Array, memory: list[Array], t: int) -> Array:
         attention, length = self.config.attention, len(memory)
         if attention.kind == "global":
-            return softmax([self.score(h, each) for each in memory])
+            return softmax([self.score(h, memory, s) for s in range(length)])
         center, window = float(min(t, length)), attention.window
         if attention.kind == "local-p":
             inner = np.tanh(self.weights["attention.center_hidden.weight"] @ h)
             center = length * sigmoid(self.weights["attention.center.weight"][0] @ inner)
         seen = [s for s in range(1, length + 1) if abs(s - center) <= window]
         weights = np.zeros(length)
-        likelihoods = softmax([self.score(h, memory[s - 1]) for s in seen])
+        likelihoods = softmax([self.score(h, memory, s - 1) for s in seen])
         for s, weight in zip(seen, likelihoods, strict=True):
-            slope = np.exp(-((s - center) ** 2) / (2 * (window / 2) ** 2))
-            weights[s - 1] = weight * (slope if attention.kind == "local-p" else 1)
+            is_gaussian = attention.kind == "local-p"
+            slope = np.exp(-((s - center) ** 2) / (2 * (window / 2) ** 2)) if is_gaussian else 1
+            weights[s - 1] = weight * slope
         return weights
 
-    def score(self, h: Array, each: Array) -> float:
-        if self.config.score == "dot":
-            return h @ each
+    def score(self, h: Array, memory: list[Array], s: int) -> float:
+        each = memory[s]
+        match self.config.score:
+            case "dot":
+                return h @ each
+            case "scaled-dot":
+                return h @ each / len(h) ** 0.5
+            case "location":
+                return self.weights["attention.score.place.weight"][s] @ h
         key = self.weights["attention.score.key.weight"]
         if self.config.score == "general":
             return h @ key @ each
@@ -127,8 +145,19 @@ def softmax(scores: list[float]) -> Array:
     return likelihoods / likelihoods.sum()
 
 
+@torch.inference_mode()
+def test_a_reversed_source_is_attended_to_as_it_stands() -> None:
+    module = fresh(attention={"kind": "local-m", "window": 1}, reversed_source=True).double()
+    loops = Loops(module)
+    expected = loops.decode(TARGET, *loops.encode(SOURCE))
+    ids, lengths = torch.tensor([TARGET]), torch.tensor([len(SOURCE)])
+    source = torch.tensor([[*SOURCE, 0, 0]])  # padding stays where it is
+    found = module(TranslationBatch(ids, ids, source, lengths))
+    np.testing.assert_allclose(found[0].numpy(), expected, rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize("input_feeding", [True, False])
-@pytest.mark.parametrize("score", ["dot", "general", "concat"])
+@pytest.mark.parametrize("score", ["dot", "scaled-dot", "general", "concat", "location"])
 @pytest.mark.parametrize("attention", ATTENTIONS, ids=str)
 @torch.inference_mode()
 def test_the_whole_model_equals_its_equations(
@@ -158,6 +187,17 @@ def test_steps_equal_the_whole_sequence_whatever_the_padding(
         for position in range(12):
             found, state = module.step(target[row : row + 1, position], state)
             torch.testing.assert_close(found[0], whole[row, position], rtol=1e-4, atol=1e-5)
+
+
+def test_hard_attention_is_trained_softly() -> None:
+    """A weight that is the largest has no gradient."""
+    hidden, source = torch.randn(1, 4, SIZES["hidden_dim"]), torch.tensor([SOURCE])
+    for is_training in (True, False):
+        module = fresh(hard_attention=True).train(is_training)
+        state = module.encode(source, torch.tensor([len(SOURCE)]))
+        _, weights = module.attention(hidden, torch.arange(1, 5), state)
+        assert (weights.max().item() == 1.0) is not is_training
+        torch.testing.assert_close(weights.sum(-1), torch.ones(1, 4))
 
 
 def test_the_batched_loop_equals_one_sentence_at_a_time() -> None:

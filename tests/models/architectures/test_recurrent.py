@@ -8,7 +8,8 @@ import torch
 
 from models.batch import TranslationBatch
 from models.configs.registry import ModelConfigError, parse_config
-from models.layers.cells import CELLS, RecurrentCell
+from models.layers.cells import RecurrentCell
+from models.layers.equations import CELLS
 from models.layers.recurrent import Recurrent, reverse
 from models.registry import build
 from tests.models.architectures import plain_recurrent as plain
@@ -25,6 +26,9 @@ VARIANTS: list[dict[str, Any]] = [
     {"architecture": "bahdanau", "attention_dim": 7},
     {"architecture": "bahdanau", "attention_dim": 3, "readout": "tanh"},
     {"architecture": "bahdanau", "readout": "tanh", **APART},
+    {"architecture": "bahdanau", "attention_dim": 4, "score": "dot"},
+    {"architecture": "bahdanau", "attention_dim": 3, "score": "scaled-dot"},
+    {"architecture": "bahdanau", "attention_dim": 7, "hard_attention": True},
 ]
 
 

@@ -47,6 +47,8 @@ def weights_of(module: nn.Module) -> dict[str, np.ndarray]:
         ("transformer", "sinusoidal"),
         ("transformer", "learned"),
         ("transformer", "relative"),
+        ("transformer", "linear"),
+        ("transformer", "none"),
         ("transformer-ssru", "sinusoidal"),
         ("transformer-ssru", "learned"),
     ],
@@ -101,6 +103,7 @@ T5 = RELATIVE | {
             "norm": {"place": "post"},
             "imported": {"final_norm": True},
         },
+        {"positions": {"kind": "linear"}, "num_heads": 3, "head_dim": 24},
         T5,
         T5 | {"gated_ffn": True, "activation": "gelu_tanh", "tied_embeddings": False},
     ],
@@ -284,7 +287,10 @@ def test_residual_layers_of_gpt2_begin_small() -> None:
         ),
         (
             {"architecture": "transformer", "positions": {"kind": "absolute"}, "norm": "post"},
-            ["kind must be one of sinusoidal, learned, relative", "norm: must be a table of kind"],
+            [
+                "kind must be one of sinusoidal, learned, relative, linear, none",
+                "norm: must be a table of kind",
+            ],
         ),
         (
             {"architecture": "transformer", "positions": {}, "norm_epsilon": 1e-6},

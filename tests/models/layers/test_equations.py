@@ -1,44 +1,55 @@
-"""The equations that graphs are written by give, over torch's tensors, the modules' own bits."""
+"""Equations over torch's tensors: what their gradients are, and what they give by hand.
+
+That cells give what plain loops give is in `tests.models.architectures.test_recurrent`, that graphs
+give what torch gives in `tests.export.families`.
+"""
+
+import math
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
-from models.layers import cells, equations
-
-DIM, ROWS = 8, 5
-
-
-class Recurrence:
-    """Multiplies by blocks of a weight, as torch's cells do."""
-
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        self.weight, self.bias = weight, bias
-
-    def times(self, hidden: Tensor, first: int, last: int) -> Tensor:
-        rows = slice(first * DIM, last * DIM)
-        return linear(hidden, self.weight[rows], self.bias[rows])
-
-    def split(self, x: Tensor, *blocks: int) -> tuple[Tensor, ...]:
-        return x.split([n * DIM for n in blocks], -1)
+from models.layers.cells import RecurrentCell, RecurrentWeight
+from models.layers.equations import CELLS, activated, gaussian
+from models.layers.readout import Readout
 
 
-def test_both_know_the_same_cells() -> None:
-    for name, cell in cells.CELLS.items():
-        ours = equations.CELLS[name]
-        assert ours.num_gates == cell.num_gates
-        assert (ours.num_recurrent, ours.num_states) == (cell.num_recurrent, cell.num_states)
-    assert cells.CELLS.keys() == equations.CELLS.keys()
+@pytest.mark.parametrize("name", CELLS)
+def test_gradients_through_a_sequence_are_those_of_differences(name: str) -> None:
+    """Also where a step multiplies by parts of the recurrent weight."""
+    torch.manual_seed(0)
+    cell = RecurrentCell(name, 3, 4).double()
+    x = torch.randn(2, 3, cell.cell.num_gates * 4).double()
+    begin = cell.begin(torch.randn(2, 4).double())
+
+    def run(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+        recurrent, state, outputs = RecurrentWeight(weight, bias), begin, []
+        for gates in x.unbind(1):
+            state = cell.cell.step(gates, state, recurrent)
+            outputs.append(state[0])
+        return torch.stack(outputs)
+
+    given = cell.hidden.weight, cell.hidden.bias, x.requires_grad_()
+    assert torch.autograd.gradcheck(run, given)
 
 
-@pytest.mark.parametrize("name", equations.CELLS)
-def test_a_step_has_the_modules_bits(name: str) -> None:
-    cell, random = equations.CELLS[name], torch.Generator().manual_seed(0)
-    x = torch.randn(ROWS, cell.num_gates * DIM, generator=random)
-    weight = torch.randn(cell.num_recurrent * DIM, DIM, generator=random)
-    bias = torch.randn(cell.num_recurrent * DIM, generator=random)
-    state = tuple(torch.randn(ROWS, DIM, generator=random) for _ in range(cell.num_states))
-    found = cell.step(x, state, Recurrence(weight, bias))
-    expected = cells.CELLS[name].step(x, state, weight, bias)
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+def test_maxout_takes_the_larger_of_neighbours() -> None:
+    readout = Readout("maxout", 4, 4, 4, readout_dim=2)
+    for layer in (readout.embedding, readout.context):
+        torch.nn.init.zeros_(layer.weight)
+    torch.nn.init.eye_(readout.state.weight)
+    torch.nn.init.zeros_(readout.state.bias)
+    total, nothing = torch.tensor([[1.0, 3.0, 5.0, 2.0]]), torch.zeros(1, 4)
+    assert readout(total, nothing, nothing).tolist() == [[3.0, 5.0]]
+
+
+def test_a_gate_multiplies_what_is_fed_forward() -> None:
+    first, up = torch.tensor([-1.0, 2.0]), torch.tensor([3.0, 5.0])
+    assert activated(torch.relu, first).tolist() == [0.0, 2.0]
+    assert activated(torch.relu, first, up).tolist() == [0.0, 10.0]
+
+
+def test_a_gaussian_falls_off_by_half_a_window() -> None:
+    found = gaussian(torch.tensor([0.0, 5.0, -10.0]), window=10)
+    assert found.tolist() == pytest.approx([1.0, math.exp(-0.5), math.exp(-2.0)])

@@ -1,0 +1,155 @@
+"""Measures how far back a loss reaches: its gradient by every token that was read before.
+
+Where a network carries what it read through every step in between, the gradient changes by a factor
+at each (Bengio et al. 1994); attention is one step from anything. A translator's source and target
+count as one text: the first token of the target follows the source's </s>.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from models.batch import IGNORED_LABEL, Batch, LanguageBatch, TranslationBatch
+from models.configs.base import LanguageModelConfig, TranslationModelConfig
+from models.contract.models import AnyModel
+from models.data.batching import ParallelData
+from models.data.corpus import read_pairs, read_text
+from models.data.tokenizer import encode_all, read_tokenizer
+from models.registry import load_module
+from models.storage.checkpoint import Checkpoint
+
+TABLES = ("embedding", "source_embedding", "target_embedding")
+LOSSES = 8  # of a translation, about
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Says how many texts are read, and of how many tokens one of prose is."""
+
+    texts: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Has mean norms of gradients by distance, 0 of the token read last, whose norm is 1."""
+
+    name: str
+    norms: list[float]
+
+    def __str__(self) -> str:
+        return f"{self.name}: " + ", ".join(f"under {s} {self._since(s)}" for s in (0.1, 0.01))
+
+    def _since(self, share: float) -> str:
+        """Say from which distance on all norms are less than this share."""
+        end = max(distance for distance, norm in enumerate(self.norms) if norm >= share) + 1
+        farthest = len(self.norms) - 1
+        return f"from distance {end} on" if end <= farthest else f"at no distance to {farthest}"
+
+
+def measure(checkpoint: Checkpoint, text: Path, amount: Amount) -> Reach:
+    """Average over texts of a file: prose for a language model, pairs for a translator.
+
+    Raises ValueError where the file holds too little.
+    """
+    batch = _batch(checkpoint, text, amount)
+    found = list(gradient_norms(load_module(checkpoint), batch))
+    means = [np.mean([each for each in row if each is not None]) for row in zip_longest(*found)]
+    return Reach(name_of(checkpoint), [float(mean / means[0]) for mean in means])
+
+
+def name_of(checkpoint: Checkpoint) -> str:
+    """Return that of the run, where the folder is a run's `checkpoint`."""
+    folder = checkpoint.folder.resolve()
+    return folder.parent.name if folder.name == "checkpoint" else checkpoint.name
+
+
+def gradient_norms(module: AnyModel, batch: Batch) -> Iterator[list[float]]:
+    """Take losses of every row: of prose the last token's, of translations some all along.
+
+    Yields, for each, the norms by the embedded tokens that were read before, the last one first.
+    """
+    sources = [batch] if isinstance(batch, TranslationBatch) else []
+    texts = [*(each.source_ids for each in sources), batch.input_ids]
+    with _embedded(module) as inputs:
+        hidden = module(batch)
+    length = batch.input_ids.shape[1]
+    for position in range(0, length, max(1, length // LOSSES)) if sources else [length - 1]:
+        labels = batch.labels[:, position]
+        loss = cross_entropy(module.project(hidden[:, position]), labels, reduction="sum")
+        gradients = torch.autograd.grad(loss, [each for _, each in inputs], retain_graph=True)
+        read = zip(texts, inputs, gradients, strict=True)
+        norms = [_norms(ids, seen, gradient) for ids, (seen, _), gradient in read]
+        for row in (labels != IGNORED_LABEL).nonzero()[:, 0].tolist():
+            ends = [*(int(each.source_lengths[row]) for each in sources), position + 1]
+            parts = [each[row, :end] for each, end in zip(norms, ends, strict=True)]
+            yield torch.cat(parts).flip(0).tolist()
+
+
+def _norms(ids: Tensor, seen: Tensor, gradient: Tensor) -> Tensor:
+    """Take norms [batch, length], also where a model has `seen` the ids position by position."""
+    norms = gradient.norm(dim=-1)
+    return norms if torch.equal(ids, seen) else norms.T
+
+
+@contextmanager
+def _embedded(module: AnyModel) -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """Collect ids and what they become, in the order in which they are embedded."""
+    found: list[tuple[Tensor, Tensor]] = []
+
+    def collect(table: nn.Module, given: tuple[Tensor], output: Tensor) -> None:
+        found.append((given[0], output))
+
+    tables = [getattr(module, name) for name in TABLES if hasattr(module, name)]
+    hooks = [table.register_forward_hook(collect) for table in tables]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _batch(checkpoint: Checkpoint, text: Path, amount: Amount) -> Batch:
+    """Choose texts evenly over a file."""
+    config = checkpoint.config
+    if isinstance(config, LanguageModelConfig):
+        return _prose(checkpoint, text, amount.texts, min(amount.tokens, config.context_length))
+    return _pairs(checkpoint, config, text, amount.texts)
+
+
+def _prose(checkpoint: Checkpoint, text: Path, number: int, length: int) -> LanguageBatch:
+    [stream] = encode_all(read_tokenizer(checkpoint.tokenizer), [read_text(text)])
+    starts = _spread(len(stream) - length, number, text)
+    ids = torch.tensor([stream[start : start + length + 1] for start in starts])
+    return LanguageBatch(ids[:, :-1], ids[:, 1:])
+
+
+def _pairs(
+    checkpoint: Checkpoint, config: TranslationModelConfig, text: Path, number: int
+) -> TranslationBatch:
+    pairs = read_pairs(text)
+    tokenizers = [read_tokenizer(t) for t in (checkpoint.tokenizer, checkpoint.target_tokenizer)]
+    sources = encode_all(tokenizers[0], [pair.source for pair in pairs])
+    targets = encode_all(tokenizers[1], [pair.target for pair in pairs])
+    fits = [
+        i
+        for i, (s, t) in enumerate(zip(sources, targets, strict=True))
+        if len(s) < config.max_source_tokens and len(t) < config.max_target_tokens
+    ]
+    chosen = [fits[i] for i in _spread(len(fits), number, text)]
+    data = ParallelData(sources, targets, np.ones(len(pairs)), config)
+    return data.batch(np.array(chosen))
+
+
+def _spread(size: int, number: int, text: Path) -> list[int]:
+    """Choose up to so many of 0..size-1, evenly."""
+    if size < 1:
+        raise ValueError(f"{text} holds too little text")
+    return sorted({int(each) for each in np.linspace(0, size - 1, number)})
