@@ -88,9 +88,17 @@ def _looks(card: "ModelCard", options: dict[str, Any]) -> list[Look]:
         )
         raise RequestError("--model", card.name, message)
     is_mean = not (options["all_heads"] or options["page"])
-    return [
-        Look(kind, options["layers"], options["heads"], is_mean) for kind in _kinds(card, options)
-    ]
+    layers, heads, kinds = options["layers"], options["heads"], _kinds(card, options)
+    for kind in kinds:
+        _check_numbers("--layer", layers, kind, card.attention[kind].num_layers)
+        _check_numbers("--head", heads, kind, card.attention[kind].num_heads)
+    return [Look(kind, layers, heads, is_mean) for kind in kinds]
+
+
+def _check_numbers(option: str, asked: tuple[int, ...], kind: str, count: int) -> None:
+    for number in asked:
+        if number >= count:
+            raise RequestError(option, number, f"of kind {kind} there are {count}, from 0")
 
 
 def _kinds(card: "ModelCard", options: dict[str, Any]) -> list[str]:

@@ -124,7 +124,11 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["a", "--json", "--kind", "cross", "--word", "a", "--all-heads"], "not --all-heads"),
     (["a", "-o", "a.html", "--word", "a"], "no page"),
     (["a", "-o", "a.html", "--shade", "log"], "on a page it is chosen there"),
-    (["a", "--json", "--kind", "cross", "--head", "9"], "head"),
+    (
+        ["a", "--json", "--kind", "cross", "--head", "1"],
+        "--head: of kind cross there are 1, from 0",
+    ),
+    (["a", "-o", "a.html", "--layer", "2"], "--layer: of kind cross there are 1, from 0 (got 2)"),
     (["a", "--json", "--max-tokens", "3"], "--max-tokens is of language models"),
 ]
 
