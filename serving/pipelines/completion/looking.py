@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from serving.bundle.manifest import Manifest
+from serving.engine.attention.sight import sights_of
 from serving.pipelines.completion.job import CompletionDelta
 from serving.pipelines.completion.requests import CompletionRun
 from serving.pipelines.seen import Looks, ReadTokens
-from serving.request import FinishedEvent, TokenEvent
+from serving.request import FinishedEvent, Look, TokenEvent
 from serving.text.tokenizer import Tokenizer
 from serving.text.vocabulary.shown_tokens import spelt
 
@@ -16,8 +17,12 @@ class CompletionLooks:
     """Names the tokens that one model has read."""
 
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer) -> None:
-        self._shapes, self._tokenizer = manifest.told_attention, tokenizer
+        self._manifest, self._tokenizer = manifest, tokenizer
         self._prefix = tuple(manifest.tokens.prompt_prefix)
+
+    def check(self, looks: tuple[Look, ...]) -> None:
+        """Raise RequestError for what the model cannot tell of."""
+        sights_of(looks, self._manifest)
 
     def seen(
         self,
@@ -38,4 +43,5 @@ class CompletionLooks:
         pieces = self._tokenizer.pieces((*given, *(token.token_id for token in tokens)))
         names = list(map(spelt, pieces))
         read = ReadTokens((), tuple(names[: len(given)]), tuple(names[len(given) :]))
-        return replace(delta, seen=Looks(request.looks, self._shapes).seen(tokens, end, read))
+        looks = Looks(request.looks, self._manifest.told_attention)
+        return replace(delta, seen=looks.seen(tokens, end, read))

@@ -44,6 +44,7 @@ class CompletionPipeline:
         Raises, as it begins, RequestError for what cannot be served, and Overloaded.
         """
         self._engine.check_room(1, job.decoding.share, job.decoding.priority)
+        self._looks.check(job.looks)
         prompts = [await self._read(prompt) for prompt in job.prompts]
         for prompt in prompts:
             self._prompts.check_length(prompt, job.decoding.max_new_tokens or 0)

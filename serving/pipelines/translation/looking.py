@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from serving.bundle.manifest import Manifest
+from serving.engine.attention.sight import sights_of
 from serving.parameters import TokenIds
 from serving.pipelines.seen import Looks, ReadTokens, SeenAttention
 from serving.pipelines.translation.language_frame import LanguageFrame
@@ -15,7 +16,11 @@ class SentenceLooks:
     """Names the tokens of one model's translations."""
 
     def __init__(self, manifest: Manifest, tokenizers: TokenizerPair) -> None:
-        self._shapes, self._tokenizers = manifest.told_attention, tokenizers
+        self._manifest, self._tokenizers = manifest, tokenizers
+
+    def check(self, looks: tuple[Look, ...]) -> None:
+        """Raise RequestError for what the model cannot tell of."""
+        sights_of(looks, self._manifest)
 
     def seen(
         self,
@@ -32,4 +37,4 @@ class SentenceLooks:
         reported = self._tokenizers.target.pieces(token.token_id for token in tokens)
         given = ("",) * frame.num_given
         names = ReadTokens(tuple(map(spelt, source)), given, tuple(map(spelt, reported)))
-        return Looks(looks, self._shapes).seen(tokens, end, names)
+        return Looks(looks, self._manifest.told_attention).seen(tokens, end, names)

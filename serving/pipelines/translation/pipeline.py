@@ -127,6 +127,7 @@ class TranslationPipeline:
         if not self.card.num_attention_heads:
             for field in job.uses_of_attention:
                 raise RequestError(field, True, f"model {self.card.name} {self.card.no_attention}")
+        self._looks.check(job.looks)
         source, target = self.card.languages(job.source, job.target)
         return replace(job, source=source, target=target)
 
