@@ -12,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from export.bundling.exporting import Verify
-    from export.checking.parity import Parity
+    from export.checking.parity import AnyParity
     from models.storage.checkpoint import Checkpoint
     from serving.bundle.opening import Bundle
 
@@ -69,7 +69,8 @@ MOST_PROBLEMS = 200
     "--test",
     "test_file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="Test text to compare on: origin, source, target by tabs; prose for a language model.",
+    help="Test text to compare on: origin, source, target by tabs; prose for a language model;"
+    " lines of text for an encoder.",
 )
 @click.option(
     "--texts",
@@ -107,6 +108,7 @@ def export(
       attendant export models/checkpoints/transformer-en-fr -o build/bundles/mine --precision int8
       attendant export ~/models/opus-mt-en-fr -o en-fr --precision int8 --shortlist pairs.tsv.gz
       attendant export ~/models/SmolLM2-135M-Instruct -o build/bundles/smollm2 --precision int8
+      attendant export ~/models/all-MiniLM-L6-v2 -o build/bundles/minilm
       attendant export SmolLM2-135M-Instruct.Q4_1.gguf -o build/bundles/smollm2-q4
     """
     from export.readers.reading import read_model
@@ -207,11 +209,13 @@ def comparison_of(verify: bool | None, test_file: Path | None, texts: int) -> "V
     if missing:
         fail(f"comparing with torch needs {missing[0]}: pip install 'attendant[cpu,train]'")
 
-    def compare(checkpoint: "Checkpoint", bundle: "Bundle") -> "Parity":
+    def compare(checkpoint: "Checkpoint", bundle: "Bundle") -> "AnyParity":
         from export.checking.verify import Verifier
+        from export.checking.verify_texts import TextVerifier
 
         click.echo("comparing with the torch model", err=True)
-        return Verifier(checkpoint, bundle).compare(test_file, texts)
+        verifier = TextVerifier if bundle.manifest.task.only_encodes else Verifier
+        return verifier(checkpoint, bundle).compare(test_file, texts)
 
     return compare
 

@@ -61,6 +61,13 @@ class FollowingBatch(LanguageBatch):
 
 
 @dataclass(frozen=True)
+class LabelBatch(Batch):
+    """Holds texts that a model learns to label; labels are [batch, 1]."""
+
+    lengths: Tensor  # [batch]
+
+
+@dataclass(frozen=True)
 class TranslationBatch(Batch):
     """Holds texts and the sources that they translate."""
 

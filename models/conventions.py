@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from models.configs.base import ArchitectureConfig, LanguageModelConfig
+from models.configs.encoders.encoder import EncoderConfig
 
 
 class Around(Protocol):
@@ -42,6 +43,9 @@ class Conventions:
     forced_eos: one of `stop` that a target ends with where its length ends it, if there is any.
     sources, targets: by language code, of models that read or write several.
     chat_template: in Jinja, as Hugging Face's tokenizers have them.
+    separator: stands between the texts of a pair, where an encoder takes pairs.
+    prompts: what an encoder's requests may put in front of a text, by the names they do it by.
+    default_prompt: of those that name none.
     generation: what requests that do not say otherwise are decoded by, under their own names:
         `temperature`, `num_beams`, `length_penalty`, `max_new_tokens` ...
     """
@@ -55,11 +59,18 @@ class Conventions:
     sources: Mapping[str, LanguageIds] = field(default_factory=dict)
     targets: Mapping[str, LanguageIds] = field(default_factory=dict)
     chat_template: str | None = None
+    separator: tuple[int, ...] | None = None
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
     generation: Mapping[str, Any] = field(default_factory=dict)
 
 
 def own_conventions(config: ArchitectureConfig) -> Conventions:
-    """Return those of models trained here: sources end with </s>, targets begin with <s>."""
+    """Return those of models trained here: sources end with </s>, targets begin with <s>. What is
+    only encoded stands between the two.
+    """
+    if isinstance(config, EncoderConfig):
+        return Conventions((config.bos_id,), (config.eos_id,))
     is_language_model = isinstance(config, LanguageModelConfig)
     return Conventions(
         source_suffix=() if is_language_model else (config.eos_id,),

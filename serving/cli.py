@@ -10,7 +10,9 @@ from typing import Any
 import click
 
 from serving.commands.align import align
+from serving.commands.classify import classify
 from serving.commands.common import fail
+from serving.commands.embed import embed
 from serving.commands.generate import generate
 from serving.commands.keys import keys
 from serving.commands.models import models
@@ -69,7 +71,7 @@ def main() -> None:
     """
 
 
-for command in (serve, keys, models, translate, generate, score, align):
+for command in (serve, keys, models, translate, generate, embed, classify, score, align):
     main.add_command(command)
 
 

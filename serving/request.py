@@ -32,6 +32,7 @@ MAX_TIMEOUT_SECONDS = 86_400.0
 
 Attention = np.ndarray[Any, np.dtype[np.float32]]
 Ids = np.ndarray[Any, np.dtype[np.int64]]
+Vector = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,9 @@ Looked = tuple[tuple[Attention, ...], ...]  # for each `Look` of a request, piec
 class GenerationRequest:
     """Asks for one sequence.
 
-    source_ids: the encoder's input, prefix and suffix included; None for a language model.
+    source_ids: the encoder's input, prefix and suffix included; None for a language model. A model
+        that only encodes is asked for nothing else. pair_start: where its second text begins, if it
+        has two.
     prompt_ids: target tokens given in advance, after the bundle's own `prompt_prefix`; they are not
         reported. is_whole: they are the whole prompt, without that prefix.
     forced_ids: target tokens given in advance that are reported, each with its log-probability, as
@@ -106,6 +109,7 @@ class GenerationRequest:
     timeout_seconds: float | None = None
     job_id: str = ""
     share: str = ""
+    pair_start: int | None = None
 
     def __post_init__(self) -> None:
         if self.max_new_tokens is not None:
@@ -213,6 +217,7 @@ class FinishedEvent:
     stop_logprob: log-probability of the stop token that ended it; None if none did.
     hypotheses: of a beam search, best first; the best one is what the token events told.
     seen: None unless the request has looks.
+    encoding: of a model that only encodes, f32 [dimension], or one logit for each label.
     queue_seconds: from its submission to its row. prefill_seconds: from there to its first step,
         while its source or prompt was read. decode_seconds, num_steps: from there to its end. They
         say nothing of the output.
@@ -230,6 +235,7 @@ class FinishedEvent:
     prefill_seconds: float = field(default=0.0, compare=False)
     decode_seconds: float = field(default=0.0, compare=False)
     num_steps: int = field(default=0, compare=False)
+    encoding: Vector | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)

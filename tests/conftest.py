@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tests.encoders import encoder_bundle
 from tests.served import int8_bundle, served
 from tests.serving.imported import chatting_bundle, many_languages_bundle
 
@@ -46,6 +47,7 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         chatting_bundle(folder / "chatting"),
         many_languages_bundle(folder / "many"),
         int8_bundle("far-german", "transformer", folder, seed=1, **FRENCH_GERMAN),
+        encoder_bundle("embedder", folder),
     ]
     patient = {"max_wait_seconds": 600.0}  # however busy the machine is, nothing is refused
     roomy = {**patient, "max_waiting": 10_000, "limits": {"max_segments": 10_000}}

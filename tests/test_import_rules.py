@@ -288,16 +288,17 @@ def test_torch_is_never_loaded_to_serve_or_to_export(package: str) -> None:
     known = loaded_by(all_imports(ROOT))
     modules = {module for module in known if is_inside(module, package)}
     with_torch = {m for m in modules if any(is_inside(n, "torch") for n in loaded_with(m, known))}
-    assert {
-        module for module in with_torch if not is_inside(module, "export.checking.verify")
-    } == set()
+    assert with_torch <= {"export.checking.verify", "export.checking.verify_texts"}
 
 
 def test_sessions_are_opened_in_one_place() -> None:
-    """By the tests too: with other options they would check other arithmetic than is served."""
+    """By the tests too: with other options they would check other arithmetic than is served. A peer
+    of the bench opens its own, as other people do.
+    """
     paths = [path for name in (*PACKAGES, "tests") for path in sorted((ROOT / name).rglob("*.py"))]
     found = {module_name(path, ROOT) for path in paths if opens_sessions(path.read_text())}
-    assert found == {"serving.engine.graphs.session"}
+    peer = "loadtest.bench.peers.onnxruntime_worker"
+    assert found == {"serving.engine.graphs.session", peer}
 
 
 def opens_sessions(source: str) -> bool:

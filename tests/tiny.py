@@ -14,6 +14,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from export.bundling.exporting import export_checkpoint
 from export.families.registry import BUILDERS
 from export.graph.weights import Weights
+from models.configs import registry
+from models.configs.encoders.encoder import EncoderConfig
 from models.configs.registry import parse_config
 from models.storage.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from serving.bundle.manifest import Precision
@@ -33,6 +35,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"embedding_dim": 24, "hidden_dim": 32, "attention_dim": 40, "readout_dim": 24},
     "convs2s": TRANSLATION
     | {"embedding_dim": 24, "hidden_dim": 20, "encoder_layers": 2, "decoder_layers": 2},
+    "fconv": TRANSLATION
+    | {"embedding_dim": 24, "readout_dim": 24}
+    | {"encoder": [{"dim": 20}, {"dim": 28, "kernel_size": 1}]}
+    | {"decoder": [{"dim": 20}, {"dim": 28, "kernel_size": 1, "attends": False}, {"dim": 28}]},
     "gpt2": {"d_model": 32, "num_layers": 2, "num_heads": 4, "ffn_dim": 48, "context_length": 64},
     "gpt-neox": {"d_model": 64, "num_layers": 2, "num_heads": 4, "ffn_dim": 50}
     | {"context_length": 64},
@@ -41,12 +47,23 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "lstmn": TRANSLATION
     | {"embedding_dim": 24, "hidden_dim": 32, "attention_dim": 40, "readout_dim": 24},
     "rctm": TRANSLATION | {"embedding_dim": 20, "hidden_dim": 28, "readout_dim": 20},
+    "nematus": TRANSLATION
+    | {"embedding_dim": 24, "hidden_dim": 32, "readout_dim": 24, "encoder_layers": 2}
+    | {"decoder_layers": 2, "decoder_transitions": 3, "skip": True, "layer_norm": "cell"},
     "key-value-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64, "window": 7},
+    "mamba2": {"d_model": 32, "num_layers": 2, "num_heads": 6, "head_dim": 12, "state_dim": 10}
+    | {"num_groups": 2, "context_length": 64},
     "ngram-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64},
     "recurrent-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64}
     | {"attention": {"dim": 20}},
     "luong": TRANSLATION | {"embedding_dim": 24, "hidden_dim": 32, "readout_dim": 24},
+    "self-attentive": {"embedding_dim": 24, "hidden_dim": 17, "attention_dim": 20}
+    | {"num_hops": 3, "max_source_tokens": 96},
+    "transformer-encoder": {"d_model": 32, "num_heads": 4, "ffn_dim": 50, "num_layers": 2}
+    | {"max_source_tokens": 96, "num_types": 2},
 }
+ENCODERS = sorted(name for name in BUILDERS if issubclass(registry.CONFIGS[name], EncoderConfig))
+DECODERS = sorted(BUILDERS.keys() - ENCODERS)
 
 LIKE_GEMMA: dict[str, Any] = {  # and like Qwen: options of llama
     "num_layers": 3,

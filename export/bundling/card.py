@@ -1,6 +1,6 @@
 """Writes the bundle's model card: the checkpoint's own, and what the export did to the model."""
 
-from export.checking.parity import Parity
+from export.checking.parity import AnyParity
 from serving.bundle.manifest import Precision
 
 PRECISIONS = {
@@ -12,7 +12,7 @@ PRECISIONS = {
 }
 
 
-def bundle_card(own: str, name: str, precision: Precision, parity: Parity | None) -> str:
+def bundle_card(own: str, name: str, precision: Precision, parity: AnyParity | None) -> str:
     """Markdown, after the checkpoint's ``own``. Without ``parity`` nothing was verified."""
     text = own or f"# {name}\n"
     found = parity.as_markdown() if parity else "Not verified against the torch model."

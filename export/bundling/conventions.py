@@ -1,11 +1,14 @@
 """Turns a model's conventions into what the manifest has."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from models import conventions
+from models.configs.encoders.encoder import EncoderConfig
+from models.configs.encoders.head import EmbeddingHead
 from models.configs.registry import AnyConfig
 from models.conventions import Conventions
-from serving.bundle.manifest import LanguageIds, Tokens
+from serving.bundle.manifest import Activation, EncoderSpec, LanguageIds, Tokens
 
 
 def tokens_of(config: AnyConfig, around: Conventions) -> Tokens:
@@ -22,6 +25,21 @@ def tokens_of(config: AnyConfig, around: Conventions) -> Tokens:
         sources=_languages(around.sources),
         targets=_languages(around.targets),
     )
+
+
+def encoder_of(config: AnyConfig, around: Conventions) -> EncoderSpec | None:
+    """Say what comes out of a model that only encodes; None of others."""
+    if not isinstance(config, EncoderConfig):
+        return None
+    spec = EncoderSpec(
+        separator=around.separator,
+        prompts=dict(around.prompts),
+        default_prompt=around.default_prompt,
+    )
+    head = config.head
+    if isinstance(head, EmbeddingHead):
+        return replace(spec, dimension=config.dense_dim, is_normalised=head.normalised)
+    return replace(spec, labels=head.labels, activation=Activation(head.scores))
 
 
 def _languages(found: Mapping[str, conventions.LanguageIds]) -> dict[str, LanguageIds]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from export.bundling.write import BundleWriter, WeightFile, atomic_folder
-from export.checking.parity import Parity
+from export.checking.parity import AnyParity
 from export.families.registry import BUILDERS
 from export.graph.blocks import NO_OUTLIERS
 from export.graph.model import ExportedModel
@@ -20,7 +20,7 @@ from models.storage.checkpoint import Checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle
 
-Verify = Callable[[Checkpoint, Bundle], Parity]
+Verify = Callable[[Checkpoint, Bundle], AnyParity]
 
 
 def build_model(
@@ -48,7 +48,7 @@ def export_checkpoint(
     precision: Precision,
     name: str | None = None,
     verify: Verify | None = None,
-) -> Parity | None:
+) -> AnyParity | None:
     """Write a bundle of the checkpoint to ``folder``, whole or not at all.
 
     ``verify`` compares the written bundle with the checkpoint; what it finds goes into the card.

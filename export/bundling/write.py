@@ -18,11 +18,12 @@ import numpy as np
 import onnx_ir as ir
 
 from export.bundling.card import bundle_card
-from export.bundling.conventions import tokens_of
-from export.checking.parity import Parity
+from export.bundling.conventions import encoder_of, tokens_of
+from export.checking.parity import AnyParity
 from export.graph.model import ExportedModel
 from export.graph.writer import Array, in_memory
 from models.configs.base import LanguageModelConfig
+from models.configs.encoders.encoder import EncoderConfig
 from models.configs.registry import AnyConfig
 from models.storage.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
 from serving.bundle.manifest import (
@@ -92,7 +93,7 @@ class BundleWriter:
                 (folder / name).write_bytes(content)
         return self._seal(folder, self._quality)
 
-    def write_card(self, folder: Path, parity: Parity | None) -> Bundle:
+    def write_card(self, folder: Path, parity: AnyParity | None) -> Bundle:
         """Add the model card and, where it was verified, the figures of the verification."""
         own = self._checkpoint.files.get(CARD_FILE, b"").decode()
         card = bundle_card(own, self._name, self._precision, parity)
@@ -125,13 +126,16 @@ class BundleWriter:
             alignment_heads=model.alignment_heads,
             attention={str(kind): shape for kind, shape in model.attention.items()},
             quality=quality,
+            encoder=encoder_of(config, conventions),
         )
         seal(folder, manifest)
         return open_bundle(folder)
 
 
 def _languages(config: AnyConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Name those of source and target; a language model's are the same."""
+    """Name those of source and target; a language model's are the same, an encoder says none."""
+    if isinstance(config, EncoderConfig):
+        return (), ()
     if isinstance(config, LanguageModelConfig):
         return config.languages, config.languages
     return config.source_languages, config.target_languages

@@ -17,6 +17,36 @@ class LogpError:
 
 
 @dataclass(frozen=True)
+class VectorError:
+    """Absolute differences of a vector's numbers."""
+
+    largest: float
+    mean: float
+    num_texts: int
+
+    def __str__(self) -> str:
+        return f"largest {self.largest:.2g}, mean {self.mean:.2g} ({self.num_texts} texts)"
+
+
+@dataclass(frozen=True)
+class VectorParity:
+    """Holds what was found of a bundle that only encodes. name: of what it gives for a text."""
+
+    name: str
+    random_ids: VectorError
+    test_text: VectorError | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def as_markdown(self) -> str:
+        lines = [f"- {self.name} of random ids: {self.random_ids}"]
+        if self.test_text:
+            lines.append(f"- {self.name} of test text: {self.test_text}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
 class Agreement:
     """Greedy output against torch's: whole texts that are identical, and tokens in place."""
 
@@ -76,3 +106,6 @@ class Parity:
         if self.signature:
             lines += ["", f"Signature `{self.signature}`."]
         return "\n".join(lines)
+
+
+AnyParity = Parity | VectorParity

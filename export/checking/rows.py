@@ -47,11 +47,13 @@ class Rows:
         self._bundle, self._manifest = bundle, bundle.manifest
         graphs, specs = open_graphs(bundle, EngineConfig(threads=threads)), bundle.manifest.graphs
         self._step_spec, self._encode_spec = specs["step"], specs.get("encode")
-        self._graph, encode = graphs.step, graphs.encode
+        graph, encode = graphs.step, graphs.encode
         if wants_attention and graphs.attention:
-            self._step_spec, self._graph = specs[STEP_ATTENTION], graphs.attention()
+            self._step_spec, graph = specs[STEP_ATTENTION], graphs.attention()
         if wants_attention and graphs.encode_attention:
             self._encode_spec, encode = specs[ENCODE_ATTENTION], graphs.encode_attention()
+        assert graph is not None, f"{bundle.manifest.name} has no step"
+        self._graph = graph
         longest = max(map(len, sources))
         self._sizes = {
             BATCH: len(sources),
@@ -84,7 +86,7 @@ class Rows:
         past, total = self._lengths, self._lengths + lengths
         self._lengths = total
         given = {
-            "ids": _pad(ids, int(lengths.max()), self._manifest.tokens.pad),
+            "ids": padded(ids, int(lengths.max()), self._manifest.tokens.pad),
             "past_lengths": past,
             "total_lengths": total,
             "source_lengths": self._source_lengths,
@@ -100,7 +102,7 @@ class Rows:
         return np.stack([self.read([[i] for i in column]) for column in columns], axis=1)
 
     def _encode(self, encode: Graph, sources: list[list[int]]) -> None:
-        ids = _pad(sources, self._sizes[SOURCE], self._manifest.tokens.pad)
+        ids = padded(sources, self._sizes[SOURCE], self._manifest.tokens.pad)
         inputs = {"source_ids": ids, "source_lengths": self._source_lengths}
         assert self._encode_spec is not None
         self.source_outputs = {
@@ -143,8 +145,9 @@ class Rows:
         return tuple(self._sizes[axis] if isinstance(axis, str) else axis for axis in shape)
 
 
-def _pad(rows: list[list[int]], length: int, pad: int) -> Array:
-    padded = np.full((len(rows), length), pad, np.int64)
-    for row, ids in zip(padded, rows, strict=True):
+def padded(rows: list[list[int]], length: int, pad: int) -> Array:
+    """Fill rows of ids up: int64 [rows, length]."""
+    array = np.full((len(rows), length), pad, np.int64)
+    for row, ids in zip(array, rows, strict=True):
         row[: len(ids)] = ids
-    return padded
+    return array

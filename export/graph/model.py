@@ -11,7 +11,7 @@ from serving.bundle.manifest import AttentionShape, Limits, StateSpec
 
 @dataclass(frozen=True)
 class ExportedModel:
-    graphs: tuple[GraphWriter, ...]  # step, and where there is a source encode; what tells of both
+    graphs: tuple[GraphWriter, ...]  # step, where there is a source encode; what tells of both ...
     states: tuple[StateSpec, ...]
     limits: Limits
     alignment_heads: tuple[int, ...] = ()
@@ -19,6 +19,6 @@ class ExportedModel:
 
     @property
     def window(self) -> int:
-        """Tell how many of the best tokens the step graph returns."""
-        outputs = next(graph for graph in self.graphs if graph.name == "step").spec("").outputs
-        return next(int(spec.shape[-1]) for spec in outputs if spec.name == "top_ids")
+        """Tell how many of the best tokens the step graph returns; 0 without one."""
+        outputs = (output for graph in self.graphs for output in graph.spec("").outputs)
+        return next((int(spec.shape[-1]) for spec in outputs if spec.name == "top_ids"), 0)

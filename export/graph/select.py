@@ -22,12 +22,15 @@ ALMOST_ONE = 1 - 1e-12
 
 
 def with_select(model: ExportedModel, precision: Precision) -> ExportedModel:
-    """Add the graph, for devices; none of them scores shortlists alone."""
-    step = next(graph for graph in model.graphs if graph.name == "step")
-    [logp] = [spec for spec in step.spec("").outputs if spec.name == "logp"]
-    if not TARGETS[precision].is_cuda or not isinstance(logp.shape[1], int):
+    """Add the graph, for devices, where there are tokens to choose; none of them scores shortlists
+    alone.
+    """
+    steps = [graph.spec("") for graph in model.graphs if graph.name == "step"]
+    widths = [spec.shape[1] for step in steps for spec in step.outputs if spec.name == "logp"]
+    width = widths[0] if TARGETS[precision].is_cuda and widths else None
+    if not isinstance(width, int):
         return model
-    return replace(model, graphs=(*model.graphs, select_graph(logp.shape[1])))
+    return replace(model, graphs=(*model.graphs, select_graph(width)))
 
 
 def select_graph(vocab_size: int) -> GraphWriter:

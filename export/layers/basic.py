@@ -160,6 +160,15 @@ class Layers:
         padded = self.op.Pad(x.cast(dtype), graph.ints(*pads), zero, graph.ints(*axes))
         return padded.cast(self.dtype)
 
+    def softplus(self, x: Value) -> Value:
+        """Compute log(1 + e^x). The operator's bits depend on how far a number is from the end of
+        its tensor on a CPU; there it is written out, with log(1 + t) = 2 atanh(t / (2 + t)).
+        """
+        if self.target.is_cuda:
+            return self.op.Softplus(x)
+        t = (x.abs() * -1).exp()
+        return x.relu() + self.op.Atanh(t / (t + 2)) * 2
+
     def dot(self, x: Value, y: Value, dim: int) -> Value:
         """Multiply vectors [..., dim], feature by feature, and add up: f32 [...].
 

@@ -18,6 +18,10 @@ class SourceTokens(ABC):
     positions: Value
 
     @abstractmethod
+    def of_each(self, x: Value) -> Value:
+        """Take the tokens' from [batch, source] of anything."""
+
+    @abstractmethod
     def spread(self, x: Value) -> Value:
         """Spread vectors of the tokens: [batch, source, dim]; padding has its own row's numbers."""
 
@@ -38,6 +42,9 @@ class PaddedTokens(SourceTokens):
         self.ids = ids
         self.positions = places(ids)
 
+    def of_each(self, x: Value) -> Value:
+        return x
+
     def spread(self, x: Value) -> Value:
         return x
 
@@ -56,8 +63,11 @@ class PackedTokens(SourceTokens):
         last = op.CumSum(within, graph.constant(0, "int64")) - 1
         self._token_at = op.Reshape(last, op.Shape(ids))  # padding: the row's last
         self._place_of = op.Reshape(op.NonZero(within), flat)
-        self.ids = op.Gather(op.Reshape(ids, flat), self._place_of)
-        self.positions = op.Gather(op.Reshape(places(ids), flat), self._place_of)
+        self.ids = self.of_each(ids)
+        self.positions = self.of_each(places(ids))
+
+    def of_each(self, x: Value) -> Value:
+        return self._op.Gather(x.reshape(-1), self._place_of)
 
     def spread(self, x: Value) -> Value:
         return self._op.Gather(x, self._token_at)

@@ -8,18 +8,22 @@ from export.layers.basic import Layers
 from export.layers.shortlist import Shortlist
 from models.configs.base import LanguageModelConfig, TranslationModelConfig
 from models.configs.language_models.decoder_only import DecoderOnlyConfig
+from models.configs.language_models.mamba2 import Mamba2Config
 from models.configs.language_models.recurrent_lm import RecurrentLanguageModelConfig
 from models.configs.recurrent import RecurrentConfig
 from models.configs.translators.convs2s import ConvS2SConfig
+from models.configs.translators.fconv import FConvConfig
 from models.configs.translators.transformer import TransformerSizes
 from serving.bundle.manifest import BATCH
 
 Config = (
     RecurrentConfig
     | ConvS2SConfig
+    | FConvConfig
     | TransformerSizes
     | RecurrentLanguageModelConfig
     | DecoderOnlyConfig
+    | Mamba2Config
 )
 
 

@@ -9,8 +9,10 @@ from export.readers import torch_checkpoints
 from export.readers.common.options import read_options
 from export.readers.gguf import reading as gguf
 from export.readers.hugging_face import families
+from export.readers.joeynmt import reading as joeynmt
 from export.readers.marian import folder as marian_folder
 from export.readers.marian import model as marian
+from export.readers.sockeye import reading as sockeye
 from models.storage import checkpoint
 from models.storage.checkpoint import CONFIG_FILE, Checkpoint, CheckpointError
 
@@ -31,6 +33,8 @@ FORMATS = (
     Format("a Hugging Face folder", families.looks_like, families.read, can_shorten=True),
     Format("a GGUF file", gguf.looks_like, gguf.read, can_shorten=True),
     Format("a folder of Marian or Bergamot", marian_folder.looks_like, marian.read),
+    Format("a folder of JoeyNMT", joeynmt.looks_like, joeynmt.read),
+    Format("a folder of Sockeye", sockeye.looks_like, sockeye.read),
     Format(
         "a checkpoint of OpenNMT-py or fairseq",
         torch_checkpoints.looks_like,

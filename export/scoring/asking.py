@@ -1,13 +1,15 @@
-"""Asks models for translations or prose, and puts their answers side by side."""
+"""Asks models for translations, prose or labels, and puts their answers side by side."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from export.scoring.labels import score_labels
 from export.scoring.prose import prose_scorer
 from export.scoring.translators import translator
 from models.data.corpus import read_documents, read_pairs
+from models.data.labels import LabelResult
 from models.data.prose import ProseScore, table
 from models.storage.checkpoint import load_checkpoint
 from serving.bundle.opening import open_bundle
@@ -39,7 +41,9 @@ def ask(models: Sequence[Path], question: Question) -> Report:
     """
     tasks = {task_of(model) for model in models}
     if len(tasks) > 1:
-        raise ValueError("one of the models translates, the other does not")
+        raise ValueError(
+            "one of the models translates, writes, labels or embeds, and another does not"
+        )
     return REPORTS[tasks.pop()](models, question)
 
 
@@ -77,6 +81,22 @@ class ProseReport:
     def as_markdown(self) -> str:
         text = next(iter(self.scores.values())).as_sentence()
         return f"{table(self.scores)}\n\n{text}"
+
+
+@dataclass(frozen=True)
+class LabelReport:
+    """By names of models; the first is what the report is about."""
+
+    results: dict[str, LabelResult]
+
+    def as_json(self) -> dict[str, Any]:
+        (_, first), *others = self.results.items()
+        return first.as_json() | _beside({name: each.as_json() for name, each in others})
+
+    def as_markdown(self) -> str:
+        (_, first), *others = self.results.items()
+        lines = [f"{name}: {each.accuracy:.1%}" for name, each in others]
+        return "\n\n".join([first.as_markdown(), *lines])
 
 
 def _beside(others: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -122,7 +142,20 @@ def _name(model: Path) -> str:
     return model.resolve().name
 
 
+def _labels(models: Sequence[Path], question: Question) -> LabelReport:
+    if question.recipe or question.num_beams or not question.tests:
+        raise ValueError("a model that labels texts is scored on --test, origins and sentences")
+    pairs = [pair for path in question.tests for pair in read_pairs(path)]
+    return LabelReport({_name(model): score_labels(model, pairs) for model in models})
+
+
+def _nothing(models: Sequence[Path], question: Question) -> Report:
+    raise ValueError("a model that embeds texts has no score by itself")
+
+
 REPORTS: dict[str, Callable[[Sequence[Path], Question], Report]] = {
     "translate": _translations,
     "generate": _prose,
+    "classify": _labels,
+    "embed": _nothing,
 }

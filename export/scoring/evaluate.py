@@ -61,7 +61,8 @@ def evaluate(
     wants_json: bool,
 ) -> None:
     """Score MODEL, a checkpoint folder or a bundle: translations per origin, by BLEU, chrF and what
-    they carry over; of language models bits per byte and perplexity.
+    they carry over; of language models bits per byte and perplexity; of models that label texts how
+    many get their label, which is the first column of the test file.
 
     Prose is one stream of documents, each with its end. A window slides over it by half of what
     the model can read, 1,024 tokens at most: each token is predicted once.

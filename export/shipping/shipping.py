@@ -45,6 +45,8 @@ def ship_checkpoint(source: Path, output: Path, storage: Storage, sources: Sourc
     if source.resolve() == output.resolve():
         raise ValueError(f"{output} is what is to be shipped: name another folder")
     trained = load_checkpoint(source)
+    if trained.config.task not in SCORERS:
+        raise ValueError(f"{source} only encodes: shipped are models that translate or write")
     save_checkpoint(output, trained.config, trained.weights, trained.tokenizer, storage)
     with _exported(source, output) as bundles:
         found = SCORERS[trained.config.task](bundles, sources)

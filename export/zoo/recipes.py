@@ -60,6 +60,8 @@ def _read(path: Path) -> Recipe:
     problems = []
     if config.name != path.stem:
         problems.append(f"name: {config.name!r} is not the file's")
+    if config.model.task not in READERS:
+        problems.append(f"model: task {config.model.task} is not compared; the zoo's models write")
     if config.model.task == "translate" and not config.data.test:
         problems.append("data.test: there is nothing to evaluate on")
     if problems:

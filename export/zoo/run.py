@@ -9,6 +9,7 @@ from export.zoo.errors import ZooError
 from export.zoo.recipes import Recipe
 from export.zoo.results import Look, Results, Training
 from models.configs.base import LanguageModelConfig
+from models.configs.encoders.encoder import EncoderConfig
 from models.configs.registry import AnyConfig
 from models.storage.checkpoint import WEIGHTS_FILE, load_checkpoint
 
@@ -82,6 +83,7 @@ class Run:
 
 
 def _languages(config: AnyConfig) -> str:
+    assert not isinstance(config, EncoderConfig), "recipes are read as those of models that write"
     if isinstance(config, LanguageModelConfig):
         return "+".join(config.languages)
     return f"{'+'.join(config.source_languages)}-{'+'.join(config.target_languages)}"

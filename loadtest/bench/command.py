@@ -151,6 +151,10 @@ def _workload(
     from serving.pipelines.loading import ModelParts
 
     parts = ModelParts.open(bundle)
+    if parts.bundle.manifest.task.only_encodes:
+        raise click.UsageError(
+            "bench measures how models decode; `attendant bench-compare` measures encoders"
+        )
     text = input_file.read() if input_file else None
     if text is not None and not text.strip():
         raise click.BadParameter("has no line with text in it", param_hint="--input")

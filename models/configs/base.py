@@ -44,7 +44,6 @@ class ArchitectureConfig(SpecialTokens):
     """Is told from others by its field `architecture`, which has one value."""
 
     architecture: str
-    task: str
     vocab_size: Size
     dropout: Fraction = 0.0
 

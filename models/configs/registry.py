@@ -7,18 +7,24 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, SerializeAsAny, ValidationError
 
 from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
+from models.configs.encoders.encoder import EncoderConfig
+from models.configs.encoders.self_attentive import SelfAttentiveConfig
+from models.configs.encoders.transformer_encoder import TransformerEncoderConfig
 from models.configs.language_models.gpt2 import GPT2Config
 from models.configs.language_models.gpt_neox import GPTNeoXConfig
 from models.configs.language_models.key_value_lm import KeyValueLMConfig
 from models.configs.language_models.llama import LlamaConfig
+from models.configs.language_models.mamba2 import Mamba2Config
 from models.configs.language_models.ngram_lm import NgramLMConfig
 from models.configs.language_models.recurrent_lm import RecurrentLMConfig
 from models.configs.problems import problems_of
 from models.configs.translators.bahdanau import BahdanauConfig
 from models.configs.translators.cho import ChoConfig
 from models.configs.translators.convs2s import ConvS2SConfig
+from models.configs.translators.fconv import FConvConfig
 from models.configs.translators.lstmn import LstmnConfig
 from models.configs.translators.luong import LuongConfig
+from models.configs.translators.nematus import NematusConfig
 from models.configs.translators.rctm import RctmConfig
 from models.configs.translators.sutskever import SutskeverConfig
 from models.configs.translators.transformer import TransformerConfig
@@ -28,23 +34,28 @@ CONFIGS: dict[str, type[ArchitectureConfig]] = {
     "bahdanau": BahdanauConfig,
     "cho": ChoConfig,
     "convs2s": ConvS2SConfig,
+    "fconv": FConvConfig,
     "gpt2": GPT2Config,
     "gpt-neox": GPTNeoXConfig,
     "key-value-lm": KeyValueLMConfig,
     "llama": LlamaConfig,
     "lstmn": LstmnConfig,
     "luong": LuongConfig,
+    "mamba2": Mamba2Config,
+    "nematus": NematusConfig,
     "ngram-lm": NgramLMConfig,
     "rctm": RctmConfig,
     "recurrent-lm": RecurrentLMConfig,
+    "self-attentive": SelfAttentiveConfig,
     "sutskever": SutskeverConfig,
     "transformer": TransformerConfig,
+    "transformer-encoder": TransformerEncoderConfig,
     "transformer-ssru": TransformerSSRUConfig,
 }
 
 _MOST_OPTIONS = 1000  # each that is unknown is compared with all that are known
 
-AnyConfig = TranslationModelConfig | LanguageModelConfig
+AnyConfig = TranslationModelConfig | LanguageModelConfig | EncoderConfig
 
 
 class ModelConfigError(ValueError):

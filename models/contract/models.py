@@ -11,8 +11,9 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from torch import Tensor, nn
 
-from models.batch import LanguageBatch, Tensors, TranslationBatch
+from models.batch import LabelBatch, LanguageBatch, Tensors, TranslationBatch
 from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
+from models.configs.encoders.encoder import EncoderConfig
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,33 @@ class LanguageModel(_Reader[S]):
     def forward(self, batch: LanguageBatch) -> Tensor:
         """Read whole texts: [batch, length, dim]."""
         return self.read(batch.input_ids, self.empty_state())[0]
+
+
+class Encoder(nn.Module, ABC):
+    """Makes one vector of a text, and writes nothing: an embedding, or scores of labels."""
+
+    config: EncoderConfig
+
+    @abstractmethod
+    def encode(
+        self, source_ids: Tensor, source_lengths: Tensor, source_types: Tensor | None = None
+    ) -> Tensor:
+        """Read texts [batch, source] of these lengths [batch]: what `project` reads, [batch, dim].
+
+        source_types: each token's segment; None: all are in the first.
+        """
+
+    @abstractmethod
+    def project(self, hidden: Tensor) -> Tensor:
+        """Give embeddings [..., dim] or logits [..., labels] of what `encode` gives."""
+
+    def hops(self, source_ids: Tensor, source_lengths: Tensor) -> Tensor | None:
+        """Tell by what each hop weighs texts' tokens, [batch, hops, source]; None without hops."""
+        return None
+
+    def forward(self, batch: LabelBatch) -> Tensor:
+        """Read whole texts, each of which has one label to predict: [batch, 1, dim]."""
+        return self.encode(batch.input_ids, batch.lengths)[:, None]
 
 
 AnyModel = Translator[Any] | LanguageModel[Any]

@@ -1,17 +1,17 @@
-"""Makes batches by token budget: parallel examples by length, prose cut into windows.
+"""Makes batches by token budget: parallel and labelled examples by length, prose cut into windows.
 
 An epoch's batches depend on (seed, epoch) alone, so a resumed run sees what it would have seen.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from models.batch import IGNORED_LABEL, Batch, LanguageBatch, TranslationBatch
+from models.batch import IGNORED_LABEL, Batch, LabelBatch, LanguageBatch, TranslationBatch
 from models.configs.base import SpecialTokens
 
 LENGTH_NOISE = 0.05  # neighbours in length are mixed, so batches differ from epoch to epoch
@@ -38,8 +38,7 @@ class ParallelData:
     def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]:
         """Draw index arrays of one epoch, each at most `tokens_per_batch` padded tokens a side."""
         rng = np.random.default_rng([seed, epoch])
-        whole = np.floor(self.repeats + rng.random(len(self.repeats))).astype(int)
-        chosen = np.repeat(np.arange(len(whole)), whole)
+        chosen = _repeated(self.repeats, rng)
         lengths = np.array([[len(self.sources[i]), len(self.targets[i])] for i in chosen]) + 1
         order = _by_both_lengths(lengths, rng)
         batches = _fill(chosen[order], lengths[order].max(axis=1), tokens_per_batch)
@@ -79,6 +78,41 @@ class ProseData:
         labels_tensor = torch.from_numpy(labels.astype(np.int64))
         first = torch.full((len(indices), 1), self.tokens.bos_id)
         return LanguageBatch(torch.cat([first, labels_tensor[:, :-1]], 1), labels_tensor)
+
+
+@dataclass(frozen=True)
+class LabelData:
+    """Holds texts, complete with special tokens, and the number of each one's label."""
+
+    rows: list[list[int]]
+    labels: list[int]
+    repeats: np.ndarray
+    tokens: SpecialTokens
+
+    def shown(self, repeats: Sequence[float]) -> "LabelData":
+        """Show each text so often in an epoch."""
+        return replace(self, repeats=np.array(repeats))
+
+    def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]:
+        """Draw index arrays of one epoch, each at most `tokens_per_batch` padded tokens."""
+        rng = np.random.default_rng([seed, epoch])
+        chosen = _repeated(self.repeats, rng)
+        lengths = np.array([len(self.rows[i]) for i in chosen])
+        order = np.argsort(lengths * rng.uniform(1, 1 + LENGTH_NOISE, lengths.shape))
+        batches = _fill(chosen[order], lengths[order], tokens_per_batch)
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+    def batch(self, indices: np.ndarray) -> LabelBatch:
+        rows = [self.rows[i] for i in indices]
+        labels = torch.tensor([[self.labels[i]] for i in indices])
+        lengths = torch.tensor([len(row) for row in rows])
+        return LabelBatch(pad_rows(rows, self.tokens.pad_id), labels, lengths)
+
+
+def _repeated(repeats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw how often each example comes in an epoch: their indices."""
+    whole = np.floor(repeats + rng.random(len(repeats))).astype(int)
+    return np.repeat(np.arange(len(whole)), whole)
 
 
 def _by_both_lengths(lengths: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -117,10 +117,12 @@ def _embedded(module: AnyModel) -> Iterator[list[tuple[Tensor, Tensor]]]:
 
 
 def _batch(checkpoint: Checkpoint, text: Path, amount: Amount) -> Batch:
-    """Choose texts evenly over a file."""
+    """Choose texts evenly over a file. Raises ValueError for encoders."""
     config = checkpoint.config
     if isinstance(config, LanguageModelConfig):
         return _prose(checkpoint, text, amount.texts, min(amount.tokens, config.context_length))
+    if not isinstance(config, TranslationModelConfig):
+        raise ValueError(f"{checkpoint.folder} only encodes: it predicts no tokens")
     return _pairs(checkpoint, config, text, amount.texts)
 
 

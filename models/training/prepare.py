@@ -9,10 +9,14 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from models.configs.base import LanguageModelConfig, TranslationModelConfig
+from models.configs.encoders.encoder import EncoderConfig
+from models.configs.registry import AnyConfig
+from models.conventions import own_conventions
 from models.data.augmenting import augmented
-from models.data.batching import Dataset, ParallelData, ProseData
+from models.data.batching import Dataset, LabelData, ParallelData, ProseData
 from models.data.carrying import CarriedProse
 from models.data.corpus import Pair, hold_out, read_documents, read_pairs
+from models.data.labels import framed, numbers_of
 from models.data.segmenting import Segmenter
 from models.data.tokenizer import encode_all, load_tokenizer, train_tokenizer
 from models.data.varying import VaryingData
@@ -42,6 +46,8 @@ def prepare(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepare
     """Read and encode all data; learns and saves the tokenizer unless it is there already."""
     if isinstance(config.model, LanguageModelConfig):
         return _prepare_prose(config, data, tokenizer_path)
+    if isinstance(config.model, EncoderConfig):
+        return _prepare_labels(config, data, tokenizer_path)
     return _prepare_parallel(config, data, tokenizer_path)
 
 
@@ -111,6 +117,34 @@ def _parallel_data(
         [targets[i] for i in kept],
         segmenter,
     )
+
+
+def _prepare_labels(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:
+    pairs = _training_pairs(config, data)
+    dev = read_pairs(data / config.data.dev) if config.data.dev else []
+    tokenizer = _tokenizer([p.source for p in pairs], config.model.vocab_size, tokenizer_path)
+    repeats, ending = config.data.repeats, config.data.ending
+    train = label_data(config.model, tokenizer, pairs)
+    return Prepared(
+        tokenizer,
+        train.shown([repeats.get(pair.origin, 1.0) for pair in pairs]),
+        label_data(config.model, tokenizer, dev),
+        [],
+        train.shown([ending.repeats.get(pair.origin, 0.0) for pair in pairs]) if ending else None,
+    )
+
+
+def label_data(model: AnyConfig, tokenizer: Tokenizer, pairs: list[Pair]) -> LabelData:
+    """Encode what sources there are, each labelled with its origin; long ones are cut. Raises
+    ValueError where an origin is no label of the model.
+    """
+    assert isinstance(model, EncoderConfig)
+    if not model.labels:
+        raise ValueError('an encoder learns to label texts: model.head needs kind = "labels"')
+    labels = numbers_of(pairs, model.labels)
+    ids = encode_all(tokenizer, [pair.source for pair in pairs])
+    rows = framed(ids, own_conventions(model), model.max_source_tokens)
+    return LabelData(rows, labels, np.ones(len(pairs)), model)
 
 
 def _prepare_prose(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:

@@ -69,7 +69,7 @@ def draw_curve(rows: list[dict], path: Path, title: str) -> None:
     steps = [row["step"] for row in rows]
     axis.plot(steps, [row["train_loss"] for row in rows], label="train loss (smoothed labels)")
     axis.plot(steps, [row["dev_loss"] for row in rows], label="dev loss")
-    axis.set(xlabel="step", ylabel="nats per token", title=title)
+    axis.set(xlabel="step", ylabel="nats", title=title)
     axis.legend(loc="center right")
     if any(row["bleu"] is not None for row in rows):
         right = axis.twinx()

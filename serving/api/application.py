@@ -25,6 +25,7 @@ from serving.api.libretranslate import routes as libretranslate
 from serving.api.openai import batches, tokens
 from serving.api.openai import protocol as openai_protocol
 from serving.api.openai import routes as openai
+from serving.api.openai.encoding import routes as encoding
 from serving.api.scoring import routes as scoring
 
 _PROTOCOLS = (
@@ -37,6 +38,7 @@ _PROTOCOLS = (
 ENDPOINTS = (
     *libretranslate.ENDPOINTS,
     *openai.ENDPOINTS,
+    *encoding.ENDPOINTS,
     *tokens.QUESTIONS,
     *scoring.ENDPOINTS,
     *deepl.ENDPOINTS,
@@ -65,7 +67,7 @@ def create_app(services: Services) -> FastAPI:
         CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]
     )
     install_error_handlers(app, _report)
-    for protocol in (libretranslate, openai, tokens, scoring, deepl, operations):
+    for protocol in (libretranslate, openai, encoding, tokens, scoring, deepl, operations):
         app.include_router(protocol.router(services))
     app.include_router(batches.router(services, kept))
     add_page(app)

@@ -20,6 +20,9 @@ CANDIDATES = "candidates"  # axis of rows' lexical shortlists, padded to the lon
 UNION = "union"  # axis of what any row has on its shortlist
 WANTS_LOGP = "wants_logp"  # switches log-probabilities off: a step graph then gives logits for them
 EDITS = "edits"  # axis of the scores that the select graph changes in each row
+SOURCE_TYPES = "source_types"  # input of encode: which text of a pair a token is of
+EMBEDDING = "embedding"  # what encode gives for task embed
+LOGITS = "logits"  # and for task classify
 SELECT = "select"  # the graph that chooses next tokens on a device
 MAX_TOP_K = 1024  # most that it ranks
 STEP_ATTENTION = "step_attention"  # the step graph, telling also what its tokens look at
@@ -34,6 +37,13 @@ Shape = tuple[int | str, ...]
 class Task(enum.StrEnum):
     TRANSLATE = "translate"
     GENERATE = "generate"
+    EMBED = "embed"  # a vector for each text
+    CLASSIFY = "classify"  # logits for each text, or pair of texts
+
+    @property
+    def only_encodes(self) -> bool:
+        """Tell whether a request ends with its encoding: there is no graph ``step``."""
+        return self in (Task.EMBED, Task.CLASSIFY)
 
 
 class Precision(enum.StrEnum):
@@ -52,6 +62,7 @@ class StateKind(enum.StrEnum):
 
     APPEND = "append"  # one position is added, in place
     REPLACE = "replace"  # overwritten
+    UPDATE = "update"  # overwritten in place: no node reads it after the one that writes it
     CONSTANT = "constant"  # set at admission, then read
 
 
@@ -153,9 +164,41 @@ class Tokens:
         )
 
 
+class Activation(enum.StrEnum):
+    """Says how a classifier's logits become scores."""
+
+    SIGMOID = "sigmoid"  # each label by itself
+    SOFTMAX = "softmax"  # the labels together
+    NONE = "none"  # the logits are the scores
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """Says what a model makes of a text that only encodes.
+
+    dimension: of an embedding; None of a classifier. is_normalised: embeddings have length 1.
+    labels: of a classifier, one for each logit; a reranker has one. activation: likewise.
+    separator: ids between the texts of a pair, ``source_prefix + first + separator + second +
+        source_suffix``; where the graph reads ``source_types``, they are 0 up to the separator's
+        last and then 1. None of a model that takes no pairs.
+    prompts: what is put in front of a text, as text, by the names that requests choose them by.
+    default_prompt: the name of what is put in front where a request names none.
+    """
+
+    dimension: int | None = None
+    is_normalised: bool = False
+    labels: tuple[str, ...] = ()
+    activation: Activation = Activation.NONE
+    separator: tuple[int, ...] | None = None
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+
+
 @dataclass(frozen=True)
 class Limits:
-    """``max_target_tokens`` counts prompt and output together: the capacity of append states."""
+    """``max_target_tokens`` counts prompt and output together: the capacity of append states; 0
+    of a model that only encodes.
+    """
 
     max_source_tokens: int | None
     max_target_tokens: int
@@ -175,7 +218,7 @@ class Manifest:
     graphs: dict[str, GraphSpec]
     states: tuple[StateSpec, ...]
     vocab_size: int
-    window: int  # how many of the best tokens the step graph returns per row
+    window: int  # how many of the best tokens the step graph returns per row; 0 without one
     files: dict[str, str]  # file name to SHA-256, of every file but bundle.json itself
     source_vocab_size: int | None = None  # None: that of the target, vocab_size
     chat_template: str | None = None  # in Jinja, as Hugging Face's tokenizers have them
@@ -183,6 +226,7 @@ class Manifest:
     quality: dict[str, Any] = field(default_factory=dict)
     alignment_heads: tuple[int, ...] = ()  # the heads of step_attention that align best
     attention: dict[str, AttentionShape] = field(default_factory=dict)
+    encoder: EncoderSpec | None = None  # of the tasks embed and classify, which have no step
 
     @property
     def num_attention_heads(self) -> int:
@@ -216,4 +260,5 @@ class Manifest:
     @property
     def has_shortlist(self) -> bool:
         """Tell whether the step graph scores each row's own candidates only."""
-        return any(spec.name == "shortlist" for spec in self.graphs["step"].inputs)
+        step = self.graphs.get("step")
+        return step is not None and any(spec.name == "shortlist" for spec in step.inputs)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import PurePath
 
+from serving.bundle.encoders import encoder_problems
 from serving.bundle.manifest import (
     BATCH,
     CANDIDATES,
@@ -15,6 +16,7 @@ from serving.bundle.manifest import (
     POSITIONS,
     SELECT,
     SHORTLIST_FILE,
+    SOURCE_TYPES,
     TOKENIZER_FILE,
     UNION,
     VERIFY,
@@ -29,7 +31,13 @@ from serving.bundle.manifest import (
 )
 from serving.bundle.telling import attention_problems
 
-ENCODE_INPUTS = ("source_ids", "source_lengths")
+_GRAPHS_OF = {
+    Task.TRANSLATE: {"encode", "step"},
+    Task.GENERATE: {"step"},
+    Task.EMBED: {"encode"},
+    Task.CLASSIFY: {"encode"},
+}
+ENCODE_INPUTS = ("source_ids", "source_lengths", SOURCE_TYPES)
 STEP_INPUTS = ("ids", "past_lengths", "total_lengths", "source_lengths", WANTS_LOGP)
 SHORTLIST_INPUTS = {
     "candidates": TensorSpec("candidates", "int64", (UNION,)),
@@ -58,6 +66,7 @@ def manifest_problems(manifest: Manifest) -> Iterator[str]:
         return
     yield from _general_problems(manifest)
     yield from _graph_problems(manifest)
+    yield from encoder_problems(manifest)
     names = [state.name for state in manifest.states]
     yield from (f"states.{name}: named twice" for name in sorted({*names}) if names.count(name) > 1)
     for state in manifest.states:
@@ -71,16 +80,19 @@ def manifest_problems(manifest: Manifest) -> Iterator[str]:
 def _general_problems(manifest: Manifest) -> Iterator[str]:
     if not manifest.name:
         yield "name: must not be empty"
-    for path, value in (
+    decoding = (
         ("limits.max_target_tokens", manifest.limits.max_target_tokens),
+        ("window", manifest.window),
+    )
+    for path, value in (
         ("limits.max_source_tokens", manifest.limits.max_source_tokens),
         ("vocab_size", manifest.vocab_size),
-        ("window", manifest.window),
+        *(() if manifest.task.only_encodes else decoding),
     ):
         if value is not None and value < 1:
             yield f"{path}: {value} is not positive"
     tokens = manifest.tokens
-    if not tokens.stop:
+    if not tokens.stop and not manifest.task.only_encodes:
         yield "tokens.stop: must not be empty"
     if tokens.forced_eos is not None and tokens.forced_eos not in tokens.stop:
         yield f"tokens.forced_eos: {tokens.forced_eos} is not one of tokens.stop"
@@ -91,7 +103,7 @@ def _general_problems(manifest: Manifest) -> Iterator[str]:
 
 
 def _graph_problems(manifest: Manifest) -> Iterator[str]:
-    wanted = {"step"} | ({"encode"} if manifest.task is Task.TRANSLATE else set())
+    wanted = _GRAPHS_OF[manifest.task]
     yield from (f"graphs.{name}: missing" for name in sorted(wanted - manifest.graphs.keys()))
     for name in (graph.file for graph in manifest.graphs.values()):
         if name not in manifest.files:
@@ -215,6 +227,8 @@ def _vocabulary_problems(manifest: Manifest) -> Iterator[str]:
     for language in languages:
         source_ids.update(language.source_prefix, language.source_suffix)
         target_ids.update(language.prompt_prefix)
+    if manifest.encoder is not None:
+        source_ids.update(manifest.encoder.separator or ())
     target_ids |= {each for each in (tokens.unk, tokens.forced_eos) if each is not None}
     yield from _ids_outside(source_ids - target_ids, manifest.source_vocab_size or vocab_size)
     yield from _ids_outside(target_ids, vocab_size)

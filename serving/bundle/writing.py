@@ -13,6 +13,9 @@ def seal(folder: Path, manifest: Manifest) -> Manifest:
     """Write the manifest with fresh checksums of the files in ``folder``; return it."""
     paths = sorted(path for path in folder.iterdir() if path.name != MANIFEST_FILE)
     sealed = dataclasses.replace(manifest, files={path.name: sha256_of(path) for path in paths})
-    text = json.dumps(to_json(sealed), indent=1, ensure_ascii=False)
+    document = to_json(sealed)
+    if sealed.encoder is None:  # older servers read what other tasks write
+        del document["encoder"]
+    text = json.dumps(document, indent=1, ensure_ascii=False)
     (folder / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
     return sealed

@@ -27,6 +27,7 @@ from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Model
 from serving.pipelines.completion.deltas import Deltas
 from serving.pipelines.completion.job import CompletionJob
+from serving.pipelines.encoding.job import EncodeJob, Encodings
 from serving.pipelines.tokens import TokenizedText, TokenizeJob
 from serving.pipelines.translation.deltas import TranslationStream
 from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
@@ -159,7 +160,17 @@ class RemoteGenerator(RemoteModel):
                 yield delta
 
 
-Remote = RemoteTranslator | RemoteGenerator
+class RemoteEncoder(RemoteModel):
+    """Encodes over there."""
+
+    async def encode(self, job: EncodeJob) -> Encodings:
+        response = self._handle.encode.remote(self.card.name, job)
+        encodings: Encodings = await answer_to(response)
+        current_account().add(encodings.num_tokens_in_all, 0)
+        return encodings
+
+
+Remote = RemoteTranslator | RemoteGenerator | RemoteEncoder
 
 
 @contextmanager
@@ -181,6 +192,8 @@ def failing_from_afar() -> Iterator[None]:
 def _remote(handle: DeploymentHandle, card: ModelCard) -> Remote:
     if card.task is Task.TRANSLATE:
         return RemoteTranslator(handle, card)
+    if card.task.only_encodes:
+        return RemoteEncoder(handle, card)
     return RemoteGenerator(handle, card)
 
 

@@ -15,6 +15,7 @@ from ray import serve
 from serving.access.key_ring import KeyRing, key_ring
 from serving.api.application import create_app
 from serving.api.http.services import Operators, Services
+from serving.bundle.manifest import Task
 from serving.deployments.console import log_to_console, writer_to
 from serving.deployments.forwarding import (
     Applications,
@@ -40,6 +41,7 @@ from serving.metrics import Metrics
 from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion.job import CompletionJob
+from serving.pipelines.encoding.job import EncodeJob, Encodings
 from serving.pipelines.loading import LoadedModel, load_model
 from serving.pipelines.merging import in_batches
 from serving.pipelines.tokens import TokenizedText, TokenizeJob
@@ -141,6 +143,12 @@ class Replica:
             with self._continued(job):
                 return await scorer.score(job)
 
+    async def encode(self, model: str, job: EncodeJob) -> Encodings:
+        with failing_from_afar():
+            encoder = await self._catalog.encoder(model, Task.EMBED, Task.CLASSIFY)
+            with self._continued(job):
+                return await encoder.encode(job)
+
     async def tokenize(self, model: str, job: TokenizeJob) -> TokenizedText:
         with failing_from_afar():
             return await (await self._catalog.named(model)).tokenize(job)
@@ -190,7 +198,7 @@ class Replica:
             assert self._changes is not None
             await self._changes.unload(model, self._models.bundle_of(model))
 
-    def _continued(self, job: TranslationJob | ScoreJob | CompletionJob) -> Any:
+    def _continued(self, job: TranslationJob | ScoreJob | CompletionJob | EncodeJob) -> Any:
         """Tell what the engine does for a job that came from elsewhere."""
         traceparent = job.decoding.traceparent
         return self._tracing.continued(traceparent) if self._tracing else nullcontext()

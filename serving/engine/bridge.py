@@ -12,11 +12,10 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 
-from serving.engine.engine import Engine
 from serving.engine.measures import EngineObserver, EngineStats
 from serving.engine.tickets import Ticket, Tickets
 from serving.engine.turns import TakesTurns, Unshared
-from serving.engine.worker import Worker
+from serving.engine.worker import Steps, Worker
 from serving.errors import EngineStopped
 from serving.request import Event, FailedEvent, GenerationRequest, is_final
 
@@ -30,7 +29,7 @@ class AsyncEngine:
 
     def __init__(
         self,
-        engines: Sequence[Engine],
+        engines: Sequence[Steps],
         observer: EngineObserver | None = None,
         turns: Sequence[TakesTurns] = (),
     ) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 
 from serving.bundle.opening import Bundle
 from serving.engine.admission.admission import Admission
+from serving.engine.admission.finals import Finals
 from serving.engine.admission.intake import Surroundings
 from serving.engine.admission.lanes import Lane
 from serving.engine.attention.looking import note_given, wanted_attention
@@ -31,8 +32,7 @@ from serving.engine.search import Search
 from serving.engine.shared import Shared
 from serving.engine.speculation.speculation import Speculation
 from serving.engine.states.store import row_bytes
-from serving.errors import DeviceError, EngineError
-from serving.request import Event, FinishedEvent, GenerationRequest
+from serving.request import Event, GenerationRequest
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +74,7 @@ class Engine:
         self._speculation = self._speculation_by(graphs.verify) if config.speculation else None
         followers += self._speculation.followers if self._speculation else ()
         self._rows = Rows(self._batch, self._runner.states, followers)
+        self._finals = Finals(self._seat, self._leave)
         self._admission = Admission(
             Surroundings(
                 config,
@@ -82,11 +83,10 @@ class Engine:
                 self._batch,
                 self._runner,
                 self._rows,
-                self._fail,
+                self._finals.fail,
             )
         )
         self._row_bytes = row_bytes(manifest.states)
-        self._events: list[Event] = []
 
     def _speculation_by(self, graph: Graph | None) -> Speculation | None:
         if graph is None:
@@ -110,7 +110,7 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        return self._seat.has_work or bool(self._events)
+        return self._seat.has_work or bool(self._finals)
 
     def stats(self) -> EngineStats:
         batch, size = self._batch, self._row_bytes
@@ -128,23 +128,18 @@ class Engine:
         self.desk.add(self.desk.accept(requests, time.perf_counter()))
 
     def cancel(self, request_id: str) -> None:
-        """End a request now, if it waits or is this engine's; one that has ended already is left
-        alone.
-        """
-        generation = self._seat.withdraw(request_id)
-        if generation is not None:
-            self._abort(generation)
+        """End a request now, if it waits or is this engine's."""
+        self._finals.cancel(request_id)
 
     def cancel_all(self) -> None:
-        for generation in self._seat.withdraw_all():
-            self._abort(generation)
+        self._finals.cancel_all()
 
     def step(self) -> list[Event]:
         """Let the waiting in, give every row one more token or, where drafts came true, some more,
         and return what happened.
         """
         self.step_stats = StepStats()
-        self._expire()
+        self.step_stats.num_expired = self._finals.expire(time.perf_counter())
         self._admit()
         if self._batch.num_rows:
             self._batch.num_steps += 1
@@ -155,19 +150,7 @@ class Engine:
                     self._speculate(self._speculation)
             except Exception as error:
                 self._fail_batch(error)
-        events, self._events = self._events, []
-        return events
-
-    def _expire(self) -> None:
-        """End those whose time is up, wherever they are."""
-        for generation in self._seat.withdraw_expired(time.perf_counter()):
-            self._leave(generation)
-            self._end(generation, generation.expired())
-            self.step_stats.num_expired += 1
-
-    def _abort(self, generation: Generation) -> None:
-        self._leave(generation)
-        self._end(generation, generation.aborted())
+        return self._finals.tell()
 
     def _leave(self, generation: Generation) -> None:
         """Take a generation out of prefilling or of the batch."""
@@ -229,12 +212,12 @@ class Engine:
         self._runner.launch(self._batch.num_rows, wants)
 
     def _report(self, decision: Decision) -> None:
-        self._events += decision.events
+        self._finals.add(decision.events)
         self.step_stats.num_reorders = len(decision.copies)
         for generation, event in decision.endings:
             event.prefill_seconds, event.decode_seconds = generation.times(time.perf_counter())
             event.num_steps = self._batch.num_steps - generation.entered_step
-            self._end(generation, event)
+            self._finals.end(generation, event)
 
     def _fail_batch(self, error: Exception) -> None:
         generations = list(dict.fromkeys(self._batch.generations))
@@ -242,27 +225,4 @@ class Engine:
         if self._speculation is not None:
             self._speculation.abandon()
         self._rows.clear()
-        self._fail(generations, error)
-
-    def _fail(self, generations: list[Generation], error: Exception) -> None:
-        """End requests that have left the batch with an error; the engine lives on. It does not
-        where its device has failed: then all later runs would too, and the error is raised.
-        """
-        if isinstance(error, DeviceError):
-            raise error
-        logger.error("%d requests failed", len(generations), exc_info=error)
-        for generation in generations:
-            failure = _failure(error)
-            self._end(generation, generation.failed(failure))
-
-    def _end(self, generation: Generation, final_event: Event) -> None:
-        self._seat.end(generation, type(final_event) is FinishedEvent)
-        self._events.append(final_event)
-
-
-def _failure(error: Exception) -> EngineError:
-    if isinstance(error, EngineError):
-        return error
-    failure = EngineError(f"{type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure
+        self._finals.fail(generations, error)

@@ -12,13 +12,40 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Protocol
 
-from serving.engine.engine import Engine
+from serving.engine.admission.desk import Desk
+from serving.engine.admission.lanes import Lane
+from serving.engine.measures import EngineStats, StepStats
 from serving.engine.turns import TakesTurns
-from serving.request import Event
+from serving.request import Event, GenerationRequest
 
 logger = logging.getLogger(__name__)
 
 Command = Callable[[], None]
+
+
+class Steps(Protocol):
+    """Gives requests their events, step by step: the engine that decodes, and the one that only
+    encodes.
+    """
+
+    desk: Desk
+    lane: Lane
+    step_stats: StepStats
+
+    @property
+    def has_work(self) -> bool: ...
+
+    def stats(self) -> EngineStats: ...
+
+    def warm_up(self) -> None: ...
+
+    def submit(self, *requests: GenerationRequest) -> None: ...
+
+    def cancel(self, request_id: str) -> None: ...
+
+    def cancel_all(self) -> None: ...
+
+    def step(self) -> list[Event]: ...
 
 
 class Listener(Protocol):
@@ -32,7 +59,7 @@ class Listener(Protocol):
 class Worker:
     """Steps while there is work, else sleeps until it is told something."""
 
-    def __init__(self, engine: Engine, turns: TakesTurns, listener: Listener) -> None:
+    def __init__(self, engine: Steps, turns: TakesTurns, listener: Listener) -> None:
         """turns: entered around its steps, where engines share a processor."""
         self.engine = engine
         self.stats = engine.stats()

@@ -6,7 +6,7 @@ A card is a plain value: it crosses to other processes, which serve the model by
 from dataclasses import dataclass, field
 from typing import Any
 
-from serving.bundle.manifest import AttentionShape, Manifest, Precision, Task
+from serving.bundle.manifest import AttentionShape, EncoderSpec, Manifest, Precision, Task
 from serving.engine.planning.planner import Settled
 from serving.errors import RequestError
 from serving.text.languages import UNDETERMINED, matching
@@ -41,6 +41,7 @@ class ModelCard:
     max_source_tokens: of one segment; None of a model without a source, or without a limit.
     text: what its makers say of it, in Markdown; empty where it does not run.
     attention: of each kind of attention that can be reported its layers and heads.
+    encoder: what it makes of a text; None of a model that decodes.
     """
 
     name: str
@@ -58,6 +59,7 @@ class ModelCard:
     fingerprint: str | None = None
     text: str = ""
     attention: dict[str, AttentionShape] = field(default_factory=dict)
+    encoder: EncoderSpec | None = None
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> "ModelCard":
@@ -74,7 +76,13 @@ class ModelCard:
             precision=manifest.precision,
             max_source_tokens=manifest.limits.max_source_tokens,
             attention={str(kind): shape for kind, shape in manifest.told_attention.items()},
+            encoder=manifest.encoder,
         )
+
+    @property
+    def max_tokens(self) -> int:
+        """Return the most tokens of a request: of prompt and output, or of what is encoded."""
+        return self.max_target_tokens or self.max_source_tokens or 0
 
     @property
     def no_attention(self) -> str:

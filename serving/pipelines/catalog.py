@@ -9,6 +9,7 @@ from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion.deltas import Deltas
 from serving.pipelines.completion.job import CompletionJob
+from serving.pipelines.encoding.job import EncodeJob, Encodings
 from serving.pipelines.pivoting import PivotTranslator, route_between
 from serving.pipelines.tokens import TokenizedText, TokenizeJob
 from serving.pipelines.translation.deltas import TranslationStream
@@ -55,7 +56,28 @@ class LanguageModel(Generator, Tokenizing, Protocol):
     """Generates as one model, and shows its tokens."""
 
 
-Model = Scorer | LanguageModel
+class TextEncoder(Tokenizing, Protocol):
+    """Gives each text a vector: an embedding, or scores of labels."""
+
+    card: ModelCard
+
+    async def encode(self, job: EncodeJob) -> Encodings: ...
+
+
+Model = Scorer | LanguageModel | TextEncoder
+
+_DOES = {
+    Task.TRANSLATE: "translates",
+    Task.GENERATE: "completes prompts",
+    Task.EMBED: "makes embeddings",
+    Task.CLASSIFY: "classifies texts",
+}
+_ASKED_TO = {
+    Task.TRANSLATE: "translate",
+    Task.GENERATE: "complete prompts",
+    Task.EMBED: "make embeddings",
+    Task.CLASSIFY: "classify texts",
+}
 
 
 class Catalog:
@@ -97,7 +119,14 @@ class Catalog:
     async def generator(self, name: str) -> LanguageModel:
         model = await self.named(name)
         if not _is_generator(model):
-            raise RequestError("model", name, "translates; it does not complete prompts")
+            raise _other_task(model, Task.GENERATE)
+        return model
+
+    async def encoder(self, name: str, *tasks: Task) -> TextEncoder:
+        """Return the model of that name, if it is for one of these tasks."""
+        model = await self.named(name)
+        if not _is_encoder(model) or model.card.task not in tasks:
+            raise _other_task(model, tasks[0])
         return model
 
     async def translator(
@@ -134,7 +163,7 @@ class Catalog:
     async def _translating(self, name: str) -> Scorer:
         model = await self.named(name)
         if not _is_translator(model):
-            raise RequestError("model", name, "does not translate")
+            raise _other_task(model, Task.TRANSLATE)
         return model
 
 
@@ -144,6 +173,15 @@ def _is_translator(model: Model) -> TypeGuard[Scorer]:
 
 def _is_generator(model: Model) -> TypeGuard[LanguageModel]:
     return model.card.task is Task.GENERATE
+
+
+def _is_encoder(model: Model) -> TypeGuard[TextEncoder]:
+    return model.card.task.only_encodes
+
+
+def _other_task(model: Model, task: Task) -> RequestError:
+    message = f"{_DOES[model.card.task]}; it does not {_ASKED_TO[task]}"
+    return RequestError("model", model.card.name, message)
 
 
 def _between(models: Iterable[Model], source: str, target: str) -> Scorer | None:

@@ -16,6 +16,7 @@ from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.admission.lanes import Lane
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
+from serving.engine.encoding.engine import EncodingEngine
 from serving.engine.engine import Engine
 from serving.engine.graphs.graph import Graphs, sharing_attention
 from serving.engine.measures import EngineObserver, EngineStats
@@ -24,11 +25,13 @@ from serving.engine.planning.plan import Allowance
 from serving.engine.planning.planner import Planner, Settled
 from serving.engine.shared import Shared
 from serving.engine.turns import TakesTurns
+from serving.engine.worker import Steps
 from serving.errors import BundleError
 from serving.pipelines.cards import PlanCard
 from serving.pipelines.catalog import Model
 from serving.pipelines.completion.pipeline import CompletionPipeline
 from serving.pipelines.defaults import problems as default_problems
+from serving.pipelines.encoding.pipeline import EncodingPipeline
 from serving.pipelines.engine_port import EnginePort
 from serving.pipelines.fingerprint import fingerprint_of
 from serving.pipelines.translation.pipeline import TranslationPipeline
@@ -83,11 +86,23 @@ class ModelParts:
         textless_ids = self.tokenizers.target.textless_ids
         return Engine(self.bundle, config, graphs, textless_ids, shared, lane)
 
+    def any_engine(
+        self,
+        config: EngineConfig,
+        graphs: Graphs | None = None,
+        shared: Shared | None = None,
+        lane: Lane = Lane.COMMON,
+    ) -> Steps:
+        """Make the kind of engine that the bundle's task needs; arguments are those of `engine`."""
+        if self.bundle.manifest.task.only_encodes:
+            return EncodingEngine(self.bundle, config, graphs, shared, lane)
+        return self.engine(config, graphs, shared, lane)
+
     def settle(self, config: EngineConfig, allowance: Allowance) -> Settled:
         """Choose how many engines of how many threads there are to be. Raises as `engine`."""
-        return Planner(self.bundle, config, self.engine).settle(allowance)
+        return Planner(self.bundle, config, self.any_engine).settle(allowance)
 
-    def engines(self, settled: Settled, has_small_lane: bool = False) -> list[Engine]:
+    def engines(self, settled: Settled, has_small_lane: bool = False) -> list[Steps]:
         """Make the engines of a plan: they share graphs, one queue, and kept states.
 
         has_small_lane: one more serves small jobs while there are large ones; not on a GPU, which
@@ -99,7 +114,7 @@ class ModelParts:
         lanes = [Lane.COMMON] * settled.plan.engines
         if has_small_lane and config.device == "cpu":
             lanes.append(Lane.SMALL)
-        return [self.engine(config, graphs, shared, lane) for lane in lanes]
+        return [self.any_engine(config, graphs, shared, lane) for lane in lanes]
 
     def pipeline(self, engine: EnginePort, max_segments: int | None = None) -> Model:
         """Make what turns jobs into the engine's requests, and its events into answers.
@@ -107,6 +122,8 @@ class ModelParts:
         max_segments: sentences of one request; None is no limit.
         """
         manifest = self.bundle.manifest
+        if manifest.task.only_encodes:
+            return EncodingPipeline(manifest, self.tokenizers.source, engine, max_segments)
         if manifest.task is Task.GENERATE:
             return CompletionPipeline(manifest, self.tokenizers.target, engine)
         return TranslationPipeline(manifest, self.tokenizers, engine, self.shortlist, max_segments)
@@ -158,7 +175,7 @@ def load_model(
     return LoadedModel(pipeline, bridge)
 
 
-def _turns(engines: Sequence[Engine], threads: int, turns_of: TurnsOf) -> list[TakesTurns]:
+def _turns(engines: Sequence[Steps], threads: int, turns_of: TurnsOf) -> list[TakesTurns]:
     """Let the engines of each lane take the turns that are its part."""
     turns: list[TakesTurns] = []
     for lane in Lane:

@@ -16,7 +16,14 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from serving.access.account import Account, Part, current_account, open_account
 
-_OPERATIONS = {"/chat/completions": "chat", "/completions": "text_completion", "/score": "score"}
+_OPERATIONS = {
+    "/chat/completions": "chat",
+    "/completions": "text_completion",
+    "/embeddings": "embeddings",
+    "/rerank": "rerank",
+    "/classify": "classify",
+    "/score": "score",
+}
 _TRANSLATES = "translate"
 _MOST_PARTS = 64  # of one request: a book has thousands of sentences
 _MAX_PATH_CHARACTERS = 256

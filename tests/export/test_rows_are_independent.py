@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from export.checking.rows import Rows
-from export.families.registry import BUILDERS
 from serving.bundle.manifest import SOURCE, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from tests.export.parity import Examples, examples_of
-from tests.tiny import LIKE_GEMMA, LIKE_PHI, tiny_bundle
+from tests.export.texts import LIKE_MPNET, RERANKER, encoded, random_texts
+from tests.tiny import DECODERS, ENCODERS, LIKE_GEMMA, LIKE_PHI, tiny_bundle
 
 T5 = {
     "gated_ffn": True,
@@ -60,7 +60,7 @@ STEP = 4  # of the spans that the engine pads sources to
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
 @pytest.mark.parametrize(
-    ("architecture", "changes"), [*((name, {}) for name in sorted(BUILDERS)), *VARIANTS]
+    ("architecture", "changes"), [*((name, {}) for name in DECODERS), *VARIANTS]
 )
 def test_rows_are_the_same_alone_and_in_company(
     tmp_path: Path, architecture: str, changes: dict[str, Any], precision: Precision, threads: int
@@ -78,7 +78,7 @@ def test_rows_are_the_same_alone_and_in_company(
                 assert np.array_equal(array, found[name]), (name, rows, row, span)
 
 
-@pytest.mark.parametrize("architecture", sorted(BUILDERS))
+@pytest.mark.parametrize("architecture", DECODERS)
 def test_in_four_bits_too(tmp_path: Path, architecture: str) -> None:
     test_rows_are_the_same_alone_and_in_company(tmp_path, architecture, {}, Precision.INT4, 2)
 
@@ -125,3 +125,28 @@ def real_positions(bundle: Bundle, rows: Rows, row: int, length: int) -> dict[st
             array = array[:length]
         found[state.name] = array.copy()
     return found
+
+
+OF_ENCODERS: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in ENCODERS),
+    ("transformer-encoder", RERANKER | {"d_model": 40, "ffn_dim": 70}),
+    ("transformer-encoder", LIKE_MPNET | {"pooling": ["cls", "max", "mean_sqrt_length", "last"]}),
+]
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8, Precision.INT4])
+@pytest.mark.parametrize(("architecture", "changes"), OF_ENCODERS)
+def test_texts_are_the_same_alone_and_in_company(
+    tmp_path: Path, architecture: str, changes: dict[str, Any], precision: Precision
+) -> None:
+    bundle = open_bundle(tiny_bundle(architecture, tmp_path, precision, **changes))
+    texts = random_texts(LENGTHS)
+    alone = [encoded(bundle, [text], fit(len(text[0])), 2) for text in texts]
+    everyone = list(range(len(LENGTHS)))
+    for rows, span in ((everyone, 0), (everyone[::-1], 96), ([1, 8, 3], 44), ([0, 5], 20)):
+        found = encoded(bundle, [texts[row] for row in rows], span, 2)
+        for place, row in enumerate(rows):
+            length = len(texts[row][0])
+            for name, array in found.items():
+                real = array[place][..., :length] if name == "attention" else array[place]
+                assert np.array_equal(alone[row][name][0][..., : real.shape[-1]], real), (name, row)

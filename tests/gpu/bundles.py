@@ -21,7 +21,7 @@ from models.storage.checkpoint import TOKENIZER_FILE, Checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle
 from serving.engine.config import Device
-from tests.tiny import CONFIGS, LIKE_GEMMA, LIKE_PHI, byte_tokenizer
+from tests.tiny import CONFIGS, DECODERS, LIKE_GEMMA, LIKE_PHI, byte_tokenizer
 
 POOL_SIZE = 2**22
 HALVES: dict[Device, list[Precision]] = {  # a CPU has no kernels for all that bf16 needs
@@ -35,7 +35,7 @@ T5 = {
     "imported": {"biases": False},
 }
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
-    *((family, {}) for family in CONFIGS),
+    *((family, {}) for family in DECODERS),
     ("transformer", T5 | {"activation": "gelu_tanh", "head_dim": 24, "ffn_dim": 50}),
     (
         "transformer",

@@ -8,6 +8,7 @@ from export.families.translators.translation import TranslatorGraph
 from export.graph.value import Value, element_type
 from export.layers.attention import Heads
 from export.layers.basic import Layers
+from export.layers.convolutions import gated_convolution, neighbours
 from export.layers.heads import HeadLayout, head_layout
 from export.layers.memory import CrossAttention, ReadFloats
 from export.layers.positions import AddedPositions
@@ -100,11 +101,7 @@ class ConvS2SGraph(TranslatorGraph[ConvS2SConfig]):
     def convolve(self, windows: Value, name: str, kernel_size: int) -> Value:
         """Convolve windows [..., kernel_size * hidden_dim], inputs side by side, with a gate."""
         dim = self.config.hidden_dim
-        both = self.layers.linear(
-            windows, [f"{name}.linear"], kernel_size * dim, [2 * dim], bias=True
-        )
-        values, gates = self.graph.split(both, [dim, dim])
-        return values * gates.sigmoid()
+        return gated_convolution(self.layers, windows, name, kernel_size * dim, dim)
 
     def add(self, x: Value, update: Value) -> Value:
         """Sum up a residual block, which varies as much as each (3.4)."""
@@ -115,20 +112,9 @@ class ConvS2SGraph(TranslatorGraph[ConvS2SConfig]):
         kernel_size = self.config.encoder_kernel_size
         x = self.widen(embedded, "encoder.input")
         for layer in range(self.config.encoder_layers):
-            windows = self._windows(x.where(within, 0), kernel_size)
+            windows = neighbours(self.layers, x.where(within, 0), kernel_size)
             x = self.add(x, self.convolve(windows, f"encoder.blocks.{layer}", kernel_size))
         return self.narrow(x, "encoder.output")
-
-    def _windows(self, x: Value, kernel_size: int) -> Value:
-        """Put x [batch, source, dim] beside its neighbours: [batch, source, kernel_size * dim]."""
-        margin = kernel_size // 2
-        if kernel_size == 1:
-            return x
-        padded = self.layers.pad(x, margin, margin, axes=[1])
-        shifted = [
-            padded[:, first : last or None] for first, last in enumerate(range(1 - kernel_size, 1))
-        ]
-        return self.graph.op.Concat(*shifted, axis=-1)
 
     def _remember(self, x: Value, layer: int) -> Value:
         """Give the last inputs and this one; all but the first are the next step's last."""

@@ -8,12 +8,13 @@ from itertools import chain
 import numpy as np
 
 from export.families.translators.luong_attention import LuongAttention
+from export.families.translators.luong_bridges import LuongBridge
 from export.families.translators.translation import TranslatorGraph
 from export.graph.value import Value
 from export.graph.writer import Array
 from export.layers.additive import context_of
 from export.layers.basic import Layers
-from export.layers.cells import State, advance, cell_states, cell_step
+from export.layers.cells import advance, cell_states, cell_step
 from export.layers.recurrent import RecurrentLayers, reverse_rows
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.luong import LuongConfig
@@ -26,7 +27,7 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
         super().__init__(config, layers)
         self.dim = config.hidden_dim
         self.words = recurrent_vocabulary(layers, config)
-        self.memory = layers.state("memory", StateKind.CONSTANT, SOURCE, self.dim)
+        self.memory = layers.state("memory", StateKind.CONSTANT, SOURCE, config.encoder_dim)
         self.keys = layers.state("keys", StateKind.CONSTANT, SOURCE, self.dim)
         self.has_keys = config.score in ("general", "concat")  # else they are the memory
         self.cells = cell_states(config.cell, self.dim, layers.dtype, config.num_layers)
@@ -40,7 +41,8 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
 
     def encode(self, ids: Value, lengths: Value) -> None:
         graph, config = self.graph, self.config
-        sizes = config.embedding_dim, self.dim // config.num_directions, config.num_layers
+        dim = config.encoder_dim // config.num_directions
+        sizes = config.embedding_dim, dim, config.layers_of_encoder
         is_bidirectional = config.imported.bidirectional
         encoder = RecurrentLayers(
             self.layers, "encoder", config.cell, *sizes, bidirectional=is_bidirectional
@@ -53,9 +55,9 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
         graph.state_output(self.memory, memory)
         if self.has_keys:
             name = "attention.score.key"
-            keys = self.layers.linear(memory, [name], self.dim, [self.dim], bias=False)
+            keys = self.layers.linear(memory, [name], config.encoder_dim, [self.dim], bias=False)
             graph.state_output(self.keys, keys)
-        first = self._join_directions(self._bridge(last) if config.imported.bridge else last)
+        first = LuongBridge(config, self.layers).begin(last)
         for state, value in zip(chain(*self.cells), chain(*first), strict=True):
             graph.state_output(state, value)
 
@@ -75,29 +77,6 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
             graph.next_state(self.fed, readout)
         self.words.choose(readout)
         self.tell(weights)
-
-    def _bridge(self, last: list[State]) -> list[State]:
-        """Do as `models.architectures.translators.luong.Bridge`."""
-        op, graph = self.graph.op, self.graph
-        dim = self.dim // self.config.num_directions * self.config.num_layers
-        bridged = []
-        for part, each in enumerate(zip(*last, strict=True)):
-            joined = op.Concat(*each, axis=-1).reshape(0, -1, dim)
-            linear = self.layers.linear(joined, [f"bridge.parts.{part}"], dim, [dim], bias=True)
-            flat = linear.relu().reshape(0, -1)
-            bridged.append(graph.split(flat, [self.dim // self.config.num_directions] * len(last)))
-        return list(zip(*bridged, strict=True))
-
-    def _join_directions(self, last: list[State]) -> list[State]:
-        """Put the directions of each layer side by side."""
-        num = self.config.num_directions
-        if num == 1:
-            return last
-        layers = [last[i : i + num] for i in range(0, len(last), num)]
-        return [
-            tuple(self.graph.op.Concat(*parts, axis=-1) for parts in zip(*layer, strict=True))
-            for layer in layers
-        ]
 
     def _advance(self, embedded: Value) -> Value:
         """Go one token further in all layers: the top one's output h_t [batch, hidden_dim]."""
@@ -120,7 +99,7 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
     def _project_hidden(self, hidden: Value, names: list[str]) -> tuple[Value, dict[str, Value]]:
         """Multiply h_t by its half of W_c, and by the layers `names`."""
         take, dim, readout_dim = self.layers.weights.take, self.dim, self.config.readout_dim
-        weights = [self._readout_weight[:, dim:]]
+        weights = [self._readout_weight[:, self.config.encoder_dim :]]
         weights += [take(f"{name}.weight", dim, dim) for name in names]
         bias = self._hidden_bias(names) if self.config.imported.biases else None
         joined = self.layers.project(hidden, "from_hidden", np.concatenate(weights), bias)
@@ -137,9 +116,11 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
         return np.concatenate(biases)
 
     def _project_context(self, context: Value) -> Value:
-        return self.layers.project(context, "from_context", self._readout_weight[:, : self.dim])
+        weight = self._readout_weight[:, : self.config.encoder_dim]
+        return self.layers.project(context, "from_context", weight)
 
     @property
     def _readout_weight(self) -> Array:
         """Take W_c, of [c_t; h_t]."""
-        return self.layers.weights.take("readout.weight", self.config.readout_dim, 2 * self.dim)
+        sizes = self.config.readout_dim, self.config.encoder_dim + self.dim
+        return self.layers.weights.take("readout.weight", *sizes)

@@ -62,7 +62,18 @@ class Made:
     make: Callable[[Shape], Array]
 
 
-Names = Mapping[Any, str | Held | Made]  # by a name of ours, or by several
+@dataclass(frozen=True)
+class Joined:
+    """Makes one weight of ours of several tensors of theirs, by their very names and shapes; with
+    `*` for the number of a layer. `join` gets them in this order.
+    """
+
+    parts: Mapping[str, Shape]
+    join: Callable[..., Array]
+
+
+Entry = Held | Made | Joined
+Names = Mapping[Any, str | Entry]  # by a name of ours, or by several
 
 
 @dataclass(frozen=True)
@@ -123,11 +134,11 @@ class _Lookup:
         return any(name in self._keys for name, _ in _patterns(ours))
 
     def their_name(self, ours: str) -> str:
-        """Empty, if it is made."""
+        """Empty, if it is made, or of several."""
         entry = self.find(ours)[1]
         return str(entry.name) if isinstance(entry, Held) else ""
 
-    def find(self, ours: str) -> tuple[list[str], Held | Made]:
+    def find(self, ours: str) -> tuple[list[str], Entry]:
         """Give all weights of ours in the same tensor, and that, under the very name it has."""
         known, end = next(pattern for pattern in _patterns(ours) if pattern[0] in self._keys)
         key, number = self._keys[known], LAYER.search(ours)
@@ -135,6 +146,9 @@ class _Lookup:
         together = [name.replace("*", layer) + end for name in key] if known != key else [ours]
         if isinstance(entry, Made):
             return together, entry
+        if isinstance(entry, Joined):
+            parts = {self._numbered(name, layer): each for name, each in entry.parts.items()}
+            return together, replace(entry, parts=parts)
         return together, self._named(Held(entry) if isinstance(entry, str) else entry, layer, end)
 
     def _named(self, entry: Held, layer: str, end: str) -> Held:
@@ -143,20 +157,29 @@ class _Lookup:
         if end:
             word = entry.words[end == ".bias"]
             names = tuple((n if "{}" in n else f"{n}.{{}}").replace("{}", word) for n in names)
-        number = str(int(layer) + self._table.first_layer) if layer else ""
-        found = [name.replace("*", number) for name in names]
+        found = [self._numbered(name, layer) for name in names]
         held = next((name for name in found if name in self._tensors), found[-1])
         return replace(entry, name=held)
+
+    def _numbered(self, name: str, layer: str) -> str:
+        """Put the number that theirs has in place of the star."""
+        return name.replace("*", str(int(layer) + self._table.first_layer) if layer else "")
 
     def reader(self, ours: str, shapes: Mapping[str, Shape]) -> WeightReader:
         together, entry = self.find(ours)
         if isinstance(entry, Made):
             found: WeightReader = partial(entry.make, shapes[ours])
+        elif isinstance(entry, Joined):
+            found = self._joined(entry)
         else:
             found = self._cut(entry, together.index(ours), [shapes[name] for name in together])
         changes = [self._table.changes.get(name) for name, _ in _patterns(ours)]
         change = next(filter(None, changes), None)
         return found if change is None else then(found, change)
+
+    def _joined(self, entry: Joined) -> WeightReader:
+        parts = [self._tensors.take(name, shape) for name, shape in entry.parts.items()]
+        return lambda: entry.join(*(read() for read in parts))
 
     def _cut(self, entry: Held, index: int, shapes: list[Shape]) -> WeightReader:
         """Cut out one of the weights of these shapes that make up a tensor of theirs."""

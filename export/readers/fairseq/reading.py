@@ -1,9 +1,11 @@
-"""Reads checkpoints of fairseq (Ott et al. 2019): Transformers for translation.
+"""Reads checkpoints of fairseq (Ott et al. 2019): Transformers, convolutional
+models and LSTMs for translation.
 
 Options are an argparse namespace, since 0.10 also dictionaries by part. Sources end with </s>;
 targets begin with it, and end before it (fairseq/data/language_pair_dataset.py).
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,21 @@ from typing import Any
 from export.readers.common.toolkits import TorchModel
 from export.readers.common.torch_files.unpickling import Record
 from export.readers.common.vocabularies import read_vocabulary
+from export.readers.fairseq.convolutional import ConvolutionalReader
 from export.readers.fairseq.dictionary import EOS, PAD, SPECIAL, UNK, read_dictionary
-from export.readers.fairseq.transformer import FairseqReader
+from export.readers.fairseq.recurrent import RecurrentReader
+from export.readers.fairseq.transformer import TransformerReader
 from models.conventions import Conventions
 from models.storage.checkpoint import Checkpoint
 
 __all__ = ["NAMES", "read"]
 
+FairseqReader = TransformerReader | ConvolutionalReader | RecurrentReader
+READERS: dict[str, type[FairseqReader]] = {
+    "transformer": TransformerReader,
+    "fconv": ConvolutionalReader,
+    "lstm": RecurrentReader,
+}
 MOST_NEW_TOKENS = 200  # max_len_b of fairseq-generate
 
 # Counters of training that older checkpoints keep; all are data here.
@@ -29,8 +39,7 @@ def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
     problems: list[str] = []
     state = tree["model"] if isinstance(tree["model"], dict) else {}
     model = TorchModel(path, "fairseq", _options(tree), state, problems)
-    _refuse_other_models(model)
-    reader = FairseqReader(model)
+    reader = _reader(model)
     languages = [model.options.word(f"{side}_lang") for side in ("source", "target")]
     model.check()
     tokenizers = _tokenizers(model, reader, languages)
@@ -72,12 +81,17 @@ def _fields(part: Any) -> dict[str, Any]:
     return {str(name): value for name, value in values.items()} if isinstance(values, dict) else {}
 
 
-def _refuse_other_models(model: TorchModel) -> None:
-    name = "arch" if "arch" in model.options else "_name"
-    kind = model.options.word(name, "transformer")
-    if not kind.startswith("transformer") or kind.startswith("transformer_lm"):
-        model.options.refuse(name)
+def _reader(model: TorchModel) -> FairseqReader:
+    """Tell the reader by the architecture, which may be one of several sizes. Raises
+    CheckpointError.
+    """
+    option = "arch" if "arch" in model.options else "_name"
+    name = model.options.word(option, "transformer")
+    kinds = [kind for kind in READERS if re.match(rf"{kind}(?!_lm|_self_att)(_|$)", name)]
+    if not kinds:
+        model.options.refuse(option)
         raise model.error()
+    return READERS[kinds[0]](model)
 
 
 def _tokenizers(

@@ -11,9 +11,8 @@ from export.readers.common.sinusoids import sinusoids
 from export.readers.common.tables import Held, Made, Names, Table, read_weights
 from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import WeightReader
+from export.readers.fairseq.embeddings import FIRST_POSITION, SOURCE, TARGET
 
-FIRST_POSITION = 2  # positions count on from the padding's id, which is 1
-SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 OUTPUTS = ("decoder.output_projection.weight", "decoder.embed_out")  # now and before 0.9
 
 OLDER_NORMS = {  # once they were numbered
@@ -29,7 +28,7 @@ NEEDLESS = (
 )
 
 
-class FairseqReader:
+class TransformerReader:
     """Reads configuration and weights of one checkpoint."""
 
     def __init__(self, model: TorchModel) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 from export.readers.common.context import fit, noted
 from export.readers.common.language_models.families import FAMILIES as LANGUAGE_MODELS
 from export.readers.common.options import read_options
+from export.readers.hugging_face.encoders.families import FAMILIES as ENCODERS
+from export.readers.hugging_face.encoders.reading import read_encoder
 from export.readers.hugging_face.folder import CONFIG_FILE, Folder, open_folder
 from export.readers.hugging_face.language_models import read_language_model
 from export.readers.hugging_face.translators import bart, m2m_100, marian, mbart, t5
@@ -14,6 +16,7 @@ from models.storage.checkpoint import Checkpoint
 
 FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
     **{name: partial(read_language_model, family) for name, family in LANGUAGE_MODELS.items()},
+    **{name: partial(read_encoder, family) for name, family in ENCODERS.items()},
     "bart": bart.read,
     "m2m_100": m2m_100.read,
     "marian": marian.read,
@@ -40,6 +43,8 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
         folder.config.refuse("model_type", f"is none of {', '.join(sorted(FAMILIES))}")
         folder.fail()
     if kind in LANGUAGE_MODELS:
+        if (longest := LANGUAGE_MODELS[kind].context_length) is not None:
+            folder.config.default_to(max_position_embeddings=longest)
         notes = fit(folder.config, context_length)
         return noted(read_family(folder), notes)
     if context_length is not None:

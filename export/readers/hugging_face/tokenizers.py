@@ -1,8 +1,8 @@
 """Reads the tokenizer files of a Hugging Face folder, whichever of them there are.
 
 `tokenizer.json` is taken as it is. Without it: the sentencepiece models of Marian, M2M-100, NLLB,
-mBART, T5, Llama and Gemma with the ids that `transformers` gives their pieces, or GPT-2's
-`vocab.json` with `merges.txt`. Tokens that a user has added come on top.
+mBART, XLM-R, T5, Llama and Gemma with the ids that `transformers` gives their pieces, GPT-2's
+`vocab.json` with `merges.txt`, or BERT's `vocab.txt`. Tokens that a user has added come on top.
 """
 
 import json
@@ -17,6 +17,7 @@ from export.readers.common.text.byte_level import byte_level_bpe
 from export.readers.common.text.errors import TokenizerError, using_library
 from export.readers.common.text.pieces import Order
 from export.readers.common.text.sentencepiece import fairseq_order, from_sentencepiece
+from export.readers.common.text.word_pieces import word_pieces
 from export.readers.hugging_face import fairseq_languages
 from models.storage.files import MOST_BYTES, MOST_CONFIG_BYTES, read_file
 
@@ -30,6 +31,7 @@ _ROLES = (
     "cls_token",
     "mask_token",
 )
+_BERT_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _MOST_HOLES = 1000  # ids without a token
 _DECODERS = {
     "Sequence",
@@ -67,15 +69,22 @@ def token_ids(tokenizer_json: bytes) -> dict[str, int]:
     return vocabulary
 
 
-def encode(tokenizer_json: bytes, text: str, problems: list[str], *, is_bare: bool) -> Encoding:
-    """Encode a text as the tokenizer does; bare: without special tokens around it. That its
-    patterns give up, at which the library panics, is a problem.
+def encode(
+    tokenizer_json: bytes,
+    text: str,
+    problems: list[str],
+    *,
+    is_bare: bool,
+    pair: str | None = None,
+) -> Encoding:
+    """Encode a text as the tokenizer does, or a text and its `pair`; bare: without special tokens
+    around it. That its patterns give up, at which the library panics, is a problem.
     """
     tokenizer = Tokenizer.from_str(tokenizer_json.decode())
     tokenizer.no_padding()
     try:
         with using_library(f"tokenizer: {text[:40]!r} cannot be encoded"):
-            return tokenizer.encode(text, add_special_tokens=not is_bare)
+            return tokenizer.encode(text, pair, add_special_tokens=not is_bare)
     except TokenizerError as error:
         problems += error.problems
         return Encoding()
@@ -178,6 +187,7 @@ def _read(files: _Files) -> Tokenizers:
         (("spiece.model",), _t5),
         (("tokenizer.model",), _llama),
         (("vocab.json", "merges.txt"), _byte_level),
+        (("vocab.txt",), _word_pieces),
     ]
     for names, read in kinds:
         if files.has(*names):
@@ -230,11 +240,12 @@ def _m2m_100(files: _Files) -> bytes:
 
 
 def _fairseq(files: _Files) -> bytes:
-    """mBART, mBART-50 and NLLB: language tokens, then <mask>."""
+    """mBART, mBART-50, NLLB and XLM-R: language tokens, where there are any, then <mask>."""
     lists = {
         "MBartTokenizer": fairseq_languages.MBART,
         "MBart50Tokenizer": fairseq_languages.MBART_50,
         "NllbTokenizer": fairseq_languages.NLLB,
+        "XLMRobertaTokenizer": (),
     }
     kind = str(files.config.get("tokenizer_class")).removesuffix("Fast")
     languages = lists.get(kind)
@@ -266,6 +277,20 @@ def _byte_level(files: _Files) -> bytes:
     known = tokenizer.get_vocab()
     tokenizer.add_special_tokens([_token(name, True) for name in special if name in known])
     return tokenizer.to_str().encode()
+
+
+def _word_pieces(files: _Files) -> bytes:
+    """BERT's (Devlin et al. 2019), a piece a line; MPNet's special tokens are RoBERTa's."""
+    pieces = files.text("vocab.txt").splitlines()
+    config = files.config
+    flags = {name: config.get(name) for name in ("strip_accents", "tokenize_chinese_chars")}
+    return word_pieces(
+        {piece: number for number, piece in enumerate(pieces)},
+        special=[*_BERT_SPECIAL, *files.roles],
+        lowercase=config.get("do_lower_case", True) is True,
+        strip_accents=flags["strip_accents"] if type(flags["strip_accents"]) is bool else None,
+        splits_chinese=flags["tokenize_chinese_chars"] is not False,
+    )
 
 
 def _with_added(tokenizer_json: bytes, files: _Files) -> bytes:

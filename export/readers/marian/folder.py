@@ -11,12 +11,13 @@ from typing import Any
 
 import yaml
 
-from export.readers.common.options import Options
+from export.readers.common.options import Options, read_options
 from export.readers.marian import binary, shortlist
+from export.readers.marian.nematus_settings import settings_path
 from export.readers.marian.options import MOST_YAML_BYTES
 from models.storage.files import read_text
 
-VOCABULARIES = (".spm", ".yml", ".yaml")
+VOCABULARIES = (".spm", ".yml", ".yaml", ".json", ".txt", ".vocab")
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,20 @@ def _configuration(folder: Path, problems: list[str]) -> Options:
         names = ", ".join(path.name for path, _ in found)
         problems.append(f"more than one configuration names models: {names}")
     if not found:
-        return Options("no configuration", {}, problems)
+        return _of_nematus(folder, problems)
     path, values = found[0]
     return Options(path.name, {str(name): value for name, value in values.items()}, problems)
+
+
+def _of_nematus(folder: Path, problems: list[str]) -> Options:
+    """Read the names of files from what Nematus keeps beside a model; empty if there is none."""
+    models = [path for path in _files(folder) if _is_model(path) and settings_path(path).is_file()]
+    if len(models) != 1:
+        return Options("no configuration", {}, problems)
+    settings = read_options(settings_path(models[0]), [])  # its problems are told with the model's
+    names = settings.values.get("dictionaries")
+    values = {"models": [models[0].name], "vocabs": names}
+    return Options(settings.file, values, problems)
 
 
 def _values(path: Path, problems: list[str]) -> dict[Any, Any] | None:

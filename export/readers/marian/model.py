@@ -9,8 +9,11 @@ from export.readers.marian.archive import read_archive
 from export.readers.marian.binary import read_binary
 from export.readers.marian.folder import MarianFolder, find_files
 from export.readers.marian.items import Item
-from export.readers.marian.options import config_of, read_options
+from export.readers.marian.nematus_names import marian_names
+from export.readers.marian.options import config_of, is_recurrent, read_options
+from export.readers.marian.recurrent import RecurrentWeights
 from export.readers.marian.shortlist import read_shortlist
+from export.readers.marian.transformer import TransformerWeights
 from export.readers.marian.vocabulary import Vocabulary, read_vocabulary
 from export.readers.marian.weights import MarianWeights, embedding_names
 from models.arrays import Arrays
@@ -33,8 +36,9 @@ def read(path: Path) -> Checkpoint:
     problems: list[str] = []
     folder = find_files(path, problems)
     items = _items(folder, problems)
-    vocabularies = _vocabularies(folder, problems)
-    checkpoint = _checkpoint(folder, items, vocabularies, problems) if items else None
+    checkpoint = _checkpoint(folder, items, problems) if items else None
+    if not items:
+        _vocabularies(folder, None, problems)
     if problems or checkpoint is None:
         raise CheckpointError(path, list(dict.fromkeys(problems)))
     return checkpoint
@@ -47,25 +51,29 @@ def _items(folder: MarianFolder, problems: list[str]) -> dict[str, Item]:
     return read_file(folder.model, problems)
 
 
-def _vocabularies(folder: MarianFolder, problems: list[str]) -> _Vocabularies | None:
+def _vocabularies(
+    folder: MarianFolder, sizes: tuple[int, int] | None, problems: list[str]
+) -> _Vocabularies | None:
+    """Read them; sizes: how many words the model has, of source and target."""
     if folder.vocabularies is None:
         return None
     source, target = (
-        read_vocabulary(path, side, problems)
-        for path, side in zip(folder.vocabularies, ("source", "target"), strict=True)
+        read_vocabulary(path, side, size, problems)
+        for path, side, size in zip(
+            folder.vocabularies, ("source", "target"), sizes or (None, None), strict=True
+        )
     )
     return _Vocabularies(source, target) if source and target else None
 
 
 def _checkpoint(
-    folder: MarianFolder,
-    items: dict[str, Item],
-    vocabularies: _Vocabularies | None,
-    problems: list[str],
+    folder: MarianFolder, items: dict[str, Item], problems: list[str]
 ) -> Checkpoint | None:
-    options = read_options(items, problems)
+    options = read_options(items, folder.model, problems)
     source, target = embedding_names(options)
+    items = marian_names(items, has_one_embedding=source == target)
     sizes = _num_rows(items, source), _num_rows(items, target)
+    vocabularies = _vocabularies(folder, sizes, problems)
     languages = languages_of(folder)
     common = {
         "source_languages": [languages[0]],
@@ -77,7 +85,10 @@ def _checkpoint(
     config = config_of(options, sizes, common)
     if config is None:
         return None
-    weights = MarianWeights(items, config, options, vocabularies and vocabularies.target.unk)
+    reader: type[MarianWeights[Any]] = (
+        RecurrentWeights if is_recurrent(options) else TransformerWeights
+    )
+    weights = reader(items, config, options, vocabularies and vocabularies.target.unk)
     if vocabularies is None:
         return None
     conventions = _conventions(folder, vocabularies, config.bos_id)

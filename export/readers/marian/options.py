@@ -1,14 +1,17 @@
 """Reads the options in a Marian model (`special:model.yml`) as a configuration of ours.
 
-What marian-dev's src/models/transformer.h does with each; options of training are not looked at.
+What marian-dev's src/models/transformer.h and s2s.h do with each; options of training are not
+looked at.
 """
 
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from export.readers.common.options import MOST_LAYERS, WIDEST, Options, joined
 from export.readers.marian.items import OPTIONS, Item, num_elements
+from export.readers.marian.nematus_settings import read_nematus, settings_path
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 
 MOST_YAML_BYTES = 2**18  # of a configuration, a thousand of whose lines take 70 ms to read
@@ -18,7 +21,14 @@ MAX_TARGET_TOKENS = 1024
 
 # options that change what is computed, and the values that are computed here
 SUPPORTED: dict[str, tuple[Any, ...]] = {
-    "type": ("transformer",),
+    "ulr": (False,),
+    "lemma-dim-emb": (0,),
+    "lemma-dependency": ("",),
+    "factors-combine": ("sum",),
+    "right-left": (False,),
+    "input-types": ([], ["sequence", "sequence"]),
+}
+SUPPORTED_IN_TRANSFORMERS: dict[str, tuple[Any, ...]] = {
     "transformer-decoder-autoreg": ("self-attention", "rnn"),
     "transformer-ffn-depth": (2,),
     "transformer-decoder-ffn-depth": (0, 2),
@@ -29,21 +39,27 @@ SUPPORTED: dict[str, tuple[Any, ...]] = {
     "transformer-rnn-projection": (False,),
     "transformer-pool": (False,),
     "transformer-tied-layers": ([],),
-    "ulr": (False,),
-    "lemma-dim-emb": (0,),
-    "lemma-dependency": ("",),
-    "factors-combine": ("sum",),
-    "right-left": (False,),
-    "input-types": ([], ["sequence", "sequence"]),
+}
+RECURRENT = ("s2s", "amun", "nematus")
+TYPES = ("transformer", *RECURRENT)
+CELLS = {"gru": "gru", "gru-nematus": "gru", "lstm": "lstm", "tanh": "rnn"}
+ENCODERS = {
+    "bidirectional": "bidirectional",
+    "alternating": "alternating",
+    "bi-unidirectional": "bidirectional-first",
 }
 # what happens before and after a sublayer: dropout, addition of its input, normalisation
 NORMS = {("", "an"): "post", ("n", "a"): "pre"}
 TRAINED_POSITIONS = ("transformer-train-position-embeddings", "transformer-train-positions")
 
 
-def read_options(items: dict[str, Item], problems: list[str]) -> Options:
-    """Read the YAML among the items; empty where there is none or where it is wrong."""
+def read_options(items: dict[str, Item], model: Path | None, problems: list[str]) -> Options:
+    """Read the YAML among the items, or what Nematus keeps beside the model; empty where there is
+    neither or where it is wrong.
+    """
     values: Any = {}
+    if OPTIONS not in items and model is not None and settings_path(model).is_file():
+        return read_nematus(model, problems)
     if OPTIONS not in items:
         problems.append(f"{OPTIONS} is missing: the model does not say what it is")
     else:
@@ -70,21 +86,71 @@ def config_of(options: Options, vocab_sizes: tuple[int, int], common: dict[str, 
     """
     for name, supported in SUPPORTED.items():
         options.only(name, *supported)
-    is_recurrent = options.word("transformer-decoder-autoreg", "self-attention") == "rnn"
-    if is_recurrent:
-        options.only("dec-cell", "ssru")
-        options.only("layer-normalization", False)
+    options.only("type", *TYPES)
     source_size, target_size = vocab_sizes
     is_tied = options.flag("tied-embeddings-all", False)
     vocabulary = {
-        "architecture": "transformer-ssru" if is_recurrent else "transformer",
         "vocab_size": target_size + 1,
         "source_vocab_size": target_size + 1 if is_tied else source_size,
         "tied_embeddings": is_tied,
         "pad_id": 0,
         "bos_id": target_size,
+        "max_source_tokens": MAX_SOURCE_TOKENS,
+        "max_target_tokens": MAX_TARGET_TOKENS,
     }
-    return _parse(joined(vocabulary, _sizes(options), _norms(options), common), options)
+    network = _recurrent(options) if is_recurrent(options) else _transformer(options)
+    return _parse({**vocabulary, **network, **common}, options)
+
+
+def is_recurrent(options: Options) -> bool:
+    """Tell a recurrent network from a Transformer."""
+    return options.values.get("type") in RECURRENT
+
+
+def _recurrent(options: Options) -> dict[str, Any]:
+    """Read the options of src/models/s2s.h; amun and nematus are special cases of it."""
+    for name, supported in (("enc-cell", CELLS), ("dec-cell", CELLS), ("enc-type", ENCODERS)):
+        options.only(name, *supported)
+    cell, encoder = options.word("enc-cell", "gru"), options.word("enc-type", "bidirectional")
+    options.only("dec-cell", cell)
+    dim = options.integer("dim-emb", at_most=WIDEST)
+    return {
+        "architecture": "nematus",
+        "cell": CELLS.get(cell, "gru"),
+        "embedding_dim": dim,
+        "embedding_scale": 1.0,
+        "readout_dim": dim,
+        "hidden_dim": options.integer("dim-rnn", at_most=WIDEST),
+        "encoder": ENCODERS.get(encoder, "bidirectional"),
+        "encoder_layers": options.integer("enc-depth", 1, at_most=MOST_LAYERS),
+        "encoder_transitions": options.integer("enc-cell-depth", 1, at_most=MOST_LAYERS),
+        "decoder_layers": options.integer("dec-depth", 1, at_most=MOST_LAYERS),
+        "decoder_transitions": options.integer("dec-cell-base-depth", 2, at_most=MOST_LAYERS),
+        "higher_transitions": options.integer("dec-cell-high-depth", 1, at_most=MOST_LAYERS),
+        "skip": options.flag("skip", False),
+        "layer_norm": _layer_norm(options, cell),
+    }
+
+
+def _layer_norm(options: Options, cell: str) -> str:
+    """Tell what is normalised together; Marian's other mixtures compute nothing sensible."""
+    if not options.flag("layer-normalization", False):
+        return "none"
+    is_nematus = options.values.get("type") == "nematus"
+    if cell == "tanh" or is_nematus != (cell == "gru-nematus"):
+        options.refuse("layer-normalization", f"is not supported with enc-cell {cell}")
+    return "gates" if is_nematus else "cell"
+
+
+def _transformer(options: Options) -> dict[str, Any]:
+    for name, supported in SUPPORTED_IN_TRANSFORMERS.items():
+        options.only(name, *supported)
+    has_ssru = options.word("transformer-decoder-autoreg", "self-attention") == "rnn"
+    if has_ssru:
+        options.only("dec-cell", "ssru")
+        options.only("layer-normalization", False)
+    architecture = {"architecture": "transformer-ssru" if has_ssru else "transformer"}
+    return joined(architecture, _sizes(options), _norms(options))
 
 
 def _sizes(options: Options) -> dict[str, Any]:
@@ -98,8 +164,6 @@ def _sizes(options: Options) -> dict[str, Any]:
         "activation": "swish" if activation == "gelu" else activation,  # see `weights`
         "positions": {"kind": "learned"},
         "imported": {"output_bias": True},
-        "max_source_tokens": MAX_SOURCE_TOKENS,
-        "max_target_tokens": MAX_TARGET_TOKENS,
     }
     options.only("transformer-decoder-dim-ffn", 0, sizes["ffn_dim"])
     if has_trained_positions(options):

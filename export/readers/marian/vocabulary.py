@@ -1,4 +1,4 @@
-"""Reads Marian's vocabularies: sentencepiece models, or words in YAML beside one."""
+"""Reads Marian's vocabularies: sentencepiece models, or words in YAML, JSON or lines."""
 
 import re
 from collections.abc import Mapping
@@ -8,11 +8,12 @@ from typing import Any
 
 import yaml
 
+from export.readers.common import vocabularies
 from export.readers.common.text.errors import TokenizerError
 from export.readers.common.text.pieces import Order
 from export.readers.common.text.sentencepiece import from_sentencepiece, piece_ids
 from models.conventions import LanguageIds
-from models.storage.files import MOST_CONFIG_BYTES, read_file, read_text
+from models.storage.files import MOST_CONFIG_BYTES, read_file, read_json, read_text
 
 EOS, UNKNOWN = "</s>", "<unk>"
 LOADER: Any = getattr(
@@ -31,10 +32,15 @@ class Vocabulary:
     targets: Mapping[str, LanguageIds]
 
 
-def read_vocabulary(path: Path, side: str, problems: list[str]) -> Vocabulary | None:
-    """Read the side "source" or "target". A vocabulary in YAML has its pieces from `source.spm` or
-    `target.spm` beside it, as OPUS-MT has them. What is wrong is a problem.
+def read_vocabulary(
+    path: Path, side: str, num_words: int | None, problems: list[str]
+) -> Vocabulary | None:
+    """Read the side "source" or "target". A list of words in YAML has its pieces from `source.spm`
+    or `target.spm` beside it, as OPUS-MT has them, or is of words that spaces part; of those the
+    model knows the first `num_words`. What is wrong is a problem.
     """
+    if path.suffix != ".spm" and not (path.parent / f"{side}.spm").is_file():
+        return _read_words(path, side, num_words, problems)
     is_ordered = path.suffix != ".spm"
     model = path.parent / f"{side}.spm" if is_ordered else path
     try:
@@ -51,6 +57,60 @@ def read_vocabulary(path: Path, side: str, problems: list[str]) -> Vocabulary | 
             return Vocabulary(tokenizer, ids[EOS], ids.get(UNKNOWN), _targets(ids))
         problems.append(f"{path.name} has no {EOS}, which every text ends with")
     return None
+
+
+def _read_words(
+    path: Path, side: str, num_words: int | None, problems: list[str]
+) -> Vocabulary | None:
+    try:
+        ids = _ids_of_words(path)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        problems.append(f"{path.name} cannot be read: {error}")
+        return None
+    words = _in_order(ids, num_words or len(ids))
+    missing = [name for name in (EOS, UNKNOWN) if name not in words]
+    if missing:
+        problems.append(f"{path.name} has no {missing[0]}")
+        return None
+    special = [name for name in words if name in (EOS, UNKNOWN) or LANGUAGE.fullmatch(name)]
+    tokenizer = vocabularies.read_vocabulary(words, special, UNKNOWN, path.parent, side, problems)
+    found = {name: token_id for token_id, name in enumerate(words)}
+    if tokenizer is None:
+        return None
+    return Vocabulary(tokenizer, found[EOS], found[UNKNOWN], _targets(found))
+
+
+def _ids_of_words(path: Path) -> dict[str, int]:
+    """Read a dictionary, or a word a line. Raises ValueError, OSError, YAMLError."""
+    if path.suffix not in (".json", ".yml", ".yaml"):
+        words = read_text(path).splitlines()
+        return {word: token_id for token_id, word in enumerate(words)}
+    if path.suffix != ".json":
+        ids = _ids_in_yaml(path)
+    else:
+        values = read_json(path)
+        if not isinstance(values, dict) or not all(isinstance(i, int) for i in values.values()):
+            raise ValueError("it is no list of words and their ids")
+        ids = values
+    return _with_special(ids)
+
+
+def _with_special(ids: Mapping[str, int]) -> dict[str, int]:
+    """Name the first two as Marian does, where Nematus names them or leaves them out."""
+    names = {token_id: name for name, token_id in ids.items()}
+    for token_id, (nematus, marian) in enumerate((("eos", EOS), ("UNK", UNKNOWN))):
+        if marian not in ids and names.get(token_id, nematus) == nematus:
+            names[token_id] = marian
+    return {name: token_id for token_id, name in names.items()}
+
+
+def _in_order(ids: Mapping[str, int], num_words: int) -> list[str]:
+    """List words by their ids. A name with a space, which no text has, stands where none is."""
+    words = [f"<unused {token_id}>" for token_id in range(num_words)]
+    for word, token_id in ids.items():
+        if 0 <= token_id < num_words:
+            words[token_id] = word
+    return words
 
 
 def _ids_in_yaml(path: Path) -> dict[str, int]:

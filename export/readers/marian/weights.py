@@ -1,62 +1,54 @@
-"""Reads Marian's weights under our names.
+"""Reads Marian's weights under our names: what all its models have.
 
 Marian multiplies by [in, out], we by [out, in]; its vectors are rows [1, n]; its layers count from
 1. Its decoder begins with a vector of zeros in place of a token: here that is a token of its own,
-the last of the target's vocabulary, which is never produced. Its `gelu` is x sigmoid(1.702 x):
-swish of 1.702 times x, divided by 1.702, which goes into the weights before and after it.
+the last of the target's vocabulary, which is never produced.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import partial
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from export.readers.common.options import Options
-from export.readers.common.shapes import STACKS, transformer_shapes
-from export.readers.common.sinusoids import sinusoids
-from export.readers.common.tables import (
-    Change,
-    Held,
-    Made,
-    Names,
-    Table,
-    held_names,
-    read_weights,
-    times,
-)
+from export.readers.common.shapes import Shapes
+from export.readers.common.tables import Held, Made, Names, Table, held_names, read_weights
 from export.readers.common.weights import Tensors
-from export.readers.marian.items import OPTIONS, Item
-from export.readers.marian.options import has_trained_positions
+from export.readers.marian.items import Item
 from models.arrays import Array
+from models.configs.recurrent import RecurrentConfig
 from models.configs.translators.transformer import TransformerSizes
 from models.storage.quantised import Quantised
 
-GELU = 1.702
 LEVELS = 127  # of int8: Marian clips what it multiplies to -127..127
 NEVER = -300.0  # added to the score of the token that stands for the zero vector: e^-300 is 0
 ALPHA = "_QuantMultA"  # levels to a unit of what is multiplied by a weight
 OUTPUT_ALPHA = f"none{ALPHA}"  # of the output layer, where its weight is an embedding
-OUTPUT = "decoder_ff_logit_out_W"
-ATTENTIONS = {"self_attention": "self", "cross_attention": "context"}
-LETTERS = {"query": "q", "key": "k", "value": "v", "output": "o"}
+
+C = TypeVar("C", bound=TransformerSizes | RecurrentConfig)
 
 
-class MarianWeights:
-    """Holds readers of a model's weights by our names, and how those in int8 are quantised."""
+class MarianWeights(ABC, Generic[C]):
+    """Holds readers of a model's weights by our names, and how those in int8 are quantised.
+
+    output: what the layer that scores the vocabulary is called.
+    """
+
+    output: ClassVar[str]
 
     def __init__(
         self,
         items: Mapping[str, Item],
-        config: TransformerSizes,
+        config: C,
         options: Options,
         unk: int | None,
     ) -> None:
         """unk: is never produced, as in Marian; None where there is no such token."""
         self._items, self._config, self._options, self._unk = items, config, options, unk
-        self._is_gelu = options.values.get("transformer-ffn-activation") == "gelu"
         tensors = Tensors({name: item.stored for name, item in items.items()}, options.problems)
-        shapes, table = transformer_shapes(config), self._table()
+        shapes, table = self._shapes(), self._table()
         self.readers = read_weights(shapes, table, tensors)
         tensors.finish()
         self.quantised: dict[str, Quantised] = {}
@@ -64,52 +56,24 @@ class MarianWeights:
             if not ours.endswith("positions.weight"):
                 self._note_levels(ours, theirs)
 
-    def _table(self) -> Table:
-        changes: dict[str, Change] = {}
-        for stack in STACKS if self._is_gelu else ():
-            changes[f"{stack}.layers.*.feed_forward.up"] = times(GELU)
-            changes[f"{stack}.layers.*.feed_forward.down.weight"] = times(1 / GELU)
-        names = {**self._vocabulary(), **self._stack("encoder"), **self._stack("decoder")}
-        needless = (f".*{ALPHA}", OPTIONS)
-        return Table(names, changes, needless, first_layer=1, vectors_are_rows=True)
+    @property
+    @abstractmethod
+    def _embedding_dim(self) -> int: ...
 
-    def _stack(self, stack: str) -> Names:
-        ours, theirs = f"{stack}.layers.*", f"{stack}_l*"
-        names: dict[str, Held | Made] = {f"{stack}.positions.weight": self._positions(stack)}
-        for name, their_name in ATTENTIONS.items():
-            for part, letter in LETTERS.items():
-                names[f"{ours}.{name}.{part}"] = _linear(f"{theirs}_{their_name}_{{}}{letter}")
-            names[f"{ours}.{name}_norm"] = self._norm(f"{theirs}_{their_name}_Wo")
-        return names | {
-            f"{stack}.embedding_norm": _layer_norm(f"{stack}_emb", "_pre"),
-            f"{stack}.norm": _layer_norm(f"{stack}_top"),
-            f"{ours}.recurrence.forget": _linear(f"{theirs}_rnn_{{}}f"),
-            f"{ours}.recurrence.input": _linear(f"{theirs}_rnn_{{}}"),
-            f"{ours}.recurrence_norm": self._norm(f"{theirs}_rnn", after="_ffn"),
-            f"{ours}.feed_forward.up": _linear(f"{theirs}_ffn_{{}}1"),
-            f"{ours}.feed_forward.down": _linear(f"{theirs}_ffn_{{}}2"),
-            f"{ours}.feed_forward_norm": self._norm(f"{theirs}_ffn_ffn"),
-        }
+    @abstractmethod
+    def _shapes(self) -> Shapes:
+        """Give all weights of ours."""
 
-    def _norm(self, sublayer: str, after: str = "") -> Held:
-        """Before a sublayer the norm is named after it alone, after it as well after `after`."""
-        is_before = self._config.norm.place == "pre"
-        return _layer_norm(sublayer, "_pre") if is_before else _layer_norm(f"{sublayer}{after}")
-
-    def _positions(self, stack: str) -> Held | Made:
-        config = self._config
-        count = config.max_source_tokens if stack == "encoder" else config.max_target_tokens
-        if not has_trained_positions(self._options):
-            return Made(partial(sinusoids, precision=np.float64))
-        num_rows = self._items["Wpos"].shape[0] if "Wpos" in self._items else 1
-        change = partial(_first_rows, count=count)
-        return Held("Wpos", shape=(num_rows, config.d_model), change=change)
+    @abstractmethod
+    def _table(self) -> Table: ...
 
     def _vocabulary(self) -> Names:
-        size, dim = self._config.vocab_size - 1, self._config.d_model
+        size, dim = self._config.vocab_size - 1, self._embedding_dim
         source, target = embedding_names(self._options)
         table = Held(target, shape=(size, dim), change=_with_zero_row)
-        output = Held(OUTPUT, is_transposed=True, shape=(dim, size), change=_with_zero_row)
+        output = Held(
+            f"{self.output}_W", is_transposed=True, shape=(dim, size), change=_with_zero_row
+        )
         names = ("tied-embeddings", "tied-embeddings-all")
         is_tied = any(self._options.flag(name, False) for name in names)
         return {
@@ -123,7 +87,7 @@ class MarianWeights:
     def _output_bias(self, size: int) -> Held | Made:
         if self._options.flag("output-omit-bias", False):
             return Made(lambda _: self._without_specials(np.zeros(size, np.float32)))
-        name = "decoder_ff_logit_out_b"
+        name = f"{self.output}_b"
         return Held(name, shape=(1, size), change=self._without_specials)
 
     def _without_specials(self, bias: Array) -> Array:
@@ -139,13 +103,13 @@ class MarianWeights:
         if not (math.isfinite(item.multiplier) and item.multiplier > 0):
             self._options.problems.append(f"{theirs} has the multiplier {item.multiplier}")
             return
-        is_vocabulary = "layers" not in ours and theirs != OUTPUT
+        is_vocabulary = theirs in embedding_names(self._options)
         input_range = self._input_range(OUTPUT_ALPHA if is_vocabulary else f"{theirs}{ALPHA}")
-        factor = GELU if self._is_gelu and ours.endswith("feed_forward.up.weight") else 1.0
-        found = Quantised(factor / item.multiplier, input_range)
-        if self._is_gelu and ours.endswith("feed_forward.down.weight"):
-            found = found.of_input_times(GELU)
-        self.quantised[ours] = found
+        self.quantised[ours] = self._levels(ours, item.multiplier, input_range)
+
+    def _levels(self, ours: str, multiplier: float, input_range: float | None) -> Quantised:
+        """Say how our weight is quantised, which may be more than theirs."""
+        return Quantised(1.0 / multiplier, input_range)
 
     def _input_range(self, alpha: str) -> float | None:
         item = self._items.get(alpha)
@@ -163,19 +127,6 @@ def embedding_names(options: Options) -> tuple[str, str]:
     if options.flag("tied-embeddings-all", False) or options.flag("tied-embeddings-src", False):
         return "Wemb", "Wemb"
     return "encoder_Wemb", "decoder_Wemb"
-
-
-def _linear(name: str) -> Held:
-    return Held(name, words=("W", "b"), is_transposed=True)
-
-
-def _layer_norm(sublayer: str, suffix: str = "") -> Held:
-    return Held(f"{sublayer}_ln_{{}}{suffix}", words=("scale", "bias"))
-
-
-def _first_rows(table: Array, count: int) -> Array:
-    """Positions beyond the table are as its last."""
-    return table[np.minimum(np.arange(count), len(table) - 1)]
 
 
 def _with_zero_row(table: Array) -> Array:

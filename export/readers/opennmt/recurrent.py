@@ -7,15 +7,14 @@ onmt/decoders/decoder.py, onmt/modules/global_attention.py.
 
 from typing import Any
 
-from export.readers.common.shapes import Shapes, linears, vocabulary
+from export.readers.common.luong_shapes import encoder_names, luong_shapes
 from export.readers.common.tables import Held, Names, Table, read_weights
 from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import WeightReader
 from export.readers.opennmt.embeddings import NAMES, NEEDLESS, Embeddings
-from models.configs.translators.luong import LuongConfig
 
 SCORES = {"dot": "dot", "general": "general", "mlp": "concat"}
-GATES = {"LSTM": 4, "GRU": 3}
+CELL_TYPES = ("LSTM", "GRU")
 CELLS: Names = {
     "decoder.layers.*.input": "decoder.rnn.{}_ih_l*",
     "decoder.layers.*.hidden": "decoder.rnn.{}_hh_l*",
@@ -61,7 +60,7 @@ class RecurrentReader:
                 "biases": score == "mlp",
                 "readout": "linear" if score == "mlp" else "tanh",
                 "bidirectional": self.options.word("encoder_type", "rnn") == "brnn",
-                "bridge": self.options.flag("bridge", False),
+                "bridge": "relu" if self.options.flag("bridge", False) else "none",
             },
             "max_source_tokens": LONGEST,
             "max_target_tokens": LONGEST,
@@ -70,7 +69,7 @@ class RecurrentReader:
     def _refuse_what_differs(self) -> None:
         only = self.options.only
         only("decoder_type", "rnn")
-        only("rnn_type", *GATES)
+        only("rnn_type", *CELL_TYPES)
         only("global_attention", *SCORES)
         only("global_attention_function", "softmax")
         only("input_feed", 0, 1)
@@ -85,10 +84,9 @@ class RecurrentReader:
     def weights(self, config: Any) -> dict[str, WeightReader]:
         """Find them by our names."""
         shapes = luong_shapes(config)
-        encoder = [name for name in shapes if name.startswith("encoder.")]  # torch's own names
         names: Names = {
             **NAMES,
-            **{name: name.replace("encoder.", "encoder.rnn.") for name in encoder},
+            **encoder_names(config, "encoder.rnn"),
             "bridge.parts.*": "encoder.bridge.*",
             **(FED_CELLS if config.input_feeding else CELLS),
             "readout": "decoder.attn.linear_out",
@@ -97,41 +95,3 @@ class RecurrentReader:
             "attention.score.score": "decoder.attn.v",
         }
         return read_weights(shapes, Table(names, {}, NEEDLESS), self.tensors)
-
-
-def luong_shapes(config: LuongConfig) -> Shapes:
-    """Give all weights of the models of ours that OpenNMT-py's become."""
-    dim, readout, biases = config.hidden_dim, config.readout_dim, config.imported.biases
-    found = vocabulary(config, config.embedding_dim, readout)
-    found |= {"output_bias": (config.vocab_size,)} | _encoder(config)
-    for layer in range(config.num_layers):
-        name, gates = f"decoder.layers.{layer}", GATES[config.cell.upper()] * dim
-        into = dim if layer else config.embedding_dim
-        found |= linears(
-            {f"{name}.input": (gates, into), f"{name}.hidden": (gates, dim)}, bias=True
-        )
-        if layer == 0 and config.input_feeding:
-            found[f"{name}.context.weight"] = (gates, readout)
-    found |= linears({"readout": (readout, 2 * dim)}, bias=biases)
-    if config.score != "dot":
-        found["attention.score.key.weight"] = (dim, dim)
-    if config.score == "concat":
-        found |= linears({"attention.score.query": (dim, dim)}, bias=biases)
-        found["attention.score.score.weight"] = (1, dim)
-    return found
-
-
-def _encoder(config: LuongConfig) -> Shapes:
-    """Give the encoder's; each direction has its part of a vector."""
-    found: Shapes = {}
-    dim = config.hidden_dim // config.num_directions
-    gates = GATES[config.cell.upper()] * dim
-    for layer in range(config.num_layers):
-        into = config.hidden_dim if layer else config.embedding_dim
-        for end in (f"l{layer}", f"l{layer}_reverse")[: config.num_directions]:
-            found |= {f"encoder.weight_ih_{end}": (gates, into)}
-            found |= {f"encoder.weight_hh_{end}": (gates, dim)}
-            found |= {f"encoder.bias_{part}_{end}": (gates,) for part in ("ih", "hh")}
-    size = dim * config.num_layers
-    bridge = [f"bridge.parts.{n}" for n in range(2 if config.cell == "lstm" else 1)]
-    return found | linears(dict.fromkeys(bridge * config.imported.bridge, (size, size)), bias=True)

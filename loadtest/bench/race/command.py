@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from loadtest.bench.race.workloads import OF_LANGUAGE_MODELS, ROOFLINE, WORKLOADS, Workload
+from loadtest.bench.race.workloads import WORKLOADS, Workload
 
 if TYPE_CHECKING:
     from loadtest.bench.race.inputs import Given
     from loadtest.bench.race.race import Plan, Race
     from loadtest.bench.roofline.limits import Roofline
 
-PEER_NAMES = ("ctranslate2", "transformers", "slimt", "llama.cpp", "onnxruntime-genai")
+PEER_NAMES = (
+    *("ctranslate2", "transformers", "slimt", "llama.cpp", "onnxruntime-genai"),
+    "onnxruntime",
+)
 NEW_TOKENS, COMPLETION_TOKENS, PROMPT_TOKENS = 32, 128, 128
 RATES = (5, 10, 15, 20, 25, 30, 35, 40, 50, 60, 70, 80, 100, 120, 150, 200, 300, 400)
 EXTENSIONS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8")
@@ -130,6 +133,7 @@ def bench_compare(bundle: Path, **options: Any) -> None:
       slimt              folder of a Firefox Translations or Bergamot model
       llama.cpp          GGUF file (llama-cpp-python)
       onnxruntime-genai  folder of its model builder
+      onnxruntime        ONNX file of an encoder over padded batches
     One that is not installed in the environment of --python is named and skipped.
 
     \b
@@ -145,12 +149,20 @@ def bench_compare(bundle: Path, **options: Any) -> None:
       attendant bench-compare smol --peer llama.cpp=FILE.gguf --python PEERS/bin/python -o results
 
     \b
+    An embedder over 1,000 sentences, against padded batches of 32, and sorted ones of any size:
+      PEERS/bin/python -m loadtest.bench.peers.random_bert CORPUS race
+      attendant export race/hugging_face -o race/fp32
+      attendant bench-compare race/fp32 --python PEERS/bin/python -o results \
+        --peer onnxruntime=race/onnx/fused.onnx --file race/file.txt
+
+    \b
     Workloads:
       batch-N, file      sentences in flight; a file given at once (-beam-4: by beam search)
       texts              the same file, text to text, counted in words of the source
       http               the rate at which 95 of 100 sentences that come at random times are
                          answered within a second: `attendant serve` as it comes, against
                          CTranslate2 behind a small server with dynamic batching
+      vectors, -sorted   a file of texts; the peer's batches in the file's order, or by length
       streams-N, http-N  completions side by side, on the bare engine and over HTTP
       roofline           what the machine could do at most, and which part of it is reached
 
@@ -229,16 +241,11 @@ def _text(path: Path | None) -> str | None:
 def _chosen(named: tuple[Workload, ...] | None, given: "Given") -> tuple[Workload, ...]:
     """Return the workloads that were named, or all that the model takes."""
     if named is None:
-        return tuple(each for each in WORKLOADS.values() if _takes(given, each))
-    if wrong := [each.name for each in named if not _takes(given, each)]:
+        return tuple(each for each in WORKLOADS.values() if each.kind in given.kinds)
+    if wrong := [each.name for each in named if each.kind not in given.kinds]:
         message = f"{', '.join(wrong)}: not of this model's task"
         raise click.BadParameter(message, param_hint="--workloads")
     return named
-
-
-def _takes(given: "Given", workload: Workload) -> bool:
-    is_of_language_model = workload.kind in OF_LANGUAGE_MODELS
-    return workload is ROOFLINE or is_of_language_model == given.is_of_language_model
 
 
 def _references(path: Path | None, given: "Given") -> list[str] | None:

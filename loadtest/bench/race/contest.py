@@ -4,6 +4,7 @@ compares what was said: the same tokens, or, against references, BLEU.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import isclose
 from typing import Any
 
 from loadtest.bench.race.players import Order, Player, Turn
@@ -11,7 +12,14 @@ from loadtest.bench.race.results import Agreement, Entry, Row
 from loadtest.bench.race.roster import said
 from loadtest.bench.race.workloads import Kind, Workload
 
-SHOWN = ("max_batch_size", "calls", "engines", "threads")  # what of an order is a choice
+SHOWN = (
+    "max_batch_size",
+    "is_sorted",
+    "calls",
+    "engines",
+    "threads",
+)  # what of an order is a choice
+_MOST_OFF = 1e-4  # between the same number of two vectors
 SEARCHED_INPUTS = 256  # of a file, at most, to find the best setting
 
 Say = Callable[[str], None]
@@ -43,17 +51,19 @@ class Scale:
     """Says in which unit the speed of a workload is given, and how much a turn got done of it."""
 
     unit: str
-    num_words: int | None = None
+    done: int | None = None
 
     @classmethod
     def of(cls, workload: Workload, texts: Sequence[str], num_cores: int) -> "Scale":
         if workload.kind is Kind.TEXTS:
             words = sum(len(text.split()) for text in texts)
             return cls("words of the source/s/core", words // num_cores)
+        if workload.kind is Kind.ENCODE:
+            return cls("texts/s", len(texts))
         return cls("tokens/s")
 
     def amount(self, turn: Turn) -> float:
-        return self.num_words or sum(map(len, turn.outputs))
+        return self.done or sum(map(len, turn.outputs))
 
 
 @dataclass(frozen=True)
@@ -71,7 +81,7 @@ class Checker:
         difference = None
         if self.references is not None:
             difference = self._bleu(ours.outputs) - self._bleu(theirs.outputs)
-        return Agreement(sum(a == b for a, b in pairs), len(pairs), difference)
+        return Agreement(sum(_are_alike(a, b) for a, b in pairs), len(pairs), difference)
 
     def _bleu(self, outputs: Sequence[Any]) -> float:
         from sacrebleu import corpus_bleu
@@ -80,6 +90,13 @@ class Checker:
         texts = [each if isinstance(each, str) else self.read(each) for each in outputs]
         score: float = corpus_bleu(texts, [list(self.references)]).score
         return score
+
+
+def _are_alike(ours: Any, theirs: Any) -> bool:
+    """Compare outputs: tokens and texts are equal, numbers of a vector are as good as equal."""
+    if ours and isinstance(ours[0], float):
+        return all(isclose(a, b, abs_tol=_MOST_OFF) for a, b in zip(ours, theirs, strict=True))
+    return bool(ours == theirs)
 
 
 def compete(

@@ -8,10 +8,20 @@ from pathlib import Path
 
 import click
 
-from loadtest.bench.race.workloads import WORKLOADS, Inputs, Kind, Workload
+from loadtest.bench.race.workloads import (
+    OF_ENCODERS,
+    OF_LANGUAGE_MODELS,
+    OF_TRANSLATORS,
+    WORKLOADS,
+    Inputs,
+    Kind,
+    Workload,
+)
 from loadtest.bench.workload import SENTENCES, build_workload
 from serving.bundle.manifest import Task
 from serving.pipelines.cards import ModelCard
+from serving.pipelines.encoding.job import EncodeJob
+from serving.pipelines.encoding.requests import EncodingRequests
 from serving.pipelines.loading import ModelParts
 
 MOST_STREAMS = 32
@@ -47,6 +57,13 @@ class Given:
         return self.card.task is Task.GENERATE
 
     @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """List the kinds of workloads that the model can take."""
+        if self.card.task.only_encodes:
+            return OF_ENCODERS
+        return OF_LANGUAGE_MODELS if self.is_of_language_model else OF_TRANSLATORS
+
+    @property
     def batches(self) -> list[Workload]:
         """Return the workloads of one batch size each, searched greedily."""
         kind = Kind.CONTINUE if self.is_of_language_model else Kind.TRANSLATE
@@ -74,6 +91,8 @@ def read_inputs(bundle: Path, even: str | None, file: str | None, prompt_tokens:
     parts = ModelParts.open(bundle)
     if parts.bundle.manifest.task is Task.GENERATE:
         return _prompts(parts, even, prompt_tokens)
+    if parts.bundle.manifest.task.only_encodes:
+        return _texts(parts, file or even or SENTENCES)
     return _sentences(parts, even, file or even)
 
 
@@ -104,6 +123,15 @@ def _single_sentences(parts: ModelParts, text: str | None) -> list[Sentence]:
     if not found:
         raise click.ClickException("no line of the input is one sentence to the service")
     return found
+
+
+def _texts(parts: ModelParts, file: str) -> Given:
+    """Take the lines of a file as texts, cut to what the model reads."""
+    texts = [line.strip() for line in file.splitlines() if line.strip()]
+    requests = EncodingRequests(parts.bundle.manifest, parts.tokenizers.source)
+    built = requests.of(EncodeJob("", tuple(texts), max_tokens=0))
+    ids = [list(request.source_ids or ()) for request in built]
+    return Given(_card(parts), [], texts, ids, parts.tokenizers.source.decode)
 
 
 def _prompts(parts: ModelParts, text: str | None, length: int) -> Given:

@@ -1,7 +1,7 @@
 """Takes Attendant's own turns in a race: the bare engine for token ids, all of it for texts; and
 measures the roofline on the same cores.
 
-    python -m loadtest.bench.race.own ids|texts|roofline SETTINGS
+    python -m loadtest.bench.race.own ids|texts|vectors|roofline SETTINGS
 
 Settings: bundle, inputs, cores. It answers as the peers do (`loadtest/bench/peers/run.py`). An
 order says how many engines of how many threads take it; the best is searched, as for the peers.
@@ -18,6 +18,7 @@ from typing import Any
 
 from loadtest.bench.closed_loop import drive_side_by_side
 from loadtest.bench.peers.run import FirstToken, Run, Worker, answer, with_inputs
+from loadtest.bench.race.vectors import VectorsWorker
 from loadtest.bench.roofline.breakdown import Breakdown, break_down
 from loadtest.bench.roofline.costs import cost_of
 from loadtest.bench.roofline.peaks import measure_peaks
@@ -211,6 +212,7 @@ class RooflineWorker(IdsWorker):
 WORKERS: dict[str, Callable[[dict[str, Any]], Worker]] = {
     "ids": IdsWorker,
     "texts": TextsWorker,
+    "vectors": VectorsWorker,
     "roofline": RooflineWorker,
 }
 

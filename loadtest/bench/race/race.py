@@ -18,6 +18,7 @@ from loadtest.bench.race.servers import SERVERS, attendant_server
 from loadtest.bench.race.workloads import ROOFLINE, Kind, Workload
 from loadtest.bench.roofline.limits import Roofline
 
+_OWN_KINDS = {Kind.TEXTS: "texts", Kind.ENCODE: "vectors"}  # of `own.py`; others take ids
 OVER_HTTP = (Kind.OPEN_LOOP, Kind.STREAMS)
 
 
@@ -69,7 +70,7 @@ class Race:
                 if not takers:
                     continue
                 click.echo(f"{workload.says}: attendant, {', '.join(takers)}", err=True)
-                kind = "texts" if workload.kind is Kind.TEXTS else "ids"
+                kind = _OWN_KINDS.get(workload.kind, "ids")
                 if kind not in own:
                     own[kind] = stack.enter_context(own_player(kind, self.setup))
                     self.versions["attendant"] = own[kind].version()

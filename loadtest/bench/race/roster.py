@@ -15,6 +15,7 @@ from loadtest.bench.race.workloads import Kind, Workload
 from serving.engine.planning.plan import candidates
 
 FILE_BATCHES = (16, 32, 64, 128)
+PADDED_BATCH, PADDED_BATCHES = 32, (8, 16, 32, 64)  # 32 is what Sentence Transformers makes
 Order = dict[str, Any]
 
 
@@ -91,6 +92,17 @@ def _slimt_orders(workload: Workload, order: Order) -> list[Order]:
     return [{**order, "calls": calls} for calls in ("all", "each")]
 
 
+def _onnxruntime_settings(setup: Setup) -> list[Order]:
+    """Return one session on all cores, one on each, and what lies between."""
+    cores = len(setup.cores)
+    return [{"sessions": number} for number in range(1, cores + 1) if cores % number == 0]
+
+
+def _onnxruntime_orders(workload: Workload, order: Order) -> list[Order]:
+    sizes = PADDED_BATCHES if workload.is_sorted else (PADDED_BATCH,)
+    return [{**order, "max_batch_size": size, "is_sorted": workload.is_sorted} for size in sizes]
+
+
 PEERS: dict[str, Peer] = {
     "ctranslate2": Peer(
         "ctranslate2_worker",
@@ -102,6 +114,9 @@ PEERS: dict[str, Peer] = {
     "slimt": Peer("slimt_worker", (Kind.TEXTS,), _one, _slimt_orders),
     "llama.cpp": Peer("llama_cpp_worker", (Kind.CONTINUE, Kind.STREAMS), _llama_cpp_settings),
     "onnxruntime-genai": Peer("genai_worker", (Kind.CONTINUE,), _one),
+    "onnxruntime": Peer(
+        "onnxruntime_worker", (Kind.ENCODE,), _onnxruntime_settings, _onnxruntime_orders
+    ),
 }
 
 

@@ -9,6 +9,7 @@ class Kind(Enum):
     """Says what goes in and comes out.
 
     TRANSLATE: token ids of sentences. TEXTS: sentences as text. CONTINUE: token ids of prompts.
+    ENCODE: token ids of texts whose vectors are wanted.
     OPEN_LOOP: sentences over HTTP, at a rate. STREAMS: prompts over HTTP, so many users.
     ROOFLINE: no race; what the machine could do at most.
     """
@@ -16,6 +17,7 @@ class Kind(Enum):
     TRANSLATE = "translate"
     TEXTS = "texts"
     CONTINUE = "continue"
+    ENCODE = "encode"
     OPEN_LOOP = "open loop"
     STREAMS = "streams"
     ROOFLINE = "roofline"
@@ -26,6 +28,7 @@ class Workload:
     """Describes one row of the race.
 
     batch: sentences in flight, or users over HTTP; None gives the whole file at once.
+    is_sorted: a peer may first sort a file by length, which nobody can who answers as texts come.
     aims: how many times as fast as a peer we want to be.
     """
 
@@ -34,6 +37,7 @@ class Workload:
     says: str
     batch: int | None = None
     beam: int = 1
+    is_sorted: bool = False
     aims: tuple[tuple[str, float], ...] = ()
 
     @property
@@ -53,10 +57,21 @@ _ALL = (
     Workload("batch-8", Kind.TRANSLATE, "batch 8", 8),
     Workload("batch-32", Kind.TRANSLATE, "batch 32", 32, aims=(("ctranslate2", 1.5),)),
     Workload("batch-64", Kind.TRANSLATE, "batch 64", 64),
-    Workload("batch-32-beam-4", Kind.TRANSLATE, "batch 32, beam 4", 32, 4, (("ctranslate2", 1.3),)),
+    Workload(
+        "batch-32-beam-4",
+        Kind.TRANSLATE,
+        "batch 32, beam 4",
+        32,
+        4,
+        aims=(("ctranslate2", 1.3),),
+    ),
     Workload("file", Kind.TRANSLATE, "a file at once", None, aims=(("ctranslate2", 1.5),)),
-    Workload("file-beam-4", Kind.TRANSLATE, "a file, beam 4", None, 4, (("ctranslate2", 1.3),)),
+    Workload(
+        "file-beam-4", Kind.TRANSLATE, "a file, beam 4", None, 4, aims=(("ctranslate2", 1.3),)
+    ),
     Workload("texts", Kind.TEXTS, "a file, text to text", aims=(("slimt", 1.5),)),
+    Workload("vectors", Kind.ENCODE, "vectors of a file", aims=(("onnxruntime", 1.5),)),
+    Workload("vectors-sorted", Kind.ENCODE, "vectors, sorted by length", is_sorted=True),
     Workload("http", Kind.OPEN_LOOP, "HTTP, open loop", aims=(("ctranslate2", 1.5),)),
     Workload("streams-1", Kind.CONTINUE, "1 stream", 1, aims=_both(1.1)),
     Workload("streams-8", Kind.CONTINUE, "8 streams", 8),
@@ -66,7 +81,9 @@ _ALL = (
 )
 ROOFLINE = Workload("roofline", Kind.ROOFLINE, "roofline")
 WORKLOADS: dict[str, Workload] = {each.name: each for each in (*_ALL, ROOFLINE)}
-OF_LANGUAGE_MODELS = (Kind.CONTINUE, Kind.STREAMS)
+OF_LANGUAGE_MODELS = (Kind.CONTINUE, Kind.STREAMS, Kind.ROOFLINE)
+OF_TRANSLATORS = (Kind.TRANSLATE, Kind.TEXTS, Kind.OPEN_LOOP, Kind.ROOFLINE)
+OF_ENCODERS = (Kind.ENCODE,)
 LEAST_INPUTS = 32
 BATCHES_PER_TURN = 8
 

@@ -35,16 +35,19 @@ class ConvS2SState(State):
 class GatedConvolution(nn.Module):
     """Computes v(W [x_1; ...; x_k] + b), gated linear units v([A B]) = A * sigma(B) (3.2).
 
-    W is kept as a matrix over the k positions side by side.
+    W is kept as a matrix over the k positions side by side. in_dim: of what it reads, where that
+    is not what it makes.
     """
 
-    def __init__(self, dim: int, kernel_size: int, dropout: float) -> None:
+    def __init__(
+        self, dim: int, kernel_size: int, dropout: float, in_dim: int | None = None
+    ) -> None:
         super().__init__()
-        self.kernel_size = kernel_size
-        self.linear = _linear(kernel_size * dim, 2 * dim, variance=4 * (1 - dropout))
+        self.kernel_size, num_read = kernel_size, kernel_size * (in_dim or dim)
+        self.linear = scaled_linear(num_read, 2 * dim, variance=4 * (1 - dropout))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Convolve x [batch, length + kernel_size - 1, dim] -> [batch, length, dim]."""
+        """Convolve x [batch, length + kernel_size - 1, in_dim] -> [batch, length, dim]."""
         length = x.shape[1] - self.kernel_size + 1
         windows = [x[:, first : first + length] for first in range(self.kernel_size)]
         return glu(self.linear(torch.cat(windows, -1)), -1)
@@ -58,12 +61,12 @@ class ConvolutionalEncoder(nn.Module):
         dim, kernel_size = config.hidden_dim, config.encoder_kernel_size
         self.margin = kernel_size // 2
         self.dropout = Dropout(config.dropout)
-        self.positions = _table(config.max_source_tokens, config.embedding_dim)
-        self.input = _linear(config.embedding_dim, dim, variance=1 - config.dropout)
+        self.positions = positions_table(config.max_source_tokens, config.embedding_dim)
+        self.input = scaled_linear(config.embedding_dim, dim, variance=1 - config.dropout)
         self.blocks = nn.ModuleList(
             GatedConvolution(dim, kernel_size, config.dropout) for _ in range(config.encoder_layers)
         )
-        self.output = _linear(dim, config.embedding_dim)
+        self.output = scaled_linear(dim, config.embedding_dim)
 
     def forward(self, embedded: Tensor, mask: Tensor) -> Tensor:
         """Encode [batch, source, embedding_dim], mask [batch, source] -> z of the same shape.
@@ -84,8 +87,8 @@ class MultiStepAttention(nn.Module):
 
     def __init__(self, config: ConvS2SConfig) -> None:
         super().__init__()
-        self.query = _linear(config.hidden_dim, config.embedding_dim)
-        self.output = _linear(config.embedding_dim, config.hidden_dim)
+        self.query = scaled_linear(config.hidden_dim, config.embedding_dim)
+        self.output = scaled_linear(config.embedding_dim, config.hidden_dim)
 
     def forward(self, hidden: Tensor, embedded: Tensor, state: ConvS2SState) -> Tensor:
         """Attend with hidden [batch, target, hidden_dim] and g [batch, target, embedding_dim]."""
@@ -124,10 +127,10 @@ class ConvolutionalDecoder(nn.Module):
     def __init__(self, config: ConvS2SConfig) -> None:
         super().__init__()
         dim = config.hidden_dim
-        self.positions = _table(config.max_target_tokens, config.embedding_dim)
-        self.input = _linear(config.embedding_dim, dim, variance=1 - config.dropout)
+        self.positions = positions_table(config.max_target_tokens, config.embedding_dim)
+        self.input = scaled_linear(config.embedding_dim, dim, variance=1 - config.dropout)
         self.blocks = nn.ModuleList(DecoderBlock(config) for _ in range(config.decoder_layers))
-        self.output = _linear(dim, config.embedding_dim)
+        self.output = scaled_linear(dim, config.embedding_dim)
 
 
 class ConvS2S(Vocabulary, Translator[ConvS2SState]):
@@ -138,7 +141,7 @@ class ConvS2S(Vocabulary, Translator[ConvS2SState]):
     def __init__(self, config: ConvS2SConfig) -> None:
         super().__init__(config, config.embedding_dim, source_size=config.vocab_size, has_bias=True)
         self.dropout = Dropout(config.dropout)
-        self.apply(_initialise_words)
+        self.apply(initialise_words)
         self.encoder = ConvolutionalEncoder(config)
         self.decoder = ConvolutionalDecoder(config)
 
@@ -173,7 +176,7 @@ class ConvS2S(Vocabulary, Translator[ConvS2SState]):
 
 
 @torch.no_grad()
-def _initialise_words(module: nn.Module) -> None:
+def initialise_words(module: nn.Module) -> None:
     """Let words begin as their positions do, and what scores them as other layers."""
     if isinstance(module, nn.Embedding):
         module.weight.mul_(0.1)  # of N(0, 1)
@@ -181,7 +184,7 @@ def _initialise_words(module: nn.Module) -> None:
         nn.init.normal_(module.weight, std=math.sqrt(1 / module.in_features))
 
 
-def _linear(in_dim: int, out_dim: int, variance: float = 1.0) -> nn.Linear:
+def scaled_linear(in_dim: int, out_dim: int, variance: float = 1.0) -> nn.Linear:
     """Make outputs vary `variance` times as much as inputs: N(0, sqrt(variance / in_dim)) (3.5).
 
     A gated linear unit makes a quarter of it, dropout one over what it keeps.
@@ -192,5 +195,6 @@ def _linear(in_dim: int, out_dim: int, variance: float = 1.0) -> nn.Linear:
     return layer
 
 
-def _table(num_rows: int, dim: int) -> nn.Parameter:
+def positions_table(num_rows: int, dim: int) -> nn.Parameter:
+    """Draw vectors of positions."""
     return nn.Parameter(torch.randn(num_rows, dim) * 0.1)  # 3.5

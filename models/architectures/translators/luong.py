@@ -2,11 +2,11 @@
 
 Equations are the paper's. Positions s of the source and t of the target count from 1. One addition:
 where the target is longer than the source, local-m goes on looking around the source's end. The
-bridge, the biases and the encoder of two directions are those of OpenNMT-py (Klein et al. 2017).
+bridges, the biases and the encoder of two directions are those of OpenNMT-py (Klein et al. 2017),
+fairseq (Ott et al. 2019) and JoeyNMT (Kreutzer et al. 2019).
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,10 +17,11 @@ from models.configs.attention import Global
 from models.configs.translators.luong import LuongConfig
 from models.contract.models import State
 from models.layers.additive import hardened
+from models.layers.bridges import BRIDGES
 from models.layers.cells import CellState, CellStates, RecurrentCell
 from models.layers.dropout import Dropout
 from models.layers.encoder_decoder import RecurrentTranslator
-from models.layers.equations import CELLS, gaussian
+from models.layers.equations import gaussian
 from models.layers.recurrent import Recurrent, initialise, initialise_readout, reverse
 
 
@@ -28,8 +29,8 @@ from models.layers.recurrent import Recurrent, initialise, initialise_readout, r
 class LuongState(State):
     """Holds the encoded source, and where the decoder is."""
 
-    memory: Tensor  # h_s [batch, source, hidden_dim]
-    keys: Tensor  # their part in all scores, as large
+    memory: Tensor  # h_s [batch, source, encoder_dim]
+    keys: Tensor  # their part in all scores [batch, source, hidden_dim]
     is_real: Tensor  # [batch, source] bool: padding is not attended to
     cells: CellStates  # of every layer
     fed: Tensor | None  # h~_{t-1} [batch, readout_dim], with input feeding
@@ -74,7 +75,7 @@ class General(Dot):
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__(config)
-        self.key = nn.Linear(config.hidden_dim, config.hidden_dim, bias=False)
+        self.key = nn.Linear(config.encoder_dim, config.hidden_dim, bias=False)
 
     def keys(self, memory: Tensor) -> Tensor:
         return self.key(memory)
@@ -171,29 +172,6 @@ ATTENTIONS: dict[str, type[GlobalAttention]] = {
 }
 
 
-class Bridge(nn.Module):
-    """Computes relu(W [h_1; h_2; ...] + b) of a direction's last states in all layers.
-
-    Hidden outputs and memory cells are apart. As in OpenNMT-py, of two directions the lower half
-    of the layers stands for one and the upper half for the other.
-    """
-
-    def __init__(self, config: LuongConfig) -> None:
-        super().__init__()
-        dim = config.hidden_dim // config.num_directions * config.num_layers
-        self.parts = nn.ModuleList(
-            nn.Linear(dim, dim) for _ in range(CELLS[config.cell].num_states)
-        )
-
-    def forward(self, last: Sequence[CellState]) -> list[CellState]:
-        """Map states of every layer and direction, each [batch, hidden of a direction]."""
-        bridged = []
-        for layer, each in zip(self.parts, zip(*last, strict=True), strict=True):
-            joined = torch.cat(each, -1).unflatten(-1, (-1, layer.in_features))
-            bridged.append(torch.relu(layer(joined)).flatten(1).chunk(len(last), -1))
-        return list(zip(*bridged, strict=True))
-
-
 class StackedCells(nn.Module):
     """Runs layers of cells; those above the first read the outputs below, with dropout."""
 
@@ -240,17 +218,16 @@ class Luong(RecurrentTranslator[LuongState]):
         self.encoder = Recurrent(
             config.cell,
             config.embedding_dim,
-            config.hidden_dim // config.num_directions,
-            config.num_layers,
+            config.encoder_dim // config.num_directions,
+            config.layers_of_encoder,
             bidirectional=config.imported.bidirectional,
             dropout=config.dropout,
         )
-        self.bridge = Bridge(config) if config.imported.bridge else nn.Identity()
+        self.bridge = BRIDGES[config.imported.bridge](config)
         self.decoder = StackedCells(config)
         self.attention = ATTENTIONS[config.attention.kind](config)
-        self.readout = nn.Linear(
-            2 * config.hidden_dim, config.readout_dim, bias=config.imported.biases
-        )
+        inner_dim = config.encoder_dim + config.hidden_dim
+        self.readout = nn.Linear(inner_dim, config.readout_dim, bias=config.imported.biases)
         self.apply(initialise)
         initialise_readout(self.readout, config.cell)
 
@@ -265,7 +242,7 @@ class Luong(RecurrentTranslator[LuongState]):
             memory,
             self.attention.score.keys(memory),
             length_mask(source_lengths, source_ids.shape[1]),
-            join_directions(self.bridge(last), self.config.num_directions),
+            self.bridge(last),
             fed if self.config.input_feeding else None,
             num_read=0,
         )
@@ -298,11 +275,3 @@ class Luong(RecurrentTranslator[LuongState]):
         context, _ = self.attention(hidden, times, state)
         readout = self.readout(torch.cat([context, hidden], -1))
         return torch.tanh(readout) if self.config.imported.readout == "tanh" else readout
-
-
-def join_directions(last: Sequence[CellState], num_directions: int) -> CellStates:
-    """Put the directions of each layer side by side."""
-    layers = [last[i : i + num_directions] for i in range(0, len(last), num_directions)]
-    return tuple(
-        tuple(torch.cat(parts, -1) for parts in zip(*layer, strict=True)) for layer in layers
-    )

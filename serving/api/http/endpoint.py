@@ -24,7 +24,7 @@ from serving.api.http.services import Services
 from serving.metrics import Tracked
 from serving.pipelines import catalog
 
-Model = TypeVar("Model", bound=catalog.Translator | catalog.Generator)
+Model = TypeVar("Model", bound=catalog.Translator | catalog.Generator | catalog.TextEncoder)
 
 
 @dataclass(frozen=True)

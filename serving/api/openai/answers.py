@@ -5,7 +5,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.api.http.looks import SeenBody
-from serving.bundle.manifest import AttentionShape, Precision, Task
+from serving.bundle.manifest import Activation, AttentionShape, Precision, Task
 from serving.request import FinishReason
 
 
@@ -118,11 +118,27 @@ class Plan(TypedDict):
     chosen: str
 
 
+class EncoderBody(TypedDict):
+    """Says what a model makes of a text that only encodes: an embedding of so many dimensions, or
+    scores of these labels. activation: how they came from logits. separator: ids between two texts,
+    null if it reads but one. prompts: what is put before a text, by name.
+    """
+
+    dimension: int | None
+    is_normalised: bool
+    labels: list[str]
+    activation: Activation
+    separator: list[int] | None
+    prompts: dict[str, str]
+    default_prompt: str | None
+
+
 class ModelBody(TypedDict):
     """Describes a model. root: its id, which vLLM's tools read there. generation: what holds where
     a request says nothing. plan: how it runs. max_model_len: tokens of prompt and output together.
     max_source_tokens: of one sentence. attention: kinds of it that requests may ask for, each with
-    its layers and heads. card: what its makers say of it, in Markdown; not in lists.
+    its layers and heads. encoder: null of models that decode. card: what its makers say of it, in
+    Markdown; not in lists.
     """
 
     id: str
@@ -142,6 +158,7 @@ class ModelBody(TypedDict):
     generation: dict[str, Any]
     attention: dict[str, AttentionShape]
     plan: Plan | None
+    encoder: EncoderBody | None
     card: NotRequired[str]
 
 

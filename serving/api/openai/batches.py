@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field
 
 from serving.access.account import current_account
 from serving.api.http.bodies import FieldsBody
+from serving.api.http.endpoint import Endpoint
 from serving.api.http.fields import READS_JSON
 from serving.api.http.gate import Gate
 from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_A_MODEL, described_body
@@ -21,6 +22,7 @@ from serving.api.http.services import Services
 from serving.api.http.uploads import File, uploaded
 from serving.api.openai.answers import Batch, BatchList, Deleted, FileList, FileObject
 from serving.api.openai.batch_lines import BatchLines
+from serving.api.openai.encoding.embeddings import EMBEDDINGS
 from serving.api.openai.protocol import PROTOCOL
 from serving.api.openai.routes import ENDPOINTS
 from serving.batches.batches import INPUT_PURPOSE, WINDOW, Batches
@@ -31,7 +33,9 @@ from serving.errors import RequestError
 _CHUNK_BYTES = 2**18
 _MOST_LISTED = 100
 _ORDERS = ("asc", "desc")
-_PATHS = {endpoint.protocol.prefix + endpoint.path: endpoint for endpoint in ENDPOINTS}
+_PATHS: dict[str, Endpoint[Any, Any]] = {
+    endpoint.protocol.prefix + endpoint.path: endpoint for endpoint in (*ENDPOINTS, EMBEDDINGS)
+}
 _OF_AN_OBJECT = (400, *OF_A_MODEL)
 Record = TypeVar("Record", FileRecord, BatchRecord)
 
@@ -51,7 +55,7 @@ class BatchBody(FieldsBody):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     input_file_id: str
-    endpoint: Literal["/v1/completions", "/v1/chat/completions"]
+    endpoint: Literal["/v1/completions", "/v1/chat/completions", "/v1/embeddings"]
     completion_window: Literal["24h"]
     metadata: Annotated[dict[str, str], Field(max_length=16)] = Field(default_factory=dict)
 

@@ -21,7 +21,7 @@ from serving.text.languages import matching
 async def generator(services: Services, body: GenerationBody) -> Generator:
     """Return what answers a body. Raises RequestError and ModelNotFound."""
     card, target = await named(services.catalog, body.model)
-    if card.task is Task.GENERATE:
+    if card.task is not Task.TRANSLATE:
         for field in ("target_language", "source_language"):
             if (value := getattr(body, field)) is not None:
                 raise RequestError(field, value, f"model {card.name} does not translate")

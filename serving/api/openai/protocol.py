@@ -1,5 +1,6 @@
 """Gives errors the shape that OpenAI's clients expect."""
 
+from dataclasses import replace
 from typing import Any
 
 from serving.api.http.error_responses import message_of
@@ -31,3 +32,4 @@ def _error_shape(status: int, error: BaseException) -> dict[str, Any]:
 
 
 PROTOCOL = Protocol("openai", "/v1", _error_shape, OpenAIError)
+AT_THE_ROOT = replace(PROTOCOL, prefix="")

@@ -101,7 +101,7 @@ def _described(card: ModelCard, created: int) -> dict[str, Any]:
         "task": card.task,
         "source_languages": card.source_languages,
         "target_languages": card.target_languages,
-        "max_model_len": card.max_target_tokens,
+        "max_model_len": card.max_tokens,
         "max_source_tokens": card.max_source_tokens,
         "precision": card.precision,
         "architecture": card.architecture,
@@ -110,4 +110,5 @@ def _described(card: ModelCard, created: int) -> dict[str, Any]:
         "generation": card.generation,
         "attention": {kind: asdict(shape) for kind, shape in card.attention.items()},
         "plan": card.plan and asdict(card.plan),
+        "encoder": card.encoder and asdict(card.encoder),
     }

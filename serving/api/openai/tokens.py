@@ -3,7 +3,6 @@
 Both stand at the root, as there, and report errors as OpenAI does.
 """
 
-from dataclasses import replace
 from typing import Any, Self
 
 from fastapi import APIRouter
@@ -16,12 +15,10 @@ from serving.api.http.services import Services
 from serving.api.openai.answers import Detokenized, Tokenized
 from serving.api.openai.chat_messages import ChatFields, ChatMessage
 from serving.api.openai.models import card_of
-from serving.api.openai.protocol import PROTOCOL
+from serving.api.openai.protocol import AT_THE_ROOT
 from serving.errors import RequestError
 from serving.pipelines.tokens import TokenizeJob
 from serving.text.plain_text import check_texts
-
-_AT_THE_ROOT = replace(PROTOCOL, prefix="")
 
 
 class TokenizeBody(ChatFields, FieldsBody):
@@ -74,7 +71,7 @@ async def _tokenize(services: Services, body: TokenizeBody) -> dict[str, Any]:
     found = await model.tokenize(body.job(services.limits.max_characters))
     return {
         "count": len(found.token_ids),
-        "max_model_len": card.max_target_tokens,
+        "max_model_len": card.max_tokens,
         "tokens": found.token_ids,
         "token_strs": found.written if body.return_token_strs else None,
     }
@@ -87,7 +84,7 @@ async def _detokenize(services: Services, body: DetokenizeBody) -> dict[str, Any
 
 
 _TOKENIZE = Question(
-    protocol=_AT_THE_ROOT,
+    protocol=AT_THE_ROOT,
     path="/tokenize",
     name="tokenize",
     description="Show the tokens of a prompt, or of a chat as the model's template writes it.",
@@ -98,7 +95,7 @@ _TOKENIZE = Question(
     example={"model": "llama-en", "prompt": "It was"},
 )
 _DETOKENIZE = Question(
-    protocol=_AT_THE_ROOT,
+    protocol=AT_THE_ROOT,
     path="/detokenize",
     name="detokenize",
     description="Show the text of tokens; special ones have none.",
@@ -112,7 +109,7 @@ QUESTIONS = (_TOKENIZE, _DETOKENIZE)
 
 
 def router(services: Services) -> APIRouter:
-    routes = _AT_THE_ROOT.router("OpenAI")
+    routes = AT_THE_ROOT.router("OpenAI")
     for question in QUESTIONS:
         question.add_to(routes, services)
     return routes

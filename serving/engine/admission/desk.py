@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from serving.bundle.manifest import Manifest
+from serving.engine.admission.encoding_rules import EncodingRules
 from serving.engine.admission.lanes import Lane, Lanes
 from serving.engine.admission.queues import Deadlines
 from serving.engine.admission.rules import RequestRules
@@ -44,7 +45,8 @@ class Desk:
     ) -> None:
         """slots: rows of each engine, as many as there is memory for."""
         self.config, self.slots = config, slots
-        self._rules = RequestRules(manifest, slots, config.timeout_seconds, config.prefill_chunk)
+        rules = EncodingRules if manifest.task.only_encodes else RequestRules
+        self._rules = rules(manifest, slots, config.timeout_seconds, config.prefill_chunk)
         self._lanes = Lanes(max(1, slots // _SMALL_PART))
         self._throughput, self._clock = Throughput(), clock
         self._deadlines = Deadlines()

@@ -68,7 +68,6 @@ class RequestRules:
         num_given = len(prompt_ids) + len(request.forced_ids)
         wanted, seed = request.max_new_tokens, request.sampling.seed
         max_new_tokens = room if wanted is None else min(wanted, room)
-        timeout = request.timeout_seconds or self._timeout_seconds
         own_stop_ids = frozenset(request.stop_token_ids)
         stop_ids = own_stop_ids if request.ignore_eos else own_stop_ids | self._stop_ids
         return Generation(
@@ -79,11 +78,15 @@ class RequestRules:
             has_own_stops=bool(own_stop_ids) or request.ignore_eos,
             seed=secrets.randbits(64) if seed is None else seed % 2**64,
             submitted_at=now,
-            deadline=None if timeout is None else now + timeout,
+            deadline=self._deadline(request, now),
             shortlist=self._shortlist(request, stop_ids),
             last_id=None if request.ignore_eos else self._last_id,
             sights=self._sights(request, num_given + max_new_tokens),
         )
+
+    def _deadline(self, request: GenerationRequest, now: float) -> float | None:
+        timeout = request.timeout_seconds or self._timeout_seconds
+        return None if timeout is None else now + timeout
 
     def _sights(self, request: GenerationRequest, num_target: int) -> tuple[Sight, ...]:
         """Find what a request wants to look at, if it may get so much."""

@@ -109,5 +109,7 @@ class Extent:
 
 def tokens_at_once(manifest: Manifest, prefill_chunk: int) -> int:
     """Count the tokens of a prompt that the step graph reads in one run."""
+    if "encode" in manifest.graphs:
+        return 1
     ids = next(spec for spec in manifest.graphs["step"].inputs if spec.name == "ids")
-    return prefill_chunk if ids.shape[1] != 1 and "encode" not in manifest.graphs else 1
+    return 1 if ids.shape[1] == 1 else prefill_chunk

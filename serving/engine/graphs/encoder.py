@@ -1,36 +1,49 @@
-"""Runs the encode graph over padded sources, into the state store's scratch memory."""
+"""Runs the encode graph over padded sources, into memory that the next run overwrites."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from serving.arrays import Array
-from serving.bundle.manifest import ATTENTION_OUTPUTS, AttentionKind, Manifest
+from serving.bundle.manifest import ATTENTION_OUTPUTS, SOURCE_TYPES, AttentionKind, Manifest
 from serving.engine.graphs.graph import Graph, Graphs, Run
-from serving.engine.states.store import StateStore, max_span
+from serving.engine.states.store import max_span
+
+Scratch = Callable[[int, int], dict[str, Array]]
 
 
 class Encoder:
-    """Binds the encode graph once per shape; the one that also gives attention whenever it runs."""
+    """Binds the encode graph once per shape; the one that also gives attention whenever it runs.
 
-    def __init__(self, manifest: Manifest, graphs: Graphs, states: StateStore) -> None:
+    scratch: returns where so many rows of such a span are written, by the names of outputs.
+    """
+
+    def __init__(self, manifest: Manifest, graphs: Graphs, scratch: Scratch) -> None:
         assert graphs.encode is not None
-        self._graph, self._states = graphs.encode, states
+        self._graph, self._scratch = graphs.encode, scratch
         self._load = graphs.encode_attention
         told = manifest.told_attention.get(AttentionKind.ENCODER)
         self._num_maps = told.num_maps if told else 0
+        inputs = manifest.graphs["encode"].inputs
+        self._has_types = any(tensor.name == SOURCE_TYPES for tensor in inputs)
         self._pad = manifest.tokens.pad
         self._longest = max_span(manifest)
         self._bound: dict[tuple[int, int], EncodeBinding] = {}
 
-    def run(self, sources: Sequence[tuple[int, ...]], span: int) -> None:
+    def run(
+        self,
+        sources: Sequence[tuple[int, ...]],
+        span: int,
+        pair_starts: Sequence[int | None] | None = None,
+    ) -> None:
+        """Encode sources, padded to `span`. pair_starts: where the second text of each begins."""
         key = (len(sources), span)
         if key not in self._bound:
             self._bound[key] = self._bind(self._graph, *key, {})
         bound = self._bound[key]
-        bound.fill(sources, self._pad)
+        bound.fill(sources, self._pad, pair_starts)
         bound.run()
 
     def run_telling(self, source: tuple[int, ...], span: int) -> Array:
@@ -58,18 +71,33 @@ class Encoder:
         ids = np.zeros((num_rows, span), np.int64)
         lengths = np.zeros(num_rows, np.int32)
         inputs: dict[str, Array] = {"source_ids": ids, "source_lengths": lengths}
-        run = graph.bind(inputs, self._states.scratch(num_rows, span) | outputs)
-        return EncodeBinding(ids, lengths, run)
+        types = np.zeros((num_rows, span), np.int64) if self._has_types else None
+        if types is not None:
+            inputs[SOURCE_TYPES] = types
+        run = graph.bind(inputs, self._scratch(num_rows, span) | outputs)
+        return EncodeBinding(ids, lengths, types, run)
 
 
 @dataclass(frozen=True)
 class EncodeBinding:
     ids: Array
     lengths: Array
+    types: Array | None
     run: Run
 
-    def fill(self, sources: Sequence[tuple[int, ...]], pad: int) -> None:
+    def fill(
+        self,
+        sources: Sequence[tuple[int, ...]],
+        pad: int,
+        pair_starts: Sequence[int | None] | None = None,
+    ) -> None:
         self.ids[...] = pad
         for row, source in enumerate(sources):
             self.ids[row, : len(source)] = source
             self.lengths[row] = len(source)
+        if self.types is None:
+            return
+        self.types[...] = 0
+        for row, start in enumerate(pair_starts or ()):
+            if start is not None:
+                self.types[row, start : len(sources[row])] = 1

@@ -29,6 +29,7 @@ class RecordingGraph(Graph, Protocol):
 class Graphs:
     """Holds a bundle's graphs, loaded, and the memory that their states live in.
 
+    step: NO_STEP of a bundle that only encodes.
     attention: loads the step graph that also gives attention; None where there is none.
     encode_attention: likewise the encode graph.
     select: chooses next tokens on the device that the memory is of; None where the host does.
@@ -48,6 +49,14 @@ class Graphs:
     select: Graph | None = None
     verify: Graph | None = None
     encode_attention: Callable[[], Graph] | None = None
+
+
+class _NoStep:
+    def bind(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
+        raise AssertionError("a bundle that only encodes is asked for a step")
+
+
+NO_STEP: Graph = _NoStep()
 
 
 def sharing_attention(graphs: Graphs) -> Graphs:

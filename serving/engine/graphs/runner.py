@@ -71,7 +71,8 @@ class Runner:
             manifest, num_rows, config.max_encode_tokens, graphs.memory, self._grid
         )
         self._batch = batch
-        self._encoder = Encoder(manifest, graphs, self.states) if graphs.encode else None
+        scratch = self.states.scratch
+        self._encoder = Encoder(manifest, graphs, scratch) if graphs.encode else None
         self._step, self._attention = graphs.step, None
         if graphs.attention:
             num_at_once = tokens_at_once(manifest, config.prefill_chunk)

@@ -30,7 +30,7 @@ from serving.engine.device.graph import DeviceGraph, device_error, last_line
 from serving.engine.device.memory import CudaMemory
 from serving.engine.device.mirror import Mirror, MirroredGraph
 from serving.engine.device.runtime import CudaRuntime, check_devices, load_library, mebibytes
-from serving.engine.graphs.graph import Graphs
+from serving.engine.graphs.graph import NO_STEP, Graph, Graphs
 from serving.engine.graphs.ort_graph import OrtGraph
 from serving.engine.graphs.processor import has_vnni
 from serving.engine.states.grid import Coarse
@@ -57,7 +57,7 @@ def open_graphs(bundle: Bundle, config: EngineConfig) -> Graphs:
         return OrtGraph(_open_graph(bundle, name, config))
 
     names = bundle.manifest.graphs
-    step = load("step")
+    step: Graph = load("step") if "step" in names else NO_STEP
     encode = load("encode") if "encode" in names else None
     attention, encode_attention = (
         partial(load, name) if name in names else None
@@ -85,6 +85,8 @@ def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
         return MirroredGraph(DeviceGraph(session, _run_options), mirror)
 
     manifest = bundle.manifest
+    if manifest.task.only_encodes:
+        return Graphs(NO_STEP, load("encode"), memory)
     step, recording = _step_on_device(manifest, load)
     encode = load("encode") if "encode" in manifest.graphs else None
     attention, encode_attention = (

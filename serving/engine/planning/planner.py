@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
-from serving.engine.engine import Engine
 from serving.engine.graphs.graph import Graphs
 from serving.engine.graphs.session import open_graphs, settled
 from serving.engine.planning.figures import Figures, choose
@@ -20,7 +19,8 @@ from serving.engine.planning.plan import (
     default_plan,
     unmeasured_plan,
 )
-from serving.engine.planning.trial import Trial
+from serving.engine.planning.trial import EncodingTrial, Trial
+from serving.engine.worker import Steps
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ ROWS_AT_LOAD = 16  # for each CPU: 32 on two
 # fit into the time.
 MAX_MEASURED_BYTES = 512 * 2**20
 
-MakeEngine = Callable[[EngineConfig, Graphs], Engine]
+MakeEngine = Callable[[EngineConfig, Graphs], Steps]
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,9 @@ class Planner:
             )
             graphs = self._graphs(plan.threads)
             engines = [self._make_engine(config, graphs) for _ in range(plan.engines)]
-            return Trial(self._bundle.manifest, engines, rows)
+            manifest = self._bundle.manifest
+            kind = EncodingTrial if manifest.task.only_encodes else Trial
+            return kind(manifest, engines, rows)
 
         return measure(candidates(cpus), open_trial)
 

@@ -2,15 +2,15 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 
 import numpy as np
 
 from serving.bundle.manifest import Manifest
-from serving.engine.engine import Engine
 from serving.engine.states.store import max_source_tokens
-from serving.request import FailedEvent, GenerationRequest, is_final
+from serving.engine.worker import Steps
+from serving.request import Event, FailedEvent, GenerationRequest, is_final
 
 _NUM_TOKENS = 24  # of a source or a prompt
 _NUM_NEW_TOKENS = 32
@@ -21,7 +21,7 @@ _MIN_STEPS = 2
 class Trial:
     """Keeps engines of one plan at work. They share nothing but graphs."""
 
-    def __init__(self, manifest: Manifest, engines: Sequence[Engine], rows_each: int) -> None:
+    def __init__(self, manifest: Manifest, engines: Sequence[Steps], rows_each: int) -> None:
         self._engines, self._rows_each = engines, rows_each
         self._model = SampleRequests(manifest)
 
@@ -34,7 +34,7 @@ class Trial:
         found: list[float | BaseException] = []
         start = threading.Barrier(len(self._engines))
 
-        def run(engine: Engine) -> None:
+        def run(engine: Steps) -> None:
             try:
                 found.append(self._step_seconds(engine, self._rows_each, seconds, start.wait))
             except BaseException as error:
@@ -53,7 +53,7 @@ class Trial:
 
     def _step_seconds(
         self,
-        engine: Engine,
+        engine: Steps,
         num_rows: int,
         seconds: float,
         when_ready: Callable[[], object] = lambda: None,
@@ -70,13 +70,40 @@ class Trial:
             num_steps += 1
         return (time.perf_counter() - started) / num_steps
 
-    def _step(self, engine: Engine) -> None:
+    def _step(self, engine: Steps) -> None:
         """Let a request that has ended be followed by another one."""
-        for event in engine.step():
-            if isinstance(event, FailedEvent):
-                raise event.error
+        events = engine.step()
+        _raise_failures(events)
+        for event in events:
             if is_final(event):
                 engine.submit(next(self._model))
+
+
+class EncodingTrial(Trial):
+    """Keeps engines at work that only encode: they have no rows to be filled."""
+
+    def _step_seconds(
+        self,
+        engine: Steps,
+        num_rows: int,
+        seconds: float,
+        when_ready: Callable[[], object] = lambda: None,
+    ) -> float:
+        """Time the encoding of so many requests, again and again."""
+        when_ready()
+        started, num_rounds = time.perf_counter(), 0
+        while num_rounds < _MIN_STEPS or time.perf_counter() - started < seconds:
+            engine.submit(*(next(self._model) for _ in range(num_rows)))
+            while engine.has_work:
+                _raise_failures(engine.step())
+            num_rounds += 1
+        return (time.perf_counter() - started) / num_rounds
+
+
+def _raise_failures(events: Iterable[Event]) -> None:
+    for event in events:
+        if isinstance(event, FailedEvent):
+            raise event.error
 
 
 class SampleRequests:

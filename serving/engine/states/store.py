@@ -17,7 +17,7 @@ from serving.engine.states.constant import ConstantStates
 from serving.engine.states.grid import EXACT, Grid, all_spans
 from serving.engine.states.kind import RowExtent, RowPart, Stack, States, round_span
 from serving.engine.states.memory import Memory
-from serving.engine.states.replace import ReplaceStates
+from serving.engine.states.replace import ReplaceStates, UpdateStates
 from serving.engine.states.source import SourceSizes, SourceStates
 
 DEFAULT_MAX_SOURCE_TOKENS = 1024
@@ -56,6 +56,8 @@ class StateStore:
                 self._kinds.append(AppendStates(stack, slots, capacity))
             elif kind is StateKind.REPLACE:
                 self._kinds.append(ReplaceStates(stack, slots, specs[0].name in encoded))
+            elif kind is StateKind.UPDATE:
+                self._kinds.append(UpdateStates(stack, slots, specs[0].name in encoded))
             elif SOURCE in stack.shape:
                 self._kinds.append(SourceStates(stack, slots, sizes))
             else:

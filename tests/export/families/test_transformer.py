@@ -93,6 +93,7 @@ def test_distances_beyond_the_farthest_are_one(tmp_path: Path) -> None:
         {"num_kv_heads": 1},
         RELATIVE,
         RELATIVE | {"num_kv_heads": 2, "norm": {"place": "post"}},
+        {"positions": {"kind": "linear"}},
         T5,
         T5 | {"head_dim": 12},
         {"d_model": 60, "num_heads": 3},

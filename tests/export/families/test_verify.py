@@ -51,6 +51,7 @@ def test_scores_and_states_are_those_of_single_steps(
         found = new_scores(manifest, len(ids))
         of_states = {f"{name}.next": array for name, array in stepped.items()}
         inputs: Arrays = {"ids": ids[:, i : i + 1].copy(), **lengths, **stepped}
+        assert graphs.step is not None
         graphs.step.bind(inputs, found | of_states)()
         for name, array in found.items():
             scores[name].reshape(len(ids), count, -1)[:, i] = array.reshape(len(ids), -1)

@@ -124,7 +124,7 @@ def test_names_of_older_versions(tmp_path: Path) -> None:
 
 
 UNSUPPORTED: list[dict[str, Any]] = [
-    {"arch": "fconv"},
+    {"arch": "fconv_lm"},
     {"arch": "transformer_lm_big"},
     {"adaptive_softmax_cutoff": "1000,2000"},
     {"no_token_positional_embeddings": True},

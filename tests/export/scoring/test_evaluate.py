@@ -194,3 +194,32 @@ def test_a_damaged_bundle_is_refused(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "step.onnx" in result.output
     assert "Traceback" not in result.output
+
+
+def test_labels_of_a_bundle_and_of_its_checkpoint_are_the_same(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"head": {"kind": "labels", "labels": ["book", "web"]}}
+    checkpoint = tiny_checkpoint("self-attentive", tmp_path / "checkpoint", **options)
+    bundle = tiny_bundle("self-attentive", tmp_path / "bundle", Precision.FP32, **options)
+    reports = [
+        json.loads(run(model, tmp_path, "--json").stdout) for model in (checkpoint.folder, bundle)
+    ]
+    assert reports[0] == reports[1]
+    assert {each["label"]: each["texts"] for each in reports[0]["labels"]} == {"book": 1, "web": 2}
+    assert "of the texts get their label" in run(bundle, tmp_path).stdout
+    said = run(bundle, tmp_path, "--against", str(checkpoint.folder)).stdout
+    assert f"checkpoint: {reports[0]['accuracy']:.1%}" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, "a model that embeds texts has no score by itself"),
+        ({"head": {"kind": "labels", "labels": ["web"]}}, "texts are from book, of which"),
+    ],
+)
+def test_what_cannot_be_scored_of_an_encoder_is_said(
+    options: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    model = tiny_checkpoint("transformer-encoder", tmp_path / "model", **options).folder
+    said = run(model, tmp_path)
+    assert said.exit_code == 2 and problem in said.stderr

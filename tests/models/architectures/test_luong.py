@@ -217,6 +217,10 @@ def test_the_batched_loop_equals_one_sentence_at_a_time() -> None:
             ["attention.window: global has no such option; local-m, local-p have it"],
         ),
         (
+            {"attention": {"kind": "local-p", "window": 0}},
+            ["attention.window: input should be greater than 0 (got 0)"],
+        ),
+        (
             {"attention": "local-p", "bridge": True},
             [
                 "attention: must be a table that has a kind, one of global, local-m, local-p"

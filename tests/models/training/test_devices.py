@@ -42,7 +42,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
         {
             "attention": {"kind": "local-p", "window": 2},
             "num_layers": 2,
-            "imported": {"bidirectional": True, "bridge": True},
+            "imported": {"bidirectional": True, "bridge": "relu"},
         },
     ),
     ("transformer", {"num_kv_heads": 1, "positions": {"kind": "relative"}}),

@@ -32,6 +32,7 @@ OPERATIONS = [
     "GET /v1/usage",
     "GET /v1/models",
     "GET /v1/models/{name}",
+    *("POST /v1/embeddings", "POST /v1/classify", "POST /v1/rerank", "POST /v1/score"),
     "POST /tokenize",
     "POST /detokenize",
     "POST /score",

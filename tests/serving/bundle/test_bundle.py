@@ -129,12 +129,12 @@ def test_wrong_types_and_keys_are_named_by_their_path(folder: Path) -> None:
     problems = problems_of(folder)
     for expected in (
         "window: expected int, got str '32'",
-        "task: 'summarise' is not one of translate, generate",
+        "task: 'summarise' is not one of translate, generate, embed, classify",
         "colour: unknown key",
         "tokens.pad: expected int, got bool True",
         "tokens.stop: missing",
         "limits.max_source_tokens: expected int, got float 1.5",
-        "states[0].kind: 'shrink' is not one of append, replace, constant",
+        "states[0].kind: 'shrink' is not one of append, replace, update, constant",
         "states[0].shape[1]: expected int or str, got NoneType None",
     ):
         assert expected in problems

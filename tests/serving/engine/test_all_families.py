@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from export.bundling.exporting import export_checkpoint
-from export.families.registry import BUILDERS
 from models.decoding.beam_search import BeamRules, beam_search
 from models.registry import load_module
 from serving.bundle.manifest import Precision, Task
@@ -24,7 +23,7 @@ from tests.serving.engine.beam.found import found_in
 from tests.serving.engine.devices import PRECISIONS, assert_alike, config_of, cpu_only
 from tests.serving.engine.driving import run_all, run_alone, run_as_they_come
 from tests.serving.engine.test_company import DRAWN, EDITS
-from tests.tiny import tiny_bundle
+from tests.tiny import DECODERS, tiny_bundle
 
 NEW_TOKENS = 10
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
@@ -37,7 +36,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ),
     ("ngram-lm", {"order": 2, "cell": "lstm", "num_layers": 2}),
 ]
-CASES = [*((name, {}) for name in sorted(BUILDERS)), *VARIANTS]
+CASES = [*((name, {}) for name in DECODERS), *VARIANTS]
 ASKS: dict[str, dict[str, Any]] = {
     "greedy": {"logprobs": 3},
     "drawn": {"sampling": replace(DRAWN, top_p=0.9)},

@@ -257,4 +257,4 @@ async def test_an_observer_sees_every_step() -> None:
     assert len(first.queue_seconds) == 1
     assert (stats.num_rows, stats.num_slots, stats.num_waiting) == (1, 4, 0)
     # hidden twice and summary; past times history; source length times memory; all float32
-    assert stats.kv_bytes == 4 * ((2 * 4 + 1) + 1 * 2 * 3 + 3 * 2 * 3)
+    assert stats.kv_bytes == 4 * ((2 * 4 + 2) + 1 * 2 * 3 + 3 * 2 * 3)

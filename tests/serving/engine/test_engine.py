@@ -172,7 +172,7 @@ def test_a_failing_encode_fails_its_group_only() -> None:
 
 def test_a_failing_prefill_fails_its_request_only() -> None:
     engine = toy_engine(Script(poisoned_tokens={49}), has_encoder=False)
-    good = [GenerationRequest(f"good{i}", None, (5, 6, 7 + i)) for i in range(3)]
+    good = [GenerationRequest(f"good{i}", None, (5, 6, 7 + i)) for i in range(9)]
     good = [each for each in good if 49 not in naive(each)]
     bad = GenerationRequest("bad", None, (5, 49, 7))
     stories = run_all(engine, [good[0], bad, *good[1:]])

@@ -32,6 +32,7 @@ from serving.engine.states.memory import HostMemory
 VOCAB_SIZE, WINDOW, CAPACITY, MAX_SOURCE = 50, 8, 24, 100
 BOS, STOP = 1, 2
 HISTORY = StateSpec("history", StateKind.APPEND, (2, "length", 3), "float32")
+TALLY = StateSpec("tally", StateKind.UPDATE, (1,), "float32")
 HIDDEN = StateSpec("hidden", StateKind.REPLACE, (4,), "float32")
 MEMORY = StateSpec("memory", StateKind.CONSTANT, (2, "source", 3), "float32")
 SUMMARY = StateSpec("summary", StateKind.CONSTANT, (1,), "float32")
@@ -42,11 +43,13 @@ def toy_bundle(
     prompt_prefix: tuple[int, ...] = (BOS,),
     has_shortlist: bool = False,
 ) -> Bundle:
-    states = (HISTORY, HIDDEN, MEMORY, SUMMARY) if has_encoder else (HISTORY, HIDDEN)
+    states: tuple[StateSpec, ...] = (HISTORY, TALLY, HIDDEN)
+    if has_encoder:
+        states += MEMORY, SUMMARY
     graphs = {"step": _step_spec(states, "tokens" if not has_encoder else 1, has_shortlist)}
     if has_encoder:
         inputs = (_tensor("source_ids", "int64", "source"), _tensor("source_lengths", "int32"))
-        outputs = tuple(_tensor(each.name, each.dtype, *each.shape) for each in states[1:])
+        outputs = tuple(_tensor(each.name, each.dtype, *each.shape) for each in states[2:])
         graphs["encode"] = GraphSpec("encode.onnx", inputs, outputs)
     manifest = Manifest(
         format_version=FORMAT_VERSION,
@@ -95,9 +98,11 @@ def next_logp(source: tuple[int, ...], target: tuple[int, ...]) -> Array:
     if source:
         key += sum((i + 1) * (7 * token % 13) for i, token in enumerate(source)) + len(source)
     hidden = float(sum(source) % 17) if source else 0.0
+    tally = 0
     for token in target:
         hidden = (3 * hidden + token) % 19
-    key += hidden + sum((i + 2) * (token % 11) for i, token in enumerate(target))
+        tally = (5 * tally + token) % 23
+    key += hidden + tally + sum((i + 2) * (token % 11) for i, token in enumerate(target))
     return log_softmax(key)
 
 
@@ -142,9 +147,15 @@ def _step(script: Script, inputs: dict[str, Array], outputs: dict[str, Array]) -
         for position, token in zip(range(past, total), inputs["ids"][row], strict=True):
             outputs["history.next"][row, :, position] = token % 11
             hidden = (3 * hidden + token) % 19
+            inputs["tally"][row] = (5 * inputs["tally"][row] + token) % 23
         outputs["hidden.next"][row] = hidden
+        outputs["tally.next"][row] = inputs["tally"][row]
         history = inputs["history"][row, 1, :total, 2].tolist()
-        key = hidden[3] + sum((i + 2) * each for i, each in enumerate(history))
+        key = (
+            hidden[3]
+            + inputs["tally"][row, 0]
+            + sum((i + 2) * each for i, each in enumerate(history))
+        )
         if "memory" in inputs:
             length = int(inputs["source_lengths"][row])
             memory = inputs["memory"][row, 1, :length, 2].tolist()

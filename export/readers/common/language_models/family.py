@@ -17,11 +17,13 @@ QUERY_KEY_VALUE = tuple(f"layers.*.attention.{part}" for part in ("query", "key"
 
 class Family(NamedTuple):
     """configure: the values of our configuration, from `config.json`. table: which tensor of theirs
-    is which weight of ours, from `config.json` and our configuration.
+    is which weight of ours, from `config.json` and our configuration. context_length: of models
+    that read texts of any length, how much of one is taken where nobody says; None: the file does.
     """
 
     configure: Callable[[Options], dict[str, Any]]
     table: Callable[[Options, Any], Table]
+    context_length: int | None = None
 
     def weights(self, options: Options, config: Any, tensors: Tensors) -> dict[str, WeightReader]:
         """Find all weights of ours; what is wrong with them is noted."""

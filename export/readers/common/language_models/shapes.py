@@ -4,17 +4,20 @@ from export.readers.common.shapes import Shapes, attention, linears, norms, repe
 from models.configs.language_models.gpt2 import GPT2Config
 from models.configs.language_models.gpt_neox import GPTNeoXConfig
 from models.configs.language_models.llama import LlamaConfig
+from models.configs.language_models.mamba2 import Mamba2Config
 
 NORMS = ("attention_norm", "feed_forward_norm")
 SANDWICH = (*NORMS, "attention_output_norm", "feed_forward_output_norm")
 
 
-def shapes_of(config: GPT2Config | GPTNeoXConfig | LlamaConfig) -> Shapes:
+def shapes_of(config: GPT2Config | GPTNeoXConfig | LlamaConfig | Mamba2Config) -> Shapes:
     """Give all weights of a language model of one stack."""
     tables = ("embedding.weight", "output.weight")[: 1 if config.tied_embeddings else 2]
     found: Shapes = dict.fromkeys(tables, (config.vocab_size, config.d_model))
     if isinstance(config, LlamaConfig):
         return found | _llama(config)
+    if isinstance(config, Mamba2Config):
+        return found | _mamba2(config)
     return found | (_gpt2(config) if isinstance(config, GPT2Config) else _gpt_neox(config))
 
 
@@ -49,4 +52,17 @@ def _llama(config: LlamaConfig) -> Shapes:
     if config.imported.qk_norm:
         names = ("attention.query_norm", "attention.key_norm")
         layer |= norms(names, config.head_size, bias=False)
+    return norms(["norm"], dim, bias=False) | repeated("layers", config.num_layers, layer)
+
+
+def _mamba2(config: Mamba2Config) -> Shapes:
+    dim, heads, channels = config.d_model, (config.num_heads,), sum(config.convolved.values())
+    matrices = {f"mixer.{part}": (size, dim) for part, size in config.projected.items()}
+    matrices["mixer.output"] = (dim, config.inner_dim)
+    layer = linears(matrices, bias=config.imported.biases) | norms(["norm"], dim, bias=False)
+    layer |= norms(["mixer.norm"], config.inner_dim, bias=False)
+    layer |= {f"mixer.{name}": heads for name in ("A_log", "D", "dt_bias")}
+    layer["mixer.conv.weight"] = (channels, 1, config.conv_kernel_size)
+    if config.imported.conv_bias:
+        layer["mixer.conv.bias"] = (channels,)
     return norms(["norm"], dim, bias=False) | repeated("layers", config.num_layers, layer)

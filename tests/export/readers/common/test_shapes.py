@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from export.readers.common.language_models.shapes import shapes_of
+from export.readers.common.luong_shapes import luong_shapes
 from export.readers.common.shapes import transformer_shapes
-from export.readers.opennmt.recurrent import luong_shapes
 from tests.tiny import LIKE_GEMMA, LIKE_PHI, tiny_checkpoint
 
 UNTIED: dict[str, Any] = {"tied_embeddings": False}
-LIKE_OPENNMT: dict[str, Any] = {"biases": True, "bridge": True, "bidirectional": True}
+LIKE_OPENNMT: dict[str, Any] = {"biases": True, "bridge": "relu", "bidirectional": True}
 SHAPES: dict[str, Any] = {
     "transformer": transformer_shapes,
     "transformer-ssru": transformer_shapes,
@@ -19,6 +19,7 @@ SHAPES: dict[str, Any] = {
     "gpt-neox": shapes_of,
     "llama": shapes_of,
     "luong": luong_shapes,
+    "mamba2": shapes_of,
 }
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {}),
@@ -47,10 +48,14 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", UNTIED),
     ("llama", {"imported": {"attention_bias": "all", "ffn_bias": True}}),
     ("llama", LIKE_GEMMA),
+    ("mamba2", {}),
+    ("mamba2", UNTIED | {"num_groups": 1, "imported": {"biases": True, "conv_bias": False}}),
     ("luong", {}),
     ("luong", UNTIED | {"score": "dot", "input_feeding": False, "num_layers": 3}),
     ("luong", {"cell": "gru", "score": "concat", "imported": LIKE_OPENNMT}),
-    ("luong", {"cell": "lstm", "imported": {"bridge": True}}),
+    ("luong", {"cell": "lstm", "imported": {"bridge": "relu"}}),
+    ("luong", {"imported": {"bridge": "linear", "memory_dim": 40, "bidirectional": True}}),
+    ("luong", {"imported": {"bridge": "tanh", "memory_dim": 20, "encoder_layers": 1}}),
 ]
 
 

@@ -54,11 +54,26 @@ GPT2: dict[str, Any] = {
     "eos_token_id": EOS,
 }
 
+MAMBA2: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_heads": 4,
+    "head_dim": 16,
+    "state_size": 12,
+    "n_groups": 2,
+    "chunk_size": 8,
+    "pad_token_id": PAD,
+    "bos_token_id": BOS,
+    "eos_token_id": EOS,
+}
+
 # of each family one, with what tells it apart
 FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": GPT2,
     "gpt_neox": NEOX,
     "llama": SIZES | {"rope_parameters": LLAMA3},
+    "mamba2": MAMBA2,
     "mistral": SIZES | {"sliding_window": 6},
     "qwen2": SIZES | {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
     "qwen3": SIZES | WIDE_HEADS,
@@ -101,6 +116,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     | {"original_max_position_embeddings": CONTEXT_LENGTH},
     "phi3 partial": {"model_type": "phi3", **SIZES, **NEOX, "num_key_value_heads": 2}
     | {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.75, **ROPE}},
+    "mamba2 tied, with biases": {"model_type": "mamba2", **MAMBA2, "n_groups": 1}
+    | {"use_bias": True, "use_conv_bias": False, "tie_word_embeddings": True, "conv_kernel": 3},
     # heads of sizes that ONNX Runtime's attention takes only when they are padded
     "gpt2 with heads of 12": {"model_type": "gpt2", **GPT2, "n_embd": 48},
     "gpt_neox with 5 pairs of 20": {"model_type": "gpt_neox", **NEOX, "hidden_size": 40}
@@ -118,6 +135,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 SEEDS = {  # of those whose first draw never ends
     "gemma3_text": 2,
+    "mamba2": 2,
     "gpt_neox one after the other": 2,
     "gemma2 with heads of 24": 1,
     "gemma3 with heads of 6": 2,

@@ -144,6 +144,24 @@ def test_a_shorter_context(name: str, tmp_path: Path) -> None:
         read(folder, context_length=65)
 
 
+def test_a_context_of_models_that_read_texts_of_any_length(tmp_path: Path) -> None:
+    folder = save(random_model("mamba2"), tmp_path)
+    lengths = [read(folder, each).config.model_dump()["context_length"] for each in (None, 99)]
+    assert lengths == [2**15, 99]
+    with pytest.raises(CheckpointError, match="context length 32769 is not one of 2 to 32768"):
+        read(folder, context_length=2**15 + 1)
+
+
+def test_what_would_compute_another_model_is_refused(tmp_path: Path) -> None:
+    folder = save(random_model("mamba2"), tmp_path)
+    change(folder / "config.json", time_step_limit=[0.0, 0.1], hidden_act="relu", num_heads=5)
+    with pytest.raises(CheckpointError) as caught:
+        read(folder)
+    told = "\n".join(caught.value.problems)
+    for name in ("hidden_act 'relu'", "time_step_limit [0.0, 0.1]", "num_heads 5"):
+        assert f"config.json: {name}" in told
+
+
 def test_the_card_says_where_it_comes_from(folder: Path) -> None:
     (folder / "README.md").write_text("---\nlanguage: en\nlicense: apache-2.0\n---\n# Model\n")
     card = read(folder).files["README.md"].decode()

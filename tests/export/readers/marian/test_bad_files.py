@@ -187,7 +187,7 @@ class Exploding:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"type": "s2s"}, "type 's2s' is not supported"),
+        ({"type": "multi-s2s"}, "type 'multi-s2s' is not supported"),
         ({"transformer-decoder-autoreg": "average-attention"}, "autoreg 'average-attention' is"),
         ({"dec-cell": "gru"}, "dec-cell 'gru' is not supported"),
         ({"transformer-ffn-depth": 3}, "transformer-ffn-depth 3 is not supported"),

@@ -170,11 +170,15 @@ class TransformerModel(nn.Module):
         return self.decoder.output_projection(self.decoder(target, memory, mask))
 
     def checkpoint(self) -> dict[str, Any]:
-        """Make what fairseq/trainer.py, `state_dict`, gives to torch.save, as before 0.10."""
-        return {
-            "args": self.args,
-            "model": self.state_dict(),
-            "optimizer_history": [{"num_updates": 1, "criterion_name": "CrossEntropyCriterion"}],
-            "extra_state": {"epoch": 1, "best": 3.5},
-            "last_optimizer_state": None,
-        }
+        return checkpoint_of(self)
+
+
+def checkpoint_of(model: Any) -> dict[str, Any]:
+    """Make what fairseq/trainer.py, `state_dict`, gives to torch.save, as before 0.10."""
+    return {
+        "args": model.args,
+        "model": model.state_dict(),
+        "optimizer_history": [{"num_updates": 1, "criterion_name": "CrossEntropyCriterion"}],
+        "extra_state": {"epoch": 1, "best": 3.5},
+        "last_optimizer_state": None,
+    }

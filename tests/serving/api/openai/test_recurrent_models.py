@@ -1,4 +1,6 @@
-"""Completions of models that read a prompt token by token: served like those that take it whole."""
+"""Completions of recurrent models, which read a prompt token by token or many at once: served like
+those that attend.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,7 +25,7 @@ from serving.server_config import TextLimits
 from serving.text.tokenizer import Tokenizer
 from tests.tiny import tiny_bundle
 
-FAMILIES = ["key-value-lm", "ngram-lm", "recurrent-lm"]
+FAMILIES = ["key-value-lm", "mamba2", "ngram-lm", "recurrent-lm"]
 BOS = 1
 PROMPT = list(range(70, 95))
 

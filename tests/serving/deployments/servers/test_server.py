@@ -24,6 +24,7 @@ MODELS = [
     "imported-llama",
     "imported-transformer",
     "far-german",
+    "embedder",
 ]
 FAR_TARGETS = ("fra_Latn", "por_Latn")
 LONG = {"prompt": "a", "temperature": 0, "n": 64}
@@ -185,6 +186,21 @@ def test_logprobs_and_several_prompts(official: openai.OpenAI) -> None:
     assert logprobs.tokens and logprobs.token_logprobs and logprobs.top_logprobs
     first = logprobs.top_logprobs[0]
     assert logprobs.token_logprobs[0] == pytest.approx(max(first.values()))
+
+
+def test_embeddings_of_another_worker_group(official: openai.OpenAI, client: httpx.Client) -> None:
+    before = metric(client, "attendant_tokens_total", model="embedder", kind="source")
+    texts = ["A dog runs.", "Snow", "A dog runs."]
+    found = official.embeddings.create(model="embedder", input=texts, dimensions=8)
+    first, other, again = (each.embedding for each in found.data)
+    assert first == again != other and len(first) == 8
+    assert abs(sum(value * value for value in first) - 1) < 1e-5
+    after = metric(client, "attendant_tokens_total", model="embedder", kind="source")
+    assert after - before == found.usage.prompt_tokens > 0
+    with pytest.raises(openai.BadRequestError, match="reads 64 tokens, and this has 38 more"):
+        official.embeddings.create(model="embedder", input="x" * 100)
+    with pytest.raises(openai.BadRequestError, match="completes prompts; it does not make emb"):
+        official.embeddings.create(model="far-llama", input="a")
 
 
 def test_models(official: openai.OpenAI) -> None:

@@ -70,10 +70,11 @@ def test_what_is_kept_is_a_copy() -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("family", ["llama", "mamba2"])
 def test_a_prompt_with_a_known_prefix_says_what_it_says_without(
-    precision: Precision, tmp_path: Path
+    family: str, precision: Precision, tmp_path: Path
 ) -> None:
-    bundle = open_bundle(tiny_bundle("llama", tmp_path, precision))
+    bundle = open_bundle(tiny_bundle(family, tmp_path, precision))
     rng = np.random.default_rng(5)
     shared = rng.integers(3, bundle.manifest.vocab_size, 62).tolist()
     wanted = []

@@ -7,7 +7,7 @@ from serving.arrays import Array
 from serving.engine.states.kind import RowExtent, round_span
 from serving.engine.states.memory import HostMemory
 from serving.engine.states.store import StateStore, row_bytes
-from tests.serving.engine.toy import HIDDEN, HISTORY, MEMORY, SUMMARY, toy_bundle
+from tests.serving.engine.toy import HIDDEN, HISTORY, MEMORY, SUMMARY, TALLY, toy_bundle
 
 
 @given(st.integers(1, 100_000))
@@ -46,8 +46,8 @@ def test_rows_keep_their_values_when_the_span_changes_and_when_they_move() -> No
 
 
 def test_counts_the_bytes_of_a_row() -> None:
-    counted = row_bytes((HISTORY, HIDDEN, MEMORY, SUMMARY))
-    assert (counted.fixed, counted.per_target_token, counted.per_source_token) == (36, 24, 24)
+    counted = row_bytes((HISTORY, TALLY, HIDDEN, MEMORY, SUMMARY))
+    assert (counted.fixed, counted.per_target_token, counted.per_source_token) == (40, 24, 24)
 
 
 class Ledger(HostMemory):
@@ -69,7 +69,7 @@ def test_between_rows_of_one_source_only_what_they_do_not_share_is_copied() -> N
 
     store.move_suffix(0, 1, num_shared=7, extent=RowExtent(target_tokens=9, source_tokens=5))
 
-    positions, hidden = ledger.shapes
-    assert (positions, hidden) == ((1, 2, 2, 3), (1, 4))  # states, heads, positions, size
+    positions, *whole = ledger.shapes
+    assert (positions, whole) == ((1, 2, 2, 3), [(1, 1), (1, 4)])  # states, heads, positions, size
     assert history[1, 0, :, 0].tolist()[5:11] == [2, 2, 1, 1, 2, 2]
     assert memory[1].max() == memory[1].min() == 4

@@ -12,6 +12,8 @@ from tests.export.readers.hugging_face.language_models import SIZES
 
 NUM_LAYERS = 14  # enough for every pattern of layers
 GPT2_SIZES = {"n_embd": 64, "n_layer": NUM_LAYERS, "n_head": 4, "n_positions": 8192}
+MAMBA2_SIZES = {"hidden_size": 256, "num_heads": 8, "num_hidden_layers": 2}
+MAMBA2_SIZES |= {"max_position_embeddings": 64}  # which it does not know
 TOLD: dict[str, Any] = {
     **SIZES,
     "num_attention_heads": 4,
@@ -45,7 +47,7 @@ def configured(family: str, values: dict[str, Any]) -> dict[str, Any]:
 )
 def test_defaults_are_theirs(family: str, more: dict[str, Any]) -> None:
     told = {"vocab_size": 267, "eos_token_id": 2, "bos_token_id": 1, "pad_token_id": 0}
-    told |= (GPT2_SIZES if family == "gpt2" else TOLD) | more
+    told |= {"gpt2": GPT2_SIZES, "mamba2": MAMBA2_SIZES}.get(family, TOLD) | more
     whole = AutoConfig.for_model(family, **told).to_dict()
     assert len(whole) > len(told)
     assert configured(family, told) == configured(family, whole)

@@ -1,0 +1,173 @@
+"""Reads what Sentence Transformers adds to a folder: `modules.json`, and a folder for each of them.
+
+Without it tokens are averaged, as Sentence Transformers itself does then.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from export.readers.common.options import Options, read_options
+from export.readers.common.weights import Tensors, WeightReader
+from export.readers.hugging_face.stored import stored_tensors
+from models.storage.files import read_json
+
+MODULES_FILE = "modules.json"
+MOST_MODULES = 50
+POOLING = {  # theirs -> ours, in the order in which older files put several side by side
+    "cls": "cls",
+    "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "mean_sqrt_length",
+    "weightedmean": None,
+    "lasttoken": "last",
+}
+FLAGS = {  # of older files
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+ACTIVATIONS = {"Identity": "none", "ReLU": "relu", "GELU": "gelu", "Tanh": "tanh"}
+
+
+@dataclass
+class Modules:
+    """dense: as our configuration has it; weights: by our names."""
+
+    pooling: tuple[str, ...] = ("mean",)
+    dense: list[dict[str, Any]] = field(default_factory=list)
+    normalised: bool = False
+    weights: dict[str, WeightReader] = field(default_factory=dict)
+
+
+def read_modules(folder: Path, problems: list[str]) -> Modules:
+    """Read what follows the Transformer; what is not supported is a problem."""
+    found = Modules()
+    for place, (kind, path) in enumerate(_listed(folder, problems)):
+        where = f"{MODULES_FILE}: {kind}"
+        if place == 0:
+            if kind != "Transformer" or path != folder:
+                problems.append(f"{where} must be a Transformer in the folder itself")
+        elif kind == "Pooling" and place == 1:
+            found.pooling = _pooling(path, problems)
+        elif kind == "Dense" and not found.normalised:
+            _add_dense(found, path, problems)
+        elif kind == "Normalize":
+            found.normalised = True
+        elif kind != "Dropout":
+            problems.append(f"{where} is not supported as module {place}")
+    return found
+
+
+def _listed(folder: Path, problems: list[str]) -> Iterator[tuple[str, Path]]:
+    """Name each module's kind and its own folder; none without the file."""
+    try:
+        listed = read_json(folder / MODULES_FILE)
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        problems.append(f"{MODULES_FILE} cannot be read: {error}")
+        return
+    is_list = isinstance(listed, list) and 0 < len(listed) <= MOST_MODULES
+    if not is_list or not all(_is_module(each) for each in listed):
+        problems.append(f"{MODULES_FILE} is no list of modules with a type and a path")
+        return
+    for each in listed:
+        yield each["type"].rpartition(".")[2], folder / each["path"]
+
+
+def _is_module(entry: Any) -> bool:
+    """Tell whether it names a folder in this one, or this one."""
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("type"), str):
+        return False
+    path = entry.get("path")
+    return isinstance(path, str) and path in ("", Path(path).name) and path != ".."
+
+
+def _pooling(path: Path, problems: list[str]) -> tuple[str, ...]:
+    options = _options(path, problems)
+    modes = _modes(options)
+    if wrong := [mode for mode in modes if POOLING.get(mode) is None]:
+        problems.append(f"{options.file}: pooling {wrong[0]!r} is not supported")
+    options.only("include_prompt", True)
+    return tuple(POOLING.get(mode) or "mean" for mode in modes)
+
+
+def _modes(options: Options) -> list[str]:
+    mode = options.values.get("pooling_mode")
+    if isinstance(mode, str):
+        return [mode]
+    if mode is not None:
+        return list(options.words("pooling_mode"))
+    return [mode for flag, mode in FLAGS.items() if options.flag(flag, False)] or ["mean"]
+
+
+def _add_dense(found: Modules, path: Path, problems: list[str]) -> None:
+    options, own = _options(path, problems), list[str]()
+    sizes = [options.integer(name) for name in ("out_features", "in_features")]
+    bias = options.flag("bias", True)
+    kind = options.word("activation_function", "torch.nn.modules.activation.Tanh")
+    activation = ACTIVATIONS.get(kind.rpartition(".")[2])
+    if activation is None:
+        options.refuse("activation_function")
+    options.only("use_residual", False)
+    for name in ("module_input_name", "module_output_name"):
+        options.only(name, "sentence_embedding")
+    tensors = Tensors(stored_tensors(path, own), own)
+    number = len(found.dense)
+    found.dense.append({"dim": sizes[0], "activation": activation or "none", "bias": bias})
+    shapes = {"weight": tuple(sizes), **({"bias": (sizes[0],)} if bias else {})}
+    for part, shape in shapes.items():
+        ours = f"head.dense.{number}.linear.{part}"
+        found.weights[ours] = tensors.take(f"linear.{part}", shape)
+    tensors.finish()
+    problems += [f"{path.name}: {problem}" for problem in own]
+
+
+def _options(path: Path, problems: list[str]) -> Options:
+    options = read_options(path / "config.json", problems, is_required=True)
+    return Options(f"{path.name}/config.json", options.values, problems)
+
+
+@dataclass(frozen=True)
+class Around:
+    """Holds what is done to texts before a model reads them, and to what it gives.
+
+    prompts: by the name of each; default_prompt: the name of one. max_tokens: of a text, where
+    that is said. lowercases: before a tokenizer sees them. activation: of a cross-encoder's scores.
+    """
+
+    prompts: Mapping[str, str]
+    default_prompt: str | None
+    max_tokens: int | None
+    lowercases: bool
+    activation: str
+
+
+def read_around(folder: Path, tokenizer: Options, problems: list[str]) -> Around:
+    """Read it from the files beside those of `transformers`."""
+    texts = read_options(folder / "config_sentence_transformers.json", problems)
+    cuts = read_options(folder / "sentence_bert_config.json", problems)
+    prompts = texts.section("prompts")
+    named = {name: prompts.word(name, "") for name in prompts.values}
+    default = texts.word("default_prompt_name", "") or None
+    if default is not None and default not in named:
+        texts.refuse("default_prompt_name", "is none of its prompts")
+    lengths = [
+        length
+        for options, name in ((cuts, "max_seq_length"), (tokenizer, "model_max_length"))
+        if (length := options.values.get(name)) is not None
+        and isinstance(length, int)
+        and 2 <= length < 2**31
+    ]
+    return Around(
+        {name: text for name, text in named.items() if text},
+        default if named.get(default or "") else None,
+        min(lengths, default=None),
+        cuts.flag("do_lower_case", False),
+        texts.word("activation_fn", ""),
+    )

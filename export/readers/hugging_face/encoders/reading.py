@@ -1,0 +1,209 @@
+"""Reads a folder with an encoder: of `transformers`, or of Sentence Transformers around one.
+
+A classifier, and so a reranker, is told by `architectures`; everything else embeds texts.
+"""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from export.readers.common.activations import read_activation
+from export.readers.common.options import MOST_LAYERS, MOST_POSITIONS, WIDEST
+from export.readers.common.shapes import attention, linears, norms, repeated
+from export.readers.common.tables import Held, Table, read_weights
+from export.readers.common.weights import Shape, WeightReader
+from export.readers.hugging_face.encoders.families import Family
+from export.readers.hugging_face.encoders.modules import Around, Modules, read_around, read_modules
+from export.readers.hugging_face.encoders.template import Template, only_reading, read_template
+from export.readers.hugging_face.folder import Folder
+from models.arrays import Array
+from models.configs.encoders.head import LabelHead
+from models.configs.encoders.transformer_encoder import TransformerEncoderConfig
+from models.conventions import Conventions
+from models.storage.checkpoint import Checkpoint
+
+CLASSIFIER = "ForSequenceClassification"
+OTHER_HEADS = ("ForMultipleChoice", "ForQuestionAnswering", "ForTokenClassification")
+NEEDLESS = (  # of words that are guessed, of a vector that nobody reads; positions, counted
+    r"(\w+\.)?pooler\..*",
+    r"(cls|lm_head)\..*",
+    r"vocab_(transform|layer_norm|projector)\..*",
+    r"(\w+\.)?embeddings\.position_ids",
+)
+NUM_BUCKETS = 32
+SCORES = {"Sigmoid": "sigmoid", "Identity": "none", "Softmax": "softmax"}
+
+
+def read_encoder(family: Family, folder: Folder) -> Checkpoint:
+    """Raises CheckpointError with every problem."""
+    folder.config.default_to(**family.defaults)
+    around = read_around(folder.path, folder.tokenizer, folder.problems)
+    if folder.tokenizers is not None:
+        source = only_reading(folder.tokenizers.source, lowercases=around.lowercases)
+        folder = replace(folder, tokenizers=replace(folder.tokenizers, source=source))
+    modules, template = Modules(), read_template(folder, family)
+    if not _is_classifier(folder):
+        modules = read_modules(folder.path, folder.problems)
+    config: Any = folder.configured(_configure(family, folder, modules, around, template))
+    return folder.checkpoint(
+        config, _weights(family, folder, config, modules), _conventions(template, around)
+    )
+
+
+def _conventions(template: Template, around: Around) -> Conventions:
+    return Conventions(
+        source_prefix=template.prefix,
+        source_suffix=template.suffix,
+        separator=template.separator,
+        prompts=around.prompts,
+        default_prompt=around.default_prompt,
+    )
+
+
+def _is_classifier(folder: Folder) -> bool:
+    """A head of another kind is a problem."""
+    kinds = folder.config.words("architectures")
+    if any(kind.endswith(OTHER_HEADS) for kind in kinds):
+        folder.config.refuse("architectures", f"is neither an encoder alone nor {CLASSIFIER}")
+    return any(kind.endswith(CLASSIFIER) for kind in kinds)
+
+
+def _configure(
+    family: Family, folder: Folder, modules: Modules, around: Around, template: Template
+) -> dict[str, Any]:
+    options = folder.config
+    options.only("position_embedding_type", "absolute")
+    options.only("is_decoder", False)
+    sizes = {ours: options.integer(name) for ours, name in family.sizes.items()}
+    if sizes["d_model"] > WIDEST or sizes["num_layers"] > MOST_LAYERS:
+        options.problems.append(f"{options.file}: is larger than any model")
+    pad, positions = options.integer("pad_token_id"), _num_positions(family, folder)
+    num_types = options.integer("type_vocab_size", 2) if family.has_types else 0
+    return {
+        **sizes,
+        "architecture": "transformer-encoder",
+        "vocab_size": options.integer("vocab_size"),
+        "max_source_tokens": min(positions, around.max_tokens or positions),
+        "num_types": min(num_types, 1) if family.pads_positions else num_types,
+        "distances": _distances(folder) if family.has_distances else None,
+        "norm_epsilon": options.positive("layer_norm_eps", 1e-12),
+        "activation": read_activation(options, family.activation, "gelu"),
+        "pooling": ["cls"] if _is_classifier(folder) else modules.pooling,
+        "head": _head(family, folder, modules, around, sizes["d_model"]),
+        "pad_id": pad,
+        "bos_id": template.prefix[0] if template.prefix else pad,
+        "eos_id": template.suffix[-1] if template.suffix else pad,
+    }
+
+
+def _distances(folder: Folder) -> dict[str, Any]:
+    """Read them as `transformers` does, which knows no other number of buckets."""
+    folder.config.only("relative_attention_num_buckets", NUM_BUCKETS)
+    return {"kind": "relative", "num_buckets": NUM_BUCKETS}
+
+
+def _num_positions(family: Family, folder: Folder) -> int:
+    """Count the positions of a text's tokens."""
+    whole = folder.config.integer("max_position_embeddings", 512, at_most=MOST_POSITIONS)
+    return max(whole - _first_position(family, folder), 0)
+
+
+def _first_position(family: Family, folder: Folder) -> int:
+    """In fairseq's tables padding and what has lower ids come first."""
+    return folder.config.integer("pad_token_id") + 1 if family.pads_positions else 0
+
+
+def _head(
+    family: Family, folder: Folder, modules: Modules, around: Around, dim: int
+) -> dict[str, Any]:
+    if not _is_classifier(folder):
+        return {"kind": "embedding", "dense": modules.dense, "normalised": modules.normalised}
+    return {
+        "kind": "labels",
+        "dense": [{"dim": dim, "activation": family.squashing}],
+        "labels": (labels := _labels(folder)),
+        "scores": _scores(folder, around, len(labels)),
+    }
+
+
+def _labels(folder: Folder) -> list[str]:
+    """Read their names in the order of their numbers; those of two that have none are not said."""
+    names = folder.config.section("id2label")
+    numbers = sorted(names.values, key=lambda number: (len(number), number))
+    if numbers != [str(number) for number in range(len(numbers))]:
+        folder.config.refuse("id2label", "does not count from 0 on")
+    return [names.word(number) for number in numbers] or ["LABEL_0", "LABEL_1"]
+
+
+def _scores(folder: Folder, around: Around, num_labels: int) -> str:
+    """Find what is done to logits: as a cross-encoder says, else as `transformers` does it."""
+    options = folder.config
+    told = around.activation or options.section("sentence_transformers").word("activation_fn", "")
+    told = told or options.word("sbert_ce_default_activation_function", "")
+    if told:
+        found = SCORES.get(told.rpartition(".")[2])
+        if found is None:
+            options.problems.append(f"{options.file}: activation {told!r} is not supported")
+        return found or "none"
+    problem = options.word("problem_type", "")
+    if problem == "regression":
+        return "none"
+    return "sigmoid" if num_labels == 1 or problem.startswith("multi_label") else "softmax"
+
+
+def _weights(
+    family: Family, folder: Folder, config: TransformerEncoderConfig, modules: Modules
+) -> dict[str, WeightReader]:
+    shapes, names = _shapes(config), dict(family.table(folder.tensors))
+    names["positions.weight"] = _rows(
+        names.pop("positions"),
+        folder.config.integer("max_position_embeddings", 512),
+        _first_position(family, folder),
+        config.max_source_tokens,
+        config.d_model,
+    )
+    if family.pads_positions and family.has_types:
+        rows = folder.config.integer("type_vocab_size", 2)
+        names["types.weight"] = _rows(names.pop("types"), rows, 0, 1, config.d_model)
+    read = {name: shape for name, shape in shapes.items() if name not in modules.weights}
+    table = Table(names, needless=NEEDLESS, prefix=family.prefix)
+    return read_weights(read, table, folder.tensors) | modules.weights
+
+
+def _rows(name: Any, num_rows: int, first: int, count: int, dim: int) -> Held:
+    """Take `count` rows of a table, from `first` on."""
+    cut = partial(_cut, first=first, last=first + count)
+    return Held(f"{name}.weight", shape=(num_rows, dim), change=cut)
+
+
+def _cut(table: Array, first: int, last: int) -> Array:
+    return table[first:last]
+
+
+def _shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
+    """Tell which weights an encoder has."""
+    dim, wide = config.d_model, config.ffn_dim
+    found: dict[str, Shape] = {
+        "embedding.weight": (config.vocab_size, dim),
+        "positions.weight": (config.max_source_tokens, dim),
+    }
+    if config.num_types:
+        found["types.weight"] = (config.num_types, dim)
+    if config.distances is not None:
+        found["distances.weight"] = (config.distances.num_buckets, config.num_heads)
+    heads = attention("self_attention", dim, config.num_heads, config.num_heads, config.head_size)
+    maps = {**heads, "feed_forward.up": (wide, dim), "feed_forward.down": (dim, wide)}
+    layer = linears(maps, bias=True)
+    layer |= norms(["self_attention_norm", "feed_forward_norm"], dim, bias=True)
+    found |= norms(["embedding_norm"], dim, bias=True)
+    return found | repeated("layers", config.num_layers, layer) | _head_shapes(config)
+
+
+def _head_shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
+    found, dim = dict[str, Shape](), config.vector_dim
+    for number, dense in enumerate(config.head.dense):
+        found |= linears({f"head.dense.{number}.linear": (dense.dim, dim)}, bias=dense.bias)
+        dim = dense.dim
+    if isinstance(config.head, LabelHead):
+        found |= linears({"head.labels": (len(config.labels), dim)}, bias=True)
+    return found

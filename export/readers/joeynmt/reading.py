@@ -1,0 +1,175 @@
+"""Reads folders of JoeyNMT (Kreutzer et al. 2019), 1.x and 2.x: recurrent encoder-decoders with
+attention, and Transformers.
+
+    config.yaml  best.ckpt  src_vocab.txt  trg_vocab.txt
+
+Sources end with </s>; targets begin with <s> and end before </s> (joeynmt/datasets.py). The source
+is the folder, or a checkpoint in it.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from export.readers.common.options import Options
+from export.readers.common.toolkits import TorchModel
+from export.readers.common.torch_files.pickles import looks_like_torch, read_torch
+from export.readers.common.vocabularies import read_vocabulary
+from export.readers.common.yaml_files import read_yaml
+from export.readers.joeynmt.embeddings import Embeddings
+from export.readers.joeynmt.recurrent import RecurrentReader
+from export.readers.joeynmt.transformer import TransformerReader
+from models.conventions import Conventions
+from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
+from models.storage.files import read_text
+
+CONFIG = "config.yaml"
+ENDING = ".ckpt"
+BEST = ("best.ckpt", "latest.ckpt")  # links to one of the others
+SPECIAL = {"unk": "<unk>", "pad": "<pad>", "bos": "<s>", "eos": "</s>"}
+READERS: dict[str, type[RecurrentReader] | type[TransformerReader]] = {
+    "recurrent": RecurrentReader,
+    "transformer": TransformerReader,
+}
+SIDES = {"src": "source", "trg": "target"}
+
+
+def looks_like(source: Path) -> bool:
+    """Tell whether the source is a checkpoint of JoeyNMT, or a folder with one."""
+    path = _file(source)
+    has_config = path is not None and (path.parent / CONFIG).is_file()
+    return path is not None and has_config and looks_like_torch(path)
+
+
+def _file(source: Path) -> Path | None:
+    if source.is_file():
+        return source if source.suffix == ENDING else None
+    if not source.is_dir():
+        return None
+    named = [source / name for name in BEST if (source / name).is_file()]
+    found = named or [path for path in source.iterdir() if path.suffix == ENDING and path.is_file()]
+    return found[0] if named or len(found) == 1 else None
+
+
+def read(source: Path) -> Checkpoint:
+    """Read the model, its weights still unread. Raises CheckpointError with every problem."""
+    path = _file(source)
+    if path is None:
+        raise CheckpointError(source, ["it holds no checkpoint, or several"])
+    problems: list[str] = []
+    config = Options(CONFIG, read_yaml(path.parent / CONFIG, problems), problems)
+    model = TorchModel(path, "JoeyNMT", config.section("model").values, _state(path), problems)
+    embeddings = Embeddings(model)
+    words = Words(model, config.section("data"), embeddings)
+    reader = _reader(model, embeddings)
+    values = reader.values() | words.values
+    model.check()
+    found = model.configured(values)
+    conventions = Conventions(
+        source_suffix=(words.ids["eos"],),
+        prompt_prefix=(words.ids["bos"],),
+        stop=(words.ids["eos"],),
+        unk=words.ids["unk"],
+        generation=_generation(config.section("testing")),
+    )
+    weights = reader.weights(found)
+    return replace(model.checkpoint(found, weights, conventions, words.tokenizers), folder=source)
+
+
+def _state(path: Path) -> dict[str, Any]:
+    tree = read_torch(path, frozenset())
+    state = tree.get("model_state") if isinstance(tree, dict) else None
+    if not isinstance(state, dict):
+        raise CheckpointError(path, ["it is no checkpoint of JoeyNMT: it has no model_state"])
+    return state
+
+
+def _reader(model: TorchModel, embeddings: Embeddings) -> RecurrentReader | TransformerReader:
+    """Tell the reader by the encoder. Raises CheckpointError."""
+    encoder, decoder = model.options.section("encoder"), model.options.section("decoder")
+    kind = encoder.word("type", "recurrent")
+    encoder.only("type", *READERS)
+    decoder.only("type", kind)
+    model.check()
+    return READERS[kind](model, embeddings)
+
+
+def _generation(testing: Options) -> dict[str, Any]:
+    """Take the size of beams and the longest output from what the model was tested with."""
+    found: dict[str, Any] = {}
+    if testing.integer("beam_size", 1) > 1:
+        found["num_beams"] = testing.integer("beam_size")
+    longest = testing.values.get("max_output_length")
+    if isinstance(longest, int) and longest > 0:
+        found["max_new_tokens"] = longest
+    return found
+
+
+class Words:
+    """Holds the words of both sides, as tokenizers and as the ids that mean something."""
+
+    def __init__(self, model: TorchModel, data: Options, embeddings: Embeddings) -> None:
+        self._model, self._data = model, data
+        self._names = self._special_names()
+        sizes = {"src": embeddings.source_words, "trg": embeddings.target_words}
+        lists = {side: self._read(side, size) for side, size in sizes.items()}
+        self.tokenizers = self._tokenizers(lists)
+        ids = {word: token_id for token_id, word in enumerate(lists["trg"])}
+        missing = [name for name in self._names.values() if lists["trg"] and name not in ids]
+        model.problems += [f"the target's words lack {name}" for name in missing]
+        self.ids = {kind: ids.get(name, 0) for kind, name in self._names.items()}
+        self.values = {
+            "vocab_size": embeddings.target_words,
+            "source_vocab_size": None if embeddings.are_tied else embeddings.source_words,
+            "tied_embeddings": embeddings.are_tied,
+            "source_languages": (self._language("src"),),
+            "target_languages": (self._language("trg"),),
+            "pad_id": self.ids["pad"],
+            "bos_id": self.ids["bos"],
+            "eos_id": self.ids["eos"],
+        }
+
+    def _special_names(self) -> dict[str, str]:
+        special = self._data.section("special_symbols")
+        return {kind: special.word(f"{kind}_token", name) for kind, name in SPECIAL.items()}
+
+    def _language(self, side: str) -> str:
+        older = self._data.word(side, UNKNOWN_LANGUAGE) if not self._is_section(side) else ""
+        return older or self._data.section(side).word("lang", UNKNOWN_LANGUAGE)
+
+    def _is_section(self, side: str) -> bool:
+        return isinstance(self._data.values.get(side), dict)
+
+    def _read(self, side: str, expected: int) -> list[str]:
+        """Read a word a line; in the order of their ids."""
+        options = self._data.section(side) if self._is_section(side) else self._data
+        options.only("level", "word", "bpe")
+        for name in ("lowercase", "normalize"):
+            options.only(name, False)
+        options.section("tokenizer_cfg").only("pretokenizer", "none")
+        path = self._model.path.parent / f"{side}_vocab.txt"
+        try:
+            words = read_text(path).split("\n")
+        except FileNotFoundError:
+            self._model.problems.append(f"{path.name} is missing beside the checkpoint")
+            return []
+        except (OSError, ValueError) as error:
+            self._model.problems.append(f"{path.name} cannot be read: {error}")
+            return []
+        words = words[:-1] if words[-1] == "" else words
+        if len(words) != expected:
+            message = f"{path.name} has {len(words)} words, the embeddings are of {expected}"
+            self._model.problems.append(message)
+        return words
+
+    def _tokenizers(self, lists: dict[str, list[str]]) -> tuple[bytes, bytes | None] | None:
+        self._model.check()
+        source, target = (self._tokenizer(side, lists[side]) for side in SIDES)
+        if source is None or target is None:
+            return None
+        return source, None if lists["src"] == lists["trg"] else target
+
+    def _tokenizer(self, side: str, words: list[str]) -> bytes | None:
+        special = [name for name in self._names.values() if name in words]
+        folder, problems = self._model.path.parent, self._model.problems
+        return read_vocabulary(words, special, self._names["unk"], folder, SIDES[side], problems)

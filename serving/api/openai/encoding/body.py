@@ -1,0 +1,91 @@
+"""Holds what the bodies of embeddings, rankings and classes have in common."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+
+from serving.api.http.bodies import RequestBody
+from serving.errors import RequestError, TooLarge
+from serving.parameters import TokenIds
+from serving.pipelines.decoding import Decoding
+from serving.pipelines.encoding.job import EncodeJob, Input
+from serving.text.plain_text import check_texts
+
+_ONE_ERROR = Field(fail_fast=True)  # not one for each of ten thousand
+FIELD_NAMES = {
+    "inputs": "input",
+    "source_ids": "input",
+    "max_tokens": "truncate_prompt_tokens",
+}
+"""From what pipelines call fields to what clients do."""
+Texts = Annotated[list[str], _ONE_ERROR]
+Ids = Annotated[list[int], _ONE_ERROR]
+Given = str | Texts | Ids | Annotated[list[Ids], _ONE_ERROR]
+_ALL_THAT_IS_READ = -1
+
+
+class EncodingBody(RequestBody):
+    """Holds them. truncate_prompt_tokens: longer inputs are cut to so many tokens, special ones
+    included; -1 cuts them to what the model reads, and without it they are refused. priority: lower
+    comes first. user: is not used.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    model: str
+    truncate_prompt_tokens: Annotated[int, Field(ge=_ALL_THAT_IS_READ)] | None = None
+    user: str | None = None
+    priority: int = 0
+    timeout_seconds: float | None = None
+
+    @property
+    @abstractmethod
+    def inputs(self) -> tuple[Input, ...]:
+        """List what is encoded. Raises RequestError."""
+
+    @property
+    def num_characters(self) -> int:
+        """Count the characters of texts, and of those in token ids the tokens."""
+        return sum(map(len, self.inputs))
+
+    def job(self, request_id: str) -> EncodeJob:
+        decoding = Decoding(priority=self.priority, timeout_seconds=self.timeout_seconds)
+        return EncodeJob(request_id, self.inputs, decoding, self._max_tokens())
+
+    def _max_tokens(self) -> int | None:
+        asked = self.truncate_prompt_tokens
+        if asked == 0:
+            message = "must be at least 1, or -1 for all that the model reads"
+            raise RequestError("truncate_prompt_tokens", asked, message)
+        return 0 if asked == _ALL_THAT_IS_READ else asked
+
+
+def listed(given: Given) -> tuple[str | TokenIds, ...]:
+    """Return texts, or token ids, as a tuple of them."""
+    is_one = isinstance(given, str) or (bool(given) and isinstance(given[0], int))
+    several: Any = [given] if is_one else given
+    return tuple(each if isinstance(each, str) else tuple(each) for each in several)
+
+
+def check_inputs(field: str, inputs: Sequence[str | TokenIds], max_characters: int) -> None:
+    """Raise RequestError where one is empty, or where there are none or too many."""
+    if not inputs or not all(inputs):
+        index = next((index for index, each in enumerate(inputs) if not each), None)
+        message = "must not be empty" if index is None else f"number {index} is empty"
+        raise RequestError(field, inputs, message)
+    check_texts(field, [each for each in inputs if isinstance(each, str)], max_characters)
+    check_size(field, inputs, max_characters)
+
+
+def check_size(field: str, inputs: Sequence[Input], max_characters: int) -> None:
+    """Raise TooLarge for more than any request may carry; the question counts with each text."""
+    size = sum(map(len, inputs))
+    if size > max_characters:
+        message = f"must be at most {max_characters} characters or tokens in all"
+        raise TooLarge(field, f"{size} of them", message)
+
+
+def usage(num_tokens: int) -> dict[str, int]:
+    return {"prompt_tokens": num_tokens, "total_tokens": num_tokens}

@@ -1,0 +1,55 @@
+"""Tiny random bundles that only encode: an embedder, a classifier, a reranker."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from export.bundling.exporting import export_checkpoint
+from export.families.registry import BUILDERS
+from models.configs.registry import parse_config
+from models.conventions import Conventions
+from models.storage.checkpoint import load_checkpoint, save_checkpoint
+from serving.bundle.manifest import Precision
+from tests.tiny import RandomWeights, byte_tokenizer
+
+CLS, SEP = 1, 2
+SIZES = {"d_model": 32, "num_heads": 4, "ffn_dim": 64, "num_layers": 2, "max_source_tokens": 64}
+# Like BERT's pairs, and like the prompts of an asymmetric model.
+AROUND = Conventions(
+    source_prefix=(CLS,),
+    source_suffix=(SEP,),
+    separator=(SEP,),
+    prompts={"query": "query: ", "passage": "passage: "},
+)
+HEADS: dict[str, dict[str, Any]] = {
+    "embedder": {"kind": "embedding", "normalised": True},
+    "classifier": {"kind": "labels", "labels": ["good", "bad", "so-so"]},
+    "reranker": {"kind": "labels", "labels": ["relevance"], "scores": "sigmoid"},
+}
+
+
+def encoder_bundle(
+    kind: str,
+    folder: Path,
+    precision: Precision = Precision.FP32,
+    around: Conventions = AROUND,
+    **changes: Any,
+) -> Path:
+    """Make a bundle of that name in a folder; `changes` override its tiny configuration."""
+    tokenizer = byte_tokenizer()
+    config = parse_config(
+        {
+            "architecture": "transformer-encoder",
+            "vocab_size": tokenizer.get_vocab_size(),
+            "num_types": 2,
+            "head": HEADS[kind],
+            **SIZES,
+            **changes,
+        }
+    )
+    weights, path = RandomWeights(len(kind)), folder / f"checkpoint-{kind}"
+    BUILDERS["transformer-encoder"](config, weights, Precision.FP32)
+    save_checkpoint(path, config, weights.arrays, tokenizer.to_str())
+    checkpoint = replace(load_checkpoint(path), conventions=around)
+    export_checkpoint(checkpoint, folder / f"{kind}-{precision}", precision, name=kind)
+    return folder / f"{kind}-{precision}"

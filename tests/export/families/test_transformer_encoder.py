@@ -1,0 +1,114 @@
+"""The graph of a Transformer's encoder computes what its module computes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from export.checking.verify_texts import TextVerifier
+from models.evaluation.vectors import vectors_of
+from models.registry import load_encoder
+from models.storage.checkpoint import load_checkpoint
+from serving.bundle.manifest import Precision
+from serving.bundle.opening import Bundle, open_bundle
+from tests.export.graph.widening import widened
+from tests.export.texts import LIKE_MPNET, RERANKER, Text, encoded, random_texts
+from tests.tiny import tiny_bundle
+
+TEXTS = random_texts((17, 1, 40, 6))
+EVERY_POOLING = {"pooling": ["cls", "last", "max", "mean", "mean_sqrt_length"]}
+LABELS: dict[str, Any] = {
+    "pooling": ["cls"],
+    "head": {
+        "kind": "labels",
+        "labels": ["a", "b", "c"],
+        "dense": [{"dim": 24, "activation": "relu"}, {"dim": 9, "bias": False}],
+    },
+}
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    EVERY_POOLING,
+    LABELS,
+    LIKE_MPNET,
+    RERANKER,
+    {"activation": "relu", "head_dim": 12, "norm_epsilon": 1e-5},
+]
+
+
+def exported(
+    folder: Path, precision: Precision, options: dict[str, Any]
+) -> tuple[Bundle, list[np.ndarray]]:
+    """Give a bundle, and what torch makes of the texts."""
+    name = "transformer-encoder"
+    bundle = open_bundle(tiny_bundle(name, folder, precision, **options))
+    return bundle, of_torch(folder / name, TEXTS)
+
+
+def of_torch(checkpoint: Path, texts: list[Text]) -> list[np.ndarray]:
+    ids, types = map(list, zip(*texts, strict=True))
+    return vectors_of(load_encoder(load_checkpoint(checkpoint)), ids, types)
+
+
+def of_graph(bundle: Bundle, texts: list[Text]) -> np.ndarray:
+    [found] = encoded(bundle, texts).values()
+    return found
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_graph_computes_what_torch_computes(options: dict[str, Any], tmp_path: Path) -> None:
+    bundle, expected = exported(tmp_path, Precision.FP32, options)
+    assert np.abs(of_graph(bundle, TEXTS) - expected).max() < 1e-5
+
+
+def test_segments_and_positions_count(tmp_path: Path) -> None:
+    bundle, _ = exported(tmp_path, Precision.FP32, {})
+    ids, types = random_texts((9,))[0]
+    texts = [(ids, types), (ids, [0] * 9), (ids[::-1], types)]
+    one, without, backwards = of_graph(bundle, texts)
+    assert np.abs(one - without).max() > 0.01
+    assert np.abs(one - backwards).max() > 0.01
+
+
+@pytest.mark.parametrize("options", [{}, LABELS, LIKE_MPNET])
+def test_16_bits_err_by_rounding(options: dict[str, Any], tmp_path: Path) -> None:
+    half, expected = exported(tmp_path, Precision.FP16, options)
+    assert np.abs(of_graph(half, TEXTS) - expected).max() < 0.01
+    brain, _ = exported(tmp_path, Precision.BF16, options)
+    wide = open_bundle(widened(brain.folder, tmp_path / "wide"))
+    assert np.abs(of_graph(wide, TEXTS) - expected).max() < 0.06
+
+
+@pytest.mark.parametrize(("precision", "least"), [(Precision.INT8, 0.998), (Precision.INT4, 0.95)])
+def test_integers_keep_the_direction(precision: Precision, least: float, tmp_path: Path) -> None:
+    bundle, expected = exported(tmp_path, precision, {})
+    found = of_graph(bundle, TEXTS)
+    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
+    assert ((found * expected).sum(1) / norms).min() > least
+
+
+def test_the_manifest_says_what_comes_out(tmp_path: Path) -> None:
+    bundle, _ = exported(tmp_path, Precision.FP32, LIKE_MPNET)
+    spec = bundle.manifest.encoder
+    assert spec is not None and (spec.dimension, spec.is_normalised) == (17, True)
+    assert [each.name for each in bundle.manifest.graphs["encode"].inputs] == [
+        "source_ids",
+        "source_lengths",
+    ]
+    labels, _ = exported(tmp_path / "labels", Precision.FP32, LABELS)
+    spec = labels.manifest.encoder
+    assert spec is not None and (spec.labels, spec.activation) == (("a", "b", "c"), "softmax")
+    assert spec.dimension is None
+
+
+def test_the_proof_at_export_compares_random_ids_and_texts(tmp_path: Path) -> None:
+    bundle, _ = exported(tmp_path, Precision.FP32, LABELS)
+    checkpoint = load_checkpoint(tmp_path / "transformer-encoder")
+    (tmp_path / "test.txt").write_text("one text\n\nanother, which is longer than the first one\n")
+    parity = TextVerifier(checkpoint, bundle).compare(tmp_path / "test.txt", 10)
+    assert parity.test_text is not None and parity.test_text.num_texts == 2
+    assert parity.random_ids.largest < 1e-5 and parity.test_text.largest < 1e-5
+    assert parity.as_markdown().startswith("- logits of random ids: largest")
+    (tmp_path / "empty.txt").write_text("\n")
+    with pytest.raises(ValueError, match="holds no text"):
+        TextVerifier(checkpoint, bundle).compare(tmp_path / "empty.txt", 10)

@@ -1,0 +1,40 @@
+"""Makes random texts for encoders, and runs a bundle's graph on them."""
+
+from typing import Any
+
+import numpy as np
+
+from export.checking.texts import TextGraph
+from serving.bundle.opening import Bundle
+from tests.export.parity import random_ids
+
+Text = tuple[list[int], list[int]]  # ids, segments
+RERANKER: dict[str, Any] = {
+    "num_types": 0,
+    "pooling": ["cls"],
+    "head": {"kind": "labels", "labels": ["relevant"], "dense": [{"dim": 19}]},
+}
+LIKE_MPNET: dict[str, Any] = {
+    "num_types": 1,
+    "distances": {"kind": "relative", "num_buckets": 8, "max_distance": 20},
+    "head": {"kind": "embedding", "dense": [{"dim": 17, "activation": "none"}], "normalised": True},
+}
+
+
+def random_texts(lengths: tuple[int, ...]) -> list[Text]:
+    """Draw texts of these lengths, the second half of each as if it were the other of a pair."""
+    random = np.random.default_rng(len(lengths))
+    return [
+        (random_ids(random, length), [int(place >= length // 2) for place in range(length)])
+        for length in lengths
+    ]
+
+
+def encoded(
+    bundle: Bundle, texts: list[Text], span: int = 0, threads: int = 1
+) -> dict[str, np.ndarray]:
+    """Encode texts side by side; a graph that tells of attention tells of it."""
+    names = ("encode_attention", "encode")
+    name = next(name for name in names if name in bundle.manifest.graphs)
+    ids, types = map(list, zip(*texts, strict=True))
+    return TextGraph(bundle, name, threads).run(ids, types, span)

@@ -1,0 +1,125 @@
+"""Mamba-2: the module equals the paper's recurrence, and any parts of a text equal the whole."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from models.batch import LanguageBatch
+from models.configs.language_models.mamba2 import Mamba2Config
+from models.decoding import naive
+from models.decoding.greedy import continue_batch
+from models.registry import build
+
+Array = np.ndarray
+NUM_TOKENS = 150  # three chunks, the last one not full
+SIZES: dict[str, Any] = {"vocab_size": 60, "d_model": 12, "num_layers": 2, "num_heads": 4}
+SIZES |= {"head_dim": 6, "state_dim": 5, "context_length": 256}
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"num_groups": 2, "conv_kernel_size": 2, "imported": {"conv_bias": False, "biases": True}},
+]
+every_variant = pytest.mark.parametrize("changes", VARIANTS, ids=str)
+
+
+def fresh(**changes: Any):
+    torch.manual_seed(0)
+    module = build(Mamba2Config(**SIZES, **changes)).eval().double()
+    with torch.no_grad():  # so that vectors, too, tell their elements apart
+        for parameter in module.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return module
+
+
+def random_ids(num_rows: int, length: int) -> torch.Tensor:
+    return torch.randint(3, 60, (num_rows, length))
+
+
+@every_variant
+@torch.inference_mode()
+def test_it_computes_the_recurrence(changes: dict[str, Any]) -> None:
+    module, ids = fresh(**changes), random_ids(2, NUM_TOKENS)
+    weights = {name: value.numpy() for name, value in module.state_dict().items()}
+    found = module(LanguageBatch(ids, ids))
+    for row in range(2):
+        expected = hidden_of(module.config, weights, ids[row].tolist())
+        np.testing.assert_allclose(found[row], expected, rtol=1e-9, atol=1e-12)
+
+
+def hidden_of(config: Mamba2Config, weights: dict[str, Array], ids: list[int]) -> Array:
+    """Go through a text token by token: [length, d_model]."""
+    u = weights["embedding.weight"][ids]
+    for number in range(config.num_layers):
+        own = f"layers.{number}."
+        layer = {k.removeprefix(own): v for k, v in weights.items() if k.startswith(own)}
+        normed = normalised(u, config) * layer["norm.weight"]
+        u = u + mixed(config, {k.removeprefix("mixer."): v for k, v in layer.items()}, normed)
+    return normalised(u, config) * weights["norm.weight"]
+
+
+def mixed(config: Mamba2Config, weights: dict[str, Array], u: Array) -> Array:
+    def linear(name: str, x: Array) -> Array:
+        return x @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", 0)
+
+    x, b, c = convolved(config, weights, [linear(name, u) for name in ("x", "B", "C")])
+    dt, a = np.log1p(np.exp(linear("dt", u) + weights["dt_bias"])), -np.exp(weights["A_log"])
+    outputs = []
+    for head in range(config.num_heads):
+        p = slice(head * config.head_dim, (head + 1) * config.head_dim)
+        group = head * config.num_groups // config.num_heads
+        n = slice(group * config.state_dim, (group + 1) * config.state_dim)
+        h = np.zeros((config.state_dim, config.head_dim))
+        y = np.empty((len(u), config.head_dim))
+        for t in range(len(u)):
+            h = np.exp(dt[t, head] * a[head]) * h + np.outer(b[t, n], dt[t, head] * x[t, p])
+            y[t] = c[t, n] @ h + weights["D"][head] * x[t, p]
+        outputs.append(y)
+    gated = np.concatenate(outputs, 1) * silu(linear("z", u))
+    groups = gated.reshape(len(u), config.num_groups, -1)
+    return linear("output", normalised(groups, config).reshape(len(u), -1) * weights["norm.weight"])
+
+
+def convolved(config: Mamba2Config, weights: dict[str, Array], parts: list[Array]) -> list[Array]:
+    joined, kernel = np.concatenate(parts, 1), weights["conv.weight"][:, 0]
+    padded = np.concatenate([np.zeros((config.conv_kernel_size - 1, joined.shape[1])), joined])
+    taps = [padded[i : i + len(joined)] * kernel[:, i] for i in range(config.conv_kernel_size)]
+    found = silu(np.sum(taps, axis=0) + weights.get("conv.bias", 0))
+    return np.split(found, np.cumsum([part.shape[1] for part in parts])[:-1], axis=1)
+
+
+def normalised(x: Array, config: Mamba2Config) -> Array:
+    return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + config.norm_epsilon)
+
+
+def silu(x: Array) -> Array:
+    return x / (1 + np.exp(-x))
+
+
+@every_variant
+@torch.inference_mode()
+def test_parts_of_a_text_equal_the_whole(changes: dict[str, Any]) -> None:
+    module, ids = fresh(**changes), random_ids(3, NUM_TOKENS)
+    whole = module(LanguageBatch(ids, ids))
+    state, found = module.empty_state(), []
+    for part in ids.split([1, 1, 2, 70, 64, 12], 1):
+        hidden, state = module.read(part, state)
+        found.append(hidden)
+    torch.testing.assert_close(torch.cat(found, 1), whole)
+
+
+@torch.inference_mode()
+def test_a_batch_says_what_one_text_after_the_other_says() -> None:
+    module, prompts = fresh(), [[7, 8, 9], [20, 21, 22]]
+    expected = [naive.greedy(module, None, prompt, 9) for prompt in prompts]
+    assert continue_batch(module, prompts, 9) == expected
+
+
+def test_what_is_read_early_is_learned_from_late() -> None:
+    module, ids = fresh().train(), random_ids(1, NUM_TOKENS)
+    embedded = module.embed(ids).detach().requires_grad_()
+    module.embed = lambda _: embedded
+    module(LanguageBatch(ids, ids))[0, -1].sum().backward()
+    assert embedded.grad is not None
+    assert torch.isfinite(embedded.grad).all()
+    assert (embedded.grad[0].abs().amax(-1) > 0).all()

@@ -1,0 +1,87 @@
+"""Texts become requests as the model was trained on them: framed, paired, prompted, cut."""
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from models.conventions import Conventions
+from serving.bundle.manifest import Manifest
+from serving.errors import RequestError
+from serving.pipelines.encoding.job import EncodeJob, Input, Pair
+from serving.pipelines.encoding.requests import EncodingRequests
+from serving.pipelines.loading import ModelParts
+from tests.encoders import AROUND, CLS, SEP, encoder_bundle
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> ModelParts:
+    return ModelParts.open(encoder_bundle("embedder", tmp_path_factory.mktemp("b")))
+
+
+def built(
+    parts: ModelParts, *inputs: Input, **options: object
+) -> list[tuple[tuple[int, ...], int | None]]:
+    job = EncodeJob("job", inputs, **options)  # type: ignore[arg-type]
+    requests = EncodingRequests(parts.bundle.manifest, parts.tokenizers.source).of(job)
+    assert [request.request_id for request in requests] == [f"job-{n}" for n in range(len(inputs))]
+    return [(request.source_ids or (), request.pair_start) for request in requests]
+
+
+def ids(parts: ModelParts, text: str) -> tuple[int, ...]:
+    return tuple(parts.tokenizers.source.encode(text))
+
+
+def test_special_tokens_go_around_texts_and_not_around_ids(parts: ModelParts) -> None:
+    a, b = ids(parts, "a dog"), ids(parts, "snow")
+    assert built(parts, "a dog", (5, 6, 7), Pair("a dog", "snow"), "") == [
+        ((CLS, *a, SEP), None),
+        ((5, 6, 7), None),
+        ((CLS, *a, SEP, *b, SEP), len(a) + 2),
+        ((CLS, SEP), None),
+    ]
+
+
+def test_a_prompt_comes_before_each_text(parts: ModelParts, tmp_path: Path) -> None:
+    expected = (CLS, *ids(parts, "query: a dog"), SEP)
+    assert built(parts, "a dog", prompt_name="query") == [(expected, None)]
+    by_default = replace(AROUND, default_prompt="query")
+    other = ModelParts.open(encoder_bundle("embedder", tmp_path, around=by_default))
+    assert built(other, "a dog") == [(expected, None)]
+    with pytest.raises(RequestError, match="it has passage, query"):
+        built(parts, "a dog", prompt_name="title")
+
+
+def test_what_is_too_long_is_refused_or_cut(parts: ModelParts) -> None:
+    text = "0123456789" * 9
+    with pytest.raises(RequestError, match="reads 64 tokens, and number 1 has 28 more"):
+        built(parts, "short", text)
+    assert built(parts, text, max_tokens=0) == [((CLS, *ids(parts, text[:62]), SEP), None)]
+    assert built(parts, text, max_tokens=900) == built(parts, text, max_tokens=0)
+    assert built(parts, text, max_tokens=5) == [((CLS, *ids(parts, "012"), SEP), None)]
+    assert built(parts, tuple(range(9)), max_tokens=5) == [(tuple(range(5)), None)]
+    with pytest.raises(RequestError, match="at least 3"):
+        built(parts, text, max_tokens=2)
+
+
+def test_pairs_are_cut_as_the_library_cuts_them(parts: ModelParts) -> None:
+    library = Tokenizer.from_file(str(parts.bundle.tokenizer_path))
+    a, b = ids(parts, "a")[0], ids(parts, "b")[0]
+    for first, second, room in product((0, 1, 4, 5, 30), (0, 1, 4, 5, 31), (2, 5, 8, 9, 40)):
+        library.enable_truncation(room, strategy="longest_first")
+        expected = library.encode("a" * first, "b" * second, add_special_tokens=False).ids
+        pair = Pair("a" * first, "b" * second)
+        [(found, start)] = built(parts, pair, max_tokens=room + 3)
+        assert [found.count(a), found.count(b)] == [expected.count(a), expected.count(b)]
+        assert start == found.count(a) + 2
+
+
+def test_a_model_of_one_text_takes_no_pairs(tmp_path: Path) -> None:
+    around = Conventions(source_prefix=(CLS,), source_suffix=(SEP,))
+    parts = ModelParts.open(encoder_bundle("embedder", tmp_path, around=around))
+    manifest: Manifest = parts.bundle.manifest
+    assert manifest.encoder is not None and manifest.encoder.separator is None
+    with pytest.raises(RequestError, match="one text, not two"):
+        built(parts, Pair("a", "b"))
