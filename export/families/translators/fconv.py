@@ -25,8 +25,8 @@ class FConvGraph(TranslatorGraph[FConvConfig]):
     smaller by that of two, as queries are there.
     """
 
-    def __init__(self, config: FConvConfig, layers: Layers, tells_attention: bool) -> None:
-        super().__init__(config, layers, tells_attention)
+    def __init__(self, config: FConvConfig, layers: Layers) -> None:
+        super().__init__(config, layers)
         self.alignment_heads = tuple(range(sum(each.attends for each in config.decoder)))
         self.dim = config.embedding_dim
         self.words = VocabularyGraph(
@@ -70,7 +70,7 @@ class FConvGraph(TranslatorGraph[FConvConfig]):
         memory = ReadFloats(
             self.heads, (graph.state_input(self.keys), graph.state_input(self.values))
         )
-        attention = CrossAttention(graph, self.heads, source_lengths, self.tells_attention)
+        attention = CrossAttention(self.telling, self.heads, source_lengths)
         positions = self._positions("decoder", config.max_target_tokens)
         embedded = positions.add_target(self.words.embed(self.ids), past_lengths)
         in_dim = config.decoder[0].dim

@@ -70,8 +70,8 @@ class TransitionCell:
 
 
 class NematusGraph(TranslatorGraph[NematusConfig]):
-    def __init__(self, config: NematusConfig, layers: Layers, tells_attention: bool) -> None:
-        super().__init__(config, layers, tells_attention)
+    def __init__(self, config: NematusConfig, layers: Layers) -> None:
+        super().__init__(config, layers)
         self.normed = NormedLayers(config, layers)
         self.words = recurrent_vocabulary(layers, config)
         self.memory = layers.state("memory", StateKind.CONSTANT, SOURCE, config.memory_dim)
