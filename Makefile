@@ -39,7 +39,7 @@ manifest_of = build/bundles/transformer-en-fr-$(1)/bundle.json
 manifests := $(addsuffix /bundle.json,$(bundles))
 exporters := $(shell find export models/configs models/storage serving/bundle -name "*.py")
 
-.PHONY: help serve bundles test test-servers bench bench-smoke fuzz schemathesis audit clean
+.PHONY: help serve bundles test test-servers labs bench bench-smoke fuzz schemathesis audit clean
 .SECONDEXPANSION:
 
 help: ## list the targets
@@ -64,6 +64,9 @@ test: $(test_stamp) ## format check, lint, types, tests
 
 test-servers: $(test_stamp) ## the tests that start, starve and kill servers of their own: minutes
 	$(venv)/bin/pytest -m servers
+
+labs: $(test_stamp) ## run the notebooks of docs/labs, as they are: a few minutes
+	PATH="$(CURDIR)/$(venv)/bin:$$PATH" $(venv)/bin/jupyter execute docs/labs/*.ipynb
 
 bench: bundles ## tokens per second of the bare engine, one line of JSON for each bundle
 	@for bundle in $(bundles); do $(attendant) bench $$bundle --device $(provider) --json; done

@@ -38,6 +38,7 @@ def test_there_is_an_example_for_each_endpoint() -> None:
         "/v1/completions",
         "/v1/chat/completions",
         "/v1/models",
+        "/v1/embeddings",
         "/health",
         "/ready",
         "/metrics",
@@ -114,6 +115,7 @@ def test_the_example_works(example: str, server_url: str) -> None:
     command = example.replace("curl ", "curl --fail-with-body --max-time 60 ")
     command = command.replace("localhost:8000", server_url)
     command = command.replace("smollm2-135m-instruct", "imported-llama")  # the one that chats here
+    command = command.replace("minilm", "embedder")
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip()

@@ -57,10 +57,10 @@ class Reach:
 def measure(checkpoint: Checkpoint, text: Path, amount: Amount) -> Reach:
     """Average over texts of a file: prose for a language model, pairs for a translator.
 
-    Raises ValueError where the file holds too little.
+    Raises ValueError where the file holds too little, CheckpointError where it predicts nothing.
     """
-    batch = _batch(checkpoint, text, amount)
-    found = list(gradient_norms(load_module(checkpoint), batch))
+    module = load_module(checkpoint)
+    found = list(gradient_norms(module, _batch(checkpoint, text, amount)))
     means = [np.mean([each for each in row if each is not None]) for row in zip_longest(*found)]
     return Reach(name_of(checkpoint), [float(mean / means[0]) for mean in means])
 
@@ -123,6 +123,7 @@ def _batch(checkpoint: Checkpoint, text: Path, amount: Amount) -> Batch:
         return _prose(checkpoint, text, amount.texts, min(amount.tokens, config.context_length))
     if not isinstance(config, TranslationModelConfig):
         raise ValueError(f"{checkpoint.folder} only encodes: it predicts no tokens")
+    assert isinstance(config, TranslationModelConfig)
     return _pairs(checkpoint, config, text, amount.texts)
 
 

@@ -79,7 +79,7 @@ def word_attention(
     """
     target_words = words_of(target.text) if target_words is None else target_words
     source_words = words_of(source.text) if source_words is None else source_words
-    rows = _shares(target_words, target.spans)
+    rows = shares_of(target_words, target.spans)
     rows /= np.maximum(rows.sum(axis=1, keepdims=True), np.finfo(float).tiny)
     matrix: Array = rows @ over_source_words(attention, source, source_words)
     return matrix
@@ -90,7 +90,7 @@ def over_source_words(attention: Array, source: TokenizedText, words: Sequence[S
 
     attention [target tokens, source tokens] -> f64 [target tokens, source words]
     """
-    summed: Array = attention.astype(np.float64) @ _shares(words, source.spans).T
+    summed: Array = attention.astype(np.float64) @ shares_of(words, source.spans).T
     return summed
 
 
@@ -110,7 +110,7 @@ def pharaoh(links: Iterable[Link]) -> str:
     return " ".join(f"{link.source}-{link.target}" for link in links)
 
 
-def _shares(words: Sequence[Span], tokens: Sequence[Span]) -> Array:
+def shares_of(words: Sequence[Span], tokens: Sequence[Span]) -> Array:
     """Return how much of each token lies in each word, of what lies in any.
 
     The result is [words, tokens], f64.

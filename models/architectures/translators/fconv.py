@@ -118,7 +118,8 @@ class Decoder(nn.Module):
             DecoderLayer(in_dim, layer, config)
             for in_dim, layer in zip(dims, config.decoder, strict=False)
         )
-        self.output = scaled_linear(dims[-1], config.readout_dim)
+        # Attention and sums leave less than goes in: readouts begin as loud as those of convs2s.
+        self.output = scaled_linear(dims[-1], config.readout_dim, variance=4.0)
         self.kept = [
             (layer.kernel_size - 1, dim) for layer, dim in zip(config.decoder, dims, strict=False)
         ]

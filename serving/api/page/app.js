@@ -4,6 +4,7 @@ import { whenBack } from "./common/connection.js";
 import { byId, withArrows } from "./common/elements.js";
 import { get, keepKey, shownKey } from "./common/server.js";
 import { offerLanguages } from "./translate/languages.js";
+import { offerLooks } from "./translate/looking.js";
 import { beginTranslating } from "./translate/translate.js";
 import { showLoad } from "./watch/load.js";
 import { showModels } from "./watch/models.js";
@@ -53,6 +54,7 @@ function beginKey() {
 async function loadAll() {
   const [settings, models] = await Promise.all([get("frontend/settings").catch(() => null), showModels(), offerParameters()]);
   byId("key-form").classList.toggle("unseen", !settings?.keyRequired);
+  offerLooks(models);
   await offerLanguages(settings, models);
   offerWriters(models);
 }

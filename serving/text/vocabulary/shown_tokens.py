@@ -1,6 +1,9 @@
 """Writes single tokens as clients are shown them, parts of characters and nameless ids included."""
 
+import re
+
 Shown = bytes | int  # a token's bytes, or its id where the tokenizer has no token of that id
+_OF_BYTES = re.compile(r"bytes:((?:\\x[0-9a-f]{2})+)")
 
 
 def spelt(token: Shown) -> str:
@@ -13,3 +16,9 @@ def spelt(token: Shown) -> str:
         return token.decode()
     except UnicodeDecodeError:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token)
+
+
+def bytes_of(text: str) -> bytes:
+    """Return the bytes of a token that was spelt; of one that has only an id, its spelling's."""
+    match = _OF_BYTES.fullmatch(text)
+    return bytes.fromhex(match[1].replace("\\x", "")) if match else text.encode()

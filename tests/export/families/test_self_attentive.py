@@ -86,3 +86,14 @@ def test_the_penalty_adds_its_gradient_and_nothing_else() -> None:
     ours, expected, without = gradients(0.7, 0.0), gradients(0.0, 0.7), gradients(0.0, 0.0)
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(ours, expected, strict=True))
     assert not all(torch.allclose(a, b, atol=1e-4) for a, b in zip(ours, without, strict=True))
+
+
+def test_the_penalty_is_computed_where_products_are_in_16_bits() -> None:
+    sizes = {"embedding_dim": 6, "hidden_dim": 5, "attention_dim": 7, "head": LABELS}
+    options = {"architecture": "self-attentive", "vocab_size": 30, "num_hops": 3}
+    module = build(parse_config(options | sizes)).train()
+    ids, lengths = torch.randint(3, 30, (4, 9)), torch.tensor([9, 2, 5, 7])
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = module.project(module(LabelBatch(ids, ids[:, :1], lengths)))
+    logits.float().square().mean().backward()
+    assert all(each.grad.isfinite().all() for each in module.parameters())

@@ -53,10 +53,10 @@ def saved(folder: Path, cfg: dict[str, Any]) -> Model:
     model = Model(cfg, num_source, NUM_TARGET).eval()
     for side, number in (("src", num_source), ("trg", NUM_TARGET)):
         (folder / f"{side}_vocab.txt").write_text("\n".join(vocabulary(number)) + "\n")
-    side = {"level": "word", "lowercase": False, "tokenizer_cfg": {"pretokenizer": "none"}}
-    data = {"src": {"lang": "de", **side}, "trg": {"lang": "en", **side}}
+    text = {"level": "word", "lowercase": False, "tokenizer_cfg": {"pretokenizer": "none"}}
+    data = {"src": {"lang": "de", **text}, "trg": {"lang": "en", **text}}
     testing = {"beam_size": 5, "max_output_length": 40}
-    config = deepcopy({"name": "toy", "data": data, "testing": testing, "model": cfg})
+    config: Any = deepcopy({"name": "toy", "data": data, "testing": testing, "model": cfg})
     config["model"]["decoder"] = deepcopy(cfg["decoder"])  # no part of it stands for two
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     state = {"model_state": model.state_dict(), "optimizer_state": {}, "stats_state": {"steps": 5}}

@@ -87,7 +87,7 @@ def test_it_is_said_from_where_a_gradient_stays_faint() -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reach")
-    for name in ("recurrent-lm", "llama", "bahdanau"):
+    for name in ("recurrent-lm", "llama", "bahdanau", "transformer-encoder"):
         tiny_checkpoint(name, folder / name / "checkpoint")
     (folder / "prose.txt").write_text("The street was too tired to cross the animal. " * 9)
     (folder / "pairs.tsv").write_text("a dog\tun chien\ntwo cats sleep\tdeux chats dorment\n")
@@ -127,6 +127,7 @@ def test_translators_read_pairs(folder: Path) -> None:
         (["llama"], {"picture": "reach.gif"}, "must end with one of .pdf, .png, .svg"),
         (["llama"], {"text": "short.txt"}, "holds too little text"),
         (["bahdanau"], {}, "separated by tabs"),
+        (["transformer-encoder"], {}, "only encodes"),
         (["bert"], {}, "there is no such folder"),
     ],
 )

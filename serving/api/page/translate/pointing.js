@@ -5,6 +5,7 @@ import { tellingErrors } from "../common/server.js";
 import { beginAlternatives, closeAlternatives, offer, openAlternatives } from "./alternatives.js";
 import { clearAttention, rowsAt, showAttention } from "./attention.js";
 import { beginGrid, clearGrid, drawGrid, markRows } from "./grid.js";
+import { beginLooking, clearLooks, showLooks } from "./looking.js";
 import { Translation } from "./translation.js";
 import { parts } from "./words.js";
 
@@ -29,6 +30,7 @@ export function beginWords() {
   }));
   beginAlternatives();
   beginGrid(() => drawSentence());
+  beginLooking(lookAtSentence);
 }
 
 export const shownText = () => shown?.text ?? "";
@@ -43,6 +45,7 @@ export function hideWords() {
   shown = pointed = null;
   clearAttention(HELP);
   clearGrid();
+  clearLooks();
 }
 
 function draw() {
@@ -54,6 +57,7 @@ function draw() {
   if (first) first.tabIndex = 0;
   clearAttention(HELP);
   drawSentence();
+  lookAtSentence();
 }
 
 function wordOf({ text, start }, sentence) {
@@ -73,6 +77,7 @@ async function attend(word) {
     const rows = rowsAt(map, sentence.target, Number(word.dataset.start), Number(word.dataset.end));
     showAttention(word.textContent, map, rows);
     pointed = sentence;
+    lookAtSentence();
     if (await drawSentence()) markRows(rows);
   } catch (error) {
     clearAttention(error.message);
@@ -87,6 +92,11 @@ async function drawSentence() {
   const map = await tellingErrors(byId("grid-said"), () => shown.mapOf(sentence));
   if (!map || sentence !== pointed) return false;
   return drawGrid(map);
+}
+
+function lookAtSentence() {
+  const sentence = pointed;
+  return sentence && showLooks(shown, sentence, () => sentence === pointed);
 }
 
 async function findOthers(word) {

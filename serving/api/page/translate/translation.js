@@ -1,17 +1,18 @@
 // Holds a translation that is whole, and asks what else there is to know of it.
 
-import { post } from "../common/server.js";
+import { Refused, post } from "../common/server.js";
+import { looksOf, viewOf } from "../look/served.js";
 import { sentencesOf } from "./words.js";
 
 const MOST_ALTERNATIVES = 6;
 
 export class Translation {
-  // source: the language of the text. sentences: of each {source, target, map}; source and map,
-  // what it attends to, are null until somebody asks.
+  // source: the language of the text. sentences: of each {source, target, map, looks}; source, map,
+  // what it attends to, and looks, the same by layer and head, are null until somebody asks.
   constructor(request, source, targets) {
     this.request = request;
     this.source = source;
-    this.sentences = targets.map((target) => ({ source: null, target, map: null }));
+    this.sentences = targets.map((target) => ({ source: null, target, map: null, looks: null }));
     if (targets.length === 1) this.sentences[0].source = request.q;
     this.reading = null;
   }
@@ -39,9 +40,30 @@ export class Translation {
   }
 
   // What somebody has chosen is no longer what the model would say: it is scored as it stands.
-  async mapOfChosen({ source: q, target: text }) {
-    const { request: { target, model }, source } = this;
-    const { scores: [score] } = await post("score", { q, translations: text.trim(), source, target, ...(model && { model }), return_attention: true });
+  async mapOfChosen(sentence) {
+    return this.attentionOf(sentence, this.request.model, true);
+  }
+
+  // Tells by layer and head who looks at whom; without a chosen model, as the first that could translate reads it.
+  async looksAt(sentence, models) {
+    if (sentence.looks) return sentence.looks;
+    const model = models.find((each) => this.couldBeBy(each));
+    if (!model || !looksOf(model).length) throw new Refused("No model tells what these words look at.");
+    if (!sentence.source) await this.mapOf(sentence);
+    const told = await this.attentionOf(sentence, model.id, looksOf(model));
+    sentence.looks = { model: model.id, views: told.map(viewOf) };
+    return sentence.looks;
+  }
+
+  couldBeBy({ id, task, source_languages, target_languages }) {
+    const { request: { model, target }, source } = this;
+    if (model) return id === model;
+    return task === "translate" && source_languages.includes(source) && target_languages.includes(target);
+  }
+
+  async attentionOf({ source: q, target: text }, model, return_attention) {
+    const { request: { target }, source } = this;
+    const { scores: [score] } = await post("score", { q, translations: text.trim(), source, target, ...(model && { model }), return_attention });
     return score.attention;
   }
 
@@ -63,7 +85,7 @@ export class Translation {
   choose(sentence, text) {
     const [before] = sentence.target.match(/^\s*/);
     const [after] = sentence.target.match(/\s*$/);
-    Object.assign(sentence, { target: before + text.trim() + after, map: null, isChosen: true });
+    Object.assign(sentence, { target: before + text.trim() + after, map: null, looks: null, isChosen: true });
   }
 }
 

@@ -7,7 +7,7 @@ const SCHEMAS = { completion: "CompletionBody", chat: "ChatBody" };
 const FIRST = ["max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "stop"];
 // Set by what else is on the page, or by translators only.
 const OWN = new Set([
-  "model", "messages", "prompt", "stream", "stream_options", "logprobs", "top_logprobs", "source_language", "target_language",
+  "model", "messages", "prompt", "stream", "stream_options", "logprobs", "top_logprobs", "return_attention", "source_language", "target_language",
 ]);
 
 let fields = []; // of each {name, schema, modes, input, place}

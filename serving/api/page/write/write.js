@@ -2,6 +2,8 @@
 
 import { byId, element, fillSelect } from "../common/elements.js";
 import { stream, tellingErrors } from "../common/server.js";
+import { Look } from "../look/look.js";
+import { looksOf, viewOf } from "../look/served.js";
 import { parameters, showParameters } from "./parameters.js";
 import { append, beginTokens, tokensOfChat, tokensOfCompletion } from "./tokens.js";
 
@@ -11,6 +13,7 @@ const WITH_USAGE = { stream_options: { include_usage: true } };
 let running = null;
 let messages = []; // of the chat so far
 let models = [];
+let look = null;
 
 export function beginWriting() {
   const form = byId("write-form");
@@ -25,6 +28,7 @@ export function beginWriting() {
   byId("writer").addEventListener("change", offerModes);
   for (const each of document.getElementsByName("mode")) each.addEventListener("change", showMode);
   beginTokens(byId("written"));
+  look = new Look(byId("written-look"));
 }
 
 export function offerWriters(all) {
@@ -42,8 +46,11 @@ function offerModes() {
   chat.disabled = !chosenModel()?.has_chat_template;
   chat.parentElement.title = chat.disabled ? "This model was not made to chat" : "";
   (chat.disabled ? completion : chat).checked = true;
+  byId("looks").disabled = !looks().length;
   showMode();
 }
+
+const looks = () => (chosenModel() ? looksOf(chosenModel()) : []);
 
 const isChat = () => document.querySelector("[name=mode]:checked").value === "chat";
 
@@ -61,6 +68,7 @@ function clear() {
   byId("written").replaceChildren();
   byId("token-said").textContent = "";
   byId("write-said").textContent = "";
+  look.clear();
 }
 
 async function write() {
@@ -113,10 +121,19 @@ async function chat() {
 async function* choices(path, body) {
   const began = performance.now();
   byId("write-said").textContent = "";
-  for await (const { choices: given, usage } of stream(path, body, running.signal)) {
+  look.clear();
+  const wanted = byId("looks").checked && !byId("looks").disabled ? { return_attention: looks() } : {};
+  for await (const { choices: given, usage } of stream(path, { ...body, ...wanted }, running.signal)) {
     yield* given;
+    showLook(given);
     if (usage) tellUsage(usage.completion_tokens, (performance.now() - began) / 1000);
   }
+}
+
+// What its tokens look at comes with the end of an answer; of several the first is shown.
+function showLook(given) {
+  const first = given.find(({ index, attention }) => index === 0 && attention);
+  if (first) look.show(first.attention.map(viewOf));
 }
 
 function tellUsage(tokens, seconds) {

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from export.readers.common.tables import Held, Made, Names, Table, held_names, read_weights, times
+from export.readers.common.tables import (
+    Held,
+    Joined,
+    Made,
+    Names,
+    Table,
+    held_names,
+    read_weights,
+    times,
+)
 from export.readers.common.weights import Shape, Tensors
 from models.arrays import Array
 from models.storage.stored import Stored
@@ -170,3 +179,23 @@ def test_of_two_entries_the_later_one_counts() -> None:
     shapes: dict[str, Shape] = {"a.weight": (1, 3), "b.weight": (1, 3)}
     names: Names = {"a": "x", "b": "y", ("a", "b"): "both"}
     assert [*read(shapes, names, both__weight=MATRIX)] == ["a.weight", "b.weight"]
+
+
+def test_one_weight_may_be_joined_of_several_tensors() -> None:
+    joined = Joined({"h.*.lengths": (2, 1), "h.*.rows": (2, 3)}, lambda g, v: g * v)
+    found = read(
+        {"layers.0.up.weight": (2, 3)},
+        {"layers.*.up.weight": joined},
+        h__0__lengths=VECTOR[:, None],
+        h__0__rows=MATRIX,
+    )
+    assert np.array_equal(found["layers.0.up.weight"], VECTOR[:, None] * MATRIX)
+
+
+def test_what_is_joined_is_checked_part_by_part() -> None:
+    joined = Joined({"g": (2, 1), "v": (2, 3)}, lambda g, v: g * v)
+    names = {"up.weight": joined}
+    assert problems_of({"up.weight": (2, 3)}, names, v=MATRIX.T) == [
+        "g is missing",
+        "v has shape [3, 2], expected [2, 3]",
+    ]

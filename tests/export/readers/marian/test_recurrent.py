@@ -140,7 +140,8 @@ def nematus_folder(folder: Path, changes: dict[str, Any]) -> RecurrentReference:
     arrays = {name: w[0] if len(w) == 1 and w.size else w for name, w in named.items()}
     arrays = {name: w.astype(np.float32) for name, w in arrays.items()}
     history = {"history_errs": np.array([None, "x"], object), "uidx": np.array(3)}
-    np.savez(folder / "model.npz", **arrays, **history)
+    everything: dict[str, Any] = arrays | history
+    np.savez(folder / "model.npz", **everything)
     (folder / "model.npz.json").write_text(json.dumps(NEMATUS_SETTINGS | changes))
     for language, number in (("en", NUM_SOURCE), ("de", NUM_TARGET)):
         words = ["eos", "UNK", "lo@@", "w", *(f"w{i}" for i in range(number))]  # more than it has

@@ -8,7 +8,7 @@ pytestmark = needs_browser
 MARKUP = "<img src=x onerror=document.title='broken'> & <b>dog</b>"
 SET_BY_THE_PAGE = {
     *("model", "messages", "prompt", "stream", "stream_options", "logprobs", "top_logprobs"),
-    *("source_language", "target_language"),
+    *("return_attention", "source_language", "target_language"),
 }
 
 

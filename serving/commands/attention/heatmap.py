@@ -47,7 +47,7 @@ def draw(rows: Sequence[Sequence[HeatMap]], path: Path) -> None:
         left = (right - across) / width
         axes = figure.add_axes((left, 1 - bottom / height, across / width, down / height))
         _fill(axes, heat_map, names_target=is_first)
-    _save(figure, path)
+    save(figure, path)
 
 
 class _Place(NamedTuple):
@@ -73,7 +73,7 @@ def _places(rows: Sequence[Sequence[HeatMap]]) -> Iterator[_Place]:
 
 
 def _label_length(labels: Sequence[str]) -> float:
-    return _GAP + _CHARACTER * max(map(len, map(_label, labels)))
+    return _GAP + _CHARACTER * max(map(len, map(label, labels)))
 
 
 def _fill(axes: Axes, heat_map: HeatMap, names_target: bool) -> None:
@@ -81,20 +81,21 @@ def _fill(axes: Axes, heat_map: HeatMap, names_target: bool) -> None:
     axes.imshow(weights, cmap="gray", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     axes.xaxis.tick_top()
     axes.tick_params(length=0, labelsize=_LABEL_POINTS, pad=3)
-    across = list(map(_label, heat_map.source))
-    down = [_label(word) if names_target else "" for word in heat_map.target]
+    across = list(map(label, heat_map.source))
+    down = [label(word) if names_target else "" for word in heat_map.target]
     axes.set_xticks(range(len(across)), across, rotation=90, parse_math=False)
     axes.set_yticks(range(len(down)), down, parse_math=False)
     if heat_map.title:
         axes.set_title(heat_map.title, fontsize=_LABEL_POINTS, parse_math=False)
 
 
-def _label(text: str) -> str:
+def label(text: str) -> str:
+    """Return a word as it is drawn."""
     shown = "".join(each if each.isprintable() else "\ufffd" for each in text)
     return shown if len(shown) <= _LONGEST_LABEL else shown[: _LONGEST_LABEL - 1] + "…"
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
     """Write equal pictures as equal bytes on any day. What the font lacks is drawn as a box."""
     file_format = path.suffix[1:].lower()
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(file_format)

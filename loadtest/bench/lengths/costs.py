@@ -1,0 +1,167 @@
+"""Tells what a token costs at each length: operations, bytes read, and time.
+
+A model reads its source, or prompt, and then writes token by token. For each it is told what one
+more token costs when N are there: a flat line is a recurrent net's, one that rises with N is
+attention's. From two lengths follow the two terms, and with them the line of table 1 of Vaswani et
+al. 2017 that the model belongs to.
+"""
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from loadtest.bench.lengths.operators import GATES
+from loadtest.bench.lengths.probe import Probe, Run
+from loadtest.bench.roofline.costs import cost_of
+from serving.arrays import storage_type
+from serving.bundle.manifest import LENGTH, SOURCE, Manifest, StateKind, StateSpec
+from serving.bundle.opening import Bundle
+
+SEQUENTIAL = frozenset({*GATES, "Loop", "Scan"})
+NEGLIGIBLE = 0.005  # of a token's operations: lengths are looked at here and there
+
+
+class Way(enum.StrEnum):
+    """Is a way to read a sequence (Vaswani et al. 2017, table 1)."""
+
+    ATTENTION = "self-attention"
+    RECURRENCE = "recurrence"
+    CONVOLUTION = "convolution"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Is what a token costs while a model reads, or writes.
+
+    operations: per token of one row, floating-point. seconds: per token of all rows together.
+    in_turn: tokens are read one after the other, in a loop.
+    """
+
+    operations: float
+    seconds: float
+    in_turn: bool
+
+
+@dataclass(frozen=True)
+class Point:
+    """Is what a model costs at one length.
+
+    read: None where a model has nothing to read at once. write: None where it writes nothing.
+    state_bytes: what a request of this length keeps. touched_bytes: of states, what writing one
+    token reads and writes.
+    """
+
+    length: int
+    read: Phase | None
+    write: Phase | None
+    state_bytes: int
+    touched_bytes: int
+
+
+@dataclass(frozen=True)
+class LengthCosts:
+    """Holds a bundle's costs, by rising lengths.
+
+    weight_bytes: what one step multiplies by, whatever the length, once for all rows.
+    reads_by: how its layers read a sequence.
+    """
+
+    name: str
+    architecture: str
+    rows: int
+    weight_bytes: int
+    reads_by: Way
+    points: Sequence[Point]
+
+
+def length_costs(
+    bundle: Bundle,
+    lengths: Sequence[int],
+    rows: int,
+    threads: int,
+    tell: Callable[[], object] = lambda: None,
+) -> LengthCosts:
+    """Measure a bundle at each length, `rows` rows at a time.
+
+    tell: called when a length is done.
+    """
+    probe, manifest = Probe(bundle, rows, threads), bundle.manifest
+    points = []
+    for length in lengths:
+        points.append(_point(probe, manifest, length, rows))
+        tell()
+    step = "step" in manifest.graphs
+    weights = cost_of(bundle.graph_path("step" if step else "encode")).weight_bytes
+    return LengthCosts(manifest.name, manifest.architecture, rows, weights, way_of(points), points)
+
+
+def lengths_of(manifest: Manifest, longest: int) -> list[int]:
+    """Powers of two from 16 as far as the model goes."""
+    limits = manifest.limits
+    most = min(longest, limits.max_target_tokens - 1, limits.max_source_tokens or longest)
+    return [length for length in (2**power for power in range(4, 31)) if length <= most] or [most]
+
+
+def _reading(manifest: Manifest, length: int) -> Run | None:
+    """Read a whole source, or a whole prompt where one step takes many tokens."""
+    if "encode" in manifest.graphs:
+        return Run("encode", length, length, 0)
+    ids = next(each for each in manifest.graphs["step"].inputs if each.name == "ids")
+    return Run("step", 0, length, 0) if isinstance(ids.shape[-1], str) else None
+
+
+def _writing(manifest: Manifest, length: int) -> Run | None:
+    """Write a token after as many, of a source of as many."""
+    return Run("step", length, 1, length) if "step" in manifest.graphs else None
+
+
+def _point(probe: Probe, manifest: Manifest, length: int, rows: int) -> Point:
+    reading, writing = (each(manifest, length) for each in (_reading, _writing))
+    return Point(
+        length,
+        _phase(probe, reading, rows) if reading else None,
+        _phase(probe, writing, rows) if writing else None,
+        _state_bytes(manifest, length),
+        _touched_bytes(manifest, length),
+    )
+
+
+def _phase(probe: Probe, run: Run, rows: int) -> Phase:
+    found, tokens = probe.count(run), rows * run.new
+    in_turn = bool(found.operators & SEQUENTIAL)
+    return Phase(found.operations / tokens, probe.seconds(run) / tokens, in_turn)
+
+
+def _state_bytes(manifest: Manifest, length: int) -> int:
+    return sum(_bytes(state, length) for state in manifest.states)
+
+
+def _touched_bytes(manifest: Manifest, length: int) -> int:
+    """Count what writing a token reads, and once more what it overwrites."""
+    twice = {StateKind.REPLACE}
+    return sum((1 + (each.kind in twice)) * _bytes(each, length) for each in manifest.states)
+
+
+def _bytes(state: StateSpec, length: int) -> int:
+    shape = [length if axis in (SOURCE, LENGTH) else int(axis) for axis in state.shape]
+    return prod(shape) * storage_type(state.dtype).itemsize
+
+
+def way_of(points: Sequence[Point]) -> Way:
+    """Tell how layers read: what a token costs rises with attention; what runs token by token, or
+    keeps as much of a long text as of a short one, is a recurrence. Of a model that reads only by
+    its steps, what it writes tells.
+    """
+    read = points[0].read
+    if read is None:
+        return Way.ATTENTION if rises(points, "write") else Way.RECURRENCE
+    if read.in_turn or 0 < points[0].state_bytes == points[-1].state_bytes:
+        return Way.RECURRENCE
+    return Way.ATTENTION if rises(points, "read") else Way.CONVOLUTION
+
+
+def rises(points: Sequence[Point], phase: str) -> bool:
+    """Tell whether a token costs more at the longest length than at the shortest."""
+    first, last = (getattr(point, phase) for point in (points[0], points[-1]))
+    return bool(last.operations > first.operations * (1 + NEGLIGIBLE))

@@ -1,0 +1,148 @@
+"""Runs a bundle's graphs at one length: what they compute there, and how long it takes."""
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from loadtest.bench.lengths.operators import Lengths, Ran, work_of
+from serving.arrays import Array
+from serving.bundle.manifest import (
+    BATCH,
+    CANDIDATES,
+    LENGTH,
+    SOURCE,
+    UNION,
+    WANTS_LOGP,
+    Shape,
+    StateKind,
+    TensorSpec,
+)
+from serving.bundle.opening import Bundle
+from serving.engine.config import EngineConfig
+from serving.engine.graphs.ort_graph import OrtGraph
+from serving.engine.graphs.session import open_session
+
+MIN_RUNS = 5
+MIN_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Run:
+    """Is one run of a graph.
+
+    new: tokens of each row that it reads. past: positions that its states hold before.
+    """
+
+    graph: str
+    source: int
+    new: int
+    past: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """Holds what a run computes: floating-point operations, and which operators it ran."""
+
+    operations: int
+    operators: frozenset[str]
+
+
+class Probe:
+    """Opens the graphs of a bundle as they are served, on `threads` threads, with `rows` rows."""
+
+    def __init__(self, bundle: Bundle, rows: int, threads: int) -> None:
+        self._bundle, self._manifest, self._rows = bundle, bundle.manifest, rows
+        self._config = EngineConfig(threads=threads)
+        self._timed: dict[str, OrtGraph] = {}
+
+    def count(self, run: Run) -> Found:
+        """Count what a run computes, from the shapes that its operators had."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = self._bundle.graph_path(run.graph)
+            session = open_session(path, self._config, profile=Path(folder) / "profile")
+            self._bind(OrtGraph(session), run)()
+            events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+        capacity = self._manifest.limits.max_target_tokens
+        lengths = Lengths(capacity, run.past + run.new)
+        nodes = list(_nodes(events))
+        return Found(
+            sum(work_of(each, lengths) for each in nodes),
+            frozenset(each.operator for each in nodes),
+        )
+
+    def seconds(self, run: Run) -> float:
+        """Time a run: the median of many."""
+        if run.graph not in self._timed:
+            session = open_session(self._bundle.graph_path(run.graph), self._config)
+            self._timed[run.graph] = OrtGraph(session)
+        bound = self._bind(self._timed[run.graph], run)
+        bound()
+        times: list[float] = []
+        while len(times) < MIN_RUNS or sum(times) < MIN_SECONDS:
+            started = time.perf_counter()
+            bound()
+            times.append(time.perf_counter() - started)
+        return median(times)
+
+    def _bind(self, graph: OrtGraph, run: Run) -> Any:
+        """Bind arrays of the right shapes; states that grow are written in place, as served."""
+        spec = self._manifest.graphs[run.graph]
+        inputs = {each.name: self._input(each, run) for each in spec.inputs}
+        in_place = {
+            f"{state.name}.next": inputs[state.name]
+            for state in self._manifest.states
+            if state.kind is StateKind.APPEND and state.name in inputs
+        }
+        outputs = {
+            each.name: in_place[each.name] if each.name in in_place else self._zeros(each, run)
+            for each in spec.outputs
+            if each.name != "logp"  # of all tokens, which greedy rows have no use for
+        }
+        return graph.bind(inputs, outputs)
+
+    def _input(self, spec: TensorSpec, run: Run) -> Array:
+        array = self._zeros(spec, run)
+        values = {
+            "source_lengths": run.source,
+            "past_lengths": run.past,
+            "total_lengths": run.past + run.new,
+            "shortlist_lengths": self._manifest.vocab_size,
+            WANTS_LOGP: False,
+        }
+        array[...] = values.get(spec.name, 0)
+        return array
+
+    def _zeros(self, spec: TensorSpec, run: Run) -> Array:
+        return np.zeros(self._shape(spec.shape, run), spec.dtype)
+
+    def _shape(self, shape: Shape, run: Run) -> tuple[int, ...]:
+        sizes = {
+            BATCH: self._rows,
+            SOURCE: run.source,
+            LENGTH: self._manifest.limits.max_target_tokens,
+            CANDIDATES: self._manifest.vocab_size,
+            UNION: self._manifest.vocab_size,
+        }
+        return tuple(sizes.get(axis, run.new) if isinstance(axis, str) else axis for axis in shape)
+
+
+def _nodes(events: list[dict[str, Any]]) -> Iterator[Ran]:
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+            found = event["args"]
+            yield Ran(
+                found["op_name"],
+                _shapes(found["input_type_shape"]),
+                _shapes(found["output_type_shape"]),
+            )
+
+
+def _shapes(found: list[dict[str, list[int]]]) -> list[list[int]]:
+    return [shape for each in found for shape in each.values()]

@@ -1,0 +1,103 @@
+"""Writes costs by length as tables: what kind of model it is, and what it was found to cost."""
+
+from collections.abc import Iterator, Sequence
+
+from loadtest.bench.lengths.costs import LengthCosts, Phase, Point, Way, rises
+from loadtest.reporting.document import Cell, Document, Notes, Section, Table
+
+# Complexity of a layer, operations one after the other, longest path between two positions
+# (Vaswani et al. 2017, table 1).
+THEORY = {
+    Way.ATTENTION: ("N²·d", "1", "1"),
+    Way.RECURRENCE: ("N·d²", "N", "N"),
+    Way.CONVOLUTION: ("k·N·d²", "1", "N/k"),
+}
+
+
+def document_of(found: Sequence[LengthCosts], threads: int) -> Document:
+    rows = found[0].rows
+    subtitle = f"{rows} {'row' if rows == 1 else 'rows'} at a time, {threads} threads"
+    ways = Section("How sequences are read", [_ways(found)])
+    return Document("What a token costs at each length", subtitle, [ways, *map(_section, found)])
+
+
+NOTES = Notes(
+    (
+        "N: length; d: width of the model; k: width of a convolution",
+        "per layer, in turn, path: operations of a layer for N tokens, those one after the other,",
+        "  and steps between two tokens, by how the model reads (Vaswani et al. 2017, table 1)",
+        "reading, writing: whether a token's operations rise with N, as counted",
+        "read, write: operations of a token, a multiply-add as two, and how many tokens a second",
+        "keeps: a request's states; touches: what of them a token reads and writes",
+        "weights: what a step multiplies by, once for all rows",
+    )
+)
+
+
+def _ways(found: Sequence[LengthCosts]) -> Table:
+    header = (
+        "model",
+        "reads by",
+        "per layer",
+        "in turn",
+        "path",
+        "reading",
+        "writing",
+        "keeps",
+        "weights",
+    )
+    return Table(
+        header,
+        [[Cell(text) for text in _way_of(each)] for each in found],
+    )
+
+
+def _way_of(costs: LengthCosts) -> tuple[str, ...]:
+    points = costs.points
+    keeps = points[-1].state_bytes > points[0].state_bytes
+    return (
+        costs.name,
+        costs.reads_by,
+        *THEORY[costs.reads_by],
+        _trend(rises(points, "read")) if points[0].read else "by steps",
+        _trend(rises(points, "write")) if points[0].write else "-",
+        _trend(keeps),
+        _size(costs.weight_bytes),
+    )
+
+
+def _trend(rising: bool) -> str:
+    return "rises" if rising else "same"
+
+
+def _section(costs: LengthCosts) -> Section:
+    header = ("N", "read", "tokens/s", "write", "tokens/s", "keeps", "touches")
+    table = Table(header, [[Cell(t) for t in _line(point)] for point in costs.points])
+    return Section(f"{costs.name} ({costs.architecture})", [table])
+
+
+def _line(point: Point) -> Iterator[str]:
+    yield f"{point.length:,}"
+    for phase in (point.read, point.write):
+        yield from _phase(phase)
+    yield _size(point.state_bytes)
+    yield _size(point.touched_bytes)
+
+
+def _phase(phase: Phase | None) -> tuple[str, str]:
+    if phase is None:
+        return "-", "-"
+    return _short(phase.operations), f"{1 / phase.seconds:,.0f}"
+
+
+def _short(count: float) -> str:
+    """Write a count with three digits and its unit."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f}"
+
+
+def _size(num_bytes: int) -> str:
+    count = _short(num_bytes)
+    return f"{count}B" if " " in count else f"{count} B"

@@ -1,0 +1,120 @@
+// Draws words that look at words: those that look, those that are looked at, and lines between.
+
+import { element, withArrows } from "../common/elements.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+const FAINTEST = 0.04; // of what is drawn as a line
+const SAID = 4;
+
+export const percent = (weight) => `${Math.round(100 * weight)}\u00a0%`;
+
+export class Lines {
+  // tell: is called with what is to be said of the word that somebody points at.
+  constructor(tell) {
+    this.tell = tell;
+    this.rows = element("ol", { className: "look-words" });
+    this.columns = element("ol", { className: "look-words" });
+    this.drawing = document.createElementNS(SVG, "svg");
+    this.drawing.setAttribute("aria-hidden", "true");
+    this.drawing.setAttribute("preserveAspectRatio", "none");
+    this.place = element("div", { className: "look-lines" }, this.rows, this.drawing, this.columns);
+    this.beginPointing();
+  }
+
+  // A word that has been gone to stays, so that heads can be compared; another that is pointed at
+  // is shown meanwhile.
+  beginPointing() {
+    for (const list of [this.rows, this.columns]) {
+      withArrows(list, "button");
+      list.addEventListener("pointerover", (event) => this.point(placeOf(event.target) ?? this.kept));
+      list.addEventListener("focusin", (event) => this.keep(placeOf(event.target)));
+      list.addEventListener("click", (event) => event.target.closest("button")?.focus()); // not all browsers do
+    }
+    this.place.addEventListener("pointerleave", () => this.point(this.kept));
+    this.place.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") this.keep(null);
+    });
+  }
+
+  keep(pointed) {
+    this.kept = pointed;
+    this.point(pointed);
+  }
+
+  // Shows other words.
+  begin(weights) {
+    Object.assign(this, { weights, kept: null });
+    this.fill(this.rows, "Words that look", weights.rows);
+    this.fill(this.columns, "Words that are looked at", weights.columns);
+    const height = Math.max(weights.rows.length, weights.columns.length);
+    this.drawing.setAttribute("viewBox", `0 0 100 ${height}`);
+    this.place.style.setProperty("--height", height);
+  }
+
+  fill(list, name, words) {
+    list.setAttribute("aria-label", name);
+    list.replaceChildren(...words.map((word, number) => {
+      const button = element("button", { type: "button", textContent: word, title: word, tabIndex: number ? -1 : 0 });
+      button.dataset.number = number;
+      return element("li", {}, button);
+    }));
+  }
+
+  // Shows other weights between the words.
+  show(map, shades) {
+    Object.assign(this, { map, shades });
+    this.point(this.kept);
+  }
+
+  // pointed: {list, number} of a word, or null for all.
+  point(pointed) {
+    const isLooking = pointed?.list === this.rows;
+    const isSeen = pointed && !isLooking;
+    this.shade(this.rows, (row) => (isLooking ? Number(row === pointed.number) : isSeen ? this.shadeAt(row, pointed.number) : 0));
+    this.shade(this.columns, (column) => (isSeen ? Number(column === pointed.number) : isLooking ? this.shadeAt(pointed.number, column) : 0));
+    this.drawing.replaceChildren(...this.paths((row, column) => !pointed || (isLooking ? row : column) === pointed.number));
+    this.tell(pointed ? this.said(pointed, isLooking) : "");
+  }
+
+  shadeAt(row, column) {
+    return this.shades[row * this.weights.columns.length + column];
+  }
+
+  shade(list, shadeOf) {
+    [...list.children].forEach((item, number) => item.style.setProperty("--shade", shadeOf(number).toFixed(3)));
+  }
+
+  paths(isShown) {
+    const { rows, columns } = this.weights;
+    const shown = [];
+    rows.forEach((_, row) => columns.forEach((_, column) => {
+      const shade = this.shadeAt(row, column);
+      if (shade >= FAINTEST && isShown(row, column)) shown.push(path(row + 0.5, column + 0.5, shade));
+    }));
+    return shown;
+  }
+
+  said({ number }, isLooking) {
+    const { rows, columns } = this.weights;
+    const width = columns.length;
+    const others = isLooking ? columns : rows;
+    const weightOf = (other) => this.map[isLooking ? number * width + other : other * width + number];
+    const heaviest = others.map((word, other) => [word, weightOf(other)]).filter(([, weight]) => weight > 0)
+      .sort(([, one], [, other]) => other - one).slice(0, SAID)
+      .map(([word, weight]) => `${word} ${percent(weight)}`);
+    const verb = isLooking ? "looks at" : "is looked at by";
+    return `${(isLooking ? rows : columns)[number]} ${verb} ${heaviest.join(", ") || "nothing"}`;
+  }
+}
+
+function path(from, to, shade) {
+  const made = document.createElementNS(SVG, "path");
+  made.setAttribute("d", `M0,${from} C50,${from} 50,${to} 100,${to}`);
+  made.setAttribute("stroke-opacity", shade.toFixed(3));
+  return made;
+}
+
+function placeOf(target) {
+  const button = target.closest("button");
+  return button && { list: button.closest("ol"), number: Number(button.dataset.number) };
+}

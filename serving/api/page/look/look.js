@@ -1,0 +1,94 @@
+// Shows what each word looked at: kind, layer and head to choose, and all of them at once.
+
+import { element, fillSelect } from "../common/elements.js";
+import { Heads } from "./heads.js";
+import { Lines } from "./lines.js";
+import { MEAN } from "./weights.js";
+
+const KINDS = {
+  cross: "Translation at source",
+  encoder: "Source at source",
+  decoder: "Text at what comes before",
+  memory: "Text at its memory",
+};
+const SHADES = [["row", "by a word's largest"], ["weight", "by weight"], ["log", "by logarithm"]];
+const FORMS = [["lines", "columns"], ["text", "text"]];
+const MOST_LINES = 40; // words that stand one below the other unless somebody asks for it
+const HELP = "Point at a word to see what it looks at; on the other side, what looks at it.";
+
+export class Look {
+  // place: an element, which is filled.
+  constructor(place) {
+    this.place = place;
+    this.kind = select("Who looks at what", []);
+    this.layer = select("Layer", []);
+    this.head = select("Head", []);
+    this.shade = select("Shade", SHADES);
+    this.form = select("Words as", FORMS);
+    this.said = element("p", { className: "note look-said", role: "status" });
+    this.lines = new Lines((said) => { this.said.textContent = said || HELP; });
+    this.heads = new Heads((layer, head) => this.choose(layer, head));
+    place.replaceChildren(...this.made());
+    this.clear();
+  }
+
+  clear() {
+    this.place.hidden = true;
+  }
+
+  // views: Weights of each kind.
+  show(views) {
+    this.views = views;
+    this.place.hidden = false;
+    fillSelect(this.kind, views.map(({ kind }, number) => [number, KINDS[kind] ?? kind]));
+    this.begin();
+  }
+
+  made() {
+    const controls = [this.kind, this.layer, this.head, this.shade, this.form];
+    const bar = element("div", { className: "look-bar" }, ...controls.map((each) => each.parentElement));
+    const listen = (work) => (event) => { event.stopPropagation(); work(); };
+    bar.addEventListener("change", listen(() => this.draw()));
+    this.kind.addEventListener("change", listen(() => this.begin()));
+    const all = element("h3", { textContent: "All layers (down) and heads (across)" });
+    const shown = element("div", { className: "look-shown" }, this.lines.place, element("div", {}, all, this.heads.place));
+    return [bar, this.said, shown];
+  }
+
+  // Shows a kind from its beginning.
+  begin() {
+    const weights = this.views[Number(this.kind.value)];
+    this.weights = weights;
+    fillSelect(this.layer, numbered(weights.layers));
+    fillSelect(this.head, numbered(weights.heads));
+    this.form.value = weights.rows.length > MOST_LINES ? "text" : "lines";
+    this.lines.begin(weights);
+    this.heads.begin(weights);
+    this.draw();
+  }
+
+  choose(layer, head) {
+    this.layer.value = layer;
+    this.head.value = head;
+    this.draw();
+  }
+
+  draw() {
+    const map = this.weights.of(this.layer.value, this.head.value);
+    this.lines.place.classList.toggle("as-text", this.form.value === "text");
+    this.lines.show(map, this.weights.shades(map, this.shade.value));
+    this.heads.show(this.layer.value, this.head.value, this.shade.value);
+  }
+}
+
+const numbered = (numbers) => [
+  ...(numbers.length > 1 ? [[MEAN, `mean of ${numbers.length}`]] : []),
+  ...numbers.map((number, place) => [place, number]),
+];
+
+function select(name, options) {
+  const made = element("select");
+  element("label", { textContent: name }, made);
+  fillSelect(made, options);
+  return made;
+}

@@ -1,0 +1,167 @@
+"""Draws who looks at whom within a text: a sheet of heat maps, a row of them for each layer and a
+column for each head; or one word's looks as lines, as Vaswani et al. 2017 do in figures 3 to 5.
+
+It knows views only. Needs matplotlib.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from serving.commands.attention.heatmap import label, save
+from serving.commands.attention.shades import Shade, shaded
+from serving.commands.attention.views import View
+from serving.text.alignment import Array
+
+_BLUES = colormaps["Blues"].with_extremes(bad="0.93")  # grey: cannot be looked at
+_LINE = "#1f5fa8"
+_GAP = 0.12  # inches, as all lengths here
+_TITLE = 0.22
+_CHARACTER = 0.0095  # of a label, times its points
+_LINES_ROW = 0.24
+_LINES_WIDTH = 1.6
+
+
+class _Size(NamedTuple):
+    """Says how large a cell of a map is, and its labels; none where they would not fit."""
+
+    cell: float
+    points: float | None
+
+
+_ALONE = _Size(0.21, 9)
+
+
+def _size(view: View) -> _Size:
+    """Many maps stand on a sheet only if they are small."""
+    num_maps, width = view.weights.shape[0] * view.weights.shape[1], len(view.columns)
+    if num_maps == 1:
+        return _ALONE if width <= 120 else _Size(25 / width, None)
+    return _Size(0.12, 6) if width <= 32 else _Size(3.8 / width, None)
+
+
+def draw_sheet(views: Sequence[View], shade: Shade, path: Path) -> None:
+    """Draw heat maps of all layers and heads that views hold, one view below the other. Raises
+    OSError.
+    """
+    panels = list(_panels(views))
+    width = max(panel.right for panel in panels)
+    height = max(panel.bottom for panel in panels)
+    figure = Figure(figsize=(width, height))
+    for panel in panels:
+        across, down = panel.across, panel.down
+        corner = ((panel.right - across) / width, 1 - panel.bottom / height)
+        axes = figure.add_axes((*corner, across / width, down / height))
+        _fill(axes, panel.view, panel.view.weights[panel.layer, panel.head], shade)
+        _name(axes, panel)
+    save(figure, path)
+
+
+class _Panel(NamedTuple):
+    """Places one map, by its lower right corner in inches from the upper left of the picture."""
+
+    view: View
+    layer: int
+    head: int
+    size: _Size
+    right: float
+    bottom: float
+
+    @property
+    def across(self) -> float:
+        return len(self.view.columns) * self.size.cell
+
+    @property
+    def down(self) -> float:
+        return len(self.view.rows) * self.size.cell
+
+
+def _panels(views: Sequence[View]) -> Iterator[_Panel]:
+    y = 0.0
+    for view in views:
+        size = _size(view)
+        left = _length(view.rows, size)
+        across, down = len(view.columns) * size.cell, len(view.rows) * size.cell
+        y += _length(view.columns, size)
+        for layer in range(view.weights.shape[0]):
+            y += down
+            for head in range(view.weights.shape[1]):
+                right = left + head * (across + _GAP) + across
+                yield _Panel(view, layer, head, size, right, y)
+            y += _TITLE
+
+
+def _length(labels: tuple[str, ...], size: _Size) -> float:
+    if size.points is None:
+        return _GAP
+    return _GAP + _CHARACTER * size.points * max(len(label(each)) for each in labels)
+
+
+def _fill(axes: Axes, view: View, weights: Array, shade: Shade) -> None:
+    shades = shaded(weights, shade)
+    if view.is_causal:
+        shades = np.where(np.tri(*weights.shape) > 0, shades, np.nan)
+    axes.imshow(shades, cmap=_BLUES, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    for spine in axes.spines.values():
+        spine.set_linewidth(0.5)
+        spine.set_color("0.6")
+
+
+def _name(axes: Axes, panel: _Panel) -> None:
+    """Words stand above the first layer, and beside the first head."""
+    view, points = panel.view, panel.size.points
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0, labelsize=points, pad=2)
+    across = list(map(label, view.columns)) if points and panel.layer == 0 else []
+    down = list(map(label, view.rows)) if points and panel.head == 0 else []
+    axes.set_xticks(range(len(across)), across, rotation=90, parse_math=False)
+    axes.set_yticks(range(len(down)), down, parse_math=False)
+    if view.layers:
+        name = f"layer {view.layers[panel.layer]}, head {view.heads[panel.head]}"
+        axes.set_xlabel(name, fontsize=7, labelpad=2)
+
+
+def draw_lines(views: Sequence[View], word: str, shade: Shade, path: Path) -> None:
+    """Draw what a word looks at in the mean of each view, one view below the other. Raises
+    OSError.
+    """
+    size = _Size(_LINES_ROW, 10)
+    left = max(_length(view.rows, size) for view in views)
+    right = max(_length(view.columns, size) for view in views)
+    heights = [max(len(view.rows), len(view.columns)) * _LINES_ROW for view in views]
+    width, height = left + _LINES_WIDTH + right, sum(heights) + _LINES_ROW * (len(views) - 1)
+    figure = Figure(figsize=(width, height))
+    y = height
+    for view, own in zip(views, heights, strict=True):
+        y -= own
+        place = (left / width, y / height, _LINES_WIDTH / width, own / height)
+        _draw_looks(figure.add_axes(place), view, word, shade)
+        y -= _LINES_ROW
+    save(figure, path)
+
+
+def _draw_looks(axes: Axes, view: View, word: str, shade: Shade) -> None:
+    num_rows = max(len(view.rows), len(view.columns))
+    axes.set(xlim=(0, 1), ylim=(num_rows - 0.5, -0.5))
+    axes.axis("off")
+    shades = shaded(view.weights.mean(axis=(0, 1)), shade)
+    for number, each in enumerate(view.columns):
+        axes.text(1.02, number, label(each), ha="left", va="center", parse_math=False)
+    for number, each in enumerate(view.rows):
+        weight = "bold" if each == word else "normal"
+        axes.text(
+            -0.02, number, label(each), ha="right", va="center", weight=weight, parse_math=False
+        )
+        if each == word:
+            _draw_row(axes, number, shades[number])
+
+
+def _draw_row(axes: Axes, row: int, shades: Array) -> None:
+    for column, shade in enumerate(shades.tolist()):
+        if shade:
+            axes.plot([0, 1], [row, column], color=_LINE, alpha=shade, linewidth=1 + 3 * shade)

@@ -1,0 +1,149 @@
+"""Asks a model who looks at whom in a sentence: of the kinds that it has, by layer and head."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from serving.bundle.manifest import Task
+from serving.commands.attention.page import write_page
+from serving.commands.attention.shades import Shade
+from serving.commands.attention.views import View, labelled, text_of
+from serving.commands.common import languages_of, translation_decoding
+from serving.errors import RequestError
+from serving.request import Look
+
+if TYPE_CHECKING:
+    from serving.pipelines.cards import ModelCard
+    from serving.pipelines.catalog import Catalog, Generator, Scorer
+    from serving.pipelines.seen import SeenAttention
+
+Seen = Sequence[Sequence["SeenAttention"]]  # of each sentence, of each look
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Holds what the model has written, of a language model behind what it has read; and of each of
+    its sentences the views, kind by kind.
+    """
+
+    model: str
+    text: str
+    sentences: list[list[View]]
+
+    def as_json(self, options: dict[str, Any]) -> dict[str, Any]:
+        views = [[_as_json(view) for view in sentence] for sentence in self.sentences]
+        return {"source": options["sentence"], "text": self.text, "attention": views}
+
+    def draw(self, path: Path, options: dict[str, Any]) -> None:
+        """Write a page of all that there is, or a picture of the only kind that was asked for.
+
+        Raises RequestError and OSError.
+        """
+        if options["page"]:
+            write_page(path, f"{options['sentence']} · {self.model}", self.sentences)
+            return
+        from serving.commands.attention.drawing import draw_lines, draw_sheet
+
+        views, shade = [view for [view] in self.sentences], Shade(options["shade"] or Shade.ROW)
+        if options["word"] is None:
+            draw_sheet(views, shade, path)
+        else:
+            draw_lines(_with_word(views, options["word"]), options["word"], shade, path)
+
+
+def _with_word(views: list[View], word: str) -> list[View]:
+    found = [view for view in views if word in view.rows]
+    if not found:
+        words = ", ".join(sorted({each for view in views for each in view.rows}))
+        raise RequestError("--word", word, f"is not among those that look: {words}")
+    return found
+
+
+def _as_json(view: View) -> dict[str, Any]:
+    return {**asdict(view), "weights": view.weights.tolist()}
+
+
+async def looked(catalog: "Catalog", card: "ModelCard", options: dict[str, Any]) -> Looks:
+    """Say what the words of SENTENCE, or what the model makes of it, look at.
+
+    Raises RequestError.
+    """
+    looks = tuple(_looks(card, options))
+    if card.task is Task.TRANSLATE:
+        text, seen = await _translated(await catalog.scorer(card.name, "", ""), options, looks)
+    else:
+        text, seen = await _completed(await catalog.generator(card.name), options, looks)
+    views = [[_view(each, options["pieces"]) for each in sentence] for sentence in seen]
+    return Looks(card.name, text, views)
+
+
+def _looks(card: "ModelCard", options: dict[str, Any]) -> list[Look]:
+    """Ask for all layers and heads where one may choose among them, else for their mean."""
+    if not card.attention:
+        message = (
+            f"has no attention that can be seen: its architecture, {card.architecture}, has none"
+        )
+        raise RequestError("--model", card.name, message)
+    is_mean = not (options["all_heads"] or options["page"])
+    layers, heads, kinds = options["layers"], options["heads"], _kinds(card, options)
+    for kind in kinds:
+        _check_numbers("--layer", layers, kind, card.attention[kind].num_layers)
+        _check_numbers("--head", heads, kind, card.attention[kind].num_heads)
+    return [Look(kind, layers, heads, is_mean) for kind in kinds]
+
+
+def _check_numbers(option: str, asked: tuple[int, ...], kind: str, count: int) -> None:
+    for number in asked:
+        if number >= count:
+            raise RequestError(option, number, f"of kind {kind} there are {count}, from 0")
+
+
+def _kinds(card: "ModelCard", options: dict[str, Any]) -> list[str]:
+    kind, known = options["kind"], list(card.attention)
+    if kind is not None and kind not in known:
+        raise RequestError("--kind", kind, f"model {card.name} has {', '.join(known)}")
+    if kind is None and len(known) > 1 and not options["page"]:
+        raise click.UsageError(f"--kind must be one of {', '.join(known)}")
+    return known if kind is None else [kind]
+
+
+async def _translated(
+    model: "Scorer", options: dict[str, Any], looks: tuple[Look, ...]
+) -> tuple[str, Seen]:
+    from serving.pipelines.translation.job import ScoreJob, TranslationJob
+
+    text, translation = options["sentence"], options["translation"]
+    languages = languages_of(model.card, options["source"], options["target"])
+    if translation is not None:
+        [score] = await model.score(
+            ScoreJob("look", ((text, translation),), *languages, looks=looks)
+        )
+        return translation.strip(), [score.seen]
+    decoding = translation_decoding(model.card, options)
+    found = await model.translate(
+        TranslationJob("look", (text,), *languages, decoding, looks=looks)
+    )
+    return found.texts[0], found.renderings[0][0].seen
+
+
+async def _completed(
+    model: "Generator", options: dict[str, Any], looks: tuple[Look, ...]
+) -> tuple[str, Seen]:
+    """Ask for one token more than is wanted: the last is written, and read by nobody."""
+    from serving.pipelines.completion.deltas import collect
+    from serving.pipelines.completion.job import CompletionJob
+    from serving.pipelines.decoding import Decoding
+
+    decoding = Decoding(max_new_tokens=(options["max_tokens"] or 0) + 1)
+    job = CompletionJob("look", (options["sentence"],), decoding, looks=looks)
+    [choice] = await collect(model.stream(job), 1)
+    return text_of(choice.seen[0].row_tokens).strip(), [choice.seen]
+
+
+def _view(seen: "SeenAttention", by_pieces: bool) -> View:
+    rows, columns = seen.row_tokens, seen.column_tokens
+    view = View(seen.kind, rows, columns, seen.weights, seen.layers, seen.heads)
+    return labelled(view, by_pieces)

@@ -1,0 +1,98 @@
+"""Holds what one kind of attention told of a sentence, by words or by the pieces they are made of.
+
+Those that look are rows, what they look at are columns. It knows text and numbers only.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from serving.text.alignment import DRAWN_WORD, Array, TokenizedText, shares_of, words_of
+from serving.text.vocabulary.shown_tokens import bytes_of
+
+_BLANKS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
+_WORD = re.compile(f" *(?:{DRAWN_WORD.pattern})", DRAWN_WORD.flags)  # with the blanks before it
+
+
+@dataclass(frozen=True)
+class View:
+    """Holds the weights of one kind.
+
+    weights: [layers, heads, rows, columns] f32; 0 where a row cannot look.
+    layers, heads: the numbers of those that are held; both empty of a mean over several.
+    """
+
+    kind: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    weights: Array
+    layers: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
+
+    @property
+    def is_causal(self) -> bool:
+        """Say if no row can look at what comes after it."""
+        return self.rows == self.columns and not np.triu(self.weights, 1).any()
+
+
+def text_of(tokens: Sequence[str]) -> str:
+    """Return the text that tokens were spelt of."""
+    return TokenizedText.from_pieces(map(bytes_of, tokens)).text
+
+
+def labelled(view: View, by_pieces: bool) -> View:
+    """Name the rows and columns of a view of tokens, or sum it up to words first.
+
+    A word's weight is the sum over its tokens in a column, the mean over them in a row.
+    """
+    rows, row_shares = _parts(view.rows, by_pieces)
+    columns, column_shares = _parts(view.columns, by_pieces)
+    row_shares /= row_shares.sum(axis=1, keepdims=True)
+    weights = row_shares @ view.weights.astype(np.float64) @ column_shares.T
+    return replace(
+        view,
+        rows=_named(rows, view.kind),
+        columns=_named(columns, view.kind),
+        weights=weights.astype(np.float32),
+    )
+
+
+def _parts(tokens: tuple[str, ...], by_pieces: bool) -> tuple[tuple[str, ...], Array]:
+    """Return what is drawn of tokens, and how much of each belongs to it: [parts, tokens].
+
+    A piece that begins a word has a low line, as SentencePiece writes it.
+    """
+    if by_pieces:
+        return tuple(token.replace(" ", "▁") for token in tokens), np.eye(len(tokens))
+    return _words(tokens)
+
+
+def _words(tokens: Sequence[str]) -> tuple[tuple[str, ...], Array]:
+    """Return words: what lies in none, as special tokens and blanks, stands by itself.
+
+    A special token, which has no text, ends a word as a line does.
+    """
+    text = TokenizedText.from_pieces(bytes_of(token) or b"\n" for token in tokens)
+    spans = words_of(text.text, _WORD)
+    shares = shares_of(spans, text.spans)
+    alone = np.flatnonzero(shares.sum(axis=0) == 0).tolist()
+    labels = [text.text[span.start : span.end].strip() for span in spans]
+    labels += [tokens[i] for i in alone]
+    shares = np.vstack([shares, np.eye(len(tokens))[alone]])
+    order = np.argsort((shares > 0).argmax(axis=1), kind="stable")
+    return tuple(labels[i] for i in order), shares[order]
+
+
+def _named(labels: tuple[str, ...], kind: str) -> tuple[str, ...]:
+    """Name special tokens, which have no text, and blanks.
+
+    A text that a decoder reads begins with what starts it, any other ends with what ends it.
+    """
+    named = ["".join(_BLANKS.get(each, each) for each in label) or "<tag>" for label in labels]
+    if labels[-1] == "":
+        named[-1] = "<end>"
+    if labels[0] == "" and kind == "decoder":
+        named[0] = "<start>"
+    return tuple(named)
