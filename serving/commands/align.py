@@ -50,7 +50,8 @@ _OF_TRANSLATION = {
     "--kind",
     type=click.Choice(["cross", "encoder", "decoder", "hops"]),
     help="Who looks at what: a translation at its source, the source at itself, what a decoder has "
-    "read at what comes before, or hops of an embedding at the text.  [default: how source and translation align; of a page all]",
+    "read at what comes before, or hops of an embedding at the text.  [default: how source and "
+    "translation align; of a page all]",
 )
 @click.option("--translation", help="Align with this one, not with the model's own.")
 @beam_option
@@ -98,10 +99,11 @@ def align(model: Path, output: Path | None, as_json: bool, device: str, **option
     others with several heads, the mean of those heads is drawn that the bundle names as aligning
     best. Each sentence of several is drawn by itself.
 
-    With --kind, and of models that do not translate, a square is the darker, the more its row's word looks at
-    its column's, and grey where it cannot. The mean over all layers and heads is drawn, over those
-    named, or each by itself: layers down, heads across. A page, -o FILE.html, holds all kinds,
-    layers and heads; it is one file and needs no network.
+    With --kind, and of models that do not translate, a square is the darker, the more its row's
+    word looks at its column's, and grey where it cannot; hops of an embedding are rows, too. The
+    mean over all layers and heads is drawn, over those named, or each by itself: layers down, heads
+    across. A page, -o FILE.html, holds all kinds, layers and heads; it is one file and needs no
+    network.
 
     Pictures need matplotlib: pip install 'attendant[plots]'
 

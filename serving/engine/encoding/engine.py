@@ -86,7 +86,7 @@ class EncodingEngine:
         span = encode_span(group[-1])
         vectors = self._vectors.of([generation.request for generation in group], span)
         for generation in group:
-            if generation.sights:  # read again, so that company has nothing to wait for but that
+            if generation.sights:  # read again, alone: company pays nothing, vectors stay
                 note_source(generation, self._vectors.look(generation.request, span))
         self.step_stats.encoded(group, [], span)
         self.step_stats.add_seconds("encode", started)
