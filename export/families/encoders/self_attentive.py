@@ -3,7 +3,7 @@
 from export.families.encoders.encoding import EncoderGraph
 from export.graph.value import Value
 from export.layers.ragged import is_real, softmax_within
-from export.layers.recurrent import RecurrentLayers
+from export.layers.recurrent.recurrent import RecurrentLayers
 from export.layers.telling.telling import Telling
 from models.configs.encoders.self_attentive import SelfAttentiveConfig
 from serving.bundle.manifest import AttentionKind, AttentionShape

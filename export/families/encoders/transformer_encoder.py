@@ -10,7 +10,7 @@ from export.layers.packing import SourceTokens, source_tokens
 from export.layers.positions import AddedPositions, RelativePositions
 from export.layers.telling.weights import encoder_weights
 from models.configs.encoders.transformer_encoder import TransformerEncoderConfig
-from models.layers.buckets import relative_buckets
+from models.layers.positions.buckets import relative_buckets
 from serving.bundle.manifest import SOURCE, AttentionKind
 
 
