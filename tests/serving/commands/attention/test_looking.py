@@ -128,6 +128,7 @@ MISTAKES: list[tuple[list[str], str]] = [
         ["a", "--json", "--kind", "cross", "--head", "1"],
         "--head: of kind cross there are 1, from 0",
     ),
+    (["a", "--json", "--kind", "cross", *["--head", "0"] * 2], "--head: names one more than once"),
     (["a", "-o", "a.html", "--layer", "2"], "--layer: of kind cross there are 1, from 0 (got 2)"),
     (["a", "--json", "--max-tokens", "3"], "--max-tokens is of language models"),
 ]
@@ -157,3 +158,11 @@ def test_a_language_model_translates_nothing(llama: str, option: list[str]) -> N
 
     assert result.exit_code == 2
     assert f"{option[0]} is of models that translate" in result.stderr
+
+
+def test_more_tokens_than_fit_are_told_as_they_were_asked_for(llama: str) -> None:
+    result = align(llama, "It was", "--json", "--max-tokens", "60")
+
+    assert result.exit_code == 2
+    assert "--max-tokens: do not fit the model's context" in result.stderr
+    assert "(got 60)" in result.stderr
