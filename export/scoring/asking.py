@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from export.scoring.labels import score_labels
 from export.scoring.prose import prose_scorer
 from export.scoring.translators import translator
-from models.data.corpus import read_documents, read_pairs
+from models.data.corpus import Pair, read_documents, read_pairs
 from models.data.labels import LabelResult
 from models.data.prose import ProseScore, table
 from models.storage.checkpoint import load_checkpoint
@@ -108,7 +108,7 @@ def _translations(models: Sequence[Path], question: Question) -> TranslationRepo
 
     if question.recipe or not question.tests:
         raise ValueError("a model that translates is scored on --test, sentences and references")
-    pairs = [pair for path in question.tests for pair in read_pairs(path)]
+    pairs = _pairs(question.tests)
     return TranslationReport(
         {_name(m): evaluate(pairs, translator(m, question.num_beams)) for m in models}
     )
@@ -138,6 +138,13 @@ def held_out(recipe: Path, data: Path) -> list[str]:
         raise ValueError(str(error)) from None
 
 
+def _pairs(paths: Sequence[Path]) -> list[Pair]:
+    pairs = [pair for path in paths for pair in read_pairs(path)]
+    if not pairs:
+        raise ValueError(f"--test {', '.join(map(str, paths))}: there is no line to score")
+    return pairs
+
+
 def _name(model: Path) -> str:
     return model.resolve().name
 
@@ -145,7 +152,7 @@ def _name(model: Path) -> str:
 def _labels(models: Sequence[Path], question: Question) -> LabelReport:
     if question.recipe or question.num_beams or not question.tests:
         raise ValueError("a model that labels texts is scored on --test, origins and sentences")
-    pairs = [pair for path in question.tests for pair in read_pairs(path)]
+    pairs = _pairs(question.tests)
     return LabelReport({_name(model): score_labels(model, pairs) for model in models})
 
 

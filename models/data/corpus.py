@@ -23,12 +23,20 @@ class Pair:
 
 
 def read_text(path: str | Path) -> str:
-    """Read the text of a file, decompressed when its name ends in `.gz`."""
+    """Read the text of a file, decompressed when its name ends in `.gz`.
+
+    Raises OSError, and ValueError naming the file if its bytes are no text.
+    """
     path = Path(path)
-    if path.suffix == ".gz":
-        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
-            return file.read()
-    return path.read_text(encoding="utf-8")
+    try:
+        if path.suffix == ".gz":
+            with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+                return file.read()
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
+    except EOFError:
+        raise ValueError(f"{path} ends too early: its last part is missing") from None
 
 
 def read_pairs(path: str | Path) -> list[Pair]:

@@ -72,7 +72,7 @@ def _text_or_pair(line: str) -> "Input":
         case [first, second]:
             return Pair(first, second)
         case _:
-            raise RequestError("line", line, "must hold one text, or two with a tab between them")
+            raise RequestError("inputs", line, "must hold one text, or two with a tab between them")
 
 
 def _written(encoder: "EncoderSpec", scores: "Matrix") -> str:

@@ -72,6 +72,8 @@ def embed(
 
     if output is not None and output.suffix not in _SUFFIXES:
         raise click.UsageError(f"-o {output}: must end with {' or '.join(_SUFFIXES)}")
+    if output is not None and not output.parent.is_dir():  # known before any work
+        raise click.UsageError(f"-o {output}: there is no folder {output.parent}; make it first")
     end_quietly_with_the_reader()
     job = EncodeJob("", (), max_tokens=max_tokens, prompt_name=prompt_name, dimensions=dimensions)
     asyncio.run(_embed(model, engine_config(device, slots=FILE_SLOTS), job, file, output))
@@ -96,7 +98,7 @@ async def _embed(
 
 def _save(path: Path, vectors: "list[Matrix]") -> None:
     import numpy as np
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     if not vectors:
         raise click.UsageError("there are no lines, so there is no array to write")
@@ -104,4 +106,4 @@ def _save(path: Path, vectors: "list[Matrix]") -> None:
     if path.suffix == ".npy":
         np.save(path, array)
     else:
-        save_file({"embeddings": array}, path)
+        path.write_bytes(save({"embeddings": array}))

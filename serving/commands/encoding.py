@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from serving.pipelines.encoding.job import EncodeJob, Input, Matrix
 
 WINDOWS = 16  # full batches of lines that are read ahead: among them the longest go first
-Parse = Callable[[str], "Input"]
+Parse = Callable[[str], "Input"]  # raises RequestError of the field "inputs"
 
 
 async def vectors_of(
@@ -42,13 +42,13 @@ async def vectors_of(
         async def work(numbered: tuple[int, str]) -> "Matrix":
             number, line = numbered
             priority = -min(len(line), MAX_PRIORITY) if longest_first else 0
-            own = replace(
-                job,
-                request_id=f"line {number}",
-                inputs=(parse(line),),
-                decoding=Decoding(priority=priority),
-            )
             try:
+                own = replace(
+                    job,
+                    request_id=f"line {number}",
+                    inputs=(parse(line),),
+                    decoding=Decoding(priority=priority),
+                )
                 return (await encoder.encode(own)).values
             except RequestError as error:
                 if error.field != "inputs":

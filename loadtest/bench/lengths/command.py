@@ -14,7 +14,8 @@ SUFFIXES = (".pdf", ".png", ".svg")
 
 @click.command(context_settings={"show_default": True})
 @click.argument("bundles", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--longest", type=click.IntRange(16), default=1024, help="Where lengths end.")
+# Below 32 there would be one length, and nothing could be said to rise.
+@click.option("--longest", type=click.IntRange(32), default=1024, help="Where lengths end.")
 @click.option("--rows", type=click.IntRange(1), default=1, help="Texts at a time.")
 @click.option("--threads", type=click.IntRange(1), show_default="all CPUs")
 @click.option(

@@ -99,7 +99,8 @@ def length_costs(
 def lengths_of(manifest: Manifest, longest: int) -> list[int]:
     """Powers of two from 16 as far as the model goes."""
     limits = manifest.limits
-    most = min(longest, limits.max_target_tokens - 1, limits.max_source_tokens or longest)
+    target = limits.max_target_tokens - 1 if "step" in manifest.graphs else longest
+    most = min(longest, target, limits.max_source_tokens or longest)
     return [length for length in (2**power for power in range(4, 31)) if length <= most] or [most]
 
 

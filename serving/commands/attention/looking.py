@@ -101,6 +101,8 @@ def _check_numbers(option: str, asked: tuple[int, ...], kind: str, count: int) -
     for number in asked:
         if number >= count:
             raise RequestError(option, number, f"of kind {kind} there are {count}, from 0")
+    if len(set(asked)) < len(asked):
+        raise RequestError(option, asked, "names one more than once; name each once")
 
 
 def _kinds(card: "ModelCard", options: dict[str, Any]) -> list[str]:
@@ -148,9 +150,16 @@ async def _completed(
     from serving.pipelines.completion.job import CompletionJob
     from serving.pipelines.decoding import Decoding
 
-    decoding = Decoding(max_new_tokens=(options["max_tokens"] or 0) + 1)
+    wanted = options["max_tokens"] or 0
+    decoding = Decoding(max_new_tokens=wanted + 1)
     job = CompletionJob("look", (options["sentence"],), decoding, looks=looks)
-    [choice] = await collect(model.stream(job), 1)
+    try:
+        [choice] = await collect(model.stream(job), 1)
+    except RequestError as error:
+        if error.field != "max_tokens":
+            raise
+        message = "do not fit the model's context behind SENTENCE; ask for fewer"
+        raise RequestError("--max-tokens", wanted, message) from None
     return text_of(choice.seen[0].row_tokens).strip(), [choice.seen]
 
 

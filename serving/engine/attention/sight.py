@@ -66,6 +66,9 @@ def _numbers(kind: str, name: str, asked: tuple[int, ...], count: int) -> tuple[
         if not 0 <= number < count:
             message = f"no such {name} of {kind} attention: they go from 0 to {count - 1}"
             raise RequestError("looks", number, message)
+    if len(set(asked)) < len(asked):  # a few thousand twice over would be millions of maps
+        message = f"names a {name} of {kind} attention more than once; name each once"
+        raise RequestError("looks", asked, message)
     return asked or tuple(range(count))
 
 

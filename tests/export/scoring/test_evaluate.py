@@ -180,6 +180,21 @@ def test_what_does_not_go_together_is_said(
     assert said in result.output
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "there is no line to score"),
+        (b"a\tb\n\xff\tc\n", "test.tsv is not UTF-8: invalid start byte at byte 4"),
+    ],
+)
+def test_files_that_hold_no_sentences_are_named(content: bytes, said: str, tmp_path: Path) -> None:
+    model, test = tiny_checkpoint("bahdanau", tmp_path / "model").folder, tmp_path / "test.tsv"
+    test.write_bytes(content)
+    result = CliRunner().invoke(evaluate, [str(model), "--test", str(test)])
+    assert result.exit_code == 2
+    assert "test.tsv" in result.output and said in result.output
+
+
 def test_a_translator_is_not_scored_beside_a_language_model(tmp_path: Path) -> None:
     llama = tiny_bundle("llama", tmp_path, Precision.INT8)
     other = tiny_bundle("transformer", tmp_path, Precision.INT8)

@@ -141,6 +141,11 @@ async def test_a_given_translation_is_looked_at_too(client: Client) -> None:
         ("llama", ["encoder"], "tells of no such attention: it has decoder"),
         ("transformer", ["memory"], "tells of no such attention: it has cross, encoder, decoder"),
         ("transformer", [{"kind": "encoder", "heads": [4]}], "no such head of encoder attention"),
+        (
+            "llama",
+            [{"kind": "decoder", "heads": [0] * 5000}],
+            "a head of decoder attention more than",
+        ),
         ("ngram-lm", ["decoder"], "tells of no such attention: it has none"),
     ],
 )

@@ -73,7 +73,8 @@ def test_labels_and_pairs(folder: Path) -> None:
         (("embed", "--model", "embedder-fp32", "--dimensions", "33"), "a", "from 1 to 32"),
         (("embed", "--model", "embedder-fp32", "-o", "v.txt"), "a", "must end with .npy or"),
         (("embed", "--model", "embedder-fp32", "-o", "v.npy"), "", "there are no lines"),
-        (("classify", "--model", "reranker-fp32"), "a\tb\tc", "two with a tab between"),
+        (("embed", "--model", "embedder-fp32", "-o", "no/v.safetensors"), "a", "no folder no"),
+        (("classify", "--model", "reranker-fp32"), "a\nb\tc\td", "line 2: must hold one text, or"),
     ],
 )
 def test_mistakes_are_one_clear_line(

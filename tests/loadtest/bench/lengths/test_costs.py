@@ -72,6 +72,8 @@ def test_lengths_end_where_the_model_does(tmp_path: Path) -> None:
     manifest = open_bundle(tiny_bundle("transformer", tmp_path, Precision.FP32)).manifest
     assert lengths_of(manifest, 1024) == [16, 32]  # 48 of the target
     assert lengths_of(manifest, 16) == [16]
+    encoder = open_bundle(tiny_bundle("transformer-encoder", tmp_path, Precision.FP32)).manifest
+    assert lengths_of(encoder, 1024) == [16, 32, 64]  # 96 of the text
 
 
 def asked(*arguments: object) -> Result:
@@ -95,3 +97,9 @@ def test_a_picture_of_another_kind_is_refused_before_any_work(tmp_path: Path) ->
     told = asked(tmp_path / "no-bundle", "-o", "cost.txt")
     assert told.exit_code == 2
     assert ".svg" in told.output
+
+
+def test_one_length_tells_of_nothing_that_rises(tmp_path: Path) -> None:
+    told = asked(tmp_path / "no-bundle", "--longest", 16)
+    assert told.exit_code == 2
+    assert "16 is not in the range x>=32" in told.output

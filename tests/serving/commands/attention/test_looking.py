@@ -129,6 +129,7 @@ MISTAKES: list[tuple[list[str], str]] = [
         ["a", "--json", "--kind", "cross", "--head", "1"],
         "--head: of kind cross there are 1, from 0",
     ),
+    (["a", "--json", "--kind", "cross", *["--head", "0"] * 2], "--head: names one more than once"),
     (["a", "-o", "a.html", "--layer", "2"], "--layer: of kind cross there are 1, from 0 (got 2)"),
     (["a", "--json", "--max-tokens", "3"], "--max-tokens is of language models"),
 ]
@@ -186,3 +187,11 @@ def test_hops_are_rows(folder: Path) -> None:
     assert len({row.tobytes() for row in weights[0, 0]}) == 3
     refused = align(model, SENTENCE, "--kind", "encoder", "--json")
     assert refused.exit_code == 2 and "has hops" in refused.stderr
+
+
+def test_more_tokens_than_fit_are_told_as_they_were_asked_for(llama: str) -> None:
+    result = align(llama, "It was", "--json", "--max-tokens", "60")
+
+    assert result.exit_code == 2
+    assert "--max-tokens: do not fit the model's context" in result.stderr
+    assert "(got 60)" in result.stderr
