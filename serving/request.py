@@ -200,7 +200,8 @@ class Hypothesis:
 class Seen:
     """Holds what a request's tokens looked at and their events do not tell.
 
-    source: of looks of the encoder f32 [layers, heads, source, source].
+    source: of looks of the encoder f32 [layers, heads, source, source], of hops [1, 1, hops,
+        source].
     end: what was looked at to find the stop token; empty if none ended the request.
     """
 

@@ -14,7 +14,7 @@ from export.families.translators.bahdanau import BahdanauGraph
 from export.families.translators.cho import ChoGraph
 from export.families.translators.convs2s import ConvS2SGraph
 from export.families.translators.fconv import FConvGraph
-from export.families.translators.luong import LuongGraph
+from export.families.translators.luong.luong import LuongGraph
 from export.families.translators.nematus import NematusGraph
 from export.families.translators.rctm import RctmGraph
 from export.families.translators.sutskever import SutskeverGraph

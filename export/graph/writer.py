@@ -190,7 +190,7 @@ class GraphWriter:
 
         branches = {"then_branch": traced("then", then), "else_branch": traced("else", otherwise)}
         results = self.op.If(condition, **branches, _outputs=count)
-        return [replace(each, dtype=dtype) for each in results]
+        return [replace(each, dtype=dtype) for each in ([results] if count == 1 else results)]
 
     @property
     def is_in_loop(self) -> bool:

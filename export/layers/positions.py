@@ -14,8 +14,8 @@ from export.layers.heads import PAIRS
 from export.layers.ragged import count
 from models.configs.positions import Learned, Linear, NoPositions, Relative, Sinusoidal
 from models.configs.translators.transformer import TransformerSizes
-from models.layers.buckets import linear_slopes, relative_buckets
-from models.layers.tables import rotations, sinusoids
+from models.layers.positions.buckets import linear_slopes, relative_buckets
+from models.layers.positions.tables import rotations, sinusoids
 
 
 class Positions:

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from models.configs.language_models.recurrent_lm import RecurrentLanguageModelConfig
 from models.contract.models import LanguageModel, State
 from models.contract.vocabulary import Vocabulary
-from models.layers.cells import CellStates
 from models.layers.dropout import Dropout
-from models.layers.recurrent import Recurrent, initialise
+from models.layers.recurrent.cells import CellStates
+from models.layers.recurrent.recurrent import Recurrent, initialise
 
 
 @dataclass(frozen=True)

@@ -100,12 +100,14 @@ class AttentionKind(enum.StrEnum):
     CROSS = "cross"  # the target at the source
     ENCODER = "encoder"  # the source at itself
     DECODER = "decoder"  # the target, or a language model's text, at itself so far
+    HOPS = "hops"  # each part of an embedding at the text: Lin et al., 2017
 
 
 ATTENTION_OUTPUTS = {
     AttentionKind.CROSS: (STEP_ATTENTION, "attention"),
     AttentionKind.ENCODER: (ENCODE_ATTENTION, "encoder_attention"),
     AttentionKind.DECODER: (STEP_ATTENTION, "decoder_attention"),
+    AttentionKind.HOPS: (ENCODE_ATTENTION, "hops"),
 }
 
 

@@ -17,10 +17,12 @@ from serving.bundle.manifest import (
 )
 
 TOKENS = "tokens"  # that the step graph reads at once
+HOPS = "hops"  # of an embedding: a number
 AXES: dict[AttentionKind, Shape] = {
     AttentionKind.CROSS: (SOURCE,),
     AttentionKind.ENCODER: (SOURCE, SOURCE),
     AttentionKind.DECODER: (TOKENS, ATTENDED),
+    AttentionKind.HOPS: (HOPS, SOURCE),
 }
 SPAN = TensorSpec(ATTENDED, "int64", (1,))
 
@@ -73,9 +75,13 @@ def _has_axes(spec: TensorSpec, axes: Shape) -> bool:
     match spec.dtype, spec.shape:
         case "float32", ("batch", int(), *others):
             pairs = zip(others, axes, strict=False)
-            fits = all(found == axis or (axis, found) == (TOKENS, 1) for found, axis in pairs)
-            return fits and len(others) == len(axes)
+            return len(others) == len(axes) and all(_fits(*pair) for pair in pairs)
     return False
+
+
+def _fits(found: int | str, axis: int | str) -> bool:
+    is_hops = axis == HOPS and isinstance(found, int)
+    return found == axis or is_hops or (axis, found) == (TOKENS, 1)
 
 
 def _alignment_problems(manifest: Manifest) -> Iterator[str]:

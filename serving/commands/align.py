@@ -1,5 +1,5 @@
 """`attendant align`: draws which words each word looks at: of a sentence, of its translation, or of
-what a language model reads and writes.
+what a language model reads and writes, or a model that only encodes reads.
 """
 
 import asyncio
@@ -48,9 +48,10 @@ _OF_TRANSLATION = {
 @click.option("--json", "as_json", is_flag=True, help="Write words, pieces and weights as JSON.")
 @click.option(
     "--kind",
-    type=click.Choice(["cross", "encoder", "decoder"]),
-    help="Who looks at what: a translation at its source, the source at itself, or what a decoder "
-    "has read at what comes before.  [default: how source and translation align; of a page all]",
+    type=click.Choice(["cross", "encoder", "decoder", "hops"]),
+    help="Who looks at what: a translation at its source, the source at itself, what a decoder has "
+    "read at what comes before, or hops of an embedding at the text.  [default: how source and "
+    "translation align; of a page all]",
 )
 @click.option("--translation", help="Align with this one, not with the model's own.")
 @beam_option
@@ -88,8 +89,8 @@ _OF_TRANSLATION = {
 @device_option
 @click.argument("sentence")
 def align(model: Path, output: Path | None, as_json: bool, device: str, **options: Any) -> None:
-    """Draw what each word looks at: of a translation, of SENTENCE itself, or of what a language
-    model reads and writes.
+    """Draw what each word looks at: of a translation, of SENTENCE itself as a translator or a model
+    that only encodes reads it, or of what a language model reads and writes.
 
     Where source and translation align, the source stands across the top, the translation down the
     side; a square is the darker, the less its row's word looks at its column's. A word's weight is
@@ -98,10 +99,11 @@ def align(model: Path, output: Path | None, as_json: bool, device: str, **option
     others with several heads, the mean of those heads is drawn that the bundle names as aligning
     best. Each sentence of several is drawn by itself.
 
-    With --kind, and of a language model, a square is the darker, the more its row's word looks at
-    its column's, and grey where it cannot. The mean over all layers and heads is drawn, over those
-    named, or each by itself: layers down, heads across. A page, -o FILE.html, holds all kinds,
-    layers and heads; it is one file and needs no network.
+    With --kind, and of models that do not translate, a square is the darker, the more its row's
+    word looks at its column's, and grey where it cannot; hops of an embedding are rows, too. The
+    mean over all layers and heads is drawn, over those named, or each by itself: layers down, heads
+    across. A page, -o FILE.html, holds all kinds, layers and heads; it is one file and needs no
+    network.
 
     Pictures need matplotlib: pip install 'attendant[plots]'
 
@@ -191,11 +193,13 @@ async def _found(
 def _check_task(card: "ModelCard", options: dict[str, Any]) -> None:
     from serving.bundle.manifest import Task
 
-    translates = card.task is Task.TRANSLATE
-    whose = "language models" if translates else "models that translate"
-    for name, option in (_OF_GENERATION if translates else _OF_TRANSLATION).items():
-        if options[name] is not None:
-            raise click.UsageError(f"{option} is of {whose}")
+    for task, whose, named in (
+        (Task.GENERATE, "language models", _OF_GENERATION),
+        (Task.TRANSLATE, "models that translate", _OF_TRANSLATION),
+    ):
+        for name, option in named.items():
+            if card.task is not task and options[name] is not None:
+                raise click.UsageError(f"{option} is of {whose}")
 
 
 def _is_alignment(card: "ModelCard", options: dict[str, Any]) -> bool:

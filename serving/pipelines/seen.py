@@ -74,6 +74,7 @@ class Looks:
             AttentionKind.CROSS: (*read.reported, ""),
             AttentionKind.ENCODER: read.source,
             AttentionKind.DECODER: read.target,
+            AttentionKind.HOPS: tuple(map(str, range(num_rows))),
         }[kind]
         columns = read.target if kind is AttentionKind.DECODER else read.source
         tokens = rows[:num_rows], columns[:num_columns]

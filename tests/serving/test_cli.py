@@ -180,7 +180,7 @@ def test_the_same_text_as_the_pipeline(generator: str) -> None:
     ("arguments", "stdin", "message"),
     [
         (["translate", "--model", "{none}"], b"", "{none}: no such folder"),
-        (["translate", "--model", "{generator}"], b"", "model: does not translate"),
+        (["translate", "--model", "{generator}"], b"", "it does not translate"),
         (["translate", "--model", "{translator}", "--source", "xx"], b"a", "source: "),
         (["translate", "--model", "{translator}"], b"a\n\xff\n", "line 2: is not UTF-8"),
         (["translate", "--model", "{translator}"], b"a\n\n\0\n", "line 3: must not contain NUL"),
@@ -234,7 +234,7 @@ def test_the_same_text_as_the_pipeline(generator: str) -> None:
         (["translate", "--model", "{translator}", "--prefix", "\udcff"], b"a", "--prefix: must be"),
         (["score", "--model", "{translator}"], b"a\tb\na\n", "line 2: must hold a source, a tab"),
         (["score", "--model", "{translator}"], b"a\tb\tc\n", "line 1: must hold a source, a tab"),
-        (["score", "--model", "{generator}"], b"a\tb\n", "model: does not translate"),
+        (["score", "--model", "{generator}"], b"a\tb\n", "it does not translate"),
         (["translate", "--model", "{translator}", "--device", "cuda"], b"", "cuda"),
         (["serve", "{none}", "{none}"], b"", "{none}: no such folder"),
         (["serve"], b"", "at least one BUNDLE"),

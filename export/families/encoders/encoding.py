@@ -4,7 +4,7 @@
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from export.graph.model import ExportedModel
 from export.graph.value import Value
@@ -12,32 +12,29 @@ from export.graph.weights import Weights
 from export.graph.writer import GraphWriter
 from export.layers.basic import Layers
 from export.layers.encoders.head import finish
+from export.layers.telling.telling import Telling
 from models.configs.encoders.encoder import EncoderConfig
-from serving.bundle.manifest import SOURCE, Limits, Precision
+from serving.bundle.manifest import ENCODE_ATTENTION, SOURCE, Limits, Precision
 
-PLAIN, TELLING = "encode", "encode_attention"
 Config = TypeVar("Config", bound=EncoderConfig)
 
 
 class EncoderGraph(ABC, Generic[Config]):
-    """Stands for one graph of a family in the making. has_attention: whether there is one that
-    tells of attention.
-    """
-
-    has_attention: ClassVar[bool] = False
+    """Stands for one graph of a family in the making."""
 
     def __init__(self, config: Config, layers: Layers) -> None:
         self.config, self.layers, self.graph = config, layers, layers.graph
+        self.telling = self.begin_telling()
 
     @classmethod
     def build(cls, config: Config, weights: Weights, precision: Precision) -> ExportedModel:
         """Write all graphs."""
-        names = [PLAIN, TELLING] if cls.has_attention else [PLAIN]
+        names = ("encode", ENCODE_ATTENTION)
         parts = [cls(config, Layers(GraphWriter(name), weights, precision)) for name in names]
         for part in parts:
             part.write()
-        limits = Limits(config.max_source_tokens, 0)
-        return ExportedModel(tuple(part.graph for part in parts), (), limits)
+        limits, told = Limits(config.max_source_tokens, 0), parts[-1].telling.shapes
+        return ExportedModel(tuple(part.graph for part in parts), (), limits, attention=told)
 
     def write(self) -> None:
         source_ids = self.graph.input("source_ids", "int64", (SOURCE,))
@@ -50,7 +47,5 @@ class EncoderGraph(ABC, Generic[Config]):
         vector_dim].
         """
 
-    def tell(self, weights: Value, num_heads: int) -> None:
-        """Put out attention f32 [batch, num_heads, source], where it is to be told."""
-        if self.graph.name == TELLING:
-            self.graph.output("attention", weights, "float32", (num_heads, SOURCE))
+    def begin_telling(self) -> Telling:
+        return Telling(self.graph)

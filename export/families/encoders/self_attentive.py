@@ -3,13 +3,13 @@
 from export.families.encoders.encoding import EncoderGraph
 from export.graph.value import Value
 from export.layers.ragged import is_real, softmax_within
-from export.layers.recurrent import RecurrentLayers
+from export.layers.recurrent.recurrent import RecurrentLayers
+from export.layers.telling.telling import Telling
 from models.configs.encoders.self_attentive import SelfAttentiveConfig
+from serving.bundle.manifest import AttentionKind, AttentionShape
 
 
 class SelfAttentiveGraph(EncoderGraph[SelfAttentiveConfig]):
-    has_attention = True
-
     def encode(self, ids: Value, lengths: Value) -> Value:
         """Compute M = A H, hop by hop, side by side."""
         config, layers, dim = self.config, self.layers, self.config.embedding_dim
@@ -19,9 +19,13 @@ class SelfAttentiveGraph(EncoderGraph[SelfAttentiveConfig]):
         )
         outputs, _ = encoder.encode(embedded, lengths)
         weights = self._weigh(outputs, is_real(ids, lengths))
-        self.tell(weights, config.num_hops)
+        if self.telling.is_on:
+            self.telling.put(AttentionKind.HOPS, weights.unsqueeze(1), AttentionShape(1, 1))
         found = weights.cast(outputs.dtype) @ outputs  # padding is added as zeros
         return found.reshape(0, config.vector_dim)
+
+    def begin_telling(self) -> Telling:
+        return Telling(self.graph, num_hops=self.config.num_hops)
 
     def _weigh(self, outputs: Value, is_in_text: Value) -> Value:
         """Compute A, f32 [batch, hops, source]."""

@@ -8,9 +8,10 @@ from export.layers.feed_forward import feed_forward
 from export.layers.heads import head_layout
 from export.layers.packing import SourceTokens, source_tokens
 from export.layers.positions import AddedPositions, RelativePositions
+from export.layers.telling.weights import encoder_weights
 from models.configs.encoders.transformer_encoder import TransformerEncoderConfig
-from models.layers.buckets import relative_buckets
-from serving.bundle.manifest import SOURCE
+from models.layers.positions.buckets import relative_buckets
+from serving.bundle.manifest import SOURCE, AttentionKind
 
 
 class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
@@ -26,6 +27,7 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
         for layer in range(config.num_layers):
             x = self._attend(x, f"layers.{layer}.self_attention", tokens, lengths, bias)
             x = self._feed(x, f"layers.{layer}.feed_forward")
+        self.telling.finish(AttentionKind.ENCODER, config.num_heads)
         return pool(tokens.spread(x), ids, lengths, config.pooling)
 
     def _embed(self, tokens: SourceTokens) -> Value:
@@ -57,7 +59,12 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
         dim, layout, names = heads.trained_query_dim, heads.layout, ("query", "key", "value")
         parts = [f"{name}.{part}" for part in names]
         qkv = layers.linear(x, parts, size, [dim] * 3, bias=True, into=layout)
-        mixed, _ = encoder_attention(tokens.spread(qkv), lengths, heads, bias)
+        apart = tokens.spread(qkv)
+        mixed, weights = encoder_attention(apart, lengths, heads, bias)
+        if self.telling.is_on:
+            if weights is None:
+                weights = encoder_weights(apart, lengths, heads, bias)
+            self.telling.add(AttentionKind.ENCODER, weights)
         found = tokens.pack(mixed)
         update = layers.linear(found, [f"{name}.output"], dim, [size], bias=True, out_of=layout)
         return self._norm(x + update, f"{name}_norm")

@@ -10,7 +10,7 @@ from export.graph.value import Value
 from export.graph.weights import Weights
 from export.graph.writer import GraphWriter
 from export.layers.basic import Layers
-from export.layers.recurrent import RecurrentLayers
+from export.layers.recurrent.recurrent import RecurrentLayers
 from export.layers.telling.telling import Telling
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.language_models.recurrent_lm import RecurrentLanguageModelConfig

@@ -9,7 +9,7 @@ from export.graph.model import ExportedModel
 from export.graph.value import Value
 from export.graph.weights import Weights
 from export.layers.basic import Layers
-from export.layers.tape import Tape
+from export.layers.recurrent.tape import Tape
 from models.configs.language_models.recurrent_lm import RecurrentLMConfig
 from serving.bundle.manifest import Precision, StateSpec
 

@@ -6,7 +6,7 @@ from export.graph.value import Value
 from export.layers.additive import additive_scores, context_of
 from export.layers.basic import Layers
 from export.layers.ragged import hardened, ragged_softmax
-from export.layers.recurrent import RecurrentLayers
+from export.layers.recurrent.recurrent import RecurrentLayers
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.bahdanau import BahdanauConfig
 from serving.bundle.manifest import SOURCE, StateKind, StateSpec

@@ -4,7 +4,7 @@ from export.families.translators.context_decoder import ContextDecoder
 from export.families.translators.translation import TranslatorGraph
 from export.graph.value import Value
 from export.layers.basic import Layers
-from export.layers.recurrent import RecurrentLayers
+from export.layers.recurrent.recurrent import RecurrentLayers
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.cho import ChoConfig
 from serving.bundle.manifest import StateKind, StateSpec

@@ -11,7 +11,7 @@ import numpy as np
 from export.graph.value import Value
 from export.graph.writer import Array
 from export.layers.basic import Layers
-from export.layers.cells import State, cell_states, cell_step, read_states, write_states
+from export.layers.recurrent.cells import State, cell_states, cell_step, read_states, write_states
 from models.configs.recurrent import RecurrentConfig
 from models.layers.equations import CELLS, READOUTS
 
@@ -19,7 +19,9 @@ Kind = Literal["maxout", "tanh"]
 
 
 class ContextDecoder:
-    """Writes modules `decoder` and `readout` (`models.layers.cells`, `models.layers.readout`)."""
+    """Writes modules `decoder` and `readout`, of `cells` and `readout` in
+    `models.layers.recurrent`.
+    """
 
     def __init__(
         self, config: RecurrentConfig, layers: Layers, context_dim: int, readout: Kind

@@ -19,7 +19,7 @@ from export.graph.writer import Array
 from export.layers.additive import additive_scores, context_of
 from export.layers.basic import Layers
 from export.layers.ragged import is_real, places, ragged_softmax
-from export.layers.tape import Tape
+from export.layers.recurrent.tape import Tape
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.lstmn import LstmnConfig
 from models.layers.equations import lstm_memory, lstm_output

@@ -10,9 +10,9 @@ from export.families.translators.translation import TranslatorGraph
 from export.graph.value import Value
 from export.layers.additive import additive_scores, context_of
 from export.layers.basic import Layers
-from export.layers.cells import State, cell_states, read_states, write_states
 from export.layers.ragged import is_real, ragged_softmax
-from export.layers.recurrent import reverse_rows
+from export.layers.recurrent.cells import State, cell_states, read_states, write_states
+from export.layers.recurrent.recurrent import reverse_rows
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.nematus import NematusConfig
 from models.layers.equations import CELLS

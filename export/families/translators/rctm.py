@@ -10,8 +10,8 @@ import numpy as np
 from export.families.translators.translation import TranslatorGraph
 from export.graph.value import Value
 from export.layers.basic import Layers
-from export.layers.cells import advance, cell_states, cell_step
 from export.layers.ragged import is_real
+from export.layers.recurrent.cells import advance, cell_states, cell_step
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.rctm import RctmConfig
 from models.layers.equations import CELLS

@@ -5,7 +5,7 @@ from itertools import chain
 from export.families.translators.translation import TranslatorGraph
 from export.graph.value import Value
 from export.layers.basic import Layers
-from export.layers.recurrent import RecurrentLayers, reverse_rows
+from export.layers.recurrent.recurrent import RecurrentLayers, reverse_rows
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.sutskever import SutskeverConfig
 from serving.bundle.manifest import StateSpec

@@ -195,7 +195,18 @@ class TransformerGraph(TransformerLikeGraph[TransformerConfig]):
             qkv, past, self.total_lengths, capacity, self.heads, self.bias
         )
         if self.reading is not None:
-            self.telling.add(AttentionKind.DECODER, self.reading.weights(qkv, keys))
+            self.telling.add(AttentionKind.DECODER, self._look(self.reading, qkv, keys))
         graph.next_state(key_state, keys)
         graph.next_state(value_state, values)
         return self.after_sublayer(x, self.join_heads(found, name), f"{name}_norm")
+
+    def _look(self, reading: ReadTarget, qkv: Value, keys: Value) -> Value:
+        """Compute weights where anybody asks: who sees the source alone does not wait for them."""
+        [weights] = self.graph.branch(
+            reading.attended > 0,
+            "float32",
+            lambda: [reading.weights(qkv, keys)],
+            lambda: [reading.none(qkv)],
+            1,
+        )
+        return weights

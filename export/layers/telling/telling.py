@@ -21,15 +21,17 @@ from serving.bundle.manifest import (
 class Telling:
     """Collects weights of one graph, layer by layer; `shapes` says what has been put out.
 
-    num_tokens: of each row that the graph reads at once, or the name of that axis.
+    num_tokens: of each row that the graph reads at once, or the name of that axis. num_hops: of an
+    embedding that is made of such.
     """
 
-    def __init__(self, graph: GraphWriter, num_tokens: int | str = 1) -> None:
+    def __init__(self, graph: GraphWriter, num_tokens: int | str = 1, num_hops: int = 0) -> None:
         self._graph = graph
         self._axes: dict[AttentionKind, Shape] = {
             AttentionKind.CROSS: (SOURCE,),
             AttentionKind.ENCODER: (SOURCE, SOURCE),
             AttentionKind.DECODER: (num_tokens, ATTENDED),
+            AttentionKind.HOPS: (num_hops, SOURCE),
         }
         self._layers: dict[AttentionKind, list[Value]] = {}
         self.shapes: dict[str, AttentionShape] = {}

@@ -35,6 +35,13 @@ class ReadTarget:
     heads: Heads
     bias: Value | None = None
 
+    def none(self, qkv: Value) -> Value:
+        """Tell of no positions: f32 [batch, heads, tokens, 0]."""
+        graph = qkv.graph
+        lengths = qkv.length(0), graph.ints(self.heads.num_heads), qkv.length(1), graph.ints(0)
+        nothing: Value = graph.op.ConstantOfShape(graph.op.Concat(*lengths, axis=0))
+        return nothing
+
     def weights(self, qkv: Value, keys: Value) -> Value:
         """Tell how much tokens, qkv [batch, tokens, all], look at positions so far, their own
         included, of which keys [batch, kv_heads, capacity, head_dim] are kept: f32 [batch, heads,

@@ -14,7 +14,7 @@ from models.configs.encoders.self_attentive import SelfAttentiveConfig
 from models.contract.models import Encoder
 from models.layers.dropout import Dropout
 from models.layers.encoders.head import HeadLayers
-from models.layers.recurrent import Recurrent, initialise
+from models.layers.recurrent.recurrent import Recurrent, initialise
 
 
 class SelfAttentive(Encoder):

@@ -17,8 +17,8 @@ from models.layers.dropout import Dropout
 from models.layers.encoders.head import HeadLayers
 from models.layers.encoders.pooling import pool
 from models.layers.feed_forward import FeedForward
-from models.layers.positions import LearnedPositions, RelativePositions
-from models.layers.recurrent import initialise
+from models.layers.positions.positions import LearnedPositions, RelativePositions
+from models.layers.recurrent.recurrent import initialise
 
 
 class EncoderLayer(nn.Module):

@@ -16,7 +16,7 @@ from models.contract.vocabulary import capped
 from models.layers.attention import Attention, KeysValues
 from models.layers.decoder_only import Block, DecoderOnly, initialise
 from models.layers.feed_forward import FeedForward
-from models.layers.positions import Rotary
+from models.layers.positions.positions import Rotary
 
 
 class LlamaAttention(Attention):

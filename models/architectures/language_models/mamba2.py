@@ -19,7 +19,7 @@ from models.contract.models import LanguageModel, State
 from models.contract.vocabulary import Vocabulary
 from models.layers.decoder_only import initialise
 from models.layers.dropout import Dropout
-from models.layers.state_space import scan
+from models.layers.recurrent.state_space import scan
 
 LayerState = tuple[Tensor, Tensor]  # of the convolution [batch, K - 1, inner], of the heads
 LEAST_STEP, LARGEST_STEP = 1e-3, 0.1  # dt of fresh weights

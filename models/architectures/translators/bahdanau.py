@@ -14,10 +14,10 @@ from models.batch import length_mask
 from models.configs.translators.bahdanau import BahdanauConfig
 from models.contract.models import State
 from models.layers.additive import ATTENTIONS, Tape
-from models.layers.cells import CellState, RecurrentCell
 from models.layers.encoder_decoder import RecurrentTranslator
-from models.layers.readout import Readout
-from models.layers.recurrent import Recurrent, initialise
+from models.layers.recurrent.cells import CellState, RecurrentCell
+from models.layers.recurrent.readout import Readout
+from models.layers.recurrent.recurrent import Recurrent, initialise
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from models.configs.translators.cho import ChoConfig
 from models.contract.models import State
-from models.layers.cells import CellState, RecurrentCell
 from models.layers.encoder_decoder import RecurrentTranslator
-from models.layers.readout import Readout
-from models.layers.recurrent import Recurrent, initialise
+from models.layers.recurrent.cells import CellState, RecurrentCell
+from models.layers.recurrent.readout import Readout
+from models.layers.recurrent.recurrent import Recurrent, initialise
 
 
 @dataclass(frozen=True)

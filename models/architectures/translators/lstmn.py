@@ -18,7 +18,7 @@ from models.contract.models import State
 from models.layers.additive import AdditiveAttention, Tape, empty_tape
 from models.layers.encoder_decoder import RecurrentTranslator
 from models.layers.equations import lstm_memory, lstm_output
-from models.layers.recurrent import initialise, initialise_readout
+from models.layers.recurrent.recurrent import initialise, initialise_readout
 from models.layers.roles import Blocks, initialise_blocks
 
 Inputs = Sequence[Tensor]  # what a token alone feeds, [..., features]

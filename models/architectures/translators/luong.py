@@ -17,12 +17,12 @@ from models.configs.attention import Global
 from models.configs.translators.luong import LuongConfig
 from models.contract.models import State
 from models.layers.additive import hardened
-from models.layers.bridges import BRIDGES
-from models.layers.cells import CellState, CellStates, RecurrentCell
 from models.layers.dropout import Dropout
 from models.layers.encoder_decoder import RecurrentTranslator
 from models.layers.equations import gaussian
-from models.layers.recurrent import Recurrent, initialise, initialise_readout, reverse
+from models.layers.recurrent.bridges import BRIDGES
+from models.layers.recurrent.cells import CellState, CellStates, RecurrentCell
+from models.layers.recurrent.recurrent import Recurrent, initialise, initialise_readout, reverse
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from models.contract.models import State
 from models.layers.dropout import Dropout
 from models.layers.encoder_decoder import RecurrentTranslator
 from models.layers.equations import CELLS
-from models.layers.recurrent import initialise, reverse
+from models.layers.recurrent.recurrent import initialise, reverse
 from models.layers.roles import Blocks
 
 CellState = tuple[Tensor, ...]

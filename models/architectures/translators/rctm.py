@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from models.batch import length_mask
 from models.configs.translators.rctm import RctmConfig
 from models.contract.models import State
-from models.layers.cells import CellState, RecurrentCell
 from models.layers.encoder_decoder import RecurrentTranslator
-from models.layers.recurrent import initialise
+from models.layers.recurrent.cells import CellState, RecurrentCell
+from models.layers.recurrent.recurrent import initialise
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from models.configs.translators.sutskever import SutskeverConfig
 from models.contract.models import State
-from models.layers.cells import CellStates
 from models.layers.encoder_decoder import RecurrentTranslator
-from models.layers.recurrent import Recurrent, initialise, initialise_readout, reverse
+from models.layers.recurrent.cells import CellStates
+from models.layers.recurrent.recurrent import Recurrent, initialise, initialise_readout, reverse
 
 
 @dataclass(frozen=True)

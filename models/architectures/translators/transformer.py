@@ -18,14 +18,14 @@ from models.contract.vocabulary import Vocabulary
 from models.layers.attention import Attention, KeysValues, Past, append, causal_mask
 from models.layers.dropout import Dropout
 from models.layers.feed_forward import FeedForward
-from models.layers.positions import (
+from models.layers.positions.positions import (
     LearnedPositions,
     LinearPositions,
     Positions,
     RelativePositions,
     SinusoidalPositions,
 )
-from models.layers.recurrent import initialise
+from models.layers.recurrent.recurrent import initialise
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from serving.request import Look
 
 if TYPE_CHECKING:
     from serving.pipelines.cards import ModelCard
-    from serving.pipelines.catalog import Catalog, Generator, Scorer
+    from serving.pipelines.catalog import Catalog, Generator, Scorer, TextEncoder
     from serving.pipelines.seen import SeenAttention
 
 Seen = Sequence[Sequence["SeenAttention"]]  # of each sentence, of each look
@@ -25,8 +25,8 @@ Seen = Sequence[Sequence["SeenAttention"]]  # of each sentence, of each look
 
 @dataclass(frozen=True)
 class Looks:
-    """Holds what the model has written, of a language model behind what it has read; and of each of
-    its sentences the views, kind by kind.
+    """Holds what the model has written, of a language model behind what it has read, of one that
+    only encodes nothing; and of each of its sentences the views, kind by kind.
     """
 
     model: str
@@ -74,6 +74,8 @@ async def looked(catalog: "Catalog", card: "ModelCard", options: dict[str, Any])
     looks = tuple(_looks(card, options))
     if card.task is Task.TRANSLATE:
         text, seen = await _translated(await catalog.scorer(card.name, "", ""), options, looks)
+    elif card.task.only_encodes:
+        text, seen = await _encoded(await catalog.encoder(card.name, card.task), options, looks)
     else:
         text, seen = await _completed(await catalog.generator(card.name), options, looks)
     views = [[_view(each, options["pieces"]) for each in sentence] for sentence in seen]
@@ -129,6 +131,15 @@ async def _translated(
         TranslationJob("look", (text,), *languages, decoding, looks=looks)
     )
     return found.texts[0], found.renderings[0][0].seen
+
+
+async def _encoded(
+    model: "TextEncoder", options: dict[str, Any], looks: tuple[Look, ...]
+) -> tuple[str, Seen]:
+    from serving.pipelines.encoding.job import EncodeJob
+
+    found = await model.encode(EncodeJob("look", (options["sentence"],), looks=looks))
+    return "", found.seen
 
 
 async def _completed(

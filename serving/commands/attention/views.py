@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from serving.bundle.manifest import AttentionKind
 from serving.text.alignment import DRAWN_WORD, Array, TokenizedText, shares_of, words_of
 from serving.text.vocabulary.shown_tokens import bytes_of
 
@@ -47,7 +48,7 @@ def labelled(view: View, by_pieces: bool) -> View:
 
     A word's weight is the sum over its tokens in a column, the mean over them in a row.
     """
-    rows, row_shares = _parts(view.rows, by_pieces)
+    rows, row_shares = _parts(view.rows, by_pieces or view.kind == AttentionKind.HOPS)
     columns, column_shares = _parts(view.columns, by_pieces)
     row_shares /= row_shares.sum(axis=1, keepdims=True)
     weights = row_shares @ view.weights.astype(np.float64) @ column_shares.T

@@ -1,5 +1,6 @@
 """Says what a bundle that only encodes lets a request ask for: a source, and nothing after it."""
 
+from serving.bundle.manifest import AttentionKind
 from serving.engine.admission.rules import RequestRules
 from serving.engine.generation import Generation
 from serving.errors import RequestError
@@ -27,4 +28,10 @@ class EncodingRules(RequestRules):
             seed=0,
             submitted_at=now,
             deadline=self._deadline(request, now),
+            sights=self._sights(request, self._num_hops()),
         )
+
+    def _num_hops(self) -> int:
+        """Count what looks at a text in place of a target."""
+        spec = self._manifest.attention_output(AttentionKind.HOPS)
+        return int(spec.shape[2]) if spec else 0

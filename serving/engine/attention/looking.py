@@ -52,11 +52,16 @@ def note_prompt(generation: Generation, told: Array, num_total: int) -> None:
 
 
 def note_source(generation: Generation, told: Array) -> None:
-    """Keep what a source's tokens look at, f32 [heads, span, span]."""
+    """Keep what a source's tokens look at, f32 [heads, span, span], or its hops, f32 [1, hops,
+    span].
+    """
     length = generation.num_source_tokens
+    kept = {
+        AttentionKind.ENCODER: told[:, :length, :length],
+        AttentionKind.HOPS: told[:, :, :length],
+    }
     generation.source_looked = tuple(
-        (each.of(told[:, :length, :length]),) if each.kind is AttentionKind.ENCODER else ()
-        for each in generation.sights
+        (each.of(kept[each.kind]),) if each.kind in kept else () for each in generation.sights
     )
 
 

@@ -65,8 +65,8 @@ class AttentionStep:
         return self._load()
 
     def attended(self, num_tokens: int) -> int:
-        """Round target positions up to those that attention is told of."""
-        whole = -(-max(num_tokens, 1) // LEAST_ATTENDED) * LEAST_ATTENDED
+        """Round target positions up to those that attention is told of: 0 where none is asked."""
+        whole = -(-num_tokens // LEAST_ATTENDED) * LEAST_ATTENDED
         return min(whole, self._capacity)
 
     def outputs(self, kinds: Iterable[AttentionKind], num_rows: int, span: Span) -> Told:

@@ -12,6 +12,7 @@ from serving.bundle.opening import Bundle
 from serving.engine.admission.finals import Finals
 from serving.engine.admission.lanes import Lane
 from serving.engine.admission.spans import encode_groups, encode_span
+from serving.engine.attention.looking import note_source
 from serving.engine.config import EngineConfig
 from serving.engine.encoding.vectors import Vectors
 from serving.engine.generation import Generation
@@ -84,6 +85,9 @@ class EncodingEngine:
         self.step_stats.joined(group, started)
         span = encode_span(group[-1])
         vectors = self._vectors.of([generation.request for generation in group], span)
+        for generation in group:
+            if generation.sights:  # read again, alone: company pays nothing, vectors stay
+                note_source(generation, self._vectors.look(generation.request, span))
         self.step_stats.encoded(group, [], span)
         self.step_stats.add_seconds("encode", started)
         seconds = time.perf_counter() - started

@@ -32,6 +32,10 @@ class Vectors:
         self._encoder.run(sources, span, [request.pair_start for request in requests])
         return list(self._written[: len(requests)].copy())
 
+    def look(self, request: GenerationRequest, span: int) -> Array:
+        """Tell what the tokens of a request's source look at; see `Encoder.run_telling`."""
+        return self._encoder.run_telling(request.source_ids or (), span, request.pair_start)
+
     def warm_up(self) -> None:
         self._encoder.warm_up()
 

@@ -7,7 +7,13 @@ from functools import cached_property
 import numpy as np
 
 from serving.arrays import Array
-from serving.bundle.manifest import ATTENTION_OUTPUTS, SOURCE_TYPES, AttentionKind, Manifest
+from serving.bundle.manifest import (
+    SOURCE,
+    SOURCE_TYPES,
+    AttentionKind,
+    Manifest,
+    TensorSpec,
+)
 from serving.engine.graphs.graph import Graph, Graphs, Run
 from serving.engine.states.store import max_span
 
@@ -24,8 +30,7 @@ class Encoder:
         assert graphs.encode is not None
         self._graph, self._scratch = graphs.encode, scratch
         self._load = graphs.encode_attention
-        told = manifest.told_attention.get(AttentionKind.ENCODER)
-        self._num_maps = told.num_maps if told else 0
+        self._told = _told_of_source(manifest)
         inputs = manifest.graphs["encode"].inputs
         self._has_types = any(tensor.name == SOURCE_TYPES for tensor in inputs)
         self._pad = manifest.tokens.pad
@@ -46,12 +51,17 @@ class Encoder:
         bound.fill(sources, self._pad, pair_starts)
         bound.run()
 
-    def run_telling(self, source: tuple[int, ...], span: int) -> Array:
-        """Run one source; return what its tokens look at, f32 [heads, span, span]."""
-        told = np.zeros((1, self._num_maps, span, span), np.float32)
-        name = ATTENTION_OUTPUTS[AttentionKind.ENCODER][1]
-        bound = self._bind(self._telling, 1, span, {name: told})
-        bound.fill([source], self._pad)
+    def run_telling(
+        self, source: tuple[int, ...], span: int, pair_start: int | None = None
+    ) -> Array:
+        """Run one source; return what its tokens look at, f32 [heads, span, span], or its hops,
+        f32 [1, hops, span].
+        """
+        assert self._told is not None
+        shape = (span if axis == SOURCE else int(axis) for axis in self._told.shape[1:])
+        told = np.zeros((1, *shape), np.float32)
+        bound = self._bind(self._telling, 1, span, {self._told.name: told})
+        bound.fill([source], self._pad, [pair_start])
         bound.run()
         attention: Array = told[0]
         return attention
@@ -76,6 +86,12 @@ class Encoder:
             inputs[SOURCE_TYPES] = types
         run = graph.bind(inputs, self._scratch(num_rows, span) | outputs)
         return EncodeBinding(ids, lengths, types, run)
+
+
+def _told_of_source(manifest: Manifest) -> TensorSpec | None:
+    """Find the one output that tells what a source's tokens, or its hops, look at."""
+    found = map(manifest.attention_output, (AttentionKind.ENCODER, AttentionKind.HOPS))
+    return next((spec for spec in found if spec is not None), None)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ import numpy as np
 
 from serving.parameters import TokenIds
 from serving.pipelines.decoding import PLAIN, Decoding
+from serving.pipelines.seen import SeenAttention
+from serving.request import Look
 
 Matrix = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -39,6 +41,7 @@ class EncodeJob:
         model reads. None refuses those that are longer than that.
     prompt_name: which of the model's prompts comes before each text; None for its default.
     dimensions: so many numbers of each embedding, scaled to length 1 if the model's own are.
+    looks: what the tokens of each input look at is wanted.
     """
 
     request_id: str
@@ -47,16 +50,18 @@ class EncodeJob:
     max_tokens: int | None = None
     prompt_name: str | None = None
     dimensions: int | None = None
+    looks: tuple[Look, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Encodings:
     """Holds the answers. values: f32 [inputs, width], embeddings or scores of labels. num_tokens:
-    read of each input.
+    read of each input. seen: of each input what each look of the job saw.
     """
 
     values: Matrix
     num_tokens: tuple[int, ...]
+    seen: tuple[tuple[SeenAttention, ...], ...] = ()
 
     @property
     def num_tokens_in_all(self) -> int:

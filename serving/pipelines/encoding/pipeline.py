@@ -13,6 +13,7 @@ from serving.errors import EngineError, RequestError
 from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.encoding.job import EncodeJob, Encodings, Matrix
+from serving.pipelines.encoding.looking import TextLooks
 from serving.pipelines.encoding.requests import EncodingRequests
 from serving.pipelines.encoding.values import activated, shortened
 from serving.pipelines.engine_port import EnginePort, raise_failure
@@ -51,6 +52,7 @@ class EncodingPipeline:
         self._encoder = manifest.encoder
         self._tokenizer = tokenizer
         self._requests = EncodingRequests(manifest, tokenizer)
+        self._looks = TextLooks(manifest, tokenizer)
         self._engine = engine
         self._max_inputs = max_inputs
 
@@ -106,7 +108,9 @@ class EncodingPipeline:
             values = activated(values, self._encoder.activation)
         elif job.dimensions is not None:
             values = shortened(values, job.dimensions, self._encoder.is_normalised)
-        return Encodings(values, tuple(len(request.source_ids or ()) for request in requests))
+        num_tokens = tuple(len(request.source_ids or ()) for request in requests)
+        seen = tuple(map(self._looks.seen, requests, (events[-1] for events in outcomes)))
+        return Encodings(values, num_tokens, seen)
 
 
 def _vector(event: Event) -> Vector:

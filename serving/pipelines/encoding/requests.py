@@ -35,6 +35,7 @@ class EncodingRequests:
                 f"{job.request_id}-{number}",
                 ids,
                 pair_start=pair_start,
+                looks=job.looks,
                 priority=decoding.priority,
                 timeout_seconds=decoding.timeout_seconds,
                 job_id=job.request_id,

@@ -14,7 +14,7 @@ from models.configs.registry import parse_config
 from models.evaluation.vectors import vectors_of
 from models.registry import build, load_encoder
 from models.storage.checkpoint import load_checkpoint
-from serving.bundle.manifest import Precision
+from serving.bundle.manifest import AttentionKind, AttentionShape, Precision
 from serving.bundle.opening import open_bundle
 from tests.export.graph.widening import widened
 from tests.export.texts import encoded, random_texts
@@ -42,7 +42,8 @@ def test_both_graphs_compute_what_torch_computes(options: dict[str, Any], tmp_pa
 
 def test_hops_are_shares_of_a_texts_own_words(tmp_path: Path) -> None:
     bundle = open_bundle(tiny_bundle("self-attentive", tmp_path, Precision.FP32))
-    attention = encoded(bundle, TEXTS)["attention"]
+    assert bundle.manifest.told_attention == {AttentionKind.HOPS: AttentionShape(1, 1)}
+    [attention] = encoded(bundle, TEXTS)["hops"].swapaxes(0, 1)
     assert attention.shape == (4, 3, 40)
     assert np.allclose(attention.sum(-1), 1)
     for hops, (ids, _) in zip(attention, TEXTS, strict=True):

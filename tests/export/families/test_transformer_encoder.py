@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from export.checking.texts import TextGraph
 from export.checking.verify_texts import TextVerifier
 from models.evaluation.vectors import vectors_of
 from models.registry import load_encoder
@@ -13,6 +14,7 @@ from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from tests.export.graph.widening import widened
+from tests.export.layers.telling.test_telling import softmaxes
 from tests.export.texts import LIKE_MPNET, RERANKER, Text, encoded, random_texts
 from tests.tiny import tiny_bundle
 
@@ -51,7 +53,8 @@ def of_torch(checkpoint: Path, texts: list[Text]) -> list[np.ndarray]:
 
 
 def of_graph(bundle: Bundle, texts: list[Text]) -> np.ndarray:
-    [found] = encoded(bundle, texts).values()
+    ids, types = map(list, zip(*texts, strict=True))
+    [found] = TextGraph(bundle).run(ids, types).values()
     return found
 
 
@@ -59,6 +62,26 @@ def of_graph(bundle: Bundle, texts: list[Text]) -> np.ndarray:
 def test_the_graph_computes_what_torch_computes(options: dict[str, Any], tmp_path: Path) -> None:
     bundle, expected = exported(tmp_path, Precision.FP32, options)
     assert np.abs(of_graph(bundle, TEXTS) - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize("options", [{}, LIKE_MPNET, {"head_dim": 12}])
+def test_attention_is_that_of_torch(options: dict[str, Any], tmp_path: Path) -> None:
+    bundle, _ = exported(tmp_path, Precision.FP32, options)
+    told = encoded(bundle, TEXTS)["encoder_attention"]
+    for found, text in zip(told, TEXTS, strict=True):
+        length = len(text[0])
+        with softmaxes() as expected:
+            of_torch(tmp_path / "transformer-encoder", [text])
+        by_torch = np.concatenate([layer[0] for layer in expected])
+        assert found.shape[0] == len(by_torch) and len(expected) > 1
+        assert np.abs(found[:, :length, :length] - by_torch).max() < 1e-5
+        assert not found[:, :, length:].any()
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16, Precision.INT8])
+def test_telling_changes_nothing_else(precision: Precision, tmp_path: Path) -> None:
+    bundle, _ = exported(tmp_path, precision, {})
+    assert np.array_equal(of_graph(bundle, TEXTS), encoded(bundle, TEXTS)["embedding"])
 
 
 def test_segments_and_positions_count(tmp_path: Path) -> None:

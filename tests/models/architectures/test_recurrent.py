@@ -8,9 +8,9 @@ import torch
 
 from models.batch import TranslationBatch
 from models.configs.registry import ModelConfigError, parse_config
-from models.layers.cells import RecurrentCell
 from models.layers.equations import CELLS
-from models.layers.recurrent import Recurrent, reverse
+from models.layers.recurrent.cells import RecurrentCell
+from models.layers.recurrent.recurrent import Recurrent, reverse
 from models.registry import build
 from tests.models.architectures import plain_recurrent as plain
 

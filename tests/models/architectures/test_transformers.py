@@ -15,7 +15,7 @@ from models.batch import LanguageBatch, TranslationBatch
 from models.configs.language_models.gpt2 import GPT2Config
 from models.configs.language_models.llama import LlamaConfig
 from models.configs.registry import ModelConfigError, parse_config
-from models.layers.buckets import relative_buckets
+from models.layers.positions.buckets import relative_buckets
 from models.registry import build
 from tests.models.architectures.plain_transformer import PlainLanguageModel, PlainTranslator
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.layers.cells import RecurrentCell, RecurrentWeight
 from models.layers.equations import CELLS, activated, gaussian
-from models.layers.readout import Readout
+from models.layers.recurrent.cells import RecurrentCell, RecurrentWeight
+from models.layers.recurrent.readout import Readout
 
 
 @pytest.mark.parametrize("name", CELLS)

@@ -7,12 +7,13 @@ from models.batch import LanguageBatch, TranslationBatch
 from models.configs.registry import parse_config
 from models.configs.translators.bahdanau import BahdanauConfig
 from models.layers.roles import Part, Role, parts_of
-from models.registry import MODULES, build
+from models.registry import build
 from models.storage.checkpoint import load_checkpoint
 from tests.models.training.test_recipes import MODELS
+from tests.tiny import DECODERS
 
 FAMILIES = [
-    *({"architecture": name} for name in MODULES),
+    *({"architecture": name} for name in DECODERS),
     {"architecture": "luong", "cell": "gru", "num_layers": 1},
     {"architecture": "lstmn", "fusion": "shallow"},
     {"architecture": "sutskever", "num_layers": 3},

@@ -20,7 +20,7 @@ from models.decoding import naive
 from models.decoding.beam_search import BeamRules, beam_search
 from models.decoding.forced import teacher_forced_log_probabilities
 from models.decoding.greedy import continue_batch, translate_all
-from models.registry import MODULES, build
+from models.registry import build
 from models.training.arithmetic import Arithmetic
 from models.training.config import OptimizerConfig, TrainingConfig, read_config
 from models.training.loss import SmoothedCrossEntropy
@@ -29,10 +29,10 @@ from models.training.trainer import Trainer
 from models.training.validation import validate
 from tests.models.training.toy_run import write_config, write_data
 from tests.other_device import other_device
-from tests.tiny import CONFIGS, LIKE_GEMMA, LIKE_PHI, byte_tokenizer
+from tests.tiny import CONFIGS, DECODERS, LIKE_GEMMA, LIKE_PHI, byte_tokenizer
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
-    *((architecture, {}) for architecture in MODULES),
+    *((architecture, {}) for architecture in DECODERS),
     (
         "luong",
         {"attention": {"kind": "local-m", "window": 2}, "score": "concat", "input_feeding": False},

@@ -8,6 +8,7 @@ import pytest
 from serving.bundle.manifest import (
     FORMAT_VERSION,
     Activation,
+    AttentionShape,
     EncoderSpec,
     GraphSpec,
     Limits,
@@ -96,3 +97,20 @@ def test_what_does_not_agree_is_told(manifest: Manifest, problem: str) -> None:
 
 def test_nothing_is_wrong_with_those_that_agree() -> None:
     assert not list(manifest_problems(EMBEDDER)) and not list(manifest_problems(CLASSIFIER))
+
+
+def test_what_tells_of_attention_says_so() -> None:
+    hops = TensorSpec("hops", "float32", ("batch", 1, 4, "source"))
+    telling = replace(ENCODE, file="encode_attention.onnx", outputs=(*ENCODE.outputs, hops))
+    told = replace(
+        EMBEDDER,
+        graphs={"encode": ENCODE, "encode_attention": telling},
+        files=EMBEDDER.files | {"encode_attention.onnx": ""},
+        attention={"hops": AttentionShape(1, 1)},
+    )
+    assert not list(manifest_problems(told))
+    [problem] = manifest_problems(replace(told, attention={}))
+    assert problem == "attention.hops: missing, graphs.encode_attention gives hops"
+    flat = replace(telling, outputs=(*ENCODE.outputs, replace(hops, shape=("batch", 4, "source"))))
+    [problem] = manifest_problems(replace(told, graphs=told.graphs | {"encode_attention": flat}))
+    assert problem.endswith("expected float32 [batch, heads, hops, source]")

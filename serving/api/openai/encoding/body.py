@@ -14,12 +14,6 @@ from serving.pipelines.encoding.job import EncodeJob, Input
 from serving.text.plain_text import check_texts
 
 _ONE_ERROR = Field(fail_fast=True)  # not one for each of ten thousand
-FIELD_NAMES = {
-    "inputs": "input",
-    "source_ids": "input",
-    "max_tokens": "truncate_prompt_tokens",
-}
-"""From what pipelines call fields to what clients do."""
 Texts = Annotated[list[str], _ONE_ERROR]
 Ids = Annotated[list[int], _ONE_ERROR]
 Given = str | Texts | Ids | Annotated[list[Ids], _ONE_ERROR]
@@ -60,6 +54,11 @@ class EncodingBody(RequestBody):
             message = "must be at least 1, or -1 for all that the model reads"
             raise RequestError("truncate_prompt_tokens", asked, message)
         return 0 if asked == _ALL_THAT_IS_READ else asked
+
+
+def field_names(inputs: str) -> dict[str, str]:
+    """Say what clients call what pipelines do, of bodies whose texts are in the field `inputs`."""
+    return {"inputs": inputs, "source_ids": inputs, "max_tokens": "truncate_prompt_tokens"}
 
 
 def listed(given: Given) -> tuple[str | TokenIds, ...]:

@@ -10,10 +10,10 @@ from serving.api.http.fields import READS_JSON
 from serving.api.http.services import Services
 from serving.api.openai.encoding.answers import Classes
 from serving.api.openai.encoding.body import (
-    FIELD_NAMES,
     EncodingBody,
     Given,
     check_inputs,
+    field_names,
     listed,
     usage,
 )
@@ -59,7 +59,7 @@ async def _answer(call: Call[ClassifyBody, TextEncoder]) -> JSONResponse:
 
 
 CLASSIFY = Endpoint(
-    protocol=replace(PROTOCOL, field_names=FIELD_NAMES),
+    protocol=replace(PROTOCOL, field_names=field_names("input")),
     path="/classify",
     name="classify",
     description=(
@@ -74,4 +74,6 @@ CLASSIFY = Endpoint(
     example={"model": "sentiment", "input": ["A wonderful film.", "I left before the end."]},
     id_prefix="classify-",
 )
-CLASSIFY_AT_THE_ROOT = replace(CLASSIFY, protocol=replace(AT_THE_ROOT, field_names=FIELD_NAMES))
+CLASSIFY_AT_THE_ROOT = replace(
+    CLASSIFY, protocol=replace(AT_THE_ROOT, field_names=field_names("input"))
+)

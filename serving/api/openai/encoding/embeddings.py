@@ -15,10 +15,10 @@ from serving.api.http.openapi import JSON
 from serving.api.http.services import Services
 from serving.api.openai.encoding.answers import EmbeddingList
 from serving.api.openai.encoding.body import (
-    FIELD_NAMES,
     EncodingBody,
     Given,
     check_inputs,
+    field_names,
     listed,
     usage,
 )
@@ -88,7 +88,7 @@ def _base64(row: Any) -> str:
 
 
 EMBEDDINGS = Endpoint(
-    protocol=replace(PROTOCOL, field_names=FIELD_NAMES),
+    protocol=replace(PROTOCOL, field_names=field_names("input")),
     path="/embeddings",
     name="embeddings",
     description="Return the embedding of one text or of several.",

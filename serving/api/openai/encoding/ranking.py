@@ -13,7 +13,7 @@ from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.fields import READS_JSON
 from serving.api.http.services import Services
 from serving.api.openai.encoding.answers import PairScores, Ranking
-from serving.api.openai.encoding.body import FIELD_NAMES, EncodingBody, Texts, check_size, usage
+from serving.api.openai.encoding.body import EncodingBody, Texts, check_size, field_names, usage
 from serving.api.openai.protocol import AT_THE_ROOT, PROTOCOL
 from serving.bundle.manifest import Task
 from serving.errors import RequestError
@@ -111,7 +111,7 @@ async def _score(call: Call[PairsBody, TextEncoder]) -> JSONResponse:
     return JSONResponse({**head, "model": call.model.card.name, "data": data, "usage": used})
 
 
-_NAMES = {**FIELD_NAMES, "inputs": "documents"}
+_NAMES = field_names("documents")
 RERANK = Endpoint(
     protocol=replace(PROTOCOL, field_names=_NAMES),
     path="/rerank",
@@ -135,7 +135,7 @@ RERANK = Endpoint(
 RERANK_AT_THE_ROOT = replace(RERANK, protocol=replace(AT_THE_ROOT, field_names=_NAMES))
 RERANK_V2 = replace(RERANK_AT_THE_ROOT, path="/v2/rerank")  # as Cohere's newer clients ask
 SCORE = Endpoint(
-    protocol=replace(PROTOCOL, field_names={**FIELD_NAMES, "inputs": "text_2"}),
+    protocol=replace(PROTOCOL, field_names=field_names("text_2")),
     path="/score",
     name="score_pairs",
     description="Score pairs of texts: how well the second answers the first.",

@@ -10,6 +10,7 @@ const KINDS = {
   encoder: "Source at source",
   decoder: "Text at what comes before",
   memory: "Text at its memory",
+  hops: "Hops at text",
 };
 const SHADES = [["row", "by a word's largest"], ["weight", "by weight"], ["log", "by logarithm"]];
 const FORMS = [["lines", "columns"], ["text", "text"]];

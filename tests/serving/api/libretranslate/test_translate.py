@@ -83,7 +83,11 @@ async def test_languages(world: World) -> None:
         (b'{"q": "a", "source": "en", "target": "fr", "format": "xml"}', 400, "format: "),
         (b'{"q": "a", "source": "en", "target": "fr", "alternatives": 2.5}', 400, "alternatives: "),
         (b'{"q": "a", "source": "en", "target": "fr", "model": "x"}', 404, "model: no such model"),
-        (b'{"q": "a", "source": "en", "target": "fr", "model": "story"}', 400, "model: does not"),
+        (
+            b'{"q": "a", "source": "en", "target": "fr", "model": "story"}',
+            400,
+            "model: completes prompts; it does not",
+        ),
         (b'{"q": "%s", "source": "en", "target": "fr"}' % (b"a" * 1001), 413, "q: must be at most"),
         (b'{"q": ["%s", "%s"]}' % (b"a" * 50_000, b"a" * 50_000), 413, "body: is too large"),
     ],

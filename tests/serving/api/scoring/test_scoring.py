@@ -82,7 +82,11 @@ async def test_many_pairs_are_one_batch(
         ({"q": "a" * 1001, "translations": "x"}, 413, "q: must be at most"),
         ({"q": "a", "translations": ["x"] * 21}, 413, "q: at most 20 pairs"),
         ({"q": "a", "translations": "x", "source": "xx"}, 400, "source: no such"),
-        ({"q": "a", "translations": "x", "model": "story"}, 400, "model: does not"),
+        (
+            {"q": "a", "translations": "x", "model": "story"},
+            400,
+            "model: completes prompts; it does not",
+        ),
         ({"q": "a", "translations": "x", "made_up": 1}, 400, "made_up: is not supported"),
         ({"q": "a", "translations": "x", "priority": 0.5}, 400, "priority: "),
         ({"q": "a", "translations": "x", "timeout_seconds": -1}, 400, "timeout_seconds: "),

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from serving.bundle.manifest import Precision
 from serving.cli import main
+from tests.encoders import encoder_bundle
 from tests.tiny import tiny_bundle
 
 SENTENCE = "A dog, l'été."
@@ -158,6 +159,34 @@ def test_a_language_model_translates_nothing(llama: str, option: list[str]) -> N
 
     assert result.exit_code == 2
     assert f"{option[0]} is of models that translate" in result.stderr
+
+
+def test_what_an_encoder_alone_reads_is_drawn(folder: Path) -> None:
+    bert = str(encoder_bundle("embedder", folder))
+    answer = told(bert, SENTENCE, "--all-heads")
+    [[view]] = answer["attention"]
+    assert view["kind"] == "encoder" and answer["text"] == ""
+    assert view["rows"] == view["columns"] == ["<tag>", *WORDS]
+    weights = np.array(view["weights"])
+    assert weights.shape == (2, 4, 8, 8)
+    assert weights.sum(axis=-1) == pytest.approx(1, abs=1e-5)
+    for name in ("bert.svg", "bert.html"):
+        assert align(bert, SENTENCE, "-o", str(folder / name)).exit_code == 0
+        assert "été" in (folder / name).read_text(encoding="utf-8")
+    refused = align(bert, SENTENCE, "--max-tokens", "3", "--json")
+    assert refused.exit_code == 2 and "--max-tokens is of language models" in refused.stderr
+
+
+def test_hops_are_rows(folder: Path) -> None:
+    model = str(tiny_bundle("self-attentive", folder, Precision.FP32))
+    [[view]] = told(model, SENTENCE)["attention"]
+    assert (view["kind"], view["rows"]) == ("hops", ["0", "1", "2"])
+    weights = np.array(view["weights"])
+    assert weights.shape == (1, 1, 3, len(view["columns"]))
+    assert weights.sum(axis=-1) == pytest.approx(1, abs=1e-5)
+    assert len({row.tobytes() for row in weights[0, 0]}) == 3
+    refused = align(model, SENTENCE, "--kind", "encoder", "--json")
+    assert refused.exit_code == 2 and "has hops" in refused.stderr
 
 
 def test_more_tokens_than_fit_are_told_as_they_were_asked_for(llama: str) -> None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,10 +18,18 @@ from serving.engine.graphs.session import open_graphs
 from serving.engine.states.memory import HostMemory
 from serving.errors import DeadlineExceeded, DeviceError, EngineError, Overloaded, RequestError
 from serving.parameters import BeamParams
-from serving.request import AbortedEvent, Event, FailedEvent, FinishedEvent, GenerationRequest
+from serving.request import (
+    AbortedEvent,
+    Event,
+    FailedEvent,
+    FinishedEvent,
+    GenerationRequest,
+    Look,
+)
 from tests.encoders import encoder_bundle
 from tests.fake_cuda import FakeDeviceGraph, fake_memory
 from tests.serving.engine.toy import ToyGraph
+from tests.tiny import tiny_bundle
 
 CONFIG = EngineConfig(slots=16, threads=1, max_encode_tokens=128)
 LENGTHS = (3, 40, 3, 17, 64, 5, 4, 29, 61, 1, 16, 12)
@@ -73,6 +82,41 @@ def test_company_changes_no_bit_of_a_row(bundle: Bundle) -> None:
         assert vector_of(together[request.request_id]) == alone
         assert vector_of(backwards[request.request_id]) == alone
     assert len({vector_of(event) for event in together.values()}) == len({*LENGTHS})
+
+
+def test_who_looks_is_told_and_nobody_gets_another_vector(bundle: Bundle) -> None:
+    plain = [asked(number, length, pair_start=1) for number, length in enumerate((9, 17, 12))]
+    every, one = Look("encoder"), Look("encoder", layers=(1,), heads=(2,))
+    curious = [plain[0], replace(plain[1], looks=(every, one)), plain[2]]
+    expected, found = (run(EncodingEngine(bundle, CONFIG), each) for each in (plain, curious))
+    for name, event in found.items():
+        assert vector_of(event) == vector_of(expected[name])
+        assert isinstance(event, FinishedEvent) and (event.seen is not None) == (name == "r1")
+    seen = found["r1"]
+    assert isinstance(seen, FinishedEvent) and seen.seen is not None
+    [whole], [part] = seen.seen.source
+    assert whole.shape == (2, 4, 17, 17) and np.allclose(whole.sum(-1), 1, atol=1e-5)
+    assert np.array_equal(part, whole[1:, 2:3])
+    other = replace(curious[1], pair_start=5)
+    again = run(EncodingEngine(bundle, CONFIG), [other])["r1"]
+    assert isinstance(again, FinishedEvent) and again.seen is not None
+    assert np.abs(again.seen.source[0][0] - whole).max() > 1e-4, "segments count"
+
+
+def test_hops_are_told_one_by_one(tmp_path: Path) -> None:
+    bundle = open_bundle(tiny_bundle("self-attentive", tmp_path, Precision.FP32))
+    request = asked(0, 7, looks=(Look("hops"),))
+    event = run(EncodingEngine(bundle, CONFIG), [request, asked(1, 12)])["r0"]
+    assert isinstance(event, FinishedEvent) and event.seen is not None
+    [[hops]] = event.seen.source
+    assert hops.shape == (1, 1, 3, 7) and np.allclose(hops.sum(-1), 1, atol=1e-5)
+
+
+def test_a_look_at_what_is_not_there_is_refused(embedder: Bundle) -> None:
+    engine = EncodingEngine(embedder, CONFIG)
+    for look in (Look("hops"), Look("cross"), Look("encoder", layers=(2,))):
+        with pytest.raises(RequestError, match=r"it has encoder|from 0 to 1"):
+            engine.submit(asked(0, 5, looks=(look,)))
 
 
 def test_the_second_text_of_a_pair_is_told_apart(embedder: Bundle) -> None:

@@ -7,15 +7,15 @@ from itertools import chain
 
 import numpy as np
 
-from export.families.translators.luong_attention import LuongAttention
-from export.families.translators.luong_bridges import LuongBridge
+from export.families.translators.luong.attention import LuongAttention
+from export.families.translators.luong.bridges import LuongBridge
 from export.families.translators.translation import TranslatorGraph
 from export.graph.value import Value
 from export.graph.writer import Array
 from export.layers.additive import context_of
 from export.layers.basic import Layers
-from export.layers.cells import advance, cell_states, cell_step
-from export.layers.recurrent import RecurrentLayers, reverse_rows
+from export.layers.recurrent.cells import advance, cell_states, cell_step
+from export.layers.recurrent.recurrent import RecurrentLayers, reverse_rows
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.translators.luong import LuongConfig
 from models.layers.equations import CELLS

@@ -1,5 +1,5 @@
-"""Runs whole layers of cells (`models.layers.recurrent`): over a source in the encode graph, and
-one token further in the step graph.
+"""Runs whole layers of cells: over a source in the encode graph, and one token further in the step
+graph. `models.layers.recurrent.recurrent` is their torch side.
 
 Sources go through ONNX's own GRU or LSTM, in floats, and with other cells through a loop. CUDA has
 these two operators in fp32 and fp16; in bf16 they stand in fp32 between two casts.
@@ -13,8 +13,8 @@ import numpy as np
 from export.graph.value import Value
 from export.graph.writer import Array
 from export.layers.basic import Layers
-from export.layers.cells import CellStep, State, advance, cell_states
 from export.layers.ragged import is_real
+from export.layers.recurrent.cells import CellStep, State, advance, cell_states
 from models.layers.equations import CELLS
 from serving.bundle.manifest import StateSpec
 

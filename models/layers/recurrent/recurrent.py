@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from models.layers.cells import (
+from models.layers.dropout import Dropout
+from models.layers.equations import CELLS
+from models.layers.recurrent.cells import (
     CellState,
     CellStates,
     RecurrentCell,
     RecurrentWeight,
     initialise_cell,
 )
-from models.layers.dropout import Dropout
-from models.layers.equations import CELLS
 from models.layers.roles import Blocks
 
 

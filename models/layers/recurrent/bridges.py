@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from models.configs.translators.luong import LuongConfig
-from models.layers.cells import CELLS, CellState, CellStates
+from models.layers.recurrent.cells import CELLS, CellState, CellStates
 
 
 class Bridge(nn.Module):

@@ -1,12 +1,13 @@
-"""Writes how Luong's decoder begins, in the encode graph: `models.layers.bridges` says what each
-kind is.
+"""Writes how Luong's decoder begins, in the encode graph.
+
+`models.layers.recurrent.bridges` says what each kind is.
 """
 
 import numpy as np
 
 from export.graph.value import Value
 from export.layers.basic import Layers
-from export.layers.cells import State
+from export.layers.recurrent.cells import State
 from models.configs.translators.luong import LuongConfig
 from models.layers.equations import CELLS
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from models.layers.buckets import linear_slopes, relative_buckets
-from models.layers.tables import rotations, sinusoids
+from models.layers.positions.buckets import linear_slopes, relative_buckets
+from models.layers.positions.tables import rotations, sinusoids
 
 
 class Positions(nn.Module):
