@@ -209,7 +209,7 @@ def _ready(files: _Files) -> bytes:
 
 def _decoder_types(decoder: Mapping[str, Any] | None) -> Iterable[str]:
     if decoder is not None:
-        yield str(decoder["type"])
+        yield str(decoder.get("type"))
         for part in decoder.get("decoders", ()):
             yield from _decoder_types(part)
 

@@ -115,10 +115,24 @@ def _in_order(ids: Mapping[str, int], num_words: int) -> list[str]:
 
 def _ids_in_yaml(path: Path) -> dict[str, int]:
     """Everything as text: `no` and `1` are words. Raises ValueError, OSError, YAMLError."""
-    values: Any = yaml.load(read_text(path, MOST_CONFIG_BYTES), Loader=LOADER)
+    text = read_text(path, MOST_CONFIG_BYTES)
+    _check_depth(text)
+    values: Any = yaml.load(text, Loader=LOADER)
     if not isinstance(values, dict):
         raise ValueError("it is no list of words and their ids")
     return {word: int(token_id) for word, token_id in values.items()}
+
+
+def _check_depth(text: str) -> None:
+    """Refuse what nests, before a loader follows it down in C until the stack is full, which ends
+    the process. Raises ValueError, YAMLError.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > 1:
+            raise ValueError("it is no list of words and their ids: it nests")
 
 
 def _special(ids: Mapping[str, int]) -> list[str]:

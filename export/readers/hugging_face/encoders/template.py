@@ -32,6 +32,9 @@ def read_template(folder: Folder, family: Family) -> Template:
     texts = [place for place, text in enumerate(encoding.sequence_ids) if text is not None]
     if not texts:
         return Template()
+    if {0, 1} - {*encoding.sequence_ids}:
+        folder.problems.append("tokenizer.json has no place for one of the two texts of a pair")
+        return Template()
     second = encoding.sequence_ids.index(1)
     end = max(place for place, text in enumerate(encoding.sequence_ids) if text == 0) + 1
     if len(texts) < len(encoding.ids):

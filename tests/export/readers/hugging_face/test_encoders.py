@@ -178,3 +178,17 @@ def test_a_vocabulary_without_tokenizer_json_is_enough(tmp_path: Path) -> None:
 
 def change(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_a_tokenizer_that_leaves_something_out_is_refused(tmp_path: Path) -> None:
+    path = save(random_model("bert"), tmp_path) / "tokenizer.json"
+    whole = json.loads(path.read_text())
+    pair = [each for each in whole["post_processor"]["pair"] if "B" not in str(each)]
+    for part, problem in (
+        ({"post_processor": whole["post_processor"] | {"pair": pair}}, "no place for one of the"),
+        ({"decoder": {"prefix": "##", "cleanup": True}}, "decoder None is not supported"),
+    ):
+        path.write_text(json.dumps(whole | part))
+        with pytest.raises(CheckpointError) as caught:
+            read_model(tmp_path)
+        assert any(problem in each for each in caught.value.problems), caught.value.problems

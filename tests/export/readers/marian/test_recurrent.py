@@ -229,3 +229,11 @@ def test_damaged_vocabularies(tmp_path: Path, text: str) -> None:
     (tmp_path / "vocab.target.yml").write_text(text)
     [problem] = problems_of(tmp_path)
     assert problem.startswith("vocab.target.yml ")
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, "</s>: [0]\n"])
+def test_a_vocabulary_that_nests_is_refused(content: str, tmp_path: Path) -> None:
+    """The parser in C would follow it down until the process ends."""
+    model_of(tmp_path, MODELS[0])
+    (tmp_path / "vocab.source.yml").write_text(content)
+    assert any("vocab.source.yml cannot be read" in each for each in problems_of(tmp_path))
