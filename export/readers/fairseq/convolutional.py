@@ -12,9 +12,9 @@ import numpy as np
 
 from export.readers.common.shapes import Shapes, linears
 from export.readers.common.tables import Entry, Held, Joined, Table, read_weights
-from export.readers.common.toolkits import TorchModel
 from export.readers.common.weights import Shape, WeightReader
 from export.readers.fairseq.embeddings import FIRST_POSITION, SOURCE, TARGET
+from export.readers.fairseq.reader import FairseqReader
 from models.arrays import Array
 from models.configs.translators.fconv import FConvConfig
 
@@ -22,16 +22,8 @@ OTHER_RESIDUAL = re.compile(r"\(\s*\d+\s*,\s*\d+\s*,\s*(?!1\s*,?\s*\))")  # of (
 NEEDLESS = (r"decoder\.version", r".*\._linearized_weight")
 
 
-class ConvolutionalReader:
+class ConvolutionalReader(FairseqReader):
     """Reads configuration and weights of one checkpoint."""
-
-    def __init__(self, model: TorchModel) -> None:
-        self.model, self.options, self.tensors = model, model.options, model.tensors
-        source, target = model.dims(SOURCE, TARGET)
-        self.source_words, source_dim = source
-        self.target_words, self.dim = target
-        if source_dim != self.dim:
-            model.problems.append(f"embeddings of {source_dim} and {self.dim} are not supported")
 
     def values(self) -> dict[str, Any]:
         """Read options of ours."""

@@ -13,6 +13,7 @@ from export.readers.common.tables import Entry, Held, Joined, Made, Table, read_
 from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import Shape, WeightReader
 from export.readers.fairseq.embeddings import SOURCE, TARGET
+from export.readers.fairseq.reader import FairseqReader
 from models.arrays import Array
 from models.configs.translators.luong import LuongConfig
 
@@ -29,16 +30,11 @@ CELLS: dict[Any, str | Entry] = {
 }
 
 
-class RecurrentReader:
+class RecurrentReader(FairseqReader):
     """Reads configuration and weights of one checkpoint."""
 
     def __init__(self, model: TorchModel) -> None:
-        self.model, self.options, self.tensors = model, model.options, model.tensors
-        source, target = model.dims(SOURCE, TARGET)
-        self.source_words, source_dim = source
-        self.target_words, self.dim = target
-        if source_dim != self.dim:
-            model.problems.append(f"embeddings of {source_dim} and {self.dim} are not supported")
+        super().__init__(model)
         self.has_inner = f"{INNER}.weight" in self.tensors
         self.shares_all = model.options.flag("share_all_embeddings", False)
         shares_output = model.options.flag("share_decoder_input_output_embed", False)

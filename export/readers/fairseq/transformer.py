@@ -12,6 +12,7 @@ from export.readers.common.tables import Held, Made, Names, Table, read_weights
 from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import WeightReader
 from export.readers.fairseq.embeddings import FIRST_POSITION, SOURCE, TARGET
+from export.readers.fairseq.reader import FairseqReader
 
 OUTPUTS = ("decoder.output_projection.weight", "decoder.embed_out")  # now and before 0.9
 
@@ -28,16 +29,11 @@ NEEDLESS = (
 )
 
 
-class TransformerReader:
+class TransformerReader(FairseqReader):
     """Reads configuration and weights of one checkpoint."""
 
     def __init__(self, model: TorchModel) -> None:
-        self.model, self.options, self.tensors = model, model.options, model.tensors
-        source, target = model.dims(SOURCE, TARGET)
-        self.source_words, source_dim = source
-        self.target_words, self.dim = target
-        if source_dim != self.dim:
-            model.problems.append(f"embeddings of {source_dim} and {self.dim} are not supported")
+        super().__init__(model)
         self.are_tied = model.options.flag("share_all_embeddings", False)
         self.has_learned_positions = bool(self._equal("learned_pos", False))
 
