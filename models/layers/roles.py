@@ -14,7 +14,7 @@ class Role(Enum):
     VECTOR = "vector"  # biases, gains of norms, and maps from or to a single number
 
 
-class Part(NamedTuple):
+class ParameterRole(NamedTuple):
     """Has `num_blocks` matrices below each other in one parameter, as those of gates."""
 
     role: Role
@@ -29,7 +29,7 @@ class Blocks(nn.Module, ABC):
         """Return how many, by the parameter's name in this module."""
 
 
-def parts_of(module: nn.Module) -> dict[str, Part]:
+def parts_of(module: nn.Module) -> dict[str, ParameterRole]:
     """Find every parameter's part, by name. `output` is the table of a module that is not tied."""
     blocks = {
         f"{prefix}.{name}".lstrip("."): count
@@ -45,10 +45,10 @@ def parts_of(module: nn.Module) -> dict[str, Part]:
     }
 
 
-def _part(parameter: Tensor, is_matrix: bool, num_blocks: int) -> Part:
+def _part(parameter: Tensor, is_matrix: bool, num_blocks: int) -> ParameterRole:
     if parameter.dim() != 2 or 1 in parameter.shape:
-        return Part(Role.VECTOR)
-    return Part(Role.MATRIX, num_blocks) if is_matrix else Part(Role.TABLE)
+        return ParameterRole(Role.VECTOR)
+    return ParameterRole(Role.MATRIX, num_blocks) if is_matrix else ParameterRole(Role.TABLE)
 
 
 @torch.no_grad()

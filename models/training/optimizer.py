@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from models.layers.roles import Part, Role, parts_of
+from models.layers.roles import ParameterRole, Role, parts_of
 from models.training.config import OptimizerConfig
 from models.training.muon import Muon
 
@@ -70,7 +70,7 @@ def _groups(module: nn.Module, use_muon: bool) -> tuple[list[dict], list[dict]]:
     of a rare word would be forgotten for nothing.
     """
     parts = parts_of(module)
-    by_part: dict[Part, list[nn.Parameter]] = {}
+    by_part: dict[ParameterRole, list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         by_part.setdefault(parts[name], []).append(parameter)
     matrices = [

@@ -36,7 +36,7 @@ class Progress:
     is_ending: bool = False
 
 
-class Part(Protocol):
+class Resumable(Protocol):
     """Is what a run has to remember besides weights."""
 
     def state_tensors(self) -> dict[str, Tensor]: ...
@@ -44,7 +44,7 @@ class Part(Protocol):
     def load_state_tensors(self, tensors: dict[str, Tensor]) -> None: ...
 
 
-Parts = dict[str, Part]  # by the names of their files
+Resumables = dict[str, Resumable]  # by the names of their files
 
 
 class RunFolder:
@@ -59,7 +59,7 @@ class RunFolder:
         self.tokenizer = folder / "tokenizer.json"
         self.checkpoint = folder / "checkpoint"
 
-    def save(self, module: nn.Module, parts: Parts, progress: Progress) -> None:
+    def save(self, module: nn.Module, parts: Resumables, progress: Progress) -> None:
         """Replace the saved state; a kill at any moment leaves the old or the new one whole."""
         fresh = self.folder / "state.new"
         shutil.rmtree(fresh, ignore_errors=True)
@@ -75,7 +75,7 @@ class RunFolder:
         os.replace(fresh, self.state)
         shutil.rmtree(old, ignore_errors=True)
 
-    def resume(self, module: nn.Module, parts: Parts) -> Progress:
+    def resume(self, module: nn.Module, parts: Resumables) -> Progress:
         """Load the saved state, if there is one, and say where the run is."""
         old = self.folder / "state.old"
         if old.exists() and not self.state.exists():  # killed between the two renames

@@ -24,7 +24,7 @@ from models.training.learning import Learner, compile_where_it_pays
 from models.training.loading import Loader, TrainingBatch
 from models.training.optimizer import Optimizer, learning_rate_scale
 from models.training.prepare import prepare
-from models.training.state import Parts, RunFolder
+from models.training.state import Resumables, RunFolder
 from models.training.stopping import Brake, Stopped
 from models.training.validation import Validation, draw_curve, validate
 
@@ -90,9 +90,9 @@ class Trainer:
         if not self._is_validated():
             self._validate()
 
-    def _parts(self) -> Parts:
+    def _parts(self) -> Resumables:
         """Name what is saved besides weights; runs that carry nothing have no file of it."""
-        parts: Parts = {"average": self.average, "optimizer": self.optimizer}
+        parts: Resumables = {"average": self.average, "optimizer": self.optimizer}
         carries = self.config.data.carried_window is not None
         return {**parts, "carry": self.learner.carry} if carries else parts
 

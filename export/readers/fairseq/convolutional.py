@@ -22,7 +22,7 @@ OTHER_RESIDUAL = re.compile(r"\(\s*\d+\s*,\s*\d+\s*,\s*(?!1\s*,?\s*\))")  # of (
 NEEDLESS = (r"decoder\.version", r".*\._linearized_weight")
 
 
-class ConvolutionalReader(FairseqReader):
+class FairseqConvolutional(FairseqReader):
     """Reads configuration and weights of one checkpoint."""
 
     def values(self) -> dict[str, Any]:

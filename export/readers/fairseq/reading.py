@@ -13,20 +13,20 @@ from typing import Any
 from export.readers.common.toolkits import TorchModel
 from export.readers.common.torch_files.unpickling import Record
 from export.readers.common.vocabularies import read_vocabulary
-from export.readers.fairseq.convolutional import ConvolutionalReader
+from export.readers.fairseq.convolutional import FairseqConvolutional
 from export.readers.fairseq.dictionary import EOS, PAD, SPECIAL, UNK, read_dictionary
-from export.readers.fairseq.recurrent import RecurrentReader
-from export.readers.fairseq.transformer import TransformerReader
+from export.readers.fairseq.recurrent import FairseqRecurrent
+from export.readers.fairseq.transformer import FairseqTransformer
 from models.conventions import Conventions
 from models.storage.checkpoint import Checkpoint
 
 __all__ = ["NAMES", "read"]
 
-FairseqReader = TransformerReader | ConvolutionalReader | RecurrentReader
-READERS: dict[str, type[FairseqReader]] = {
-    "transformer": TransformerReader,
-    "fconv": ConvolutionalReader,
-    "lstm": RecurrentReader,
+AnyReader = FairseqTransformer | FairseqConvolutional | FairseqRecurrent
+READERS: dict[str, type[AnyReader]] = {
+    "transformer": FairseqTransformer,
+    "fconv": FairseqConvolutional,
+    "lstm": FairseqRecurrent,
 }
 MOST_NEW_TOKENS = 200  # max_len_b of fairseq-generate
 
@@ -81,7 +81,7 @@ def _fields(part: Any) -> dict[str, Any]:
     return {str(name): value for name, value in values.items()} if isinstance(values, dict) else {}
 
 
-def _reader(model: TorchModel) -> FairseqReader:
+def _reader(model: TorchModel) -> AnyReader:
     """Tell the reader by the architecture, which may be one of several sizes. Raises
     CheckpointError.
     """
@@ -95,7 +95,7 @@ def _reader(model: TorchModel) -> FairseqReader:
 
 
 def _tokenizers(
-    model: TorchModel, reader: FairseqReader, languages: list[str]
+    model: TorchModel, reader: AnyReader, languages: list[str]
 ) -> tuple[bytes, bytes | None] | None:
     """Make the source's, and the target's if it has words of its own."""
     words: list[list[str]] = []

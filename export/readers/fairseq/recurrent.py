@@ -30,7 +30,7 @@ CELLS: dict[Any, str | Entry] = {
 }
 
 
-class RecurrentReader(FairseqReader):
+class FairseqRecurrent(FairseqReader):
     """Reads configuration and weights of one checkpoint."""
 
     def __init__(self, model: TorchModel) -> None:

@@ -29,7 +29,7 @@ NEEDLESS = (
 )
 
 
-class TransformerReader(FairseqReader):
+class FairseqTransformer(FairseqReader):
     """Reads configuration and weights of one checkpoint."""
 
     def __init__(self, model: TorchModel) -> None:

@@ -1,6 +1,6 @@
 """Reads a folder with a language model as a checkpoint, whatever the family."""
 
-from export.readers.common.language_models.family import Family
+from export.readers.common.language_models.family import LanguageFamily
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.generation import (
     forced_eos,
@@ -12,7 +12,7 @@ from models.conventions import Conventions
 from models.storage.checkpoint import TOKENIZER_FILE, Checkpoint
 
 
-def read_language_model(family: Family, folder: Folder) -> Checkpoint:
+def read_language_model(family: LanguageFamily, folder: Folder) -> Checkpoint:
     """Raises CheckpointError with every problem."""
     config = folder.configured(family.configure(folder.config))
     weights = family.weights(folder.config, config, folder.tensors)

@@ -17,8 +17,8 @@ from export.readers.common.torch_files.pickles import looks_like_torch, read_tor
 from export.readers.common.vocabularies import read_vocabulary
 from export.readers.common.yaml_files import read_yaml
 from export.readers.joeynmt.embeddings import Embeddings
-from export.readers.joeynmt.recurrent import RecurrentReader
-from export.readers.joeynmt.transformer import TransformerReader
+from export.readers.joeynmt.recurrent import JoeyNMTRecurrent
+from export.readers.joeynmt.transformer import JoeyNMTTransformer
 from models.conventions import Conventions
 from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
 from models.storage.files import read_text
@@ -27,9 +27,9 @@ CONFIG = "config.yaml"
 ENDING = ".ckpt"
 BEST = ("best.ckpt", "latest.ckpt")  # links to one of the others
 SPECIAL = {"unk": "<unk>", "pad": "<pad>", "bos": "<s>", "eos": "</s>"}
-READERS: dict[str, type[RecurrentReader] | type[TransformerReader]] = {
-    "recurrent": RecurrentReader,
-    "transformer": TransformerReader,
+READERS: dict[str, type[JoeyNMTRecurrent] | type[JoeyNMTTransformer]] = {
+    "recurrent": JoeyNMTRecurrent,
+    "transformer": JoeyNMTTransformer,
 }
 SIDES = {"src": "source", "trg": "target"}
 
@@ -84,7 +84,7 @@ def _state(path: Path) -> dict[str, Any]:
     return state
 
 
-def _reader(model: TorchModel, embeddings: Embeddings) -> RecurrentReader | TransformerReader:
+def _reader(model: TorchModel, embeddings: Embeddings) -> JoeyNMTRecurrent | JoeyNMTTransformer:
     """Tell the reader by the encoder. Raises CheckpointError."""
     encoder, decoder = model.options.section("encoder"), model.options.section("decoder")
     kind = encoder.word("type", "recurrent")

@@ -22,7 +22,7 @@ BRIDGES = {"bridge": "tanh", "last": "top", "zero": "zeros", "zeros": "zeros"}
 CELL_TYPES = ("gru", "lstm")
 
 
-class RecurrentReader:
+class JoeyNMTRecurrent:
     """Reads configuration and weights of one checkpoint."""
 
     def __init__(self, model: TorchModel, embeddings: Embeddings) -> None:

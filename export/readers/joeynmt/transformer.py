@@ -27,7 +27,7 @@ UNSAID = {"encoder": "pre", "decoder": "post"}  # where layers are normalised, i
 EPSILON = 1e-6
 
 
-class TransformerReader:
+class JoeyNMTTransformer:
     """Reads configuration and weights of one checkpoint."""
 
     def __init__(self, model: TorchModel, embeddings: Embeddings) -> None:

@@ -15,8 +15,8 @@ from export.readers.common.toolkits import TorchModel
 from export.readers.common.torch_files.unpickling import Record
 from export.readers.common.vocabularies import read_vocabulary
 from export.readers.opennmt.embeddings import Embeddings
-from export.readers.opennmt.recurrent import RecurrentReader
-from export.readers.opennmt.transformer import TransformerReader
+from export.readers.opennmt.recurrent import OpenNMTRecurrent
+from export.readers.opennmt.transformer import OpenNMTTransformer
 from export.readers.opennmt.vocabulary import (
     EOS,
     NAMES,
@@ -32,10 +32,10 @@ from models.storage.stored import in_safetensors
 
 __all__ = ["NAMES", "read", "shards"]
 
-READERS: dict[str, type[RecurrentReader] | type[TransformerReader]] = {
-    "rnn": RecurrentReader,
-    "brnn": RecurrentReader,
-    "transformer": TransformerReader,
+READERS: dict[str, type[OpenNMTRecurrent] | type[OpenNMTTransformer]] = {
+    "rnn": OpenNMTRecurrent,
+    "brnn": OpenNMTRecurrent,
+    "transformer": OpenNMTTransformer,
 }
 MOST_NEW_TOKENS = 250  # max_length of onmt_translate
 OLD_NORMS = {"a_2": "weight", "b_2": "bias"}  # of a class of its own, before torch had one

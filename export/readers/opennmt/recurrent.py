@@ -35,7 +35,7 @@ KEY: dict[
 }
 
 
-class RecurrentReader:
+class OpenNMTRecurrent:
     """Reads configuration and weights of one checkpoint."""
 
     def __init__(self, model: TorchModel, embeddings: Embeddings) -> None:

@@ -35,7 +35,7 @@ NORMS = {
 PLAIN, GATES = {"up": "w_1", "down": "w_2"}, {"gate": "w_1", "up": "w_3", "down": "w_2"}
 
 
-class TransformerReader:
+class OpenNMTTransformer:
     """Reads configuration and weights of one checkpoint."""
 
     def __init__(self, model: TorchModel, embeddings: Embeddings) -> None:

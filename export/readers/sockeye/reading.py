@@ -15,7 +15,7 @@ from export.readers.common.toolkits import TorchModel
 from export.readers.common.torch_files.pickles import looks_like_torch, read_torch
 from export.readers.common.vocabularies import read_vocabulary
 from export.readers.common.yaml_files import read_yaml
-from export.readers.sockeye.transformer import SOURCE, TARGET, TransformerReader
+from export.readers.sockeye.transformer import SOURCE, TARGET, SockeyeTransformer
 from models.conventions import Conventions
 from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
 from models.storage.files import read_json
@@ -52,7 +52,7 @@ def read(source: Path) -> Checkpoint:
     )
     model.options.file = CONFIG
     source_words, target_words = (rows for rows, _ in model.dims(SOURCE, TARGET))
-    reader = TransformerReader(model)
+    reader = SockeyeTransformer(model)
     words = {
         side: _words(path.parent / VOCABULARIES[side], number, problems)
         for side, number in (("source", source_words), ("target", target_words))

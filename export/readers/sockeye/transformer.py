@@ -41,7 +41,7 @@ OURS = {
 }
 
 
-class TransformerReader:
+class SockeyeTransformer:
     """Reads configuration and weights of one checkpoint."""
 
     def __init__(self, model: TorchModel) -> None:

@@ -48,7 +48,7 @@ class ResidualConvolution(nn.Module):
         return (found + self.projection(x)) * HALF_VARIANCE
 
 
-class Encoder(nn.Module):
+class FConvEncoder(nn.Module):
     """Holds position vectors of the source, and layers that look at both sides of a word."""
 
     def __init__(self, config: FConvConfig) -> None:
@@ -140,7 +140,7 @@ class FConv(Vocabulary, Translator[FConvState]):
         )
         self.dropout = Dropout(config.dropout)
         self.apply(initialise_words)
-        self.encoder = Encoder(config)
+        self.encoder = FConvEncoder(config)
         self.decoder = Decoder(config)
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> FConvState:

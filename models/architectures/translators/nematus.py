@@ -108,7 +108,7 @@ class DeepLayer(nn.ModuleList):
         return torch.stack(outputs, 1)
 
 
-class Encoder(nn.Module):
+class NematusEncoder(nn.Module):
     """Holds a stack for each direction, and one above them."""
 
     def __init__(self, config: NematusConfig) -> None:
@@ -188,7 +188,7 @@ class Nematus(RecurrentTranslator[NematusState]):
         super().__init__(config)
         memory_dim, epsilon = config.memory_dim, config.epsilon
         dims = {"word": config.embedding_dim, "state": config.hidden_dim, "context": memory_dim}
-        self.encoder = Encoder(config)
+        self.encoder = NematusEncoder(config)
         self.initial = NormedLinear(memory_dim, [config.hidden_dim], epsilon)
         self.key = NormedLinear(memory_dim, [memory_dim], epsilon)
         self.query = NormedLinear(config.hidden_dim, [memory_dim], epsilon)

@@ -6,7 +6,7 @@ import torch
 from models.batch import LanguageBatch, TranslationBatch
 from models.configs.registry import parse_config
 from models.configs.translators.bahdanau import BahdanauConfig
-from models.layers.roles import Part, Role, parts_of
+from models.layers.roles import ParameterRole, Role, parts_of
 from models.registry import build
 from models.storage.checkpoint import load_checkpoint
 from tests.models.training.test_recipes import MODELS
@@ -18,7 +18,11 @@ FAMILIES = [
     {"architecture": "lstmn", "fusion": "shallow"},
     {"architecture": "sutskever", "num_layers": 3},
 ]
-MATRIX, TABLE, VECTOR = Part(Role.MATRIX), Part(Role.TABLE), Part(Role.VECTOR)
+MATRIX, TABLE, VECTOR = (
+    ParameterRole(Role.MATRIX),
+    ParameterRole(Role.TABLE),
+    ParameterRole(Role.VECTOR),
+)
 
 
 def fresh(**options):
@@ -67,16 +71,16 @@ def test_trained_weights_keep_the_scale_they_were_trained_with() -> None:
                 "readout.embedding.weight": MATRIX,
                 "readout.state.bias": VECTOR,
                 "attention.score.weight": VECTOR,
-                "encoder.weight_ih_l0_reverse": Part(Role.MATRIX, 3),
-                "decoder.context.weight": Part(Role.MATRIX, 3),
+                "encoder.weight_ih_l0_reverse": ParameterRole(Role.MATRIX, 3),
+                "decoder.context.weight": ParameterRole(Role.MATRIX, 3),
             },
         ),
         (
             {"architecture": "lstmn", "fusion": "shallow", "tied_embeddings": False},
             {
                 "output.weight": TABLE,
-                "fusion.gates.weight": Part(Role.MATRIX, 4),
-                "decoder.gates_recalled.weight": Part(Role.MATRIX, 4),
+                "fusion.gates.weight": ParameterRole(Role.MATRIX, 4),
+                "decoder.gates_recalled.weight": ParameterRole(Role.MATRIX, 4),
                 "decoder.attention.score.weight": VECTOR,
             },
         ),
@@ -90,7 +94,7 @@ def test_trained_weights_keep_the_scale_they_were_trained_with() -> None:
         ),
         (
             {"architecture": "recurrent-lm", "cell": "mut1"},
-            {"recurrent.weight_hh_l0": Part(Role.MATRIX, 2)},
+            {"recurrent.weight_hh_l0": ParameterRole(Role.MATRIX, 2)},
         ),
     ],
 )

@@ -12,9 +12,9 @@ from export.readers.common.language_models import (
     qwen,
     smollm3,
 )
-from export.readers.common.language_models.family import Family
+from export.readers.common.language_models.family import LanguageFamily
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, LanguageFamily] = {
     "gemma": gemma.GEMMA,
     "gemma2": gemma.GEMMA2,
     "gemma3_text": gemma.GEMMA3,

@@ -15,7 +15,7 @@ from export.readers.common.weights import Tensors, WeightReader
 QUERY_KEY_VALUE = tuple(f"layers.*.attention.{part}" for part in ("query", "key", "value"))
 
 
-class Family(NamedTuple):
+class LanguageFamily(NamedTuple):
     """configure: the values of our configuration, from `config.json`. table: which tensor of theirs
     is which weight of ours, from `config.json` and our configuration. context_length: of models
     that read texts of any length, how much of one is taken where nobody says; None: the file does.

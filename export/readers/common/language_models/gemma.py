@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from export.readers.common.language_models import llama
-from export.readers.common.language_models.family import Family, num_layers
+from export.readers.common.language_models.family import LanguageFamily, num_layers
 from export.readers.common.language_models.rope import read_rotary
 from export.readers.common.options import Options, joined
 from export.readers.common.tables import Change, Table, times
@@ -102,6 +102,6 @@ def _plus_one(weight: Array) -> Array:
     return weight + np.float32(1)
 
 
-GEMMA = Family(configure_gemma, table)
-GEMMA2 = Family(configure_gemma2, table)
-GEMMA3 = Family(configure_gemma3, table)
+GEMMA = LanguageFamily(configure_gemma, table)
+GEMMA2 = LanguageFamily(configure_gemma2, table)
+GEMMA3 = LanguageFamily(configure_gemma3, table)

@@ -6,7 +6,7 @@ from typing import Any
 from export.readers.common.activations import read_activation
 from export.readers.common.language_models.family import (
     QUERY_KEY_VALUE,
-    Family,
+    LanguageFamily,
     num_layers,
     special_ids,
 )
@@ -71,4 +71,4 @@ def _scale(options: Options, config: GPT2Config, layer: int) -> float:
     return scale / (layer + 1) if by_layer else scale
 
 
-FAMILY = Family(configure, table)
+FAMILY = LanguageFamily(configure, table)

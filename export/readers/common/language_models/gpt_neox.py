@@ -6,7 +6,7 @@ from typing import Any
 from export.readers.common.activations import read_activation
 from export.readers.common.language_models.family import (
     QUERY_KEY_VALUE,
-    Family,
+    LanguageFamily,
     num_layers,
     special_ids,
 )
@@ -72,4 +72,4 @@ def _parts_apart(config: GPTNeoXConfig, joined: Array) -> Array:
     return by_head.swapaxes(0, 1).reshape(joined.shape)
 
 
-FAMILY = Family(configure, table)
+FAMILY = LanguageFamily(configure, table)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from export.readers.common.activations import read_activation
-from export.readers.common.language_models.family import Family, num_layers, special_ids
+from export.readers.common.language_models.family import LanguageFamily, num_layers, special_ids
 from export.readers.common.language_models.rope import read_rotary, rope_section
 from export.readers.common.options import Options, joined
 from export.readers.common.tables import Table
@@ -94,4 +94,4 @@ NAMES = {
     "layers.*.feed_forward.up": "model.layers.*.mlp.up_proj",
     "layers.*.feed_forward.down": "model.layers.*.mlp.down_proj",
 }
-FAMILY = Family(configure, table)
+FAMILY = LanguageFamily(configure, table)

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from export.readers.common.language_models.family import Family, num_layers, special_ids
+from export.readers.common.language_models.family import LanguageFamily, num_layers, special_ids
 from export.readers.common.options import Options
 from export.readers.common.tables import Names, Table
 from models.configs.language_models.mamba2 import Mamba2Config
@@ -60,4 +60,4 @@ def table(options: Options, config: Mamba2Config) -> Table:
     return Table(NAMES, prefix="backbone.")
 
 
-FAMILY = Family(configure, table, CONTEXT_LENGTH)
+FAMILY = LanguageFamily(configure, table, CONTEXT_LENGTH)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from export.readers.common.language_models import llama
-from export.readers.common.language_models.family import Family
+from export.readers.common.language_models.family import LanguageFamily
 from export.readers.common.options import Options, joined
 
 
@@ -12,4 +12,4 @@ def configure(config: Options) -> dict[str, Any]:
     return joined(llama.sizes(config), llama.rotary(config), llama.windows(config))
 
 
-FAMILY = Family(configure, llama.table)
+FAMILY = LanguageFamily(configure, llama.table)

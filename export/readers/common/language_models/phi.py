@@ -6,7 +6,7 @@ A GPT-NeoX whose sublayers share one norm and whose output has a bias.
 from typing import Any
 
 from export.readers.common.language_models import gpt_neox, llama
-from export.readers.common.language_models.family import Family
+from export.readers.common.language_models.family import LanguageFamily
 from export.readers.common.language_models.rope import read_rotary, rope_section
 from export.readers.common.options import Options, joined
 from export.readers.common.tables import Table
@@ -42,4 +42,4 @@ def table(options: Options, config: GPTNeoXConfig) -> Table:
     return Table(NAMES, needless=llama.NEEDLESS, prefix="model.")
 
 
-FAMILY = Family(configure, table)
+FAMILY = LanguageFamily(configure, table)

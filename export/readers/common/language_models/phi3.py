@@ -3,7 +3,7 @@
 from typing import Any
 
 from export.readers.common.language_models import llama
-from export.readers.common.language_models.family import QUERY_KEY_VALUE, Family
+from export.readers.common.language_models.family import QUERY_KEY_VALUE, LanguageFamily
 from export.readers.common.language_models.rope import rope_section
 from export.readers.common.options import Options, joined
 from export.readers.common.tables import Names, Table
@@ -32,4 +32,4 @@ def table(options: Options, config: LlamaConfig) -> Table:
     return Table(NAMES, needless=llama.NEEDLESS, prefix="model.")
 
 
-FAMILY = Family(configure, table)
+FAMILY = LanguageFamily(configure, table)

@@ -5,7 +5,7 @@ norms of queries and keys (Qwen3: Qwen Team 2025).
 from typing import Any
 
 from export.readers.common.language_models import llama
-from export.readers.common.language_models.family import Family
+from export.readers.common.language_models.family import LanguageFamily
 from export.readers.common.options import Options, joined
 
 
@@ -28,5 +28,5 @@ def _sizes(config: Options) -> dict[str, Any]:
     return joined(found, llama.windows(config, config.integer("max_window_layers", 28)))
 
 
-QWEN2 = Family(configure_qwen2, llama.table)
-QWEN3 = Family(configure_qwen3, llama.table)
+QWEN2 = LanguageFamily(configure_qwen2, llama.table)
+QWEN3 = LanguageFamily(configure_qwen3, llama.table)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from export.readers.common.language_models import llama
-from export.readers.common.language_models.family import Family, num_layers
+from export.readers.common.language_models.family import LanguageFamily, num_layers
 from export.readers.common.options import Options, joined
 
 
@@ -36,4 +36,4 @@ def _rotating(config: Options) -> tuple[int, ...]:
     return told
 
 
-FAMILY = Family(configure, llama.table)
+FAMILY = LanguageFamily(configure, llama.table)

@@ -61,7 +61,7 @@ ROBERTA_HEAD: Names = {
 
 
 @dataclass(frozen=True)
-class Family:
+class EncoderFamily:
     """prefix: of tensors' names, which base models are saved without. head: names of a classifier's
     tensors. squashing: the activation of its dense layer.
 
@@ -100,15 +100,15 @@ _AFTER_ROBERTA: dict[str, Any] = {
     "defaults": {"pad_token_id": 1},
     "head": ROBERTA_HEAD,
 }
-FAMILIES: Mapping[str, Family] = {
-    "bert": Family(
+FAMILIES: Mapping[str, EncoderFamily] = {
+    "bert": EncoderFamily(
         "bert.",
         BERT,
         head={"head.dense.0.linear": "bert.pooler.dense", "head.labels": "classifier"},
         has_types=True,
     ),
-    "camembert": Family("roberta.", BERT, has_types=True, **_AFTER_ROBERTA),
-    "distilbert": Family(
+    "camembert": EncoderFamily("roberta.", BERT, has_types=True, **_AFTER_ROBERTA),
+    "distilbert": EncoderFamily(
         "distilbert.",
         DISTILBERT,
         head={"head.dense.0.linear": "pre_classifier", "head.labels": "classifier"},
@@ -117,7 +117,7 @@ FAMILIES: Mapping[str, Family] = {
         | {"ffn_dim": "hidden_dim"},
         activation="activation",
     ),
-    "mpnet": Family("mpnet.", MPNET, has_distances=True, **_AFTER_ROBERTA),
-    "roberta": Family("roberta.", BERT, has_types=True, **_AFTER_ROBERTA),
-    "xlm-roberta": Family("roberta.", BERT, has_types=True, **_AFTER_ROBERTA),
+    "mpnet": EncoderFamily("mpnet.", MPNET, has_distances=True, **_AFTER_ROBERTA),
+    "roberta": EncoderFamily("roberta.", BERT, has_types=True, **_AFTER_ROBERTA),
+    "xlm-roberta": EncoderFamily("roberta.", BERT, has_types=True, **_AFTER_ROBERTA),
 }

@@ -12,7 +12,7 @@ from export.readers.common.options import MOST_LAYERS, MOST_POSITIONS, WIDEST
 from export.readers.common.shapes import attention, linears, norms, repeated
 from export.readers.common.tables import Held, Table, read_weights
 from export.readers.common.weights import Shape, WeightReader
-from export.readers.hugging_face.encoders.families import Family
+from export.readers.hugging_face.encoders.families import EncoderFamily
 from export.readers.hugging_face.encoders.modules import Around, Modules, read_around, read_modules
 from export.readers.hugging_face.encoders.template import Template, only_reading, read_template
 from export.readers.hugging_face.folder import Folder
@@ -34,7 +34,7 @@ NUM_BUCKETS = 32
 SCORES = {"Sigmoid": "sigmoid", "Identity": "none", "Softmax": "softmax"}
 
 
-def read_encoder(family: Family, folder: Folder) -> Checkpoint:
+def read_encoder(family: EncoderFamily, folder: Folder) -> Checkpoint:
     """Raises CheckpointError with every problem."""
     folder.config.default_to(**family.defaults)
     around = read_around(folder.path, folder.tokenizer, folder.problems)
@@ -69,7 +69,7 @@ def _is_classifier(folder: Folder) -> bool:
 
 
 def _configure(
-    family: Family, folder: Folder, modules: Modules, around: Around, template: Template
+    family: EncoderFamily, folder: Folder, modules: Modules, around: Around, template: Template
 ) -> dict[str, Any]:
     options = folder.config
     options.only("position_embedding_type", "absolute")
@@ -102,19 +102,19 @@ def _distances(folder: Folder) -> dict[str, Any]:
     return {"kind": "relative", "num_buckets": NUM_BUCKETS}
 
 
-def _num_positions(family: Family, folder: Folder) -> int:
+def _num_positions(family: EncoderFamily, folder: Folder) -> int:
     """Count the positions of a text's tokens."""
     whole = folder.config.integer("max_position_embeddings", 512, at_most=MOST_POSITIONS)
     return max(whole - _first_position(family, folder), 0)
 
 
-def _first_position(family: Family, folder: Folder) -> int:
+def _first_position(family: EncoderFamily, folder: Folder) -> int:
     """In fairseq's tables padding and what has lower ids come first."""
     return folder.config.integer("pad_token_id") + 1 if family.pads_positions else 0
 
 
 def _head(
-    family: Family, folder: Folder, modules: Modules, around: Around, dim: int
+    family: EncoderFamily, folder: Folder, modules: Modules, around: Around, dim: int
 ) -> dict[str, Any]:
     if not _is_classifier(folder):
         return {"kind": "embedding", "dense": modules.dense, "normalised": modules.normalised}
@@ -152,7 +152,7 @@ def _scores(folder: Folder, around: Around, num_labels: int) -> str:
 
 
 def _weights(
-    family: Family, folder: Folder, config: TransformerEncoderConfig, modules: Modules
+    family: EncoderFamily, folder: Folder, config: TransformerEncoderConfig, modules: Modules
 ) -> dict[str, WeightReader]:
     shapes, names = _shapes(config), dict(family.table(folder.tensors))
     names["positions.weight"] = _rows(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer, decoders, normalizers
 
-from export.readers.hugging_face.encoders.families import Family
+from export.readers.hugging_face.encoders.families import EncoderFamily
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.tokenizers import encode, token_ids
 
@@ -21,7 +21,7 @@ class Template:
     suffix: tuple[int, ...] = ()
 
 
-def read_template(folder: Folder, family: Family) -> Template:
+def read_template(folder: Folder, family: EncoderFamily) -> Template:
     """Read it off what the tokenizer does with a pair; one that adds nothing, of older files, gets
     what its family has.
     """
