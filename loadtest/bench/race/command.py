@@ -32,6 +32,28 @@ CONTEXT_SPARE = 16  # positions of a language model beyond those that are used
 FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 
+_EXAMPLES = """
+\b
+A model of any size to race with, with random weights, in all formats:
+  PEERS/bin/python -m loadtest.bench.peers.random_marian CORPUS race
+  attendant export race/hugging_face -o race/int8 --precision int8
+  attendant bench-compare race/int8 --python PEERS/bin/python -o results \\
+    --peer ctranslate2=race/ctranslate2 --peer transformers=race/hugging_face \\
+    --input race/even.txt --file race/file.txt
+
+\b
+A language model at 1, 8 and 32 streams:
+  attendant bench-compare smol --peer llama.cpp=FILE.gguf --python PEERS/bin/python -o results
+
+\b
+An embedder over 1,000 sentences, against padded batches of 32, and sorted ones of any size:
+  PEERS/bin/python -m loadtest.bench.peers.random_bert CORPUS race
+  attendant export race/hugging_face -o race/fp32
+  attendant bench-compare race/fp32 --python PEERS/bin/python -o results \\
+    --peer onnxruntime=race/onnx/fused.onnx --file race/file.txt
+"""
+
+
 class PeerModel(click.ParamType):
     """Takes a peer and the model that it runs, such as ctranslate2=models/ct2."""
 
@@ -75,7 +97,7 @@ class Rates(click.ParamType):
         return rates
 
 
-@click.command("bench-compare", context_settings={"show_default": True})
+@click.command("bench-compare", context_settings={"show_default": True}, epilog=_EXAMPLES)
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option(
     "--peer", "peers", type=PeerModel(), multiple=True, help="See above; may be repeated."
@@ -135,25 +157,6 @@ def bench_compare(bundle: Path, **options: Any) -> None:
       onnxruntime-genai  folder of its model builder
       onnxruntime        ONNX file of an encoder over padded batches
     One that is not installed in the environment of --python is named and skipped.
-
-    \b
-    A model of any size to race with, with random weights, in all formats:
-      PEERS/bin/python -m loadtest.bench.peers.random_marian CORPUS race
-      attendant export race/hugging_face -o race/int8 --precision int8
-      attendant bench-compare race/int8 --python PEERS/bin/python -o results \\
-        --peer ctranslate2=race/ctranslate2 --peer transformers=race/hugging_face \\
-        --input race/even.txt --file race/file.txt
-
-    \b
-    A language model at 1, 8 and 32 streams:
-      attendant bench-compare smol --peer llama.cpp=FILE.gguf --python PEERS/bin/python -o results
-
-    \b
-    An embedder over 1,000 sentences, against padded batches of 32, and sorted ones of any size:
-      PEERS/bin/python -m loadtest.bench.peers.random_bert CORPUS race
-      attendant export race/hugging_face -o race/fp32
-      attendant bench-compare race/fp32 --python PEERS/bin/python -o results \
-        --peer onnxruntime=race/onnx/fused.onnx --file race/file.txt
 
     \b
     Workloads:

@@ -18,7 +18,7 @@ from tests.export.readers.toolkits.comparing import (
     problems_of,
     some_ids,
 )
-from tests.export.readers.toolkits.fairseq import EOS, TransformerModel
+from tests.export.readers.toolkits.fairseq import EOS, TransformerModel, change_saved, save
 from tests.export.readers.toolkits.stateless import Stateless
 
 NUM_SOURCE, NUM_TARGET = 40, 32
@@ -37,21 +37,13 @@ MODELS: list[dict[str, Any]] = [
 def saved(folder: Path, changes: dict[str, Any]) -> tuple[TransformerModel, Path]:
     torch.manual_seed(0)
     num_source = NUM_TARGET if changes.get("share_all_embeddings") else NUM_SOURCE
-    for language, number in (("en", num_source), ("fr", NUM_TARGET)):
-        words = "".join(f"w{i} {1000 - i}\n" for i in range(number - 4))
-        (folder / f"dict.{language}.txt").write_text(words)
     model = TransformerModel(num_source, NUM_TARGET, **changes).eval()
-    torch.save(model.checkpoint(), folder / "checkpoint_best.pt")
-    return model, folder / "checkpoint_best.pt"
+    return model, save(model, folder, num_source, NUM_TARGET)
 
 
 def changed(folder: Path, change: Any) -> Path:
     """A checkpoint that `change` has been at."""
-    _, path = saved(folder, {})
-    tree = torch.load(path, weights_only=False)
-    change(tree)
-    torch.save(tree, path)
-    return path
+    return change_saved(saved(folder, {})[1], change)
 
 
 @pytest.mark.parametrize("changes", MODELS, ids=str)

@@ -14,7 +14,7 @@ from tests.export.readers.toolkits.comparing import (
     problems_of,
     some_ids,
 )
-from tests.export.readers.toolkits.fairseq import EOS
+from tests.export.readers.toolkits.fairseq import EOS, change_saved, save
 from tests.export.readers.toolkits.fconv import FConvModel
 from tests.export.readers.toolkits.stateless import Stateless
 
@@ -30,21 +30,13 @@ MODELS: list[dict[str, Any]] = [{}, UNEVEN, {"share_input_output_embed": True}]
 
 def saved(folder: Path, changes: dict[str, Any]) -> tuple[FConvModel, Path]:
     torch.manual_seed(0)
-    for language, number in (("en", NUM_SOURCE), ("fr", NUM_TARGET)):
-        words = "".join(f"w{i} {1000 - i}\n" for i in range(number - 4))
-        (folder / f"dict.{language}.txt").write_text(words)
     model = FConvModel(NUM_SOURCE, NUM_TARGET, **changes).eval()
-    torch.save(model.checkpoint(), folder / "checkpoint_best.pt")
-    return model, folder / "checkpoint_best.pt"
+    return model, save(model, folder, NUM_SOURCE, NUM_TARGET)
 
 
 def changed(folder: Path, change: Any) -> Path:
     """A checkpoint that `change` has been at."""
-    _, path = saved(folder, {})
-    tree = torch.load(path, weights_only=False)
-    change(tree)
-    torch.save(tree, path)
-    return path
+    return change_saved(saved(folder, {})[1], change)
 
 
 @pytest.mark.parametrize("changes", MODELS, ids=str)

@@ -4,6 +4,7 @@ The independent computation that the torch modules are compared with: nothing is
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -28,13 +29,13 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 SLOPES = {3: (2**-4, 2**-8, 2**-2), 4: (2**-2, 2**-4, 2**-6, 2**-8)}  # of so many heads
 
 
-class Plain:
+class Plain(ABC):
     """Reads weights by state-dict name."""
 
     @property
+    @abstractmethod
     def epsilon(self) -> float:
         """Give that of norms."""
-        raise NotImplementedError
 
     def __init__(self, config: Any, weights: dict[str, Array]) -> None:
         self.config, self.weights = config, weights

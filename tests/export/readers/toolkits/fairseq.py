@@ -5,6 +5,8 @@ multihead_attention,sinusoidal_positional_embedding,learned_positional_embedding
 
 import math
 from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -182,3 +184,20 @@ def checkpoint_of(model: Any) -> dict[str, Any]:
         "extra_state": {"epoch": 1, "best": 3.5},
         "last_optimizer_state": None,
     }
+
+
+def save(model: Any, folder: Path, num_source: int, num_target: int) -> Path:
+    """Write a model's checkpoint beside dictionaries of so many words; return its path."""
+    for language, number in (("en", num_source), ("fr", num_target)):
+        words = "".join(f"w{i} {1000 - i}\n" for i in range(number - 4))
+        (folder / f"dict.{language}.txt").write_text(words)
+    torch.save(model.checkpoint(), folder / "checkpoint_best.pt")
+    return folder / "checkpoint_best.pt"
+
+
+def change_saved(path: Path, change: Callable[[Any], object]) -> Path:
+    """Let `change` at what a checkpoint holds."""
+    tree = torch.load(path, weights_only=False)
+    change(tree)
+    torch.save(tree, path)
+    return path
