@@ -63,9 +63,11 @@ class PairsBody(EncodingBody):
     @property
     def inputs(self) -> tuple[Pair, ...]:
         seconds = [self.text_2] if isinstance(self.text_2, str) else self.text_2
+        if not seconds:
+            raise RequestError("text_2", seconds, "must not be empty")
         firsts = [self.text_1] * len(seconds) if isinstance(self.text_1, str) else self.text_1
-        if not seconds or len(firsts) != len(seconds):
-            message = f"must be as many as text_1 has, {len(firsts)}, and not none"
+        if len(firsts) != len(seconds):
+            message = f"must be as many as text_1 has, {len(firsts)}"
             raise RequestError("text_2", f"{len(seconds)} texts", message)
         return tuple(map(Pair, firsts, seconds))
 

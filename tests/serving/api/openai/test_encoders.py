@@ -228,6 +228,11 @@ async def test_wrong_questions_are_refused_by_name(world: World) -> None:
         assert (await error(world, path, fields, status))["param"] == field, fields
 
 
+async def test_an_empty_list_of_seconds_is_called_empty(world: World) -> None:
+    found = await error(world, "/v1/score", {"model": "reranker", "text_1": "a", "text_2": []})
+    assert "text_2: must not be empty" in found["message"]
+
+
 async def test_a_model_for_something_else_says_what_it_does(world: World) -> None:
     models = (await world.client.get("/v1/models")).json()["data"]
     names = {model["task"]: model["id"] for model in models}
