@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Question:
-    """tests: files. recipe: whose held-out prose is asked for, its paths relative to `data`."""
+    """tests: files. recipe: whose held-out prose is asked for, its paths relative to `data`.
+
+    protects: as in `translator`.
+    """
 
     tests: Sequence[Path]
     recipe: Path | None
     data: Path
     num_beams: int | None = None
+    protects: bool = False
 
 
 class Report(Protocol):
@@ -109,14 +113,15 @@ def _translations(models: Sequence[Path], question: Question) -> TranslationRepo
     if question.recipe or not question.tests:
         raise ValueError("a model that translates is scored on --test, sentences and references")
     pairs = _pairs(question.tests)
-    return TranslationReport(
-        {_name(m): evaluate(pairs, translator(m, question.num_beams)) for m in models}
-    )
+    how = question.num_beams, question.protects
+    return TranslationReport({_name(m): evaluate(pairs, translator(m, *how)) for m in models})
 
 
 def _prose(models: Sequence[Path], question: Question) -> ProseReport:
-    if question.num_beams:
-        raise ValueError("a language model is asked how likely a text is: there is no --beam")
+    if question.num_beams or question.protects:
+        raise ValueError(
+            "a language model is asked how likely a text is: there is no --beam, no --protect"
+        )
     documents = [each for path in question.tests for each in read_documents(path)]
     documents += held_out(question.recipe, question.data) if question.recipe else []
     if not documents:
@@ -150,7 +155,7 @@ def _name(model: Path) -> str:
 
 
 def _labels(models: Sequence[Path], question: Question) -> LabelReport:
-    if question.recipe or question.num_beams or not question.tests:
+    if question.recipe or question.num_beams or question.protects or not question.tests:
         raise ValueError("a model that labels texts is scored on --test, origins and sentences")
     pairs = _pairs(question.tests)
     return LabelReport({_name(model): score_labels(model, pairs) for model in models})

@@ -1,6 +1,7 @@
 """`attendant evaluate`: quality of a checkpoint or a bundle, translations or prose.
 
-A checkpoint is decoded by the plain torch loops, a bundle as `attendant translate` does it.
+A checkpoint is decoded by the plain torch loops, a bundle as `attendant translate` does it, but
+what must not change is protected only when asked.
 Language models are asked how likely a text is.
 """
 
@@ -50,6 +51,12 @@ MODEL = click.Path(path_type=Path, file_okay=False, exists=True)
     type=click.IntRange(1, MAX_BEAMS),
     help="Beam search of this width.  [default: the bundle's, else greedy]",
 )
+@click.option(
+    "--protect",
+    is_flag=True,
+    help="Translate as services do: addresses, code and numbers are kept, and capitals are read as"
+    " small letters. Of bundles.",
+)
 @click.option("--json", "wants_json", is_flag=True, help="Report as JSON.")
 def evaluate(
     model: Path,
@@ -58,6 +65,7 @@ def evaluate(
     data: Path,
     against: Path | None,
     num_beams: int | None,
+    protect: bool,
     wants_json: bool,
 ) -> None:
     """Score MODEL, a checkpoint folder or a bundle: translations per origin, by BLEU, chrF and what
@@ -80,7 +88,7 @@ def evaluate(
 
     models = [model, *([against] if against else [])]
     try:
-        report = ask(models, Question(tests, recipe, data, num_beams))
+        report = ask(models, Question(tests, recipe, data, num_beams, protect))
     except ModuleNotFoundError as error:
         _fail(f"evaluating needs {error.name}: pip install 'attendant[train]'")
     except (BundleError, CheckpointError) as error:

@@ -29,25 +29,31 @@ if TYPE_CHECKING:
     from models.evaluation.scores import Translate
 
 
-def translator(folder: Path, num_beams: int | None = None) -> "Translate":
+def translator(folder: Path, num_beams: int | None = None, protects: bool = False) -> "Translate":
     """Open the checkpoint or the bundle in `folder`. Without `num_beams` a bundle decodes as its
     makers recommend, all else greedily.
 
-    Raises CheckpointError or BundleError, ValueError for a language model.
+    protects: what must not change reaches the translation as it is, and capitals are read as small
+        letters, as services do by default.
+
+    Raises CheckpointError or BundleError, ValueError for a language model, or for a checkpoint that
+    is to protect: only what serves a bundle does.
     """
     if (folder / "bundle.json").exists():
-        return _of_bundle(folder, num_beams)
+        return _of_bundle(folder, num_beams, protects)
+    if protects:
+        raise ValueError(f"{folder} is a checkpoint; only bundles are served, and protect")
     return _of_checkpoint(folder, num_beams)
 
 
-def _of_bundle(folder: Path, num_beams: int | None) -> "Translate":
+def _of_bundle(folder: Path, num_beams: int | None, protects: bool) -> "Translate":
     card = ModelCard.from_manifest(open_bundle(folder).manifest)
     _must_translate(card.task)
     given = {} if num_beams is None else {"num_beams": num_beams}
     values = applicable(card.generation, given, searches=num_beams is not None) | given
     source = card.source_languages[0]
     target = card.targets_of(source)[0]
-    job = TranslationJob("", (), source, target, decoding_of(values))
+    job = TranslationJob("", (), source, target, decoding_of(values), protection=protects)
     return lambda texts: asyncio.run(_translated(folder, job, texts))
 
 

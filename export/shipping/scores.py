@@ -22,6 +22,8 @@ from models.data.corpus import Pair, read_pairs
 from models.evaluation.everyday import Everyday, num_said, read_everyday
 from models.evaluation.everyday import table as everyday_table
 
+AS_SERVED = "as services translate by default: addresses and numbers protected, capitals lowered"
+
 
 @dataclass(frozen=True)
 class Bundles:
@@ -53,14 +55,19 @@ def of_translations(bundles: Bundles, recipe: Path, data: Path, sets: Path) -> F
 
     pairs, everyday = test_pairs(recipe, data, sets), read_everyday(sets / "everyday.tsv")
     texts = [pair.source for pair in [*pairs, *(each.pair for each in everyday)]]
-    said = {name: translator(folder)(texts) for name, folder in bundles.by_name.items()}
+    said = {
+        name: translator(folder, protects=True)(texts) for name, folder in bundles.by_name.items()
+    }
+    alone = score(pairs, translator(bundles.int8)([pair.source for pair in pairs]))
     results = {name: score(pairs, each[: len(pairs)]) for name, each in said.items()}
     int8 = results.pop("int8")
     translations = said["int8"][len(pairs) :]
     quality = int8.as_json() | {name: each.as_json()["scores"] for name, each in results.items()}
+    quality["without protection"] = alone.as_json()["scores"]
     quality["everyday"] = {"sentences": len(everyday), "said": num_said(everyday, translations)}
     pictures = {BY_LENGTH: lambda path: draw_by_length(pairs, said["int8"][: len(pairs)], path)}
-    parts = [f"The int8 bundle, greedy:\n\n{int8.as_table(results)}\n\n{int8.signatures}"]
+    parts = [f"The int8 bundle, greedy, {AS_SERVED}:\n\n{int8.as_table(results)}"]
+    parts += [f"The model alone (`protect: false`):\n\n{alone.as_table()}\n\n{int8.signatures}"]
     parts += [f"![BLEU by the number of source words]({BY_LENGTH})"]
     if has_alignment(bundles.int8):
         pictures[ALIGNMENT] = lambda path: draw_alignment(bundles.int8, path)

@@ -3,16 +3,19 @@ shouted, mistyped or long. All follows from a seed; each kind is an origin of it
 """
 
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from models.data.corpus import Pair
 from models.data.made import TRAINING, made_pair
+from models.data.names import NAME, rename
 from models.data.noise import noisy, titled
 from models.data.values import replace_values
 
-Kind = Literal["values", "made", "capitals", "titles", "noise", "joined"]
+Kind = Literal["values", "made", "names", "capitals", "titles", "noise", "joined"]
 Make = Callable[[Sequence[Pair], random.Random], tuple[str, str] | None]
+DIGIT = re.compile(r"\d")
 MOST_JOINED = 4
 LONGEST_JOINED = 600  # characters: what is longer is left out by a model's limits
 
@@ -34,14 +37,19 @@ def _made(pairs: Sequence[Pair], kind: Kind, count: int, seed: int) -> Iterator[
 
 
 def _values(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str] | None:
-    pair = _with_digits(pairs, rng)
+    pair = _drawn_with(DIGIT, pairs, rng)
     return replace_values(pair.source, pair.target, rng)
 
 
-def _with_digits(pairs: Sequence[Pair], rng: random.Random) -> Pair:
-    """Draw one of a few dozen that has some, if any has."""
+def _names(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str] | None:
+    pair = _drawn_with(NAME, pairs, rng)
+    return rename(pair.source, pair.target, rng)
+
+
+def _drawn_with(pattern: re.Pattern[str], pairs: Sequence[Pair], rng: random.Random) -> Pair:
+    """Draw one of a few dozen whose target has what is looked for, if any has."""
     drawn = (rng.choice(pairs) for _ in range(50))
-    return next((p for p in drawn if any(x.isdigit() for x in p.source)), pairs[0])
+    return next((p for p in drawn if pattern.search(p.target, 1)), pairs[0])
 
 
 def _framed(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str]:
@@ -80,6 +88,7 @@ def _joined(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str] | None
 KINDS: dict[Kind, Make] = {
     "values": _values,
     "made": _framed,
+    "names": _names,
     "capitals": _capitals,
     "titles": _titles,
     "noise": _noise,

@@ -42,6 +42,13 @@ WINDOWS = 16  # full batches of lines that are read ahead: among them the longes
 @click.option("--scores", is_flag=True, help="Write each line's score after a tab.")
 @click.option("--prefix", default="", help="What every translation begins with.")
 @click.option(
+    "--protect/--no-protect",
+    default=True,
+    show_default=True,
+    help="Addresses, code and numbers reach the translation as they are, and capitals are read as"
+    " small letters. Never with --alignments, which are of the lines as they are.",
+)
+@click.option(
     "--alignments",
     type=click.File("w", encoding="utf-8"),
     help="Write word alignments here, in Pharaoh format.",
@@ -123,6 +130,7 @@ def _job(card: "ModelCard", options: dict[str, Any], wants_alignments: bool) -> 
         target_prefix=options["prefix"],
         tells_scores=bool(options["scores"] or options["n_best"]),
         wants_alignments=wants_alignments,
+        protection=options["protect"] and not wants_alignments,
     )
 
 

@@ -52,6 +52,19 @@ def test_translate_keeps_blanks_and_line_ends(translator: str) -> None:
     assert lines[1].endswith(b"\r")
 
 
+def test_translate_keeps_addresses_unless_told_otherwise(translator: str, tmp_path: Path) -> None:
+    options = ["translate", "--model", translator]
+    more = {
+        True: ([], ["--protect"], ["--n-best", "2", "--beam", "2"]),
+        False: (["--no-protect"], ["--alignments", str(tmp_path / "align")]),
+    }
+    for is_kept, kinds in more.items():
+        for words in kinds:
+            result = CliRunner().invoke(main, [*options, *words], "See www.example.org now.\n")
+            assert result.exit_code == 0, result.output
+            assert ("www.example.org" in result.stdout) is is_kept, words
+
+
 def test_translate_a_file_and_nothing(translator: str, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("A dog.")
     options = ["translate", "--model", translator]

@@ -59,7 +59,7 @@ def test_lines_are_scored_as_they_are_translated(
     options = ["--model", str(bundle), *(["--beam", str(num_beams)] if num_beams else [])]
     told = CliRunner().invoke(translate, options, input="".join(f"{line}\n" for line in LINES))
     assert told.exit_code == 0, told.output
-    assert translator(bundle, num_beams)(LINES) == told.stdout.split("\n")[:-1]
+    assert translator(bundle, num_beams, protects=True)(LINES) == told.stdout.split("\n")[:-1]
 
 
 @pytest.mark.parametrize("num_beams", [None, 3])
@@ -70,6 +70,23 @@ def test_a_checkpoint_is_asked_sentence_by_sentence_too(
     bundle = tiny_bundle("bahdanau", tmp_path / "bundle", Precision.FP32, seed=3)
     expected = translator(bundle, num_beams)(LINES)
     assert translator(checkpoint.folder, num_beams)(LINES) == expected
+
+
+def test_addresses_are_kept_where_that_is_asked_for(tmp_path: Path) -> None:
+    bundle = tiny_bundle("bahdanau", tmp_path / "bundle", Precision.FP32, seed=3)
+    (tmp_path / "test.tsv").write_text("web\tSee www.example.org\tVoir www.example.org\n")
+    test = ["--test", str(tmp_path / "test.tsv"), "--json"]
+    for options, kept in (([], 0.0), (["--protect"], 100.0)):
+        result = CliRunner().invoke(evaluate, [str(bundle), *test, *options])
+        assert json.loads(result.stdout)["scores"][0]["kept"] == kept
+
+
+def test_a_checkpoint_cannot_protect(tmp_path: Path) -> None:
+    checkpoint = tiny_checkpoint("bahdanau", tmp_path / "checkpoint", seed=3).folder
+    (tmp_path / "test.tsv").write_text("web\ta\tb\n")
+    arguments = [str(checkpoint), "--test", str(tmp_path / "test.tsv"), "--protect"]
+    result = CliRunner().invoke(evaluate, arguments)
+    assert result.exit_code == 2 and "only bundles are served" in result.stderr
 
 
 def test_two_files_side_by_side_are_a_test_set(tmp_path: Path) -> None:

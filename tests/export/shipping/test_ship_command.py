@@ -49,7 +49,7 @@ def write_world(folder: Path, architecture: str) -> Path:
     (folder / "train.txt").write_text("\n".join(f"{i} {PROSE}" for i in range(9)))
     (folder / "test.tsv").write_text("web\ta cat\tun chat\nweb\ta dog\tun chien\n" * 100)
     (folder / "sets" / "made").mkdir(parents=True)
-    (folder / "sets/made/numbers.tsv").write_text("numbers\tTake 5.\tPrenez 5.\n")
+    (folder / "sets/made/numbers.tsv").write_text("numbers\tTake 5,000 mg.\tPrenez 5 000 mg.\n")
     (folder / "sets/everyday.tsv").write_text("greeting\tHello\tBonjour\n")
     (folder / "sets/everyday-facts.txt").write_text("bonjour,salut\n")
     return folder
@@ -77,6 +77,13 @@ def test_translations_of_all_sets_are_in_the_card(shipped: Path) -> None:
     )
     assert {score["origin"] for score in quality["scores"]} == {"web", "numbers"}
     assert len(quality["fp32"]) == len(quality["as trained"]) == 2
+    assert {score["origin"] for score in quality["without protection"]} == {"web", "numbers"}
+    kept = {
+        name: next(score["kept"] for score in scores if score["origin"] == "numbers")
+        for name, scores in quality.items()
+        if name in ("scores", "without protection")
+    }
+    assert kept == {"scores": 100.0, "without protection": 0.0}
     assert quality["everyday"] == {"sentences": 1, "said": 0}
     assert "| kept | BLEU fp32 | difference | BLEU as trained | difference |" in card
     assert "| greeting | Hello |" in card

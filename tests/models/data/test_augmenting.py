@@ -8,6 +8,7 @@ import pytest
 from models.data.augmenting import KINDS, augmented
 from models.data.corpus import Pair
 from models.data.made import TRAINING, made_pair
+from models.data.names import NAME, rename
 from models.data.noise import KINDS as NOISES
 from models.data.noise import titled
 from models.data.values import replace_values
@@ -18,6 +19,7 @@ PAIRS = [
     Pair("a", "I am here.", "Je suis là."),
     Pair("a", "It is late.", "Il est tard."),
     Pair("a", "On 2014-12-31 at 23:59", "Le 2014-12-31 à 23:59"),
+    Pair("a", "Tom and Ann saw Tom.", "Tom et Ann ont vu Tom."),
 ]
 
 
@@ -54,6 +56,29 @@ def test_addresses_names_and_code_are_the_same_in_both_languages() -> None:
         assert "{" not in source + target
         copied = re.findall(r"\S+@\S+\w|(?:https?://|www\.)\S+\w|\w+_\w+", source)
         assert all(each in target for each in copied), (source, target)
+
+
+def test_names_of_both_sides_become_others_that_are_new_each_time() -> None:
+    made = set()
+    for seed in range(50):
+        found = rename(
+            "Tom and Anna saw Tom, Lord.", "Tom et Anna ont vu Tom, Seigneur.", random.Random(seed)
+        )
+        assert found is not None
+        source, target = found
+        names = re.fullmatch(r"(.+) and (.+) saw \1, Lord\.", source)
+        assert names and target == f"{names[1]} et {names[2]} ont vu {names[1]}, Seigneur."
+        assert all(NAME.fullmatch(word) for name in names.groups() for word in name.split())
+        assert names[1][0] not in "AEIOU" and names[2][0] in "AEIOU"
+        made.update(names.groups())
+    assert len(made) > 90
+
+
+def test_nothing_is_renamed_where_no_name_or_many_are_shared() -> None:
+    rng = random.Random(0)
+    assert rename("Lord of all", "Seigneur de tous", rng) is None
+    four = "Ann, Bob, Cid, Dan"
+    assert rename(four, four, rng) is None
 
 
 @pytest.mark.parametrize("kind", NOISES, ids=lambda kind: kind.__name__)
