@@ -122,7 +122,8 @@ def unknown_words(line: str) -> set[str]:
         command = command.get_command(click.Context(command), name)
     if command is None:
         return {name}
-    known = {"--help", *(opt for param in command.params for opt in param.opts)}
+    flags = (opt for param in command.params for opt in (*param.opts, *param.secondary_opts))
+    known = {"--help", *flags}
     return {*re.findall(r"(?<!\S)\[?(--?[a-z][\w-]*)", " ".join(words))} - known
 
 
