@@ -19,7 +19,7 @@ from serving.pipelines.translation.planning import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import Event, Hypothesis
 from serving.text.alignment import Array, TokenizedText, links, word_attention
-from serving.text.markup.rendering import marked_text
+from serving.text.markup.rendering import MarkedTranslation
 from serving.text.replacement import replace_placeholders, replace_unknown
 
 
@@ -78,14 +78,16 @@ class SegmentRenderer:
         source = TokenizedText.from_pieces(self._tokenizers.source_pieces(source_ids, self._frame))
         attention = _attention(hypothesis, len(source_ids))
         target = TokenizedText.from_pieces(self._pieces(ids, attention, source))
+        marked = _marked(segment, target, source, attention)
+        text = marked.text() if marked else self._text(segment, target, source, attention)
         if attention is None:
-            text = self._text(segment, target, source, None)
             return Rendering(text, hypothesis.score, hypothesis.reason)
+        sides = marked.words() if marked else (target, source, attention)
         return Rendering(
-            self._text(segment, target, source, attention).strip(),
+            text.strip(),
             hypothesis.score,
             hypothesis.reason,
-            _aligned(target, source, attention) if self._job.wants_alignments else None,
+            _aligned(*sides) if self._job.wants_alignments else None,
             tuple(self._sentence_attention(source_ids, ids, attention)),
         )
 
@@ -106,7 +108,7 @@ class SegmentRenderer:
         attention: Array | None,
     ) -> str:
         if segment.marks is not None:
-            return marked_text(segment.marks, target, source, attention)
+            return target.text.strip().translate(segment.marks.references)
         if self._placeholders is None or attention is None:
             return target.text
         return replace_placeholders(target, source, attention, self._placeholders)
@@ -120,6 +122,15 @@ class SegmentRenderer:
             )
 
 
+def _marked(
+    segment: Segment, target: TokenizedText, source: TokenizedText, attention: Array | None
+) -> MarkedTranslation | None:
+    """Return the translation of a segment in which more stands than words."""
+    if segment.marks is None or segment.marks.is_one_text:
+        return None
+    return MarkedTranslation(segment.marks, target, source, attention)
+
+
 def _attention(hypothesis: Hypothesis, num_source_tokens: int) -> Array | None:
     """Return its attention: [target tokens, source tokens], f32; None if there is none."""
     if any(token.attention is None for token in hypothesis.tokens):
@@ -128,6 +139,9 @@ def _attention(hypothesis: Hypothesis, num_source_tokens: int) -> Array | None:
 
 
 def _aligned(target: TokenizedText, source: TokenizedText, attention: Array) -> AlignedWords:
-    """Link words that white space parts."""
+    """Link words that white space parts.
+
+    attention: [tokens or words of the target, of the source]
+    """
     found = links(word_attention(attention, target, source))
     return AlignedWords(tuple(source.text.split()), tuple(target.text.split()), tuple(found))

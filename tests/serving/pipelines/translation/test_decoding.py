@@ -224,6 +224,33 @@ async def test_words_are_aligned_over_all_sentences(tokenizer: Tokenizer) -> Non
     assert best.alignment.pharaoh == "0-0 1-1 2-2 3-3"
 
 
+@pytest.mark.parametrize(
+    ("text", "target", "pharaoh"),
+    [
+        (
+            "see `b c` at a.com!",
+            "SEE `b c` AT a.com!",
+            "0-0 1-1 1-2 3-3 4-4",
+        ),  # what is kept is one
+        ("I SEE THE DOG", "I SEE THE DOG", "0-0 1-1 2-2 3-3"),
+        ("it is 35 kg", "IT IS 35 kg", "0-0 1-1 2-2 2-3"),
+    ],
+)
+async def test_words_that_are_protected_are_aligned_as_they_are_written(
+    text: str, target: str, pharaoh: str, tokenizer: Tokenizer
+) -> None:
+    pipeline, _ = shouting_translator(tokenizer)
+    asked = job(text, wants_alignments=True, protection=True)
+
+    [[best]] = (await pipeline.translate(asked)).renderings
+
+    assert best.text == target
+    assert best.alignment is not None
+    assert best.alignment.source_words == tuple(text.split())
+    assert best.alignment.target_words == tuple(target.split())
+    assert best.alignment.pharaoh == pharaoh
+
+
 async def test_placeholders_are_taken_over(tokenizer: Tokenizer) -> None:
     pipeline, _ = shouting_translator(tokenizer)
 

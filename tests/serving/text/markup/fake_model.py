@@ -8,7 +8,7 @@ from serving.text.alignment import TokenizedText
 from serving.text.markup.cutting import MarkedLayout
 from serving.text.markup.options import Markup, MarkupKind
 from serving.text.markup.reading import MarkedReader
-from serving.text.markup.rendering import marked_text
+from serving.text.markup.rendering import MarkedTranslation
 from serving.text.protection.protecting import Protection
 from serving.text.splitting import Splitting
 
@@ -43,7 +43,8 @@ def translate(found: MarkedLayout, model: Model) -> str:
     for segment in found.segments:
         words, attention = model(segment.text)
         source = tokenized(pieces(segment.text))
-        written.append(marked_text(segment, tokenized(words), source, attention))
+        translation = MarkedTranslation(segment, tokenized(words), source, attention)
+        written.append(translation.text())
     return found.plain.fill(written)
 
 
