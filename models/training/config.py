@@ -87,8 +87,9 @@ class RunConfig(Section):
     have no instructions for it.
 
     Weights are looked at `validations` times, evenly over the run, as averages over about the last
-    `averaged_share` of all steps so far; what is best, by loss or by BLEU of `bleu_sentences`, is
-    kept. After `patience` times without a lower loss the run ends.
+    `averaged_share` of all steps so far; what is best, by loss or by BLEU of `bleu_sentences` (of
+    `bleu_origins`, if any are named), is kept. After `patience` times without a lower loss the run
+    ends.
     """
 
     tokens_per_batch: int = Field(default=4096, gt=0)
@@ -99,6 +100,7 @@ class RunConfig(Section):
     precision: Literal["fp32", "bf16"] = "bf16"
     validations: int = Field(default=20, gt=0)
     bleu_sentences: int = Field(default=200, ge=0)
+    bleu_origins: list[str] = Field(default_factory=list)
     patience: int = Field(default=10, gt=0)
     choose_by: Literal["loss", "bleu"] = "loss"
     averaged_share: float = Field(default=0.05, ge=0, lt=1)

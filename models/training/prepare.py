@@ -20,7 +20,7 @@ from models.data.labels import framed, numbers_of
 from models.data.segmenting import Segmenter
 from models.data.tokenizer import encode_all, load_tokenizer, train_tokenizer
 from models.data.varying import VaryingData
-from models.training.config import TrainingConfig
+from models.training.config import RunConfig, TrainingConfig
 
 TOKENIZER_SAMPLE = 200_000  # texts that the tokenizer is learned from
 HOLD_OUT_SEED = 0
@@ -56,16 +56,24 @@ def _prepare_parallel(config: TrainingConfig, data: Path, tokenizer_path: Path) 
     dev = read_pairs(data / config.data.dev) if config.data.dev else []
     texts = [text for p in pairs for text in (p.source, p.target)]
     tokenizer = _tokenizer(texts, config.model.vocab_size, tokenizer_path)
-    chosen = random.Random(config.run.seed).sample(dev, min(config.run.bleu_sentences, len(dev)))
     train = _parallel_data(config, tokenizer, pairs, config.data.bpe_dropout)
     ending = config.data.ending
     return Prepared(
         tokenizer,
         train.shown(config.data.repeats, 1.0),
         _parallel_data(config, tokenizer, dev, 0.0).shown({}, 1.0),
-        chosen,
+        _scored(config.run, dev),
         train.shown(ending.repeats, 0.0) if ending else None,
     )
+
+
+def _scored(run: RunConfig, dev: list[Pair]) -> list[Pair]:
+    """Draw the sentences for BLEU. Raises ValueError where none is of the origins asked for."""
+    pairs = [pair for pair in dev if not run.bleu_origins or pair.origin in run.bleu_origins]
+    if run.bleu_origins and not pairs:
+        known = ", ".join(sorted({pair.origin for pair in dev}))
+        raise ValueError(f"run.bleu_origins: {run.bleu_origins}: the dev set has only {known}")
+    return random.Random(run.seed).sample(pairs, min(run.bleu_sentences, len(pairs)))
 
 
 def _training_pairs(config: TrainingConfig, data: Path) -> list[Pair]:

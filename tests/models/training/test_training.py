@@ -175,6 +175,20 @@ def test_what_is_kept_is_what_did_best(data, monkeypatch) -> None:
     assert kept == [6, 12]
 
 
+def test_bleu_is_of_the_origins_that_are_named(data) -> None:
+    path = write_config(data, steps=18)
+    dev = (data / "dev.tsv").read_text()
+    (data / "dev.tsv").write_text(dev + dev.replace("toy", "book"))
+    config = path.read_text()
+    for origins, found in (("", {"book", "toy"}), ('bleu_origins = ["book"]\n', {"book"})):
+        path.write_text(config.replace("bleu_sentences = 4", "bleu_sentences = 12") + origins)
+        pairs = prepare(read_config(path), data, data / "tokenizer.json").pairs
+        assert {pair.origin for pair in pairs} == found
+    path.write_text(config + 'bleu_origins = ["film"]\n')
+    with pytest.raises(ValueError, match=r"film.*only book, toy"):
+        prepare(read_config(path), data, data / "tokenizer.json")
+
+
 @pytest.mark.parametrize("order", [[], ["--by-length"]])
 def test_the_torch_loop_is_measured(data, order: list[str]) -> None:
     config = write_config(data, steps=2)
