@@ -15,6 +15,7 @@ from models.storage.checkpoint import (
     CARD_FILE,
     CURVE_FILE,
     QUALITY_FILE,
+    WORDS_FILE,
     load_checkpoint,
     save_checkpoint,
 )
@@ -48,6 +49,8 @@ def ship_checkpoint(source: Path, output: Path, storage: Storage, sources: Sourc
     if trained.config.task not in SCORERS:
         raise ValueError(f"{source} only encodes: shipped are models that translate or write")
     save_checkpoint(output, trained.config, trained.weights, trained.tokenizer, storage)
+    if WORDS_FILE in trained.files:
+        (output / WORDS_FILE).write_bytes(trained.files[WORDS_FILE])
     with _exported(source, output) as bundles:
         found = SCORERS[trained.config.task](bundles, sources)
         for name, draw in found.pictures.items():

@@ -23,7 +23,8 @@ CARD_FILE = "README.md"
 QUALITY_FILE = "quality.json"
 UNKNOWN_LANGUAGE = "und"  # of BCP 47: undetermined
 CURVE_FILE = "curve.png"
-OTHER_FILES = (TOKENIZER_FILE, CARD_FILE, QUALITY_FILE, CURVE_FILE)
+WORDS_FILE = "words.txt"  # that it knows of the languages it reads, a line each
+OTHER_FILES = (TOKENIZER_FILE, WORDS_FILE, CARD_FILE, QUALITY_FILE, CURVE_FILE)
 
 
 class CheckpointError(Exception):

@@ -12,7 +12,7 @@ from models.configs.base import LanguageModelConfig, TranslationModelConfig
 from models.configs.encoders.encoder import EncoderConfig
 from models.configs.registry import AnyConfig
 from models.conventions import own_conventions
-from models.data.augmenting import augmented
+from models.data.augmenting import INVENTED, augmented
 from models.data.batching import Dataset, LabelData, ParallelData, ProseData
 from models.data.carrying import CarriedProse
 from models.data.corpus import Pair, hold_out, read_documents, read_pairs
@@ -20,6 +20,7 @@ from models.data.labels import framed, numbers_of
 from models.data.segmenting import Segmenter
 from models.data.tokenizer import encode_all, load_tokenizer, train_tokenizer
 from models.data.varying import VaryingData
+from models.data.words import known_words
 from models.training.config import RunConfig, TrainingConfig
 
 TOKENIZER_SAMPLE = 200_000  # texts that the tokenizer is learned from
@@ -32,6 +33,7 @@ class Prepared:
 
     pairs: validation sentences for BLEU. ending: what the last part of a run sees in place of
     `train`, if the recipe has such a part. held_out: documents of prose that are not trained on.
+    words: that a translator meets often enough to know them.
     """
 
     tokenizer: Tokenizer
@@ -40,6 +42,7 @@ class Prepared:
     pairs: list[Pair]
     ending: Dataset | None = None
     held_out: list[str] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
 
 
 def prepare(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:
@@ -64,6 +67,7 @@ def _prepare_parallel(config: TrainingConfig, data: Path, tokenizer_path: Path) 
         _parallel_data(config, tokenizer, dev, 0.0).shown({}, 1.0),
         _scored(config.run, dev),
         train.shown(ending.repeats, 0.0) if ending else None,
+        words=known_words(pair.source for pair in pairs if pair.origin != INVENTED),
     )
 
 

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from models.data.batching import Dataset
 from models.data.corpus import read_pairs
 from models.registry import build
-from models.storage.checkpoint import save_checkpoint
+from models.storage.checkpoint import WORDS_FILE, save_checkpoint
 from models.storage.safetensors import Storage
 from models.training.arithmetic import Arithmetic, choose_arithmetic
 from models.training.averaging import Average
@@ -230,6 +230,9 @@ class Trainer:
             self.data.tokenizer.to_str(),
             Storage.FP16,
         )
+        if self.data.words:
+            words = "".join(f"{word}\n" for word in self.data.words)
+            (self.files.checkpoint / WORDS_FILE).write_text(words, encoding="utf-8")
         write_card(self.config, self.data, self.test, self.files, self.arithmetic)
 
     def _show(self, bar: tqdm, tokens_per_second: float) -> None:

@@ -12,6 +12,7 @@ MANIFEST_FILE = "bundle.json"
 TOKENIZER_FILE = "tokenizer.json"
 TARGET_TOKENIZER_FILE = "target_tokenizer.json"  # where the target has another than the source
 SHORTLIST_FILE = "shortlist.safetensors"
+WORDS_FILE = "words.txt"  # that a translator knows of the languages it reads
 CARD_FILE = "README.md"
 BATCH = "batch"  # leading axis of every tensor of a graph
 SOURCE = "source"  # axis of a constant state: source positions, padded to the engine's span

@@ -16,6 +16,7 @@ from serving.bundle.manifest import (
     SHORTLIST_FILE,
     TARGET_TOKENIZER_FILE,
     TOKENIZER_FILE,
+    WORDS_FILE,
     Manifest,
 )
 from serving.bundle.reading import read_dataclass
@@ -45,6 +46,13 @@ class Bundle:
     def shortlist_path(self) -> Path:
         """Only there where the manifest has a shortlist."""
         return self.folder / SHORTLIST_FILE
+
+    @property
+    def words_text(self) -> str | None:
+        """Return the words that the model knows; None where that was not stored."""
+        if WORDS_FILE not in self.manifest.files:
+            return None
+        return (self.folder / WORDS_FILE).read_text(encoding="utf-8", errors="replace")
 
     @property
     def card_text(self) -> str:

@@ -36,6 +36,7 @@ from serving.pipelines.engine_port import EnginePort
 from serving.pipelines.fingerprint import fingerprint_of
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
+from serving.text.protection.names import KnownWords
 from serving.text.shortlist import Shortlist
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class ModelParts:
     bundle: Bundle
     tokenizers: TokenizerPair
     shortlist: Shortlist | None
+    known_words: KnownWords | None
 
     @classmethod
     def open(cls, folder: Path) -> "ModelParts":
@@ -66,7 +68,8 @@ class ModelParts:
         bundle = open_bundle(folder)
         if problems := list(default_problems(bundle.manifest.generation)):
             raise BundleError(bundle.folder, problems)
-        return cls(bundle, TokenizerPair.load(bundle), Shortlist.load(bundle))
+        tokenizers = TokenizerPair.load(bundle)
+        return cls(bundle, tokenizers, Shortlist.load(bundle), KnownWords.load(bundle))
 
     def engine(
         self,
@@ -126,7 +129,9 @@ class ModelParts:
             return EncodingPipeline(manifest, self.tokenizers.source, engine, max_segments)
         if manifest.task is Task.GENERATE:
             return CompletionPipeline(manifest, self.tokenizers.target, engine)
-        return TranslationPipeline(manifest, self.tokenizers, engine, self.shortlist, max_segments)
+        return TranslationPipeline(
+            manifest, self.tokenizers, engine, self.shortlist, max_segments, self.known_words
+        )
 
 
 @dataclass(frozen=True)

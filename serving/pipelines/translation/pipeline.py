@@ -31,6 +31,7 @@ from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import Event, GenerationRequest
 from serving.text.chat.template import Chat
 from serving.text.plain_text import tokenizing
+from serving.text.protection.names import KnownWords
 from serving.text.shortlist import Shortlist
 
 # Longer texts are cut up and put together on another thread, so that other requests go on.
@@ -44,6 +45,7 @@ class TranslationPipeline:
     """Serves the jobs of one translation model.
 
     max_segments: of one job; None for any number.
+    known_words: of the source, if that is known.
     """
 
     def __init__(
@@ -53,12 +55,15 @@ class TranslationPipeline:
         engine: EnginePort,
         shortlist: Shortlist | None = None,
         max_segments: int | None = None,
+        known_words: KnownWords | None = None,
     ) -> None:
         self.card = ModelCard.from_manifest(manifest)
         self._unknown_id = manifest.tokens.unk
         self._around = manifest.tokens.source_prefix, manifest.tokens.source_suffix
         self._tokenizers = tokenizers
-        self._planner = Planner(manifest.limits, manifest.tokens, tokenizers, max_segments)
+        self._planner = Planner(
+            manifest.limits, manifest.tokens, tokenizers, max_segments, known_words
+        )
         self._requests = TranslationRequests(manifest, tokenizers, shortlist)
         self._looks = SentenceLooks(manifest, tokenizers)
         self._engine = engine

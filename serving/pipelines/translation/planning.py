@@ -19,6 +19,7 @@ from serving.text.guides.borders import WordBorders
 from serving.text.languages import primary_language
 from serving.text.markup.cutting import MarkedSegment
 from serving.text.markup.reading import MarkedReader
+from serving.text.protection.names import KnownWords
 from serving.text.protection.protecting import Protection
 from serving.text.splitting import TextLayout, split_text
 
@@ -87,6 +88,7 @@ class Planner:
     """Cuts texts into segments that the model can take, and reads what must be in each.
 
     max_segments: of one job; None for any number.
+    known_words: of the source, if that is known.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Planner:
         tokens: Tokens,
         tokenizers: TokenizerPair,
         max_segments: int | None = None,
+        known_words: KnownWords | None = None,
     ) -> None:
         self._limits = limits
         self._tokens = tokens
@@ -104,6 +107,7 @@ class Planner:
         self._borders = WordBorders(tokenizers.target)
         self._beginnings = Beginnings(tokenizers.target)
         self._max_segments = max_segments
+        self._known_words = known_words
 
     def plan(self, job: TranslationJob) -> TranslationPlan:
         """Return the plan of a job whose languages are the model's own codes.
@@ -140,7 +144,9 @@ class Planner:
         if not job.has_marks:
             return tuple(split_text(text, language, fits) for text in job.texts), []
         target = primary_language(job.target)
-        protection = Protection(job.placeholder_pattern, job.protection, language, target)
+        protection = Protection(
+            job.placeholder_pattern, job.protection, language, target, self._known_words
+        )
         reader = MarkedReader(job.markup, protection, job.splitting, fits)
         marked = [reader.layout(text) for text in job.texts]
         segments = [segment for layout in marked for segment in layout.segments]

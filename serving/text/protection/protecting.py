@@ -13,6 +13,7 @@ from itertools import count, groupby
 
 from serving.text.alignment import Span
 from serving.text.markup.tokens import Role, Token, divided, placed, read, written
+from serving.text.protection.names import WITH_CAPITAL_NOUNS, KnownWords
 from serving.text.protection.numbers import localised, localised_amount
 from serving.text.protection.patterns import AMOUNT, EMOJI, KEPT, NUMBER, QUANTITY, kept_end
 
@@ -43,12 +44,15 @@ class Protection:
     is_whole: addresses, code and the like are kept too, quantities and numbers as the target
         writes them, and emoji are marks.
     source, target: languages, in two letters.
+    known_words: names that are none of them are kept too; None where it is not known what a model
+        knows.
     """
 
     placeholders: re.Pattern[str] | None
     is_whole: bool
     source: str
     target: str
+    known_words: KnownWords | None = None
 
     def protected(self, tokens: Iterable[Token]) -> Iterator[Token]:
         """Yield the tokens, with those apart that are protected."""
@@ -73,12 +77,17 @@ class Protection:
         """Return what is protected in a text, in order; what is found first is in nothing else."""
         taken = bytearray(len(text))
         found = []
-        for kind, pattern in self._patterns():
-            for span in _spans(text, pattern):
-                if not any(taken[span.start : span.end]):
-                    taken[span.start : span.end] = b"x" * (span.end - span.start)
-                    found.append((span, kind))
+        for span, kind in self._candidates(text):
+            if not any(taken[span.start : span.end]):
+                taken[span.start : span.end] = b"x" * (span.end - span.start)
+                found.append((span, kind))
         return sorted(found)
+
+    def _candidates(self, text: str) -> Iterator[tuple[Span, _Kind]]:
+        for kind, pattern in self._patterns():
+            yield from ((span, kind) for span in _spans(text, pattern))
+        if self.is_whole and self.known_words and self.source not in WITH_CAPITAL_NOUNS:
+            yield from ((span, _Kind.KEPT) for span in self.known_words.unknown_names(text))
 
     def _patterns(self) -> list[tuple[_Kind, re.Pattern[str]]]:
         own = [] if self.placeholders is None else [(_Kind.KEPT, self.placeholders)]

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from export.bundling.exporting import export_checkpoint
 from export.scoring.evaluate import evaluate
 from export.scoring.translators import translator
+from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
 from serving.commands.translate import translate
 from tests.serving.imported import imported_bundle
@@ -79,6 +81,18 @@ def test_addresses_are_kept_where_that_is_asked_for(tmp_path: Path) -> None:
     for options, kept in (([], 0.0), (["--protect"], 100.0)):
         result = CliRunner().invoke(evaluate, [str(bundle), *test, *options])
         assert json.loads(result.stdout)["scores"][0]["kept"] == kept
+
+
+def test_names_that_a_model_does_not_know_reach_its_translations(tmp_path: Path) -> None:
+    """From the words beside a checkpoint to what its bundle says."""
+    checkpoint = tiny_checkpoint("bahdanau", tmp_path / "checkpoint", seed=3).folder
+    (checkpoint / "words.txt").write_text("i\nmet\nann\n")
+    bundle = tmp_path / "bundle"
+    export_checkpoint(load_checkpoint(checkpoint), bundle, Precision.FP32)
+    [said] = translator(bundle, protects=True)(["I met Ann Okafor."])
+    assert "Okafor" in said and "Ann" not in said
+    [alone] = translator(bundle)(["I met Ann Okafor."])
+    assert "Okafor" not in alone
 
 
 def test_a_checkpoint_cannot_protect(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def write_world(folder: Path, architecture: str) -> Path:
     tiny_checkpoint(architecture, folder / "trained", seed=4, **longer)
     (folder / "trained" / "README.md").write_text(CARD)
     (folder / "trained" / "curve.png").write_bytes(b"a curve")
+    (folder / "trained" / "words.txt").write_text("take\n")
     more = "held_out = 0.3" if architecture == "llama" else 'test = "test.tsv"'
     text = f'name = "mine"\n{RECIPE.format(architecture, more)}'
     (folder / "mine.toml").write_text(text)
@@ -98,6 +99,7 @@ def test_the_rest_of_the_card_and_the_curve_are_kept(shipped: Path) -> None:
     for section in ("## Data\n\nBooks.\n", "## Licence\n\nFree.\n"):
         assert section in card
     assert (shipped / "curve.png").read_bytes() == b"a curve"
+    assert (shipped / "words.txt").read_text() == "take\n"
 
 
 def test_quality_by_length_and_an_alignment_are_drawn(shipped: Path) -> None:

@@ -59,7 +59,7 @@ def test_addresses_names_and_code_are_the_same_in_both_languages() -> None:
 
 
 def test_names_of_both_sides_become_others_that_are_new_each_time() -> None:
-    made = set()
+    made: set[str] = set()
     for seed in range(50):
         found = rename(
             "Tom and Anna saw Tom, Lord.", "Tom et Anna ont vu Tom, Seigneur.", random.Random(seed)

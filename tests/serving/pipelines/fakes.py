@@ -34,6 +34,7 @@ from serving.request import (
     TokenEvent,
     TokenLogprob,
 )
+from serving.text.protection.names import KnownWords
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 
@@ -203,7 +204,11 @@ def byte_tokenizer(folder: Path) -> Tokenizer:
 
 
 def shouting_translator(
-    tokenizer: Tokenizer, name: str = "shout", max_segments: int | None = None, **options: Any
+    tokenizer: Tokenizer,
+    name: str = "shout",
+    max_segments: int | None = None,
+    known_words: KnownWords | None = None,
+    **options: Any,
 ) -> tuple[TranslationPipeline, FakeEngine]:
     """Its French is the English in capitals."""
 
@@ -214,7 +219,8 @@ def shouting_translator(
     engine = FakeEngine(script)
     card = manifest(Task.TRANSLATE, name, **options)
     tokenizers = TokenizerPair(tokenizer, tokenizer)
-    return TranslationPipeline(card, tokenizers, engine, max_segments=max_segments), engine
+    pipeline = TranslationPipeline(card, tokenizers, engine, None, max_segments, known_words)
+    return pipeline, engine
 
 
 def scripted_generator(

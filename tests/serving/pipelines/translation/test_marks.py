@@ -7,6 +7,7 @@ import pytest
 from serving.errors import RequestError
 from serving.pipelines.translation.job import TranslationJob
 from serving.text.markup.options import Markup, MarkupKind
+from serving.text.protection.names import KnownWords
 from serving.text.splitting import Splitting
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import FakeEngine, shouting_translator
@@ -59,6 +60,15 @@ async def test_named_placeholders_are_kept_among_marks(tokenizer: Tokenizer) -> 
     options: dict[str, Any] = {"markup": HTML, "placeholders": ("new york",)}
     [found], _ = await shouted(tokenizer, "in <b>new york</b> now", **options)
     assert found == "IN <b>new york</b> NOW"
+
+
+async def test_names_that_a_model_does_not_know_are_kept(tokenizer: Tokenizer) -> None:
+    known = KnownWords(["i", "met"])
+    pipeline, engine = shouting_translator(tokenizer, known_words=known)
+    for protection, expected in ((True, "I MET Kofi Okafor."), (False, "I MET KOFI OKAFOR.")):
+        job = TranslationJob("job", ("I met Kofi Okafor.",), "en", "fr", protection=protection)
+        assert (await pipeline.translate(job)).texts == (expected,)
+    assert sources(tokenizer, engine) == ["I met X1.", "I met Kofi Okafor."]
 
 
 async def test_capitals_are_read_in_small_letters(tokenizer: Tokenizer) -> None:

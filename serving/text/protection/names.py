@@ -1,0 +1,48 @@
+"""Finds names that a model cannot know: words with a capital that the text it learnt from did not
+have often enough. Like the rare words of Luong, Sutskever et al. (2015) they are copied.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from serving.bundle.opening import Bundle
+from serving.text.alignment import Span
+
+_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_POSSESSIVE = re.compile(r"['’]s?$")
+_PARTS = re.compile(r"['’-]")
+WITH_CAPITAL_NOUNS = frozenset({"de", "lb"})  # there a capital does not make a name
+
+
+class KnownWords:
+    """Holds the words that a model knows of the languages it reads, in small letters."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._words = frozenset(words)
+
+    @classmethod
+    def load(cls, bundle: Bundle) -> "KnownWords | None":
+        """Read a bundle's list; None where it has none."""
+        text = bundle.words_text
+        return None if text is None else cls(text.split())
+
+    def unknown_names(self, text: str) -> Iterator[Span]:
+        """Yield where unknown names stand; those that only a space parts are one."""
+        start = end = 0
+        for match in _WORD.finditer(text):
+            word = _POSSESSIVE.sub("", match.group())
+            if not self._is_unknown_name(word):
+                continue
+            if not (start < end and text[end : match.start()] == " "):
+                if start < end:
+                    yield Span(start, end)
+                start = match.start()
+            end = match.start() + len(word)
+        if start < end:
+            yield Span(start, end)
+
+    def _is_unknown_name(self, word: str) -> bool:
+        if len(word) < 2 or not word[0].isupper() or word.isupper():
+            return False
+        small = word.lower()
+        return small not in self._words and not self._words.issuperset(_PARTS.split(small))

@@ -1,0 +1,59 @@
+"""Tests which names are taken for unknown to a model, and kept."""
+
+import pytest
+
+from serving.text.markup.tokens import Role, text_tokens
+from serving.text.protection.names import KnownWords
+from serving.text.protection.protecting import Protection
+
+KNOWN = KnownWords(
+    [
+        "i",
+        "met",
+        "in",
+        "the",
+        "at",
+        "paul",
+        "rose",
+        "where's",
+        "where",
+        "is",
+        "a",
+        "new",
+        "day",
+        "o",
+        "hello",
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("I met Kofi Okafor in Accra.", ["Kofi Okafor", "Accra"]),
+        ("Okafor\u2019s day, O'Hara's day", ["Okafor", "O'Hara"]),
+        ("Paul Okafor met Rose.", ["Okafor"]),
+        ("Where's Noor? Hello, Noor", ["Noor", "Noor"]),
+        ("Jean-Paul is new-Day", ["Jean-Paul"]),
+        ("NATO met UNESCO at x", []),
+        ("new-day kofi", []),
+        ("Zoë  Žižek, Łódź", ["Zoë", "Žižek", "Łódź"]),
+        ("", []),
+    ],
+)
+def test_unknown_words_with_a_capital_are_names(text: str, names: list[str]) -> None:
+    assert [text[span.start : span.end] for span in KNOWN.unknown_names(text)] == names
+
+
+def kept(text: str, source: str = "en", known: KnownWords | None = KNOWN) -> list[str]:
+    protection = Protection(None, True, source, "fr", known)
+    tokens = protection.protected(text_tokens(text, False, True))
+    return [token.raw for token in tokens if token.role is Role.KEPT]
+
+
+def test_names_within_addresses_are_no_names_of_their_own() -> None:
+    assert kept("Kofi at Kofi.Okafor@b.org") == ["Kofi", "Kofi.Okafor@b.org"]
+
+
+def test_nothing_is_a_name_where_nouns_have_capitals_or_nothing_is_known() -> None:
+    assert kept("Kofi", source="de") == kept("Kofi", known=None) == []
