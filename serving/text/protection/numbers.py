@@ -55,6 +55,20 @@ def localised_amount(text: str, source: str, target: str) -> str:
     return sign + number if pattern.startswith("¤") else f"{number}\u00a0{sign}"
 
 
+def in_24_hours(hour: int, minute: str, is_afternoon: bool) -> str:
+    """Write a time of a clock of twelve hours as one of 24: 4:44 pm is 16:44."""
+    return f"{hour % 12 + 12 * is_afternoon}:{minute}"
+
+
+@lru_cache(maxsize=256)
+def has_24_hours(language: str) -> bool:
+    """Say if a language counts the hours of a day from 0 to 23."""
+    try:
+        return "a" not in Locale.parse(language).time_formats["short"].pattern
+    except (UnknownLocaleError, ValueError):
+        return False
+
+
 def _parts(text: str, group: str) -> tuple[str, str, str]:
     """Return the digits before the decimal point, the point and the digits after it."""
     bare = text.replace(group, "")

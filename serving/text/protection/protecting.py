@@ -14,13 +14,27 @@ from itertools import count, groupby
 from serving.text.alignment import Span
 from serving.text.markup.tokens import Role, Token, divided, placed, read, written
 from serving.text.protection.names import WITH_CAPITAL_NOUNS, KnownWords
-from serving.text.protection.numbers import localised, localised_amount
-from serving.text.protection.patterns import AMOUNT, EMOJI, KEPT, NUMBER, QUANTITY, kept_end
+from serving.text.protection.numbers import (
+    has_24_hours,
+    in_24_hours,
+    localised,
+    localised_amount,
+)
+from serving.text.protection.patterns import (
+    AMOUNT,
+    EMOJI,
+    KEPT,
+    NUMBER,
+    QUANTITY,
+    TIME_OF_DAY,
+    kept_end,
+)
 
 
 class _Kind(IntEnum):
     KEPT = auto()
     EMOJI = auto()
+    TIME = auto()
     AMOUNT = auto()
     QUANTITY = auto()
     NUMBER = auto()
@@ -29,6 +43,7 @@ class _Kind(IntEnum):
 _WHOLE = [
     (_Kind.KEPT, KEPT),
     (_Kind.EMOJI, EMOJI),
+    (_Kind.TIME, TIME_OF_DAY),
     (_Kind.AMOUNT, AMOUNT),
     (_Kind.QUANTITY, QUANTITY),
     (_Kind.NUMBER, NUMBER),
@@ -97,6 +112,8 @@ class Protection:
         raw, text = written(part), read(part)
         if kind is _Kind.EMOJI:
             return Token(Role.POINT, raw)
+        if kind is _Kind.TIME:
+            return Token(Role.TEXT, raw, self._time(text))
         if kind is _Kind.NUMBER:
             return Token(Role.NUMBER, raw, text, localised(text, self.source, self.target))
         if kind is _Kind.QUANTITY:
@@ -104,6 +121,13 @@ class Protection:
         if kind is _Kind.AMOUNT:
             raw = localised_amount(raw, self.source, self.target)
         return Token(Role.KEPT, raw, text)
+
+    def _time(self, text: str) -> str:
+        """Return a time as a model reads it: few have learnt to turn p.m. into hours after 12."""
+        found = TIME_OF_DAY.fullmatch(text)
+        if found is None or not has_24_hours(self.target):
+            return text
+        return in_24_hours(int(found[1]), found[2], found[3] in "pP")
 
 
 def with_stand_ins(passage: Sequence[Token]) -> Iterator[Token]:

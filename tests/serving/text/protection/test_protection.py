@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from serving.text.markup.readers.plain import read_plain
-from serving.text.markup.tokens import Role, text_tokens
+from serving.text.markup.tokens import Role, read, text_tokens
 from serving.text.protection.numbers import localised, localised_amount, values
 from serving.text.protection.protecting import Protection
 from tests.serving.text.markup.fake_model import by_table, layout, translate
@@ -34,6 +34,21 @@ def found(text: str, role: Role = Role.KEPT) -> list[str]:
 )
 def test_what_is_kept(text: str, kept: list[str]) -> None:
     assert found(text) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "read_as"),
+    [
+        ("at 4:44 pm", "at 16:44"),
+        ("12:05 a.m. to 12:05PM", "0:05. to 12:05"),
+        ("9:15\u00a0AM.", "9:15."),
+        ("13:00 pm, 4:44 pmx, 3:4:44 pm, 6 pm", "13:00 pm, 4:44 pmx, 3:4:44 pm, 6 pm"),
+    ],
+)
+def test_times_are_read_as_those_of_24_hours(text: str, read_as: str) -> None:
+    tokens = [*text_tokens(text, False, True)]
+    assert read(Protection(None, True, "en", "fr").protected(tokens)) == read_as
+    assert read(Protection(None, True, "fr", "en").protected(tokens)) == text
 
 
 def test_emoji_are_marks() -> None:
