@@ -10,11 +10,25 @@ FEWEST_SMALL = 2  # times in small letters: a word, if a rare one, is no name
 
 
 def known_words(texts: Iterable[str]) -> list[str]:
-    """Return the words that occur often enough, in small letters and in order."""
-    written = Counter(word for text in texts for word in WORD.findall(text))
+    """Return the words that occur often enough, as they are mostly written, in order.
+
+    What begins a text has a capital in any case, and says nothing of how a word is written.
+    """
+    written: Counter[str] = Counter()
+    within: Counter[str] = Counter()
+    for text in texts:
+        for match in WORD.finditer(text):
+            written[match.group()] += 1
+            within[match.group()] += match.start() > 0
     counts: Counter[str] = Counter()
+    usual: dict[str, str] = {}
     for word, count in written.items():
-        counts[word.lower()] += count
-    known = {word for word, count in counts.items() if count >= FEWEST}
-    known |= {word for word, count in written.items() if word.islower() and count >= FEWEST_SMALL}
-    return sorted(known)
+        small = word.lower()
+        counts[small] += count
+        best = usual.setdefault(small, small)
+        usual[small] = max(word, best, key=lambda each: (within[each], each == small))
+    return sorted(
+        usual[small]
+        for small, count in counts.items()
+        if count >= FEWEST or written[small] >= FEWEST_SMALL
+    )

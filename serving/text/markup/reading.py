@@ -45,8 +45,9 @@ class MarkedReader:
     def _in_small_letters(self, segment: MarkedSegment) -> MarkedSegment:
         if not is_in_capitals(segment.tokens):
             return segment
-        tokens = tuple(in_small_letters(segment.tokens, self.protection.source))
-        return replace(segment, tokens=tokens, is_in_capitals=True)
+        protection = self.protection
+        small = in_small_letters(segment.tokens, protection.source, protection.known_words)
+        return replace(segment, tokens=tuple(small), is_in_capitals=True)
 
     def _tokens(self, text: str) -> list[Token]:
         breaks_lines = self.splitting is Splitting.SENTENCES

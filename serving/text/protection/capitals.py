@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from serving.text.markup.tokens import Role, Token
+from serving.text.protection.names import KnownWords
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _FEWEST_WORDS, _FEWEST_LETTERS = 2, 8  # less may be an abbreviation
@@ -18,14 +19,18 @@ def is_in_capitals(tokens: Iterable[Token]) -> bool:
     return text.isupper() and len(words) >= _FEWEST_WORDS and num_letters >= _FEWEST_LETTERS
 
 
-def in_small_letters(tokens: Iterable[Token], language: str) -> Iterator[Token]:
-    """Yield the tokens of a segment as a model reads them in a sentence."""
+def in_small_letters(
+    tokens: Iterable[Token], language: str, known_words: KnownWords | None
+) -> Iterator[Token]:
+    """Yield the tokens of a segment as a model reads them in a sentence; names keep their capitals
+    where the words are known.
+    """
     is_first = True
     for token in tokens:
         if token.role is not Role.TEXT or not token.text:
             yield token
             continue
-        text = token.text.lower()
+        text = known_words.in_usual_letters(token.text) if known_words else token.text.lower()
         if language == "en":
             text = _ENGLISH_I.sub("I", text)
         if is_first:

@@ -15,10 +15,10 @@ WITH_CAPITAL_NOUNS = frozenset({"de", "lb"})  # there a capital does not make a 
 
 
 class KnownWords:
-    """Holds the words that a model knows of the languages it reads, in small letters."""
+    """Holds the words that a model knows of the languages it reads, as they are mostly written."""
 
     def __init__(self, words: Iterable[str]) -> None:
-        self._words = frozenset(words)
+        self._usual = {word.lower(): word for word in words}
 
     @classmethod
     def load(cls, bundle: Bundle) -> "KnownWords | None":
@@ -41,8 +41,16 @@ class KnownWords:
         if start < end:
             yield Span(start, end)
 
+    def in_usual_letters(self, text: str) -> str:
+        """Write a text as if it were not in capitals (truecasing, Lita et al. 2003)."""
+
+        def usual(match: re.Match[str]) -> str:
+            return self._usual.get(match.group(), match.group())
+
+        return _WORD.sub(usual, text.lower())
+
     def _is_unknown_name(self, word: str) -> bool:
         if len(word) < 2 or not word[0].isupper() or word.isupper():
             return False
         small = word.lower()
-        return small not in self._words and not self._words.issuperset(_PARTS.split(small))
+        return small not in self._usual and not self._usual.keys() >= {*_PARTS.split(small)}

@@ -71,6 +71,15 @@ async def test_names_that_a_model_does_not_know_are_kept(tokenizer: Tokenizer) -
     assert sources(tokenizer, engine) == ["I met X1.", "I met Kofi Okafor."]
 
 
+async def test_names_in_capitals_are_read_with_one(tokenizer: Tokenizer) -> None:
+    pipeline, engine = shouting_translator(
+        tokenizer, known_words=KnownWords(["Tom", "saw", "NASA"])
+    )
+    job = TranslationJob("job", ("TOM SAW NASA.",), "en", "fr", protection=True)
+    assert (await pipeline.translate(job)).texts == ("TOM SAW NASA.",)
+    assert sources(tokenizer, engine) == ["Tom saw NASA."]
+
+
 async def test_capitals_are_read_in_small_letters(tokenizer: Tokenizer) -> None:
     [found], engine = await shouted(tokenizer, "DO I SEE <b>THE DOG</b>?", protection=True)
     assert found == "DO I SEE <b>THE DOG</b>?"
