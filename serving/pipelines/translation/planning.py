@@ -144,9 +144,10 @@ class Planner:
         if not job.has_marks:
             return tuple(split_text(text, language, fits) for text in job.texts), []
         target = primary_language(job.target)
-        protection = Protection(
-            job.placeholder_pattern, job.protection, language, target, self._known_words
-        )
+        known = self._known_words
+        if known and job.glossary:
+            known = known.and_those_of(entry.term for entry in job.glossary)
+        protection = Protection(job.placeholder_pattern, job.protection, language, target, known)
         reader = MarkedReader(job.markup, protection, job.splitting, fits)
         marked = [reader.layout(text) for text in job.texts]
         segments = [segment for layout in marked for segment in layout.segments]

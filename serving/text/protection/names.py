@@ -3,6 +3,7 @@ have often enough. Like the rare words of Luong, Sutskever et al. (2015) they ar
 """
 
 import re
+from collections import ChainMap
 from collections.abc import Iterable, Iterator
 
 from serving.bundle.opening import Bundle
@@ -17,14 +18,20 @@ WITH_CAPITAL_NOUNS = frozenset({"de", "lb"})  # there a capital does not make a 
 class KnownWords:
     """Holds the words that a model knows of the languages it reads, as they are mostly written."""
 
-    def __init__(self, words: Iterable[str]) -> None:
-        self._usual = {word.lower(): word for word in words}
+    def __init__(self, words: Iterable[str], known: "KnownWords | None" = None) -> None:
+        """Add words to those of another list."""
+        own = {word.lower(): word for word in words}
+        self._usual: ChainMap[str, str] = known._usual.new_child(own) if known else ChainMap(own)
 
     @classmethod
     def load(cls, bundle: Bundle) -> "KnownWords | None":
         """Read a bundle's list; None where it has none."""
         text = bundle.words_text
         return None if text is None else cls(text.split())
+
+    def and_those_of(self, terms: Iterable[str]) -> "KnownWords":
+        """Return these and the words of terms whose translation is given."""
+        return KnownWords((word for term in terms for word in _WORD.findall(term)), self)
 
     def unknown_names(self, text: str) -> Iterator[Span]:
         """Yield where unknown names stand; those that only a space parts are one."""

@@ -7,6 +7,7 @@ import pytest
 from serving.parameters import BeamParams
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
+from serving.text.protection.names import KnownWords
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import shouting_translator
 
@@ -44,3 +45,13 @@ async def test_what_is_required(tokenizer: Tokenizer, text: str, required: list[
     await pipeline.translate(replace(JOB, texts=(text,)))
     [request] = engine.requests
     assert [tokenizer.decode(term.bare[0]).strip() for term in request.required] == required
+
+
+async def test_unknown_names_that_have_a_translation_are_not_kept(tokenizer: Tokenizer) -> None:
+    pipeline, engine = shouting_translator(tokenizer, known_words=KnownWords(["i", "met"]))
+    for glossary, required in ((), 0), ((GlossaryEntry("Okafor Inc", ("LA SA",)),), 1):
+        job = replace(JOB, texts=("I met Okafor Inc.",), glossary=glossary, protection=True)
+        await pipeline.translate(job)
+        assert len(engine.requests[-1].required) == required
+    read = [tokenizer.decode(request.source_ids or ()) for request in engine.requests]
+    assert read == ["I met X1.", "I met Okafor Inc."]
