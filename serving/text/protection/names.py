@@ -37,6 +37,8 @@ class KnownWords:
         """Yield where unknown names stand; those that only a space parts are one."""
         start = end = 0
         for match in _WORD.finditer(text):
+            if not text[match.start()].isupper():
+                continue
             word = _POSSESSIVE.sub("", match.group())
             if not self._is_unknown_name(word):
                 continue
@@ -57,7 +59,8 @@ class KnownWords:
         return _WORD.sub(usual, text.lower())
 
     def _is_unknown_name(self, word: str) -> bool:
-        if len(word) < 2 or not word[0].isupper() or word.isupper():
+        if len(word) < 2 or word.isupper():
             return False
         small = word.lower()
-        return small not in self._usual and not self._usual.keys() >= {*_PARTS.split(small)}
+        is_known = small in self._usual or all(part in self._usual for part in _PARTS.split(small))
+        return not is_known

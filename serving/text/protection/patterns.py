@@ -68,6 +68,11 @@ _JOINED = rf"(?:{_PICTURE})[\uFE0F\U0001F3FB-\U0001F3FF\U000E0020-\U000E007F]*"
 EMOJI = re.compile(rf"{_JOINED}(?:\u200D{_JOINED})*(?:\s?{_JOINED}(?:\u200D{_JOINED})*)*")
 
 
+# What neither of these finds has nothing that the others find: most sentences are done so.
+MAY_BE_KEPT = re.compile(r"[\d`{}$%/@\\_#:]|\.\S|--|\(\)")
+MAY_BE_EMOJI = re.compile(r"[^\x00-\xa8\xaa-\xad\xaf-\u203b]")
+
+
 def kept_end(match: re.Match[str]) -> int:
     """Return where what was found ends: an address without the punctuation after it."""
     if match.lastgroup not in ("web", "domain"):

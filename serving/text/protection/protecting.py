@@ -24,6 +24,8 @@ from serving.text.protection.patterns import (
     AMOUNT,
     EMOJI,
     KEPT,
+    MAY_BE_EMOJI,
+    MAY_BE_KEPT,
     NUMBER,
     QUANTITY,
     TIME_OF_DAY,
@@ -99,14 +101,18 @@ class Protection:
         return sorted(found)
 
     def _candidates(self, text: str) -> Iterator[tuple[Span, _Kind]]:
-        for kind, pattern in self._patterns():
+        for kind, pattern in self._patterns(text):
             yield from ((span, kind) for span in _spans(text, pattern))
         if self.is_whole and self.known_words and self.source not in WITH_CAPITAL_NOUNS:
             yield from ((span, _Kind.KEPT) for span in self.known_words.unknown_names(text))
 
-    def _patterns(self) -> list[tuple[_Kind, re.Pattern[str]]]:
-        own = [] if self.placeholders is None else [(_Kind.KEPT, self.placeholders)]
-        return own + (_WHOLE if self.is_whole else [])
+    def _patterns(self, text: str) -> Iterator[tuple[_Kind, re.Pattern[str]]]:
+        if self.placeholders is not None:
+            yield _Kind.KEPT, self.placeholders
+        if self.is_whole and MAY_BE_KEPT.search(text):
+            yield from _WHOLE
+        elif self.is_whole and MAY_BE_EMOJI.search(text):
+            yield _Kind.EMOJI, EMOJI
 
     def _token(self, kind: _Kind, part: list[Token]) -> Token:
         raw, text = written(part), read(part)

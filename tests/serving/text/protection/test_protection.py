@@ -1,5 +1,6 @@
 """Tests what is found that must not change, and how numbers are written in other languages."""
 
+import random
 from decimal import Decimal
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from serving.text.markup.readers.plain import read_plain
 from serving.text.markup.tokens import Role, read, text_tokens
 from serving.text.protection.numbers import localised, localised_amount, values
+from serving.text.protection.patterns import EMOJI, KEPT, MAY_BE_EMOJI, MAY_BE_KEPT, NUMBER
 from serving.text.protection.protecting import Protection
 from tests.serving.text.markup.fake_model import by_table, layout, translate
 
@@ -124,3 +126,15 @@ def test_long_runs_take_no_time() -> None:
     marks = "http://" + "!" * 200_000 + "a"
 
     assert found(marks) == [marks]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_passed_over_at_a_glance_has_nothing(seed: int) -> None:
+    """Texts of pieces that protected parts are made of, and of what looks like them."""
+    generator = random.Random(seed)
+    pieces = [*"ab1.:/@_-%{}()$`#~\\ ©®️⃣🙂€é", "www.", "mailto:", "pm", "kg", "http", ".com", "--"]
+    for _ in range(300):
+        text = "".join(generator.choices(pieces, k=generator.randint(1, 8)))
+        whole = [*KEPT.finditer(text), *EMOJI.finditer(text), *NUMBER.finditer(text)]
+        if any(match.group() for match in whole):
+            assert MAY_BE_KEPT.search(text) or MAY_BE_EMOJI.search(text), text
