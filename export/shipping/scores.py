@@ -22,7 +22,9 @@ from models.data.corpus import Pair, read_pairs
 from models.evaluation.everyday import Everyday, num_said, read_everyday
 from models.evaluation.everyday import table as everyday_table
 
-AS_SERVED = "as services translate by default: addresses and numbers protected, capitals lowered"
+AS_SERVED = (
+    "as services translate by default: addresses, numbers and unknown names kept, capitals lowered"
+)
 
 
 @dataclass(frozen=True)

@@ -51,9 +51,10 @@ AMOUNT = re.compile(
     r"(?![\w/]|[.,]\d|\s?(?:[kKMm]|[mb]n|thousand|[mb]illions?)\b)"
 )
 NUMBER = re.compile(rf"{_NUMBER}(?![\w:/'’]|[.,-]\d|\s?[ap]\.?m\b)")
-# Groups: the hour, the minute, a or p. A full stop after p.m. may be the sentence's own.
+# Groups: the hour, the minute, a or p. The last stop of p.m. may be the sentence's end.
 TIME_OF_DAY = re.compile(
-    r"(?<![\w.,:])(1[0-2]|0?[1-9]):([0-5]\d)[ \u00a0\u202f]?([apAP])(?:m|M|\.m|\.M)(?!\w)"
+    r"(?<![\w.,:])(1[0-2]|0?[1-9]):([0-5]\d)[ \u00a0\u202f]?([apAP])"
+    r"(?:[mM]|\.[mM](?:\.(?=\s+[a-z\d]|[,;:)]))?)(?!\w)"
 )
 # What ends a sentence, or closes what was opened before an address, is no part of it.
 _TRAILING = re.compile(r"(?<![.,;:!?…'\"»”)\]])[.,;:!?…'\"»”)\]]+$")

@@ -130,7 +130,7 @@ class Protection:
 
     def _time(self, text: str) -> str:
         """Return a time as a model reads it: few have learnt to turn p.m. into hours after 12."""
-        found = TIME_OF_DAY.fullmatch(text)
+        found = TIME_OF_DAY.match(text)
         if found is None or not has_24_hours(self.target):
             return text
         return in_24_hours(int(found[1]), found[2], found[3] in "pP")

@@ -42,7 +42,7 @@ def test_what_is_kept(text: str, kept: list[str]) -> None:
     ("text", "read_as"),
     [
         ("at 4:44 pm", "at 16:44"),
-        ("12:05 a.m. to 12:05PM", "0:05. to 12:05"),
+        ("12:05 a.m. to 12:05PM, 1:30 p.m., 2:30 p.m.", "0:05 to 12:05, 13:30, 14:30."),
         ("9:15\u00a0AM.", "9:15."),
         ("13:00 pm, 4:44 pmx, 3:4:44 pm, 6 pm", "13:00 pm, 4:44 pmx, 3:4:44 pm, 6 pm"),
     ],
