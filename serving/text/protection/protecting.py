@@ -119,7 +119,7 @@ class Protection:
         if kind is _Kind.EMOJI:
             return Token(Role.POINT, raw)
         if kind is _Kind.TIME:
-            return Token(Role.TEXT, raw, self._time(text))
+            raw = self._time(raw)
         if kind is _Kind.NUMBER:
             return Token(Role.NUMBER, raw, text, localised(text, self.source, self.target))
         if kind is _Kind.QUANTITY:
@@ -129,7 +129,7 @@ class Protection:
         return Token(Role.KEPT, raw, text)
 
     def _time(self, text: str) -> str:
-        """Return a time as a model reads it: few have learnt to turn p.m. into hours after 12."""
+        """Write a time as the target has it: few models turn p.m. into hours after 12."""
         found = TIME_OF_DAY.match(text)
         if found is None or not has_24_hours(self.target):
             return text

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from serving.text.markup.readers.plain import read_plain
-from serving.text.markup.tokens import Role, read, text_tokens
+from serving.text.markup.tokens import Role, text_tokens, written
 from serving.text.protection.numbers import localised, localised_amount, values
 from serving.text.protection.patterns import EMOJI, KEPT, MAY_BE_EMOJI, MAY_BE_KEPT, NUMBER
 from serving.text.protection.protecting import Protection
@@ -39,7 +39,7 @@ def test_what_is_kept(text: str, kept: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "read_as"),
+    ("text", "kept_as"),
     [
         ("at 4:44 pm", "at 16:44"),
         ("12:05 a.m. to 12:05PM, 1:30 p.m., 2:30 p.m.", "0:05 to 12:05, 13:30, 14:30."),
@@ -47,10 +47,10 @@ def test_what_is_kept(text: str, kept: list[str]) -> None:
         ("13:00 pm, 4:44 pmx, 3:4:44 pm, 6 pm", "13:00 pm, 4:44 pmx, 3:4:44 pm, 6 pm"),
     ],
 )
-def test_times_are_read_as_those_of_24_hours(text: str, read_as: str) -> None:
+def test_times_are_kept_as_those_of_24_hours(text: str, kept_as: str) -> None:
     tokens = [*text_tokens(text, False, True)]
-    assert read(Protection(None, True, "en", "fr").protected(tokens)) == read_as
-    assert read(Protection(None, True, "fr", "en").protected(tokens)) == text
+    assert written(Protection(None, True, "en", "fr").protected(tokens)) == kept_as
+    assert written(Protection(None, True, "fr", "en").protected(tokens)) == text
 
 
 def test_emoji_are_marks() -> None:
