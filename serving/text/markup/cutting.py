@@ -1,6 +1,7 @@
 """Cuts a text with marks into segments that a model can take, each with the marks within it.
 
-What is not in a segment is a gap, as it is written: spaces, tags around whole sentences, comments.
+What is not in a segment is a gap: spaces, tags around whole sentences, comments, as they are
+written, and what is kept, as a translation writes it.
 """
 
 from bisect import bisect_right
@@ -15,8 +16,8 @@ from serving.text.markup.tokens import (
     passages,
     placed,
     read,
+    translations,
     with_single_spaces,
-    written,
 )
 from serving.text.protection.protecting import with_stand_ins
 from serving.text.splitting import TextLayout
@@ -85,10 +86,10 @@ def cut_text(
         passage = [*with_single_spaces(with_stand_ins(found))]
         spans = _whole_spans(passage, cut(read(passage)))
         first, *others = _slots(passage, spans)
-        gaps[-1] += written(first)
+        gaps[-1] += translations(first)
         for number, slot in enumerate(others):
             if number % 2:
-                gaps.append(written(slot))
+                gaps.append(translations(slot))
             else:
                 segments.append(MarkedSegment(tuple(slot), references))
     return MarkedLayout(tuple(segments), tuple(gaps))

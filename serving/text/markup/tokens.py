@@ -46,7 +46,7 @@ class Token:
     raw: how it is written there.
     text: what a model reads in its place; empty for tags and breaks.
     name: by which a closing tag finds the one that it closes; of a number, how the translation's
-        language writes it.
+        language writes it; so too of what is kept, where that is another way.
     """
 
     role: Role
@@ -58,6 +58,11 @@ class Token:
     def is_divisible(self) -> bool:
         """Say if each character of its text is written as it is read."""
         return self.role is Role.TEXT and self.raw == self.text
+
+    @property
+    def translation(self) -> str:
+        """Return how a translation writes it, if no model does."""
+        return self.name if self.role is Role.KEPT and self.name else self.raw
 
 
 def text_tokens(raw: str, has_entities: bool, breaks_lines: bool) -> Iterator[Token]:
@@ -142,3 +147,7 @@ def read(tokens: Iterable[Token]) -> str:
 
 def written(tokens: Iterable[Token]) -> str:
     return "".join(token.raw for token in tokens)
+
+
+def translations(tokens: Iterable[Token]) -> str:
+    return "".join(token.translation for token in tokens)

@@ -84,7 +84,7 @@ class TranslatedWords:
             self.words = [word for word in self.words if word is best or word not in named]
         else:
             best = self.made_room(number)
-        best.raw = token.raw
+        best.raw = token.translation
         best.origins = np.eye(len(self._source.spans))[number]
 
     def made_room(self, number: int) -> TargetWord:

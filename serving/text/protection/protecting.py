@@ -12,7 +12,7 @@ from enum import IntEnum, auto
 from itertools import count, groupby
 
 from serving.text.alignment import Span
-from serving.text.markup.tokens import Role, Token, divided, placed, read, written
+from serving.text.markup.tokens import Role, Token, divided, placed, read, translations, written
 from serving.text.protection.names import WITH_CAPITAL_NOUNS, KnownWords
 from serving.text.protection.numbers import (
     has_24_hours,
@@ -118,15 +118,18 @@ class Protection:
         raw, text = written(part), read(part)
         if kind is _Kind.EMOJI:
             return Token(Role.POINT, raw)
-        if kind is _Kind.TIME:
-            raw = self._time(raw)
         if kind is _Kind.NUMBER:
             return Token(Role.NUMBER, raw, text, localised(text, self.source, self.target))
+        return Token(Role.KEPT, raw, text, self._translation(kind, raw))
+
+    def _translation(self, kind: _Kind, text: str) -> str:
+        if kind is _Kind.TIME:
+            return self._time(text)
         if kind is _Kind.QUANTITY:
-            raw = localised(raw, self.source, self.target)
+            return localised(text, self.source, self.target)
         if kind is _Kind.AMOUNT:
-            raw = localised_amount(raw, self.source, self.target)
-        return Token(Role.KEPT, raw, text)
+            return localised_amount(text, self.source, self.target)
+        return text
 
     def _time(self, text: str) -> str:
         """Write a time as the target has it: few models turn p.m. into hours after 12."""
@@ -144,7 +147,8 @@ def with_stand_ins(passage: Sequence[Token]) -> Iterator[Token]:
     names = (name for name in map("X{}".format, count(1)) if name not in known)
     for is_kept, group in groupby(passage, key=lambda token: token.role is Role.KEPT):
         if is_kept:
-            yield Token(Role.KEPT, written(group), next(names))
+            kept = [*group]
+            yield Token(Role.KEPT, written(kept), next(names), translations(kept))
         else:
             yield from group
 

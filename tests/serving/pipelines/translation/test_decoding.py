@@ -234,6 +234,7 @@ async def test_words_are_aligned_over_all_sentences(tokenizer: Tokenizer) -> Non
         ),  # what is kept is one
         ("I SEE THE DOG", "I SEE THE DOG", "0-0 1-1 2-2 3-3"),
         ("it is 35 kg", "IT IS 35 kg", "0-0 1-1 2-2 2-3"),
+        ("it is 4:44 pm", "IT IS 16:44", "0-0 1-1 2-2"),
     ],
 )
 async def test_words_that_are_protected_are_aligned_as_they_are_written(

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from serving.text.markup.readers.plain import read_plain
-from serving.text.markup.tokens import Role, text_tokens, written
+from serving.text.markup.tokens import Role, text_tokens, translations, written
 from serving.text.protection.numbers import localised, localised_amount, values
 from serving.text.protection.patterns import EMOJI, KEPT, MAY_BE_EMOJI, MAY_BE_KEPT, NUMBER
 from serving.text.protection.protecting import Protection
@@ -15,7 +15,7 @@ from tests.serving.text.markup.fake_model import by_table, layout, translate
 
 def found(text: str, role: Role = Role.KEPT) -> list[str]:
     tokens = Protection(None, True, "en", "fr").protected(text_tokens(text, False, True))
-    return [token.raw for token in tokens if token.role is role]
+    return [token.translation for token in tokens if token.role is role]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,8 @@ def test_what_is_kept(text: str, kept: list[str]) -> None:
 )
 def test_times_are_kept_as_those_of_24_hours(text: str, kept_as: str) -> None:
     tokens = [*text_tokens(text, False, True)]
-    assert written(Protection(None, True, "en", "fr").protected(tokens)) == kept_as
+    protected = [*Protection(None, True, "en", "fr").protected(tokens)]
+    assert (written(protected), translations(protected)) == (text, kept_as)
     assert written(Protection(None, True, "fr", "en").protected(tokens)) == text
 
 
