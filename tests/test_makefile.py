@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import parsed
+from tests.docs.commands import parsed
 
 ROOT = Path(__file__).parent.parent
 

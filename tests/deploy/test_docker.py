@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from serving.server_config import ServerConfig, read_config
-from tests.commands import parsed
+from tests.docs.commands import parsed
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "deploy/docker"

@@ -9,7 +9,7 @@ import pytest
 
 from serving.commands.serve import A_PART_ENDED
 from serving.server_config import ServerConfig
-from tests.commands import parsed
+from tests.docs.commands import parsed
 
 UNIT = Path(__file__).parents[2] / "deploy/systemd/attendant.service"
 ENDING_SECONDS = 25  # after the drain: requests, Ray and what is left of it

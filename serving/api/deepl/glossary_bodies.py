@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from serving.api.http.bodies import FieldsBody
+from serving.api.http.reading.bodies import FieldsBody
 from serving.errors import RequestError
 from serving.glossaries.entries import EntriesFormat, Pair, parse_entries
 from serving.glossaries.tables import Entries

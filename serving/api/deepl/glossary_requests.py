@@ -10,11 +10,11 @@ from pydantic import BaseModel
 from serving.access.account import current_account
 from serving.api.deepl.languages import pairs
 from serving.api.deepl.protocol import OF_ANY_KEY
-from serving.api.http.bodies import FieldsBody, parse
-from serving.api.http.fields import limited_to, reads_json_or_form
 from serving.api.http.gate import Gate
 from serving.api.http.openapi import described_body
 from serving.api.http.protocol import Protocol
+from serving.api.http.reading.bodies import FieldsBody, parse
+from serving.api.http.reading.fields import limited_to, reads_json_or_form
 from serving.api.http.services import Services
 from serving.errors import RequestError
 from serving.glossaries.entries import MAX_BYTES, Pair

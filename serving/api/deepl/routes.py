@@ -20,8 +20,8 @@ from serving.api.deepl.glossary_bodies import (
 from serving.api.deepl.languages import pairs, sources, targets
 from serving.api.deepl.protocol import OF_ANY_KEY, PROTOCOL
 from serving.api.deepl.translating import TRANSLATE
-from serving.api.http.fields import limited_to, reads_json_or_form
 from serving.api.http.gate import Gate
+from serving.api.http.reading.fields import limited_to, reads_json_or_form
 from serving.api.http.services import Services
 from serving.api.http.usage import written
 from serving.errors import RequestError

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
-from serving.api.http.bodies import NoOpValues, RequestBody
-from serving.api.http.decoding_fields import DEFAULT_BEAMS
+from serving.api.http.reading.bodies import NoOpValues, RequestBody
+from serving.api.http.reading.decoding_fields import DEFAULT_BEAMS
 from serving.errors import RequestError
 from serving.parameters import NUM_BEAMS
 from serving.pipelines.decoding import Decoding

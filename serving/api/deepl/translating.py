@@ -12,7 +12,7 @@ from serving.api.deepl.languages import source_name
 from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL
 from serving.api.deepl.translate_body import LISTS, TextsBody
 from serving.api.http.endpoint import Call, Endpoint
-from serving.api.http.fields import reads_json_or_form
+from serving.api.http.reading.fields import reads_json_or_form
 from serving.api.http.services import Services
 from serving.detection.choice import Chosen, chosen_translator
 from serving.glossaries.entries import Pair

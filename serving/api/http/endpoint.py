@@ -14,12 +14,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from serving.access.account import current_account
-from serving.api.http.bodies import Body, parse
 from serving.api.http.error_responses import asked
-from serving.api.http.fields import FieldReader, limited
 from serving.api.http.gate import Gate
 from serving.api.http.openapi import OF_A_BODY, described_body
 from serving.api.http.protocol import Protocol
+from serving.api.http.reading.bodies import Body, parse
+from serving.api.http.reading.fields import FieldReader, limited
 from serving.api.http.services import Services
 from serving.metrics import Tracked
 from serving.pipelines import catalog

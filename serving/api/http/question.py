@@ -7,11 +7,11 @@ from typing import Any, Generic
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from serving.api.http.bodies import AnyBody, parse
-from serving.api.http.fields import FieldReader, limited
 from serving.api.http.gate import Gate
 from serving.api.http.openapi import OF_A_BODY, described_body
 from serving.api.http.protocol import Protocol
+from serving.api.http.reading.bodies import AnyBody, parse
+from serving.api.http.reading.fields import FieldReader, limited
 from serving.api.http.services import Services
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from serving.api.http.bodies import FieldsBody
+from serving.api.http.reading.bodies import FieldsBody
 
 
 class DetectBody(FieldsBody):

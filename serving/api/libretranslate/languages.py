@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from serving.api.http.fields import reads_all
 from serving.api.http.question import Question
+from serving.api.http.reading.fields import reads_all
 from serving.api.http.services import Services
 from serving.api.libretranslate.answers import DetectedLanguage
 from serving.api.libretranslate.detect_body import DetectBody

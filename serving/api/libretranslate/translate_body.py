@@ -17,9 +17,9 @@ from pydantic import (
     field_validator,
 )
 
-from serving.api.http.bodies import RequestBody
-from serving.api.http.decoding_fields import DEFAULT_BEAMS, DecodingFields, option_field
-from serving.api.http.looks import LookFields, looks_of
+from serving.api.http.reading.bodies import RequestBody
+from serving.api.http.reading.decoding_fields import DEFAULT_BEAMS, DecodingFields, option_field
+from serving.api.http.reading.looks import LookFields, looks_of
 from serving.errors import RequestError
 from serving.parameters import MAX_BEAMS, OPTIONS, TEMPERATURE, SamplingParams
 from serving.pipelines.decoding import Decoding

@@ -8,9 +8,9 @@ from typing import Any
 from fastapi.responses import JSONResponse, Response
 
 from serving.api.http.endpoint import Call, Endpoint
-from serving.api.http.fields import reads_all
-from serving.api.http.looks import check_size, described_looks
 from serving.api.http.openapi import described_events
+from serving.api.http.reading.fields import reads_all
+from serving.api.http.reading.looks import check_size, described_looks
 from serving.api.http.services import Services
 from serving.api.http.streams import EventStream, events_of, first_of
 from serving.api.libretranslate.answers import Translated

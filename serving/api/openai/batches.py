@@ -12,12 +12,12 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ConfigDict, Field
 
 from serving.access.account import current_account
-from serving.api.http.bodies import FieldsBody
 from serving.api.http.endpoint import Endpoint
-from serving.api.http.fields import READS_JSON
 from serving.api.http.gate import Gate
 from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_A_MODEL, described_body
 from serving.api.http.question import Question
+from serving.api.http.reading.bodies import FieldsBody
+from serving.api.http.reading.fields import READS_JSON
 from serving.api.http.services import Services
 from serving.api.http.uploads import File, uploaded
 from serving.api.openai.answers import Batch, BatchList, Deleted, FileList, FileObject

@@ -4,8 +4,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from serving.api.http.bodies import NoOpValues
-from serving.api.http.looks import looks_of
+from serving.api.http.reading.bodies import NoOpValues
+from serving.api.http.reading.looks import looks_of
 from serving.api.openai.chat_messages import ChatFields, ChatMessage
 from serving.api.openai.chat_tools import NamedChoice, calls_structure
 from serving.api.openai.completion_body import FIELD_NAMES as COMPLETION_FIELD_NAMES

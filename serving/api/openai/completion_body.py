@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from serving.api.http.bodies import NoOpValues, RequestBody
-from serving.api.http.decoding_fields import DEFAULT_BEAMS, DecodingFields
-from serving.api.http.looks import LookFields, looks_of
+from serving.api.http.reading.bodies import NoOpValues, RequestBody
+from serving.api.http.reading.decoding_fields import DEFAULT_BEAMS, DecodingFields
+from serving.api.http.reading.looks import LookFields, looks_of
 from serving.api.openai.structured_outputs import ResponseFormat, StructuredOutputs, only_one
 from serving.errors import RequestError
 from serving.parameters import ProcessorParams

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import JSONResponse
 
 from serving.api.http.endpoint import Endpoint
-from serving.api.http.fields import READS_JSON
 from serving.api.http.gate import Gate
 from serving.api.http.openapi import OF_A_LIST, OF_A_MODEL, described_events
+from serving.api.http.reading.fields import READS_JSON
 from serving.api.http.services import Services
 from serving.api.http.usage import add_usage
 from serving.api.openai import chat_body, completion_body

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from secrets import token_hex
 from typing import Any
 
-from serving.api.http.looks import check_size, described_looks
+from serving.api.http.reading.looks import check_size, described_looks
 from serving.api.openai.completion_body import StreamOptions
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion.job import CompletionDelta, CompletionJob, TokenText

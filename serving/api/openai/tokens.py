@@ -8,9 +8,9 @@ from typing import Any, Self
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field, model_validator
 
-from serving.api.http.bodies import FieldsBody
-from serving.api.http.fields import READS_JSON
 from serving.api.http.question import Question
+from serving.api.http.reading.bodies import FieldsBody
+from serving.api.http.reading.fields import READS_JSON
 from serving.api.http.services import Services
 from serving.api.openai.answers import Detokenized, Tokenized
 from serving.api.openai.chat_messages import ChatFields, ChatMessage

@@ -5,7 +5,7 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.http.looks import SeenBody, check_size, described_looks
+from serving.api.http.reading.looks import SeenBody, check_size, described_looks
 from serving.pipelines.translation.job import PairScore, SentenceAttention
 
 

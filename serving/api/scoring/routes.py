@@ -7,9 +7,9 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from serving.api.http.endpoint import Call, Endpoint
-from serving.api.http.fields import READS_JSON
 from serving.api.http.plain_errors import PlainError, plain_error
 from serving.api.http.protocol import Protocol
+from serving.api.http.reading.fields import READS_JSON
 from serving.api.http.services import Services
 from serving.api.scoring.answers import Scores, described_score
 from serving.api.scoring.score_body import FIELD_NAMES, ScoreBody

@@ -2,8 +2,8 @@
 
 from pydantic import ConfigDict, Field
 
-from serving.api.http.bodies import RequestBody
-from serving.api.http.looks import LookFields, looks_of
+from serving.api.http.reading.bodies import RequestBody
+from serving.api.http.reading.looks import LookFields, looks_of
 from serving.errors import RequestError
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import ScoreJob

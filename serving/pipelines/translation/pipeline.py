@@ -23,10 +23,10 @@ from serving.pipelines.translation.looking import SentenceLooks
 from serving.pipelines.translation.pair_scoring import pair_score
 from serving.pipelines.translation.planning import Planner, TranslationPlan
 from serving.pipelines.translation.prefix_alternatives import with_alternative_prefixes
+from serving.pipelines.translation.rendering.segments import SegmentRenderer
+from serving.pipelines.translation.rendering.streaming import GrowingTexts
+from serving.pipelines.translation.rendering.texts import text_renderings
 from serving.pipelines.translation.requests import TranslationRequests
-from serving.pipelines.translation.segment_rendering import SegmentRenderer
-from serving.pipelines.translation.streaming import GrowingTexts
-from serving.pipelines.translation.text_rendering import text_renderings
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import Event, GenerationRequest
 from serving.text.chat.template import Chat

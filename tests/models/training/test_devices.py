@@ -27,8 +27,8 @@ from models.training.loss import SmoothedCrossEntropy
 from models.training.optimizer import Optimizer
 from models.training.trainer import Trainer
 from models.training.validation import validate
+from tests.devices.other_device import other_device
 from tests.models.training.toy_run import write_config, write_data
-from tests.other_device import other_device
 from tests.tiny import CONFIGS, DECODERS, LIKE_GEMMA, LIKE_PHI, byte_tokenizer
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [

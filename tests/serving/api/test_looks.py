@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from serving.api.application import create_app
-from serving.api.http import looks
+from serving.api.http.reading import looks
 from serving.api.http.services import Services
 from serving.bundle.manifest import Precision
 from serving.engine.config import EngineConfig

@@ -14,7 +14,7 @@ from serving.deployments.devices import with_devices
 from serving.deployments.start_checks import problems_of
 from serving.engine.graphs import session
 from serving.server_config import ServerConfig, WorkerGroup
-from tests.fake_cuda import FakeCuda
+from tests.devices.fake_cuda import FakeCuda
 from tests.tiny import tiny_bundle
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from serving.api.http.bodies import RequestBody
+from serving.api.http.reading.bodies import RequestBody
 from serving.errors import RequestError, TooLarge
 from serving.parameters import TokenIds
 from serving.pipelines.decoding import Decoding

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fastapi.responses import JSONResponse
 
 from serving.api.http.endpoint import Call, Endpoint
-from serving.api.http.fields import READS_JSON
+from serving.api.http.reading.fields import READS_JSON
 from serving.api.http.services import Services
 from serving.api.openai.encoding.answers import Classes
 from serving.api.openai.encoding.body import (

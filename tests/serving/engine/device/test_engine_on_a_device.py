@@ -17,7 +17,7 @@ from serving.engine.states.grid import Coarse
 from serving.errors import DeviceError, OutOfMemory
 from serving.parameters import BeamParams
 from serving.request import Event, FailedEvent, FinishedEvent, GenerationRequest
-from tests.fake_cuda import FakeDeviceGraph, fake_memory
+from tests.devices.fake_cuda import FakeDeviceGraph, fake_memory
 from tests.serving.engine.driving import run_all
 from tests.serving.engine.toy import Script, toy_bundle, toy_graphs
 

@@ -16,7 +16,7 @@ from serving.engine.device.graph import BFLOAT16, DeviceGraph, device_error
 from serving.engine.graphs import session
 from serving.engine.graphs.session import check_device, open_session
 from serving.errors import DeviceError, OutOfMemory
-from tests.fake_cuda import FakeCuda
+from tests.devices.fake_cuda import FakeCuda
 from tests.tiny import tiny_bundle
 
 

@@ -11,7 +11,7 @@ from serving.engine.device import memory as device_memory
 from serving.engine.device.memory import DeviceArray, copy_blocks, device_array
 from serving.engine.device.runtime import CudaRuntime
 from serving.errors import DeviceError, OutOfMemory
-from tests.fake_cuda import FakeCuda, fake_memory
+from tests.devices.fake_cuda import FakeCuda, fake_memory
 
 CASES: list[tuple[tuple[int, ...], Any]] = [
     ((4, 3, 8, 5), np.s_[:]),

@@ -13,7 +13,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.device.runtime import CudaRuntime
 from serving.engine.graphs import session
 from serving.errors import BundleError
-from tests.fake_cuda import FakeCuda
+from tests.devices.fake_cuda import FakeCuda
 from tests.serving.engine.toy import toy_bundle
 from tests.tiny import tiny_bundle
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.engine.states.cache import StateCache
-from tests.fake_cuda import fake_memory
+from tests.devices.fake_cuda import fake_memory
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 900)), max_size=80))

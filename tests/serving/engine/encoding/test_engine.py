@@ -26,8 +26,8 @@ from serving.request import (
     GenerationRequest,
     Look,
 )
+from tests.devices.fake_cuda import FakeDeviceGraph, fake_memory
 from tests.encoders import encoder_bundle
-from tests.fake_cuda import FakeDeviceGraph, fake_memory
 from tests.serving.engine.toy import ToyGraph
 from tests.tiny import tiny_bundle
 

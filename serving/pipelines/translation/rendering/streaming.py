@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from serving.pipelines.translation.deltas import TranslationDelta
 from serving.pipelines.translation.hypotheses import ranked_hypotheses, successful_end
 from serving.pipelines.translation.planning import Segment, TranslationPlan
-from serving.pipelines.translation.segment_rendering import SegmentRenderer
+from serving.pipelines.translation.rendering.segments import SegmentRenderer
 from serving.request import Event, FinishReason, GenerationRequest, TokenEvent, is_final
 from serving.text.detokenizer import Detokenizer
 from serving.text.splitting import TextLayout

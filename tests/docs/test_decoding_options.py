@@ -20,7 +20,7 @@ from serving.options import Choices, Integers, Numbers, Option, options_of
 from serving.parameters import OPTIONS, BeamParams, ProcessorParams, SamplingParams
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.defaults import decoding_of, problems
-from tests.decoding_table import table, table_that_stands
+from tests.docs.decoding_table import table, table_that_stands
 
 DECLARED = [pytest.param(option, id=option.name) for option in OPTIONS.values()]
 NEEDED = {BeamParams: {"num_beams": 4}}
@@ -140,5 +140,5 @@ def test_a_help_is_made_of_sentences(option: Option) -> None:
 
 
 def test_the_table_is_made_of_the_declarations() -> None:
-    """After a change: `python -m tests.decoding_table`."""
+    """After a change: `python -m tests.docs.decoding_table`."""
     assert table_that_stands() == table()

@@ -13,7 +13,7 @@ from models.configs.base import ArchitectureConfig, LanguageModelConfig, Transla
 from models.configs.problems import Sections, sections_of
 from models.configs.registry import CONFIGS
 from serving.bundle.manifest import Precision
-from tests.pages import all_pages
+from tests.docs.pages import all_pages
 from tests.tiny import tiny_checkpoint
 
 PAGES = {page.name: page.read_text(encoding="utf-8") for page in all_pages()}

@@ -14,7 +14,7 @@ from serving.cli import main
 from serving.engine_metrics import EngineMetrics
 from serving.metrics import Metrics
 from serving.server_config import TextLimits, WorkerGroup, parse_config
-from tests.pages import ROOT, all_pages, missing_links, missing_paths, quoted, tree_paths
+from tests.docs.pages import ROOT, all_pages, missing_links, missing_paths, quoted, tree_paths
 
 PAGES = [pytest.param(page, id=page.name) for page in all_pages()]
 OF_CODE = [pytest.param(ROOT / "docs" / name, id=name) for name in ("design.md", "request.md")]

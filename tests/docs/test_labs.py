@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-LABS = Path(__file__).parents[1] / "docs" / "labs"
+LABS = Path(__file__).parents[2] / "docs" / "labs"
 NOTEBOOKS = sorted(LABS.glob("*.ipynb"))
 SHORT = "4"
 

@@ -22,12 +22,12 @@ from serving.engine.engine import Engine
 from serving.pipelines.offline import opened
 from serving.pipelines.translation.job import TranslationJob
 from serving.request import GenerationRequest
-from tests import bag_of_words
+from tests.docs import bag_of_words
 from tests.export.graph.rounding import assert_errs_by_rounding
 from tests.export.parity import examples_of, largest_error
 from tests.serving.engine.driving import run_all, run_alone
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SOURCE_FILE = Path(bag_of_words.__file__)
 TABLES: dict[str, dict[str, Any]] = {"CONFIGS": CONFIGS, "MODULES": MODULES, "BUILDERS": BUILDERS}
 ENTRIES: dict[str, Any] = {

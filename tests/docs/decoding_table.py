@@ -1,6 +1,6 @@
 """Makes the table of decoding options that users read, of the declarations of the options.
 
-`python -m tests.decoding_table` writes it where it stands.
+`python -m tests.docs.decoding_table` writes it where it stands.
 """
 
 from dataclasses import MISSING
@@ -10,7 +10,7 @@ from serving.commands.decoding import flag_of
 from serving.options import Option
 from serving.parameters import NUM_BEAMS, OPTIONS
 
-PLACE = Path(__file__).parent.parent / "docs" / "decoding.md"
+PLACE = Path(__file__).parents[2] / "docs" / "decoding.md"
 START, END = "<!-- decoding options -->\n", "<!-- /decoding options -->"
 HEAD = "| field | command line | values | without it | what it does |\n|---|---|---|---|---|\n"
 # What holds in HTTP bodies without the field, where its declaration does not say.
