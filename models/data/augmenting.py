@@ -15,7 +15,7 @@ from models.data.values import replace_values
 
 Kind = Literal["values", "made", "names", "capitals", "titles", "noise", "joined"]
 Make = Callable[[Sequence[Pair], random.Random], tuple[str, str] | None]
-INVENTED: Kind = "names"
+UNREAL: frozenset[Kind] = frozenset({"names", "noise"})  # have words that nobody writes
 DIGIT = re.compile(r"\d")
 MOST_JOINED = 4
 LONGEST_JOINED = 600  # characters: what is longer is left out by a model's limits

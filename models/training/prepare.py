@@ -12,7 +12,7 @@ from models.configs.base import LanguageModelConfig, TranslationModelConfig
 from models.configs.encoders.encoder import EncoderConfig
 from models.configs.registry import AnyConfig
 from models.conventions import own_conventions
-from models.data.augmenting import INVENTED, augmented
+from models.data.augmenting import UNREAL, augmented
 from models.data.batching import Dataset, LabelData, ParallelData, ProseData
 from models.data.carrying import CarriedProse
 from models.data.corpus import Pair, hold_out, read_documents, read_pairs
@@ -67,7 +67,7 @@ def _prepare_parallel(config: TrainingConfig, data: Path, tokenizer_path: Path) 
         _parallel_data(config, tokenizer, dev, 0.0).shown({}, 1.0),
         _scored(config.run, dev),
         train.shown(ending.repeats, 0.0) if ending else None,
-        words=known_words(pair.source for pair in pairs if pair.origin != INVENTED),
+        words=known_words(pair.source for pair in pairs if pair.origin not in UNREAL),
     )
 
 

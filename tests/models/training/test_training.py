@@ -152,6 +152,18 @@ def test_a_run_learns_from_made_and_distilled_pairs_and_ends_on_what_is_named(da
     ]
 
 
+def test_typos_and_invented_names_are_no_known_words(data) -> None:
+    path = write_config(data, steps=6)
+    corpus = (data / "train.tsv").read_text()
+    (data / "train.tsv").write_text(corpus + "toy\tone Ann\tun Ann\n" * 5)
+    for kinds in ("", "[data.augment]\nnoise = 400\nnames = 400\n"):
+        path.write_text(path.read_text().replace("[optimizer]", f"{kinds}[optimizer]"))
+        prepared = prepare(read_config(path), data, data / "tokenizer.json")
+        assert prepared.words == ["Ann", "cat", "dog", "one", "three", "two"]
+    assert isinstance(prepared.train, ParallelData)
+    assert len(prepared.train.sources) > 500
+
+
 @pytest.mark.parametrize("step", [9, 12])
 def test_a_run_killed_around_the_ending_ends_like_one_that_was_not(data, step: int) -> None:
     config = with_a_teacher(data)
