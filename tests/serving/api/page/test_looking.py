@@ -28,7 +28,7 @@ def test_a_sentence_by_layer_and_head(page: Page) -> None:
     assert words(page, "look")[:3] == ["A", "▁dog", "▁runs"]
     page.all("#look .look-words button")[1].send_keys("")
     assert page.all("#look .look-said")[0].text.startswith("▁dog looks at ")
-    assert len(page.all("#look .look-heads button")) == 4 * 4
+    assert len(page.all("#look .look-heads button")) == 6 * 4
 
     with page.looking_like("dark", width=390):
         assert page.run("return document.documentElement.scrollWidth") <= 390
