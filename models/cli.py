@@ -35,8 +35,20 @@ PICTURES = (".pdf", ".png", ".svg")
     "clock, validations and earlier calls of the same run included. The learning rate falls to "
     "zero by then. What is read before and evaluated at the end comes on top.",
 )
+@click.option(
+    "--start",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    metavar="CHECKPOINT",
+    help="Begin with the weights and the tokenizer of a checkpoint of the same shape: to train it "
+    "longer, or on your own data. A lower learning rate than that of fresh weights suits.",
+)
 def train(
-    config: Path, data: Path, output: Path | None, threads: int | None, minutes: float | None
+    config: Path,
+    data: Path,
+    output: Path | None,
+    threads: int | None,
+    minutes: float | None,
+    start: Path | None,
 ) -> None:
     """Train the model that CONFIG (TOML) describes; started again, the run goes on.
 
@@ -51,11 +63,13 @@ def train(
     \b
     Example:
       attendant train models/recipes/transformer-en-fr.toml --data data --minutes 45
+      attendant train mine.toml --start models/checkpoints/transformer-en-fr --data mine
       attendant export build/runs/transformer-en-fr/checkpoint -o build/bundles/mine
     """
     try:
         import torch
 
+        from models.storage.checkpoint import CheckpointError, load_checkpoint
         from models.training.config import ConfigError, read_config
         from models.training.stopping import Stopped
         from models.training.trainer import Trainer
@@ -66,12 +80,15 @@ def train(
     try:
         settings = read_config(config)
         settings = settings.within(minutes) if minutes else settings
-        trainer = Trainer(settings, data, output or Path("build/runs") / settings.name)
+        folder = output or Path("build/runs") / settings.name
+        trainer = Trainer(settings, data, folder, start=load_checkpoint(start) if start else None)
         with trainer.brake.on_signals():
             click.echo(trainer.opening, err=True)
             trainer.run()
     except ConfigError as error:
         _fail(f"{config} cannot be used:", *(f"  {problem}" for problem in error.problems))
+    except CheckpointError as error:
+        _fail(f"{start} cannot be used:", *(f"  {problem}" for problem in error.problems))
     except (OSError, ValueError) as error:
         _fail(str(error))
     except Stopped as stop:

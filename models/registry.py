@@ -80,6 +80,11 @@ def load_encoder(checkpoint: Checkpoint) -> Encoder:
 
 def _load(checkpoint: Checkpoint) -> AnyModel | Encoder:
     module = build(checkpoint.config)
+    put_weights(module, checkpoint)
+    return module.eval()
+
+
+def put_weights(module: AnyModel | Encoder, checkpoint: Checkpoint) -> None:
+    """Give a module the weights of a checkpoint of its shape. Raises KeyError for missing ones."""
     for name, parameter in module.state_dict().items():
         parameter.copy_(torch.tensor(checkpoint.weights[name]))
-    return module.eval()

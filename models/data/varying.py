@@ -1,4 +1,8 @@
-"""Cuts parallel data so that a model never sees the same tokens twice."""
+"""Cuts the sources of parallel data so that a model seldom reads the same tokens twice.
+
+Targets are cut in one way only: a model that learns to write a word in several ways fills a beam
+with the same text over and over.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,27 +17,24 @@ from models.data.segmenting import Segmenter
 
 @dataclass(frozen=True)
 class VaryingData(ParallelData):
-    """Plans batches by the usual lengths; what they hold is cut anew, as `segmenter` draws.
+    """Plans batches by the usual lengths; the sources in them are cut anew, as `segmenter` draws.
 
-    texts: of every example. limits: tokens of a source and of a target that no cut may reach.
+    texts: of every example. most_tokens: of a source, which no cut may reach.
     """
 
     texts: Sequence[Pair]
     segmenter: Segmenter
-    limits: tuple[int, int]
+    most_tokens: int
 
     def batch(self, indices: np.ndarray) -> TranslationBatch:
         """Draw by which examples are together."""
         rng = np.random.default_rng(indices)
-        rows = [self._cut(int(i), rng) for i in indices]
-        sources, targets = ([row[side] for row in rows] for side in (0, 1))
+        sources = [self._cut(int(i), rng) for i in indices]
+        targets = [self.targets[i] for i in indices]
         return ParallelData(sources, targets, self.repeats, self.tokens).batch(
             np.arange(len(indices))
         )
 
-    def _cut(self, index: int, rng: np.random.Generator) -> tuple[list[int], list[int]]:
-        pair = self.texts[index]
-        source, target = (self.segmenter.encode(x, rng) for x in (pair.source, pair.target))
-        if len(source) < self.limits[0] and len(target) < self.limits[1]:
-            return source, target
-        return self.sources[index], self.targets[index]
+    def _cut(self, index: int, rng: np.random.Generator) -> list[int]:
+        source = self.segmenter.encode(self.texts[index].source, rng)
+        return source if len(source) < self.most_tokens else self.sources[index]

@@ -90,7 +90,7 @@ def _training_pairs(config: TrainingConfig, data: Path) -> list[Pair]:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Holds pairs within a model's limits, and their ids; with a segmenter, to be cut anew."""
+    """Holds pairs within a model's limits, and ids; a segmenter cuts the sources anew."""
 
     config: TranslationModelConfig
     pairs: list[Pair]
@@ -104,8 +104,7 @@ class Encoded:
         examples = self.sources, self.targets, often, self.config
         if self.segmenter is None:
             return ParallelData(*examples)
-        limits = self.config.max_source_tokens, self.config.max_target_tokens
-        return VaryingData(*examples, self.pairs, self.segmenter, limits)
+        return VaryingData(*examples, self.pairs, self.segmenter, self.config.max_source_tokens)
 
 
 def _parallel_data(

@@ -13,8 +13,8 @@ from tqdm import tqdm
 
 from models.data.batching import Dataset
 from models.data.corpus import read_pairs
-from models.registry import build
-from models.storage.checkpoint import WORDS_FILE, save_checkpoint
+from models.registry import build, put_weights
+from models.storage.checkpoint import WORDS_FILE, Checkpoint, save_checkpoint
 from models.storage.safetensors import Storage
 from models.training.arithmetic import Arithmetic, choose_arithmetic
 from models.training.averaging import Average
@@ -24,25 +24,38 @@ from models.training.learning import Learner, compile_where_it_pays
 from models.training.loading import Loader, TrainingBatch
 from models.training.optimizer import Optimizer, learning_rate_scale
 from models.training.prepare import prepare
+from models.training.start import take_tokenizer
 from models.training.state import Resumables, RunFolder
 from models.training.stopping import Brake, Stopped
 from models.training.validation import Validation, draw_curve, validate
 
 
 class Trainer:
-    """Is one run in one folder; made again over the same folder, it goes on where it was."""
+    """Is one run in one folder; made again over the same folder, it goes on where it was.
+
+    start: a checkpoint of the same shape whose weights and tokenizer a new run begins with.
+    """
 
     def __init__(
-        self, config: TrainingConfig, data: Path, folder: Path, arithmetic: Arithmetic | None = None
+        self,
+        config: TrainingConfig,
+        data: Path,
+        folder: Path,
+        arithmetic: Arithmetic | None = None,
+        start: Checkpoint | None = None,
     ) -> None:
         torch.manual_seed(config.run.seed)
         folder.mkdir(parents=True, exist_ok=True)
         self.config, self.run_config = config, config.run
         self.arithmetic = arithmetic or choose_arithmetic(config.run.precision)
         self.files = RunFolder(folder)
+        if start:
+            take_tokenizer(start, config.model, self.files)
         self.data = prepare(config, data, self.files.tokenizer)
         self.test = read_pairs(data / config.data.test) if config.data.test else []
         self.module = build(config.model).to(self.arithmetic.device).train()
+        if start:
+            put_weights(self.module, start)
         self.optimizer = Optimizer(self.module, config.optimizer, self.arithmetic.products)
         self.average = Average(self.module, config.run.averaged_share)
         self.learner = Learner(
@@ -53,7 +66,7 @@ class Trainer:
         self.progress = self.files.resume(self.module, self.parts)
         self.files.forget_after(self.progress.step)
         torch.manual_seed(config.run.seed + self.progress.step)
-        self.opening = self._opening()
+        self.opening = self._opening(start)
         self.progress.precision = self.arithmetic.name
         self.brake = Brake()
         self._clock = CLOCKS[config.run.clock]
@@ -96,11 +109,12 @@ class Trainer:
         carries = self.config.data.carried_window is not None
         return {**parts, "carry": self.learner.carry} if carries else parts
 
-    def _opening(self) -> str:
+    def _opening(self, start: Checkpoint | None) -> str:
         """Say what the log begins with."""
         step, precision = self.progress.step, self.progress.precision
         if not step:
-            return f"training in {self.arithmetic}"
+            weights = f", from the weights of {start.folder}" if start else ""
+            return f"training in {self.arithmetic}{weights}"
         before = f" (in {precision} until now)" if precision else ""
         return f"training goes on after step {step:,}{before} in {self.arithmetic}"
 
