@@ -11,9 +11,10 @@ from models.data.corpus import Pair
 from models.data.made import TRAINING, made_pair
 from models.data.names import NAME, rename
 from models.data.noise import noisy, titled
+from models.data.phrases import drawn_phrase
 from models.data.values import replace_values
 
-Kind = Literal["values", "made", "names", "capitals", "titles", "noise", "joined"]
+Kind = Literal["values", "made", "names", "capitals", "titles", "noise", "joined", "phrases"]
 Make = Callable[[Sequence[Pair], random.Random], tuple[str, str] | None]
 UNREAL: frozenset[Kind] = frozenset({"names", "noise"})  # have words that nobody writes
 DIGIT = re.compile(r"\d")
@@ -86,6 +87,10 @@ def _joined(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str] | None
     return (source, target) if len(source) <= LONGEST_JOINED else None
 
 
+def _phrases(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str]:
+    return drawn_phrase(rng)
+
+
 KINDS: dict[Kind, Make] = {
     "values": _values,
     "made": _framed,
@@ -94,4 +99,5 @@ KINDS: dict[Kind, Make] = {
     "titles": _titles,
     "noise": _noise,
     "joined": _joined,
+    "phrases": _phrases,
 }

@@ -2,17 +2,20 @@
 
 import random
 import re
+from pathlib import Path
 
 import pytest
 
 from models.data.augmenting import KINDS, augmented
-from models.data.corpus import Pair
+from models.data.corpus import Pair, read_pairs
 from models.data.made import TRAINING, made_pair
 from models.data.names import NAME, rename
 from models.data.noise import KINDS as NOISES
 from models.data.noise import titled
+from models.data.phrases import drawn_phrase, phrases
 from models.data.values import replace_values
 
+EVERYDAY = Path(__file__).parents[2] / "data/everyday.tsv"
 PAIRS = [
     Pair("a", "The 3 dogs ran 500 m.", "Les 3 chiens ont couru 500 m."),
     Pair("a", "Hello, world.", "Bonjour, le monde."),
@@ -29,6 +32,15 @@ def test_so_many_of_every_kind_and_always_the_same() -> None:
     assert {kind: sum(p.origin == kind for p in made) for kind in KINDS} == counts
     assert made == augmented(PAIRS, counts, seed=1)
     assert made != augmented(PAIRS, counts, seed=2)
+
+
+def test_phrases_come_in_several_writings_and_are_not_what_is_judged_by() -> None:
+    judged = {pair.source for pair in read_pairs(EVERYDAY)}
+    assert not judged & {source for source, _ in phrases()}
+    rng = random.Random(0)
+    drawn = {drawn_phrase(rng) for _ in range(3000)}
+    assert {("Hello.", "Bonjour."), ("hello", "Bonjour.")} <= drawn
+    assert any(source.startswith("Hello. ") and "Bonjour. " in target for source, target in drawn)
 
 
 def test_numbers_become_others_of_their_kind_on_both_sides() -> None:
