@@ -40,7 +40,8 @@ PICTURES = (".pdf", ".png", ".svg")
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     metavar="CHECKPOINT",
     help="Begin with the weights and the tokenizer of a checkpoint of the same shape: to train it "
-    "longer, or on your own data. A lower learning rate than that of fresh weights suits.",
+    "longer, or on your own data. A lower learning rate than that of fresh weights suits. A run "
+    "that has begun goes on with its own weights.",
 )
 def train(
     config: Path,

@@ -53,11 +53,16 @@ class RunFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.state = folder / "state"
+        self.old_state = folder / "state.old"
         self.best = folder / "best.safetensors"
         self.metrics = folder / "metrics.jsonl"
         self.curve = folder / "curve.png"
         self.tokenizer = folder / "tokenizer.json"
         self.checkpoint = folder / "checkpoint"
+
+    @property
+    def has_begun(self) -> bool:
+        return self.state.exists() or self.old_state.exists()
 
     def save(self, module: nn.Module, parts: Resumables, progress: Progress) -> None:
         """Replace the saved state; a kill at any moment leaves the old or the new one whole."""
@@ -68,20 +73,18 @@ class RunFolder:
         for name, part in parts.items():
             save_file(_contiguous(part.state_tensors()), fresh / f"{name}.safetensors")
         (fresh / "progress.json").write_text(json.dumps(asdict(progress)))
-        old = self.folder / "state.old"
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(self.old_state, ignore_errors=True)
         if self.state.exists():
-            os.replace(self.state, old)
+            os.replace(self.state, self.old_state)
         os.replace(fresh, self.state)
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(self.old_state, ignore_errors=True)
 
     def resume(self, module: nn.Module, parts: Resumables) -> Progress:
         """Load the saved state, if there is one, and say where the run is."""
-        old = self.folder / "state.old"
-        if old.exists() and not self.state.exists():  # killed between the two renames
-            os.replace(old, self.state)
-        if not self.state.exists():
+        if not self.has_begun:
             return Progress()
+        if not self.state.exists():  # killed between the two renames
+            os.replace(self.old_state, self.state)
         module.load_state_dict(load_file(self.state / "model.safetensors"))
         for name, part in parts.items():
             part.load_state_tensors(load_file(self.state / f"{name}.safetensors"))

@@ -49,6 +49,7 @@ class Trainer:
         self.config, self.run_config = config, config.run
         self.arithmetic = arithmetic or choose_arithmetic(config.run.precision)
         self.files = RunFolder(folder)
+        start = None if self.files.has_begun else start
         if start:
             take_tokenizer(start, config.model, self.files)
         self.data = prepare(config, data, self.files.tokenizer)

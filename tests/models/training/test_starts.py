@@ -47,13 +47,14 @@ def test_a_start_gives_weights_and_tokenizer(data: Path) -> None:
     )
 
 
-def test_what_goes_on_goes_on_from_its_own_weights(data: Path) -> None:
+def test_what_goes_on_keeps_its_own_weights_and_tokenizer(data: Path) -> None:
+    other_words(data)
     config = read_config(write_config(data, steps=6))
-    start = load_checkpoint(data / "first/checkpoint")
-    first = Trainer(config, data, data / "second", start=start)
+    first = Trainer(config, data, data / "second")
     first.run()
-    again = Trainer(config, data, data / "second", start=start)
+    again = Trainer(config, data, data / "second", start=load_checkpoint(data / "first/checkpoint"))
     assert again.progress.step == 6
+    assert again.data.tokenizer.to_str() == first.data.tokenizer.to_str()
     for name, weight in again.module.state_dict().items():
         torch.testing.assert_close(weight, first.module.state_dict()[name])
 
