@@ -24,7 +24,7 @@ from models.configs.language_models.recurrent_lm import (
     RecurrentLMConfig,
 )
 from models.configs.registry import ModelConfig, ModelConfigError
-from models.data.augmenting import Kind
+from models.data.making.augmenting import Kind
 
 
 class Section(BaseModel):
@@ -43,10 +43,10 @@ class DataConfig(Section):
 
     `dev` and `test` are parallel files; prose holds out `held_out` of its own documents instead.
     `repeats` says how often an epoch shows each origin (first column), 1 where it is not named.
-    `augment` says how many pairs of each kind are made (`models.data.augmenting`), as an origin.
+    `augment` says how many pairs of each kind are made (`models.data.making`), as an origin.
     `distilled` is a file of lines of source and a teacher's translation, which are added as well
-    (Kim and Rush 2016); their origin is the file's name. `bpe_dropout` cuts words of sources
-    in other ways.
+    (Kim and Rush 2016); their origin is the file's name. `bpe_dropout` cuts words of sources in
+    other ways.
 
     `carried_window` cuts prose into windows of so many tokens that follow each other, and a
     recurrent language model goes on with the state that it had at the end of the last one, without

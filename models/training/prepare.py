@@ -12,11 +12,11 @@ from models.configs.base import LanguageModelConfig, TranslationModelConfig
 from models.configs.encoders.encoder import EncoderConfig
 from models.configs.registry import AnyConfig
 from models.conventions import own_conventions
-from models.data.augmenting import UNREAL, augmented
 from models.data.batching import Dataset, LabelData, ParallelData, ProseData
 from models.data.carrying import CarriedProse
 from models.data.corpus import Pair, hold_out, read_documents, read_pairs
 from models.data.labels import framed, numbers_of
+from models.data.making.augmenting import UNREAL, augmented
 from models.data.segmenting import Segmenter
 from models.data.tokenizer import encode_all, load_tokenizer, train_tokenizer
 from models.data.varying import VaryingData

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from models.data.augmenting import KINDS, augmented
 from models.data.corpus import Pair, read_pairs
-from models.data.made import TRAINING, made_pair
-from models.data.names import NAME, rename
-from models.data.noise import KINDS as NOISES
-from models.data.noise import titled
-from models.data.phrases import drawn_phrase, phrases
-from models.data.values import replace_values
+from models.data.making.augmenting import KINDS, augmented
+from models.data.making.made import TRAINING, made_pair
+from models.data.making.names import NAME, rename
+from models.data.making.noise import KINDS as NOISES
+from models.data.making.noise import titled
+from models.data.making.phrases import drawn_phrase, phrases
+from models.data.making.values import replace_values
 
 EVERYDAY = Path(__file__).parents[2] / "data/everyday.tsv"
 PAIRS = [

@@ -5,7 +5,7 @@ learns to copy it letter by letter, where a list of names would only be learnt b
 import random
 import re
 
-from models.data.made import listed
+from models.data.making.made import listed
 
 NAME = re.compile(r"\b[A-Z][a-zà-ÿ]{2,}\b")
 MOST_NAMES = 3  # in a text: more are a list of authors or companies

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from models.data.corpus import Pair
-from models.data.made import TRAINING, made_pair
-from models.data.names import NAME, rename
-from models.data.noise import noisy, titled
-from models.data.phrases import drawn_phrase
-from models.data.values import replace_values
+from models.data.making.made import TRAINING, made_pair
+from models.data.making.names import NAME, rename
+from models.data.making.noise import noisy, titled
+from models.data.making.phrases import drawn_phrase
+from models.data.making.values import replace_values
 
 Kind = Literal["values", "made", "names", "capitals", "titles", "noise", "joined", "phrases"]
 Make = Callable[[Sequence[Pair], random.Random], tuple[str, str] | None]
