@@ -67,7 +67,7 @@ def _prepare_parallel(config: TrainingConfig, data: Path, tokenizer_path: Path) 
         _parallel_data(config, tokenizer, dev, 0.0).shown({}, 1.0),
         _scored(config.run, dev),
         train.shown(ending.repeats, 0.0) if ending else None,
-        words=known_words(pair.source for pair in pairs if pair.origin not in UNREAL),
+        words=known_words(pair for pair in pairs if pair.origin not in UNREAL),
     )
 
 

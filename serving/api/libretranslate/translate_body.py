@@ -76,7 +76,7 @@ class TranslateBody(DecodingFields, RequestBody):
     pivot: where no model has the pair of languages, two may translate it together.
     stream: answer with server-sent events.
 
-    alternatives: further translations of each text, by a beam search twice as wide.
+    alternatives: further translations of each text, by a beam search with two beams for each text.
     alternatives_at_prefix: alternatives differ in the token right after `target_prefix`.
     target_prefix: the translation begins with it; its last word may be typed half, unless a space
         follows it.
@@ -192,14 +192,19 @@ class TranslateBody(DecodingFields, RequestBody):
         if self.num_beams is not None:
             return self.num_beams
         if self._searches_alternatives:
-            return min(max(DEFAULT_BEAMS, 2 * self.alternatives), MAX_BEAMS)
+            return max(DEFAULT_BEAMS, self._fewest_beams)
         return DEFAULT_BEAMS if self.glossary else None
 
     def _search_asked(self) -> dict[str, Any]:
         return {
             "searches": self.num_beams is not None or self._width() is not None,
-            "fewest_beams": 2 * self.alternatives if self._searches_alternatives else 1,
+            "fewest_beams": self._fewest_beams if self._searches_alternatives else 1,
         }
+
+    @property
+    def _fewest_beams(self) -> int:
+        """Count two for each text: some may be the same text in other tokens."""
+        return min(2 * (self.alternatives + 1), MAX_BEAMS)
 
     @property
     def _searches_alternatives(self) -> bool:

@@ -1,18 +1,34 @@
 """The words that a translator knows: frequent ones, and rare ones that are no names."""
 
-from models.data.words import known_words
+from models.data.corpus import Pair
+from models.data.words import MOST_COPIED, known_words
+
+
+def known(texts: list[str], target: str = "") -> set[str]:
+    words = known_words(Pair("a", text, target) for text in texts)
+    assert words == sorted(words)
+    return {*words}
 
 
 def test_frequent_words_and_rare_ones_in_small_letters_are_known() -> None:
     texts = ["The dog saw Ann. Ann ran.", "THE cat, the rat's hat, an x-ray"] * 2 + [
         "Ann Bob a fad"
     ]
-    known = known_words(texts)
-    assert known == sorted(known)
-    assert {"the", "Ann", "dog", "rat's", "x-ray"} <= {*known}
-    assert not {"Bob", "fad", "The", "THE", "ann"} & {*known}
+    found = known(texts)
+    assert {"the", "Ann", "dog", "rat's", "x-ray"} <= found
+    assert not {"Bob", "fad", "The", "THE", "ann"} & found
 
 
 def test_a_words_usual_writing_is_not_that_of_beginnings() -> None:
     texts = ["Will he? Tom will.", "Will NASA call Will?", "I said: Oh. Tom and I will."] * 5
-    assert {"will", "Tom", "NASA", "I"} <= {*known_words(texts)}
+    assert {"will", "Tom", "NASA", "I"} <= known(texts)
+    assert {"please", "go"} <= known(["Go, please. I go. Please go! Please."] * 5)
+
+
+def test_names_that_are_always_copied_are_known_once_they_are_very_frequent() -> None:
+    texts = ["Here is Julia in London"] * 9
+    assert {"Julia", "London"} <= known(texts, "Julie est à Londres")
+    found = known(texts, "Julia est à Londres")
+    assert "London" in found
+    assert "Julia" not in found
+    assert "Julia" in known(texts * MOST_COPIED, "Julia est à Londres")

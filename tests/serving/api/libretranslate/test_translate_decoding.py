@@ -65,7 +65,7 @@ async def test_sampling_fields(world: World, field: str, value: Any) -> None:
             BeamParams(5, 1, 0.6, "never", 2.0, 0.2),
         ),
         ({"alternatives": 1}, BeamParams(4, 4)),
-        ({"alternatives": "3"}, BeamParams(6, 6)),
+        ({"alternatives": "3"}, BeamParams(8, 8)),
         ({"alternatives": 15}, BeamParams(16, 16)),
         ({"alternatives": 2, "num_beams": 3}, BeamParams(3, 3)),
         ({"glossary": {"dog": "chien"}}, BeamParams(4)),
