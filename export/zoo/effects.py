@@ -136,7 +136,7 @@ def _of_length(found: Sequence[Results]) -> Iterator[str]:
 def _of(change: Change, by_name: dict[str, Results]) -> str | None:
     both = by_name.get(change.changed), by_name.get(change.plain)
     changed, plain = map(_beam, both)
-    if changed is None or plain is None:
+    if changed is None or plain is None or len({_kind(each) for each in both if each}) > 1:
         return None
     gain, interval = changed.bleu - plain.bleu, max(changed.bleu_interval, plain.bleu_interval)
     figures = f"{changed.bleu:.1f} with, {plain.bleu:.1f} without"

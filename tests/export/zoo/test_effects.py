@@ -60,6 +60,10 @@ def test_what_does_not_help_may_have_been_trained_for_less() -> None:
     assert line.endswith("; the budget was enough for 9.0 epochs with, 12.0 without.")
 
 
+def test_other_budgets_tell_nothing_of_an_option() -> None:
+    assert effects([results("luong", 48.0), results("luong-no-feeding", 50.0, minutes=8)]) == []
+
+
 def test_a_published_figure_is_said_to_be_another_measure() -> None:
     [line] = effects([results("transformer-tiny-long", 60.0)])
     assert ": 62 BLEU" in line and "61.0" in line and "not the same measure" in line
