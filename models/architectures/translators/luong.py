@@ -22,7 +22,13 @@ from models.layers.encoder_decoder import RecurrentTranslator
 from models.layers.equations import gaussian
 from models.layers.recurrent.bridges import BRIDGES
 from models.layers.recurrent.cells import CellState, CellStates, RecurrentCell
-from models.layers.recurrent.recurrent import Recurrent, initialise, initialise_readout, reverse
+from models.layers.recurrent.recurrent import (
+    Recurrent,
+    initialise,
+    initialise_readout,
+    reverse,
+    soften_scores,
+)
 
 
 @dataclass(frozen=True)
@@ -230,6 +236,8 @@ class Luong(RecurrentTranslator[LuongState]):
         self.readout = nn.Linear(inner_dim, config.readout_dim, bias=config.imported.biases)
         self.apply(initialise)
         initialise_readout(self.readout, config.cell)
+        if config.score == "general":
+            soften_scores(self.attention.score.key, config.cell)
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> LuongState:
         """Begin the decoder where the encoder ended."""

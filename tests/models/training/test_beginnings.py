@@ -48,6 +48,19 @@ def test_every_gate_begins_in_the_range_of_a_matrix_of_its_own() -> None:
             assert float(gate.detach().abs().max()) == pytest.approx((6 / 128) ** 0.5, rel=0.02)
 
 
+@pytest.mark.parametrize("cell", ["gru", "lstm", "mut1"])
+@torch.inference_mode()
+def test_luongs_attention_begins_soft(cell: str) -> None:
+    module = fresh(
+        architecture="luong", cell=cell, embedding_dim=128, hidden_dim=256, readout_dim=128
+    )
+    state = module.encode(torch.randint(3, 500, (8, 12)), torch.full((8,), 12))
+    hidden, _ = module.decoder(module.embed(torch.randint(3, 500, (8, 12))), state.cells)
+    scores = module.attention.score(hidden, state.keys)
+    assert 0.1 < float(scores.std()) < 1.0
+    assert float(scores.softmax(-1).amax(-1).mean()) < 0.3
+
+
 def test_an_ssru_begins_by_remembering() -> None:
     module = fresh(architecture="transformer-ssru")
     assert all((layer.recurrence.forget.bias >= 1).all() for layer in module.decoder.layers)
