@@ -15,12 +15,13 @@ def with_alternative_prefixes(
     """Return the plan with several prefixes for the first segment of each text.
 
     outcomes: of the plan's probes, see `TranslationRequests`.
-    count: most prefixes of a segment.
+    count: of translations that are wanted; there are up to two prefixes for each, as some lead to
+        the same text in other tokens.
     """
     longer: dict[int, dict[str, Any]] = {}
     for number, events in zip(plan.first_segments, outcomes, strict=True):
         prefix = plan.segments[number].prefixes[0]
-        words = _next_words(events, tokenizer)[:count]
+        words = _next_words(events, tokenizer)[: 2 * count]
         longer[number] = {"prefixes": tuple((*prefix, word) for word in words) or (prefix,)}
     return plan.with_changes(longer)
 

@@ -155,7 +155,7 @@ def test_a_run_learns_from_made_and_distilled_pairs_and_ends_on_what_is_named(da
 def test_typos_and_invented_names_are_no_known_words(data) -> None:
     path = write_config(data, steps=6)
     corpus = (data / "train.tsv").read_text()
-    (data / "train.tsv").write_text(corpus + "toy\tone Ann\tun Ann\n" * 5)
+    (data / "train.tsv").write_text(corpus + "toy\tone Ann\tun Anne\ntoy\ttwo Tim\tdeux Tim\n" * 5)
     for kinds in ("", "[data.augment]\nnoise = 400\nnames = 400\n"):
         path.write_text(path.read_text().replace("[optimizer]", f"{kinds}[optimizer]"))
         prepared = prepare(read_config(path), data, data / "tokenizer.json")

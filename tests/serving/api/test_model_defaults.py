@@ -59,7 +59,7 @@ async def test_translations(tokenizer: Tokenizer) -> None:
         requests = world.translator_engine.requests
 
     widths = [request.beam.num_beams if request.beam else None for request in requests]
-    assert widths == [5, 2, None, 8]
+    assert widths == [5, 2, None, 10]
     penalties = [request.beam.length_penalty if request.beam else None for request in requests]
     assert penalties == [0.5, 1.0, None, 0.5]
     assert [request.processors.min_tokens for request in requests] == [2, 2, 0, 2]

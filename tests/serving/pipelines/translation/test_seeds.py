@@ -45,7 +45,7 @@ async def test_alternatives_at_a_prefix_draw_as_their_prefixes_do_alone(
 ) -> None:
     options: dict[str, Any] = {"alternatives_at_prefix": True, "num_alternatives": 2}
 
-    assert await seeds(tokenizer, "A.\nB.", "C.", **options) == [7, 7, 7, 8, 7, 7, 7]
+    assert await seeds(tokenizer, "A.\nB.", "C.", **options) == [*[7] * 6, 8, *[7] * 6]
     assert await seeds(tokenizer, "A.\nB.", target_prefix="B ") == [7, 8]
 
 
