@@ -55,6 +55,18 @@ async def until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+async def until_translated(documents: Documents, handle: Handle, num_fragments: int) -> None:
+    async with asyncio.timeout(60):
+        while (await documents.record(handle, "ann")).num_done < num_fragments:
+            await asyncio.sleep(0.01)
+
+
+async def let_leases_run_out(documents: Documents) -> None:
+    await documents._database.run(
+        lambda database: database.execute("UPDATE documents SET leased_until = 0")
+    )
+
+
 async def test_a_document_is_translated_and_given_out(tmp_path: Path) -> None:
     translator = ShoutingTranslator()
     documents = desk(tmp_path, translator)
@@ -83,19 +95,14 @@ async def test_who_has_no_key_of_it_learns_nothing(tmp_path: Path) -> None:
             await documents.record(other, owner)
 
 
-async def test_another_replica_goes_on_with_what_was_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "LEASE_SECONDS", 0.0)
-    monkeypatch.setattr(worker, "_LOOKS_EVERY_SECONDS", 0.05)
+async def test_another_replica_goes_on_with_what_was_left(tmp_path: Path) -> None:
     first, second = ShoutingTranslator(), ShoutingTranslator()
     first.gate, first.lets_pass = asyncio.Event(), 3
     dying, living = desk(tmp_path, first), desk(tmp_path, second)
     handle = await sent(dying)
     abandoned = asyncio.create_task(dying._worker.run())
-    await until(lambda: len(first.jobs) > 10)
-    while (await dying.record(handle, "ann")).num_done < 3 * 16:
-        await asyncio.sleep(0.01)
+    await until_translated(dying, handle, 3 * 16)
+    await let_leases_run_out(dying)
 
     async with working(living):
         await living.finished(handle, "ann")
@@ -108,23 +115,17 @@ async def test_another_replica_goes_on_with_what_was_left(
     assert (await living.record(handle, "ann")).state is State.DONE
 
 
-async def test_a_server_that_is_killed_goes_on_after_its_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "LEASE_SECONDS", 0.0)
+async def test_a_server_that_is_killed_goes_on_after_its_start(tmp_path: Path) -> None:
     source = f"""
 import asyncio, pathlib
 from tests.serving.documents import test_documents as t
-from serving.documents import worker
 async def main():
     translator = t.ShoutingTranslator()
     translator.gate, translator.lets_pass = asyncio.Event(), 5
     documents = t.desk(pathlib.Path({str(tmp_path)!r}), translator)
-    worker.LEASE_SECONDS = 0.0
     handle = await t.sent(documents)
     async with documents.working():
-        while (await documents.record(handle, "ann")).num_done < 80:
-            await asyncio.sleep(0.01)
+        await t.until_translated(documents, handle, 80)
         print(handle.id, handle.key, flush=True)
         await asyncio.sleep(60)
 asyncio.run(main())
@@ -137,6 +138,7 @@ asyncio.run(main())
         killed.wait()
     translator = ShoutingTranslator()
     documents = desk(tmp_path, translator)
+    await let_leases_run_out(documents)
 
     async with working(documents):
         await documents.finished(handle, "ann")
