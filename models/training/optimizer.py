@@ -41,7 +41,7 @@ class Optimizer:
         nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
         for part in self.parts:
             for group in part.param_groups:
-                group["lr"] = self.config.learning_rate * scale
+                group["lr"] = self.config.learning_rate * scale * group["rate"]
             part.step()
             part.zero_grad(set_to_none=True)
 
@@ -74,15 +74,15 @@ def _groups(module: nn.Module, use_muon: bool) -> tuple[list[dict], list[dict]]:
     for name, parameter in module.named_parameters():
         by_part.setdefault(parts[name], []).append(parameter)
     matrices = [
-        {"params": parameters, "num_blocks": part.num_blocks}
+        {"params": parameters, "num_blocks": part.num_blocks, "rate": part.rate}
         for part, parameters in by_part.items()
         if part.role is Role.MATRIX
     ]
     others = [
-        {"params": parameters, "weight_decay": 0.0}
+        {"params": parameters, "weight_decay": 0.0, "rate": part.rate}
         for part, parameters in by_part.items()
         if part.role is not Role.MATRIX
     ]
     if use_muon:
         return others, matrices
-    return [*others, *({"params": group["params"]} for group in matrices)], []
+    return [*others, *matrices], []

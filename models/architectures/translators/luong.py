@@ -29,6 +29,7 @@ from models.layers.recurrent.recurrent import (
     reverse,
     soften_scores,
 )
+from models.layers.roles import ScoreMatrix
 
 
 @dataclass(frozen=True)
@@ -81,19 +82,23 @@ class General(Dot):
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__(config)
-        self.key = nn.Linear(config.encoder_dim, config.hidden_dim, bias=False)
+        self.key = ScoreMatrix(config.encoder_dim, config.hidden_dim)
 
     def keys(self, memory: Tensor) -> Tensor:
         return self.key(memory)
 
 
-class Concat(General):
+class Concat(Dot):
     """Computes v_a . tanh(W_a [h_t; h_s]) (3.1); W_a's two halves are `query` and `key`."""
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__(config)
+        self.key = nn.Linear(config.encoder_dim, config.hidden_dim, bias=False)
         self.query = nn.Linear(config.hidden_dim, config.hidden_dim, bias=config.imported.biases)
         self.score = nn.Linear(config.hidden_dim, 1, bias=False)
+
+    def keys(self, memory: Tensor) -> Tensor:
+        return self.key(memory)
 
     def forward(self, hidden: Tensor, keys: Tensor) -> Tensor:
         pairs = self.query(hidden)[:, :, None] + keys[:, None]

@@ -9,6 +9,8 @@ from models.configs.translators.bahdanau import BahdanauConfig
 from models.layers.roles import ParameterRole, Role, parts_of
 from models.registry import build
 from models.storage.checkpoint import load_checkpoint
+from models.training.config import OptimizerConfig
+from models.training.optimizer import Optimizer
 from tests.models.training.test_recipes import MODELS
 from tests.tiny import DECODERS
 
@@ -61,6 +63,25 @@ def test_luongs_attention_begins_soft(cell: str) -> None:
     assert float(scores.softmax(-1).amax(-1).mean()) < 0.3
 
 
+@pytest.mark.parametrize(("name", "most"), [("muon", 0.03), ("adamw", 0.3)])
+def test_luongs_scores_do_not_jump(name: str, most: float) -> None:
+    """At sixteen times the rate attention looked at single words after some steps, and for good."""
+    dims = {"embedding_dim": 128, "hidden_dim": 256, "readout_dim": 128}
+    module = fresh(architecture="luong", cell="gru", num_layers=1, **dims)
+    config = OptimizerConfig.model_validate({"name": name, "learning_rate": 1e-3})
+    optimizer = Optimizer(module, config, torch.float32)
+    ids, lengths = torch.randint(3, 500, (8, 12)), torch.full((8,), 12)
+    state = module.encode(ids, lengths)
+    hidden, _ = module.decoder(module.embed(ids), state.cells)
+    before = module.attention.score(hidden, state.keys)
+    module(TranslationBatch(ids, ids, ids, lengths)).square().sum().backward()
+
+    optimizer.step(1.0)
+
+    after = module.attention.score(hidden, module.attention.score.keys(state.memory))
+    assert 1e-4 < float((after - before).detach().abs().max()) < most
+
+
 def test_an_ssru_begins_by_remembering() -> None:
     module = fresh(architecture="transformer-ssru")
     assert all((layer.recurrence.forget.bias >= 1).all() for layer in module.decoder.layers)
@@ -96,6 +117,17 @@ def test_trained_weights_keep_the_scale_they_were_trained_with() -> None:
                 "decoder.gates_recalled.weight": ParameterRole(Role.MATRIX, 4),
                 "decoder.attention.score.weight": VECTOR,
             },
+        ),
+        (
+            {"architecture": "luong", "hidden_dim": 64, "embedding_dim": 32, "readout_dim": 32},
+            {
+                "attention.score.key.weight": ParameterRole(Role.MATRIX, 1, 64**-0.5),
+                "readout.weight": MATRIX,
+            },
+        ),
+        (
+            {"architecture": "luong", "score": "concat"},
+            {"attention.score.key.weight": MATRIX, "attention.score.score.weight": VECTOR},
         ),
         (
             {"architecture": "gpt2"},
