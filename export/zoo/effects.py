@@ -62,7 +62,7 @@ CHANGES = (
         "Norms after what is added (Vaswani et al. 2017)",
         "transformer-tiny-post",
         "transformer-tiny",
-        "four layers are not so deep that either place is needed",
+        "they want a smaller learning rate and a longer warm-up (Xiong et al. 2020) than here",
     ),
 )
 
@@ -142,10 +142,12 @@ def _of(change: Change, by_name: dict[str, Results]) -> str | None:
     figures = f"{changed.bleu:.1f} with, {plain.bleu:.1f} without"
     if gain > interval:
         return f"**{change.says}** helps by {gain:.1f} BLEU ({figures})."
-    size = "no more than chance" if abs(gain) <= interval else "more than chance"
+    reason = f"{change.otherwise}{_epochs(*both)}"
+    if gain < -interval:
+        return f"**{change.says}** costs {-gain:.1f} BLEU ({figures}): {reason}."
     return (
-        f"**{change.says}** does not show: {gain:+.1f} BLEU ({figures}) are {size} among these"
-        f" sentences (±{interval:.1f}); {change.otherwise}{_epochs(*both)}."
+        f"**{change.says}** does not show: {gain:+.1f} BLEU ({figures}) are no more than chance"
+        f" among these sentences (±{interval:.1f}); {reason}."
     )
 
 
