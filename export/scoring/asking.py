@@ -1,7 +1,7 @@
 """Asks models for translations, prose or labels, and puts their answers side by side."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -80,7 +80,7 @@ class ProseReport:
 
     def as_json(self) -> dict[str, Any]:
         (_, first), *others = self.scores.items()
-        return vars(first) | _beside({name: vars(each) for name, each in others})
+        return asdict(first) | _beside({name: asdict(each) for name, each in others})
 
     def as_markdown(self) -> str:
         text = next(iter(self.scores.values())).as_sentence()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from export.checking.rows import Rows
@@ -38,7 +39,7 @@ def _of_bundle(bundle: Bundle) -> ScoreProse:
 
 
 def bundle_nats(bundle: Bundle) -> Nats:
-    """Sum what windows lack in probability, by a bundle's step graph."""
+    """Find what windows lack in probability, by a bundle's step graph."""
     prefix = list(bundle.manifest.tokens.prompt_prefix)
     opened: dict[int, Rows] = {}
 
@@ -48,28 +49,28 @@ def bundle_nats(bundle: Bundle) -> Nats:
         opened[size].begin_anew()
         return opened[size]
 
-    def nats(windows: Sequence[Window]) -> float:
+    def nats(windows: Sequence[Window]) -> NDArray[np.float64]:
         starts = range(0, len(windows), ROWS)
         parts = [windows[start : start + ROWS] for start in starts]
         with tqdm(parts, desc="reading", unit="windows", leave=False, disable=None) as bar:
-            return sum(_read(rows_of(len(part)), prefix, part) for part in bar)
+            return np.concatenate([_read(rows_of(len(part)), prefix, part) for part in bar])
 
     return nats
 
 
-def _read(rows: Rows, prefix: list[int], windows: Sequence[Window]) -> float:
+def _read(rows: Rows, prefix: list[int], windows: Sequence[Window]) -> NDArray[np.float64]:
     """Read windows, alike, side by side and token by token: graphs take several tokens at once of
     one row alone, and of recurrent models never.
     """
-    every, total = np.arange(len(windows)), 0.0
+    every, lost = np.arange(len(windows)), []
     columns = [[token] * len(windows) for token in prefix]
     columns += map(list, zip(*(each.token_ids for each in windows), strict=True))
     first = len(prefix) + windows[0].num_known
     for place, (column, following) in enumerate(pairwise(columns), 1):
         logp = rows.read([[token] for token in column])
         if place >= first:
-            total -= float(logp[every, following].sum(dtype=np.float64))
-    return total
+            lost.append(-logp[every, following].astype(np.float64))
+    return np.stack(lost, 1)
 
 
 def _of_checkpoint(folder: Path) -> ScoreProse:

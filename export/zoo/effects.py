@@ -1,6 +1,7 @@
 """The effects that the papers report: whether they show here, said from the figures.
 
-Everything is compared in beam 5 and fp32, among families with the same budget and languages.
+Everything is compared in fp32, translations by beam 5, among families with the same budget and
+languages.
 """
 
 from collections import Counter
@@ -10,6 +11,7 @@ from statistics import mean
 
 import numpy as np
 
+from export.zoo.quality import fewer_bits
 from export.zoo.results import Quality, Results
 from export.zoo.seeds import spreads, without_replicas
 
@@ -18,12 +20,14 @@ SLOPE_WORDS = 10
 
 @dataclass(frozen=True)
 class Change:
-    """Two recipes that differ by one option. otherwise: why it might not help here."""
+    """Two recipes that differ by one option. otherwise: why it might not help here, if there is
+    a known reason.
+    """
 
     says: str
     changed: str
     plain: str
-    otherwise: str
+    otherwise: str = ""
 
 
 CHANGES = (
@@ -64,7 +68,31 @@ CHANGES = (
         "transformer-tiny",
         "they want a smaller learning rate and a longer warm-up (Xiong et al. 2020) than here",
     ),
+    Change("GRU instead of LSTM (Cho et al. 2014)", "gru-lm", "lstm-lm"),
+    Change("MUT1 instead of GRU (Jozefowicz et al. 2015)", "mut1-lm", "gru-lm"),
+    Change("MUT2 instead of GRU (Jozefowicz et al. 2015)", "mut2-lm", "gru-lm"),
+    Change("MUT3 instead of GRU (Jozefowicz et al. 2015)", "mut3-lm", "gru-lm"),
+    Change("Resetting before the product (Cho et al. 2014)", "gru-reset-before-lm", "gru-lm"),
+    Change("State carried from window to window", "lstm-carried-lm", "lstm-lm"),
+    Change("Attention to what was read (Daniluk et al. 2017)", "attentive-lm", "gru-lm"),
+    Change("Keys beside values (Daniluk et al. 2017)", "key-value-lm", "attentive-lm"),
+    Change("Predictions beside both", "key-value-predict-lm", "key-value-lm"),
+    Change("The last four outputs instead of attention", "ngram-lm", "key-value-predict-lm"),
+    Change("Rotary positions and SwiGLU (Touvron et al. 2023)", "llama-lm", "gpt2-lm"),
+    Change("A state space instead of attention (Dao and Gu 2024)", "mamba2-lm", "llama-lm"),
 )
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much better one of two is, and half of the 95 % interval. digits: that are shown."""
+
+    by: float
+    interval: float
+    figures: str
+    unit: str
+    digits: int
+    among: str
 
 
 @dataclass(frozen=True)
@@ -134,29 +162,50 @@ def _of_length(found: Sequence[Results]) -> Iterator[str]:
 
 
 def _of(change: Change, by_name: dict[str, Results]) -> str | None:
-    both = by_name.get(change.changed), by_name.get(change.plain)
-    changed, plain = map(_beam, both)
-    if changed is None or plain is None or len({_kind(each) for each in both if each}) > 1:
+    changed, plain = by_name.get(change.changed), by_name.get(change.plain)
+    if changed is None or plain is None or _kind(changed) != _kind(plain):
         return None
-    gain, interval = changed.bleu - plain.bleu, max(changed.bleu_interval, plain.bleu_interval)
-    figures = f"{changed.bleu:.1f} with, {plain.bleu:.1f} without"
-    if gain > interval:
-        return f"**{change.says}** helps by {gain:.1f} BLEU ({figures})."
-    reason = f"{change.otherwise}{_epochs(*both)}"
-    if gain < -interval:
-        return f"**{change.says}** costs {-gain:.1f} BLEU ({figures}): {reason}."
+    gain = _gained_bleu(changed, plain) or _saved_bits(changed, plain)
+    return _says(change, gain, _epochs(changed, plain)) if gain else None
+
+
+def _says(change: Change, gain: Gain, epochs: str) -> str:
+    reason = "; ".join(part for part in (change.otherwise, epochs) if part)
+    size = f"{abs(gain.by):.{gain.digits}f} {gain.unit} ({gain.figures})"
+    if gain.by > gain.interval:
+        return f"**{change.says}** helps by {size}."
+    if gain.by < -gain.interval:
+        return f"**{change.says}** costs {size}: {reason}."
     return (
-        f"**{change.says}** does not show: {gain:+.1f} BLEU ({figures}) are no more than chance"
-        f" among these sentences (±{interval:.1f}); {reason}."
+        f"**{change.says}** does not show: {'+' if gain.by >= 0 else '-'}{size} are no more than"
+        f" chance among these {gain.among} (±{gain.interval:.{gain.digits}f}); {reason}."
     )
 
 
-def _epochs(changed: Results | None, plain: Results | None) -> str:
+def _gained_bleu(changed: Results, plain: Results) -> Gain | None:
+    ours, other = _beam(changed), _beam(plain)
+    if ours is None or other is None:
+        return None
+    figures = f"{ours.bleu:.1f} with, {other.bleu:.1f} without"
+    interval = max(ours.bleu_interval, other.bleu_interval)
+    return Gain(ours.bleu - other.bleu, interval, figures, "BLEU", 1, "sentences")
+
+
+def _saved_bits(changed: Results, plain: Results) -> Gain | None:
+    ours, other = changed.prose, plain.prose
+    if ours is None or other is None:
+        return None
+    figures = f"{ours.fp32:.3f} with, {other.fp32:.3f} without"
+    by, interval = fewer_bits(ours.by_document, other.by_document)
+    return Gain(by, interval, figures, "bits per byte", 3, "documents")
+
+
+def _epochs(changed: Results, plain: Results) -> str:
     """The budget is time: what costs time is trained for fewer epochs."""
-    if not (changed and plain and changed.training and plain.training):
+    if not (changed.training and plain.training):
         return ""
     seen = f"{changed.training.epochs:.1f} epochs with, {plain.training.epochs:.1f} without"
-    return f"; the budget was enough for {seen}"
+    return f"the budget was enough for {seen}"
 
 
 def _against(published: Published, by_name: dict[str, Results]) -> str | None:

@@ -1,13 +1,15 @@
-"""How good translations are: over a whole test set, and by the length of the source."""
+"""How good translations are, over a whole test set and by the length of the source; and how far
+language models differ.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 
-from export.zoo.results import LengthBin, Quality
+from export.zoo.results import Document, LengthBin, Quality
 from models.data.corpus import Pair
 
 BINS = (1, 9, 11, 13, 16, 20)  # words that a bin begins with
@@ -29,7 +31,7 @@ class Scorer:
         lowercased = self._lowercased.corpus_score(split, [split_references])
         return Quality(
             bleu=round(self._bleu.corpus_score(ours, [references]).score, 2),
-            bleu_interval=round(_interval(self._statistics(ours)), 2),
+            bleu_interval=round(_interval(self._statistics(ours), _bleu), 2),
             chrf=round(self._chrf.corpus_score(ours, [references]).score, 2),
             lowercased_bleu=round(lowercased.score, 2),
         )
@@ -79,9 +81,21 @@ def _bleu(sums: np.ndarray) -> float:
     return float(score.score)
 
 
-def _interval(statistics: np.ndarray) -> float:
-    """Half of the 95 % interval of BLEU, by resampling sentences (Koehn 2004)."""
+def fewer_bits(changed: Sequence[Document], plain: Sequence[Document]) -> tuple[float, float]:
+    """Compute how many fewer bits per byte documents take, and half of its 95 % interval."""
+    pairs = zip(changed, plain, strict=True)
+    saved = np.array([[ours.bytes, other.bits - ours.bits] for ours, other in pairs])
+    return _per_byte(saved.sum(0)), _interval(saved, _per_byte)
+
+
+def _per_byte(sums: np.ndarray) -> float:
+    num_bytes, bits = sums
+    return float(bits / num_bytes)
+
+
+def _interval(statistics: np.ndarray, figure: Callable[[np.ndarray], float]) -> float:
+    """Half of the 95 % interval of a figure of sums, by resampling what is summed (Koehn 2004)."""
     draw, count = np.random.default_rng(0), len(statistics)
     samples = (statistics[draw.integers(count, size=count)].sum(0) for _ in range(RESAMPLES))
-    low, high = np.quantile([_bleu(sums) for sums in samples], [0.025, 0.975])
+    low, high = np.quantile([figure(sums) for sums in samples], [0.025, 0.975])
     return float(high - low) / 2

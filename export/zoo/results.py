@@ -82,8 +82,17 @@ class Translation(Section):
     by_length: tuple[LengthBin, ...]
 
 
+class Document(Section):
+    """bits: that a language model needs for it."""
+
+    bytes: int
+    bits: float
+
+
 class Prose(Section):
-    """Bits per byte of the documents that the recipes hold out, and how they are read."""
+    """Bits per byte of the documents that the recipes hold out, and how they are read.
+    by_document: in fp32.
+    """
 
     command: str
     documents: int
@@ -94,6 +103,7 @@ class Prose(Section):
     fp32: float
     int8: float
     perplexity: float
+    by_document: tuple[Document, ...]
 
 
 class Bundle(Section):

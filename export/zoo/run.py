@@ -74,12 +74,10 @@ class Run:
         )
 
     def _epochs(self) -> float:
-        """Over the training data; within the first one nothing says how long an epoch is."""
+        """Over the training data, the last one in part."""
         progress = json.loads((self.folder / "state" / "progress.json").read_text())
-        epoch, batch = progress["epoch"], progress["batch"]
-        if not epoch:
-            return 0.0
-        return epoch + batch * epoch / (progress["step"] - batch)
+        num_batches = progress.get("num_batches")  # runs from before it was kept: whole epochs
+        return progress["epoch"] + (progress["batch"] / num_batches if num_batches else 0.0)
 
 
 def _languages(config: AnyConfig) -> str:

@@ -6,7 +6,7 @@ quiet one.
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from export.scoring.translators import translator
 from export.zoo.errors import ZooError
 from export.zoo.family import Family, about_bundle
 from export.zoo.quality import Scorer
-from export.zoo.results import Pace, Prose, Searches, Speed, Translation
+from export.zoo.results import Document, Pace, Prose, Searches, Speed, Translation
 from serving.bundle.manifest import Precision
 from serving.engine.planning.machine import available_cpus
 
@@ -69,6 +69,7 @@ def _evaluate_prose(family: Family) -> None:
         fp32=fp32.bits_per_byte,
         int8=int8.bits_per_byte,
         perplexity=fp32.perplexity,
+        by_document=tuple(Document(**asdict(each)) for each in fp32.by_document),
     )
     family.save(bundle=about_bundle(family.bundle(Precision.INT8)), prose=found)
 

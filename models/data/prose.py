@@ -9,8 +9,10 @@ window of what stands before it.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 
+import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from models.conventions import Around
@@ -27,12 +29,21 @@ class Window:
     num_known: int
 
 
-Nats = Callable[[Sequence[Window]], float]  # of alike windows: minus the sum of log-probabilities
+# Of alike windows: minus the log-probabilities of what is not known [windows, tokens].
+Nats = Callable[[Sequence[Window]], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class DocumentScore:
+    """bits: that all of its tokens take."""
+
+    bytes: int
+    bits: float
 
 
 @dataclass(frozen=True)
 class ProseScore:
-    """window, stride: in tokens."""
+    """window, stride: in tokens. by_document: in the order in which they were given."""
 
     documents: int
     bytes: int
@@ -41,6 +52,7 @@ class ProseScore:
     perplexity: float
     window: int
     stride: int
+    by_document: tuple[DocumentScore, ...]
 
     def as_sentence(self) -> str:
         return (
@@ -60,21 +72,29 @@ class Reader:
     def score(self, documents: list[str], nats: Nats) -> ProseScore:
         """Score the documents, which hold some text, by what `nats` says of windows of them."""
         prefix, end = self.around.prompt_prefix, self.around.stop[:1]
-        stream = [i for ids in encode_all(self.tokenizer, documents) for i in (*ids, *end)]
+        texts = [[*ids, *end] for ids in encode_all(self.tokenizer, documents)]
+        stream = [token for text in texts for token in text]
         window = min(self.most_read, MOST_READ) - len(prefix) + 1  # the last one is not read
         stride = max(1, window // 2)
-        cut = windows(stream, window, stride, num_unseen=0 if prefix else 1)
-        total = sum(nats(list(alike)) for _, alike in groupby(cut, key=_shape))
-        tokens = sum(len(each.token_ids) - each.num_known for each in cut)
-        num_bytes = sum(len(document.encode()) for document in documents)
+        num_unseen = 0 if prefix else 1
+        cut = windows(stream, window, stride, num_unseen)
+        parts = [nats(list(alike)).ravel() for _, alike in groupby(cut, key=_shape)]
+        costs = np.concatenate([np.zeros(num_unseen), *parts]) / math.log(2)
+        ends = list(accumulate(map(len, texts)))[:-1]
+        sizes = [len(document.encode()) for document in documents]
+        total, tokens, num_bytes = costs.sum(), len(stream) - num_unseen, sum(sizes)
         return ProseScore(
             documents=len(documents),
             bytes=num_bytes,
             tokens=tokens,
-            bits_per_byte=round(total / math.log(2) / num_bytes, 4),
-            perplexity=round(math.exp(total / tokens), 3),
+            bits_per_byte=round(total / num_bytes, 4),
+            perplexity=round(2 ** (total / tokens), 3),
             window=window,
             stride=stride,
+            by_document=tuple(
+                DocumentScore(size, round(float(bits.sum()), 1))
+                for size, bits in zip(sizes, np.split(costs, ends), strict=True)
+            ),
         )
 
 

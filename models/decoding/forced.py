@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -28,9 +30,13 @@ def teacher_forced_log_probabilities(
 
 
 @torch.inference_mode()
-def nats(model: LanguageModel, windows: Sequence[Window], prefix: tuple[int, ...]) -> float:
-    """Sum minus the log-probabilities of what `windows`, all alike, do not know."""
-    total, first = 0.0, max(len(prefix) - 1, 0)
+def nats(
+    model: LanguageModel, windows: Sequence[Window], prefix: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """Compute minus the log-probabilities of what `windows`, all alike, do not know:
+    [windows, tokens].
+    """
+    parts, first = [], max(len(prefix) - 1, 0)
     for start in range(0, len(windows), WINDOWS_AT_ONCE):
         some = windows[start : start + WINDOWS_AT_ONCE]
         rows = [[*prefix, *each.token_ids] for each in some]
@@ -38,6 +44,7 @@ def nats(model: LanguageModel, windows: Sequence[Window], prefix: tuple[int, ...
         labels, num_known = ids[:, first + 1 :], some[0].num_known - (not prefix)
         hidden, _ = model.read(ids[:, :-1], model.empty_state())
         logits = model.project(hidden[:, first + num_known :].flatten(0, 1)).float()
-        wanted = labels[:, num_known:].flatten()
-        total += float(cross_entropy(logits, wanted, reduction="sum"))
-    return total
+        wanted = labels[:, num_known:]
+        lost = cross_entropy(logits, wanted.flatten(), reduction="none")
+        parts.append(lost.view_as(wanted).double().cpu().numpy())
+    return np.concatenate(parts)

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from models.configs.base import LanguageModelConfig
@@ -85,7 +86,7 @@ def _language_model_quality(module: LanguageModel, prepared: Prepared) -> tuple[
         prepared.held_out, lambda windows: nats(module, windows, around.prompt_prefix)
     )
     scores = f"The held-out documents: {found.as_sentence()}\n\n{table({'torch, fp32': found})}"
-    return vars(found), scores
+    return asdict(found), scores
 
 
 def _card(

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 class Progress:
     """Says where a run is.
 
-    seconds: spent training, validations included. losses: of the steps since the last validation.
+    batch: how many of the epoch's `num_batches` were learned. seconds: spent training, validations
+    included. losses: of the steps since the last validation.
     best_score: of the weights that are kept, BLEU or the loss times -1.
     precision: of the matrix products so far. is_ending: shown is what the recipe ends with.
     """
@@ -27,6 +28,7 @@ class Progress:
     step: int = 0
     epoch: int = 0
     batch: int = 0
+    num_batches: int = 0
     seconds: float = 0.0
     best_loss: float = float("inf")
     best_score: float = float("-inf")

@@ -153,6 +153,7 @@ class Trainer:
                 epoch = data.epoch(
                     self.run_config.seed, self.progress.epoch, self.run_config.tokens_per_batch
                 )
+                self.progress.num_batches = len(epoch)
                 with closing(loader.batches(epoch[self.progress.batch :])) as batches:
                     for batch in batches:
                         self.progress.batch += 1
@@ -252,10 +253,10 @@ class Trainer:
 
     def _show(self, bar: tqdm, tokens_per_second: float) -> None:
         losses = self.progress.losses
-        recent = mean(losses[-20:]) if losses else float("nan")
+        recent = f"{mean(losses[-20:]):.3f}" if losses else "-"
         bar.n = round(self.fraction_done, 4)
         bar.set_postfix_str(
-            f"step {self.progress.step}, loss {recent:.3f} (dev {self.progress.best_loss:.3f}), "
+            f"step {self.progress.step}, loss {recent} (dev {self.progress.best_loss:.3f}), "
             f"{tokens_per_second:,.0f} tokens/s"
         )
 

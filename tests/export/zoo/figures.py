@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from export.zoo.results import (
     Bundle,
+    Document,
     LengthBin,
     Look,
     Pace,
@@ -47,9 +48,11 @@ def results(
     )
 
 
-def prose_results(name: str, bits: float = 1.5) -> Results:
-    """Make those of a language model."""
-    found = results(name, languages="en")
+def prose_results(
+    name: str, bits: float = 1.5, by_document: Sequence[float] = (), epochs: float = 9.0
+) -> Results:
+    """Make those of a language model. `by_document`: bits of 1,000 bytes each."""
+    found = results(name, languages="en", epochs=epochs)
     prose = Prose(
         command="",
         documents=3,
@@ -60,6 +63,7 @@ def prose_results(name: str, bits: float = 1.5) -> Results:
         fp32=bits,
         int8=bits + 0.01,
         perplexity=40.0,
+        by_document=tuple(Document(bytes=1000, bits=each) for each in by_document),
     )
     return found.model_copy(update={"translation": None, "prose": prose})
 

@@ -5,7 +5,7 @@ not.
 import pytest
 
 from export.zoo.effects import effects, peers, points_lost
-from tests.export.zoo.figures import results
+from tests.export.zoo.figures import prose_results, results
 
 STEEP, FLAT = (60.0, 50.0, 40.0), (60.0, 59.0, 58.0)
 
@@ -52,6 +52,23 @@ def test_the_effect_of_an_option(changed: float, plain: float, said: str) -> Non
     found = [results("luong", changed), results("luong-no-feeding", plain)]
     [line] = effects(found)
     assert line.startswith("**Input feeding") and said in line
+
+
+@pytest.mark.parametrize(
+    ("bits", "said"),
+    [
+        ((1400, 1500, 1600), "helps by 0.100 bits per byte (1.500 with, 1.600 without)."),
+        ((1601, 1598, 1604), "does not show: -0.001 bits per byte (1.601 with, 1.600 without)"),
+        ((1600, 1700, 1800), "costs 0.100 bits per byte (1.700 with, 1.600 without): the budget"),
+    ],
+)
+def test_the_effect_of_an_option_on_language_models(bits: tuple, said: str) -> None:
+    """By document: differences that go either way may be chance, however long the text."""
+    changed = prose_results("mut1-lm", sum(bits) / 3000, bits, epochs=7.0)
+    [line] = effects([changed, prose_results("gru-lm", 1.6, (1500, 1600, 1700))])
+    assert line.startswith("**MUT1 instead of GRU")
+    assert said in line
+    assert ("7.0 epochs with, 9.0 without" in line) != ("helps" in line)
 
 
 def test_what_does_not_help_may_have_been_trained_for_less() -> None:

@@ -4,10 +4,11 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from models.conventions import Conventions
-from models.data.prose import Reader, Window, windows
+from models.data.prose import DocumentScore, Reader, Window, windows
 from models.decoding.forced import nats, teacher_forced_log_probabilities
 from models.registry import load_module
 from models.storage.checkpoint import load_checkpoint
@@ -27,9 +28,9 @@ def test_every_token_is_predicted_once(count: int, num_unseen: int) -> None:
     assert {len(each.token_ids) for each in cut} == {min(count, 8)}
 
 
-def uniform(found: Sequence[Window]) -> float:
+def uniform(found: Sequence[Window]) -> np.ndarray:
     """A model to which all 259 tokens are alike."""
-    return sum((len(w.token_ids) - w.num_known) * math.log(259) for w in found)
+    return np.stack([np.full(len(w.token_ids) - w.num_known, math.log(259)) for w in found])
 
 
 def test_bits_are_counted_per_byte_of_the_text() -> None:
@@ -42,6 +43,23 @@ def test_bits_are_counted_per_byte_of_the_text() -> None:
 
 
 @pytest.mark.parametrize("prefix", [(1,), ()])
+def test_documents_have_the_bits_of_their_own_tokens(prefix: tuple[int, ...]) -> None:
+    """To this model token t is worth t nats; without a prefix nothing predicts the first."""
+
+    def telling(found: Sequence[Window]) -> np.ndarray:
+        return np.array([w.token_ids[w.num_known :] for w in found], float)
+
+    documents, tokenizer = ["abcdefg", "été", "x"], byte_tokenizer()
+    around = Conventions(prompt_prefix=prefix, stop=(2,))
+    found = Reader(tokenizer, around, 6).score(documents, telling)
+    tokens = [[*tokenizer.encode(text).ids, 2] for text in documents]
+    tokens[0] = tokens[0] if prefix else tokens[0][1:]
+    bits = [round(sum(each) / math.log(2), 1) for each in tokens]
+    assert found.by_document == tuple(map(DocumentScore, [7, 5, 1], bits))
+    assert found.bits_per_byte == pytest.approx(sum(bits) / 13, abs=0.1)
+
+
+@pytest.mark.parametrize("prefix", [(1,), ()])
 @pytest.mark.parametrize("architecture", ["llama", "ngram-lm", "recurrent-lm"])
 def test_torch_says_what_teacher_forcing_says(
     architecture: str, prefix: tuple[int, ...], tmp_path: Path
@@ -50,6 +68,6 @@ def test_torch_says_what_teacher_forcing_says(
     module = load_module(load_checkpoint(tmp_path))
     ids = list(range(40, 60))
     logp = teacher_forced_log_probabilities(module, [], [*prefix, *ids])
-    expected = -sum(float(logp[len(prefix) + i - 1, ids[i]]) for i in range(7, 20))
+    expected = [-float(logp[len(prefix) + i - 1, ids[i]]) for i in range(7, 20)]
     found = nats(module, [Window(ids, 7)] * 11, prefix)
-    assert found == pytest.approx(11 * expected, rel=1e-5)
+    np.testing.assert_allclose(found, [expected] * 11, rtol=1e-4)
