@@ -46,14 +46,21 @@ def translator(folder: Path, num_beams: int | None = None, protects: bool = Fals
     return _of_checkpoint(folder, num_beams)
 
 
-def _of_bundle(folder: Path, num_beams: int | None, protects: bool) -> "Translate":
+def job_of(folder: Path, num_beams: int | None, num_hypotheses: int = 1) -> TranslationJob:
+    """Make a job of no texts for the bundle in `folder`, decoded as `translator` says. Raises
+    BundleError, ValueError for what does not translate.
+    """
     card = ModelCard.from_manifest(open_bundle(folder).manifest)
     _must_translate(card.task)
     given = {} if num_beams is None else {"num_beams": num_beams}
     values = applicable(card.generation, given, searches=num_beams is not None) | given
     source = card.source_languages[0]
     target = card.targets_of(source)[0]
-    job = TranslationJob("", (), source, target, decoding_of(values), protection=protects)
+    return TranslationJob("", (), source, target, decoding_of(values, num_hypotheses))
+
+
+def _of_bundle(folder: Path, num_beams: int | None, protects: bool) -> "Translate":
+    job = replace(job_of(folder, num_beams), protection=protects)
     return lambda texts: asyncio.run(_translated(folder, job, texts))
 
 
@@ -112,4 +119,4 @@ def _layouts(checkpoint: Checkpoint, texts: list[str]) -> tuple[TextLayout, ...]
 
 def _must_translate(task: str) -> None:
     if task != "translate":
-        raise ValueError(f"this model is for {task!r}; evaluate scores translations")
+        raise ValueError(f"a model of task '{task}' does not translate")
