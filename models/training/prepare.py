@@ -55,7 +55,9 @@ def prepare(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepare
 
 
 def _prepare_parallel(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:
-    pairs = _training_pairs(config, data)
+    written = _written_pairs(config, data)
+    distilled = read_pairs(data / config.data.distilled) if config.data.distilled else []
+    pairs = [*written, *distilled]
     dev = read_pairs(data / config.data.dev) if config.data.dev else []
     texts = [text for p in pairs for text in (p.source, p.target)]
     tokenizer = _tokenizer(texts, config.model.vocab_size, tokenizer_path)
@@ -67,7 +69,7 @@ def _prepare_parallel(config: TrainingConfig, data: Path, tokenizer_path: Path) 
         _parallel_data(config, tokenizer, dev, 0.0).shown({}, 1.0),
         _scored(config.run, dev),
         train.shown(ending.repeats, 0.0) if ending else None,
-        words=known_words(pair for pair in pairs if pair.origin not in UNREAL),
+        words=known_words(pair for pair in written if pair.origin not in UNREAL),
     )
 
 
@@ -80,12 +82,10 @@ def _scored(run: RunConfig, dev: list[Pair]) -> list[Pair]:
     return random.Random(run.seed).sample(pairs, min(run.bleu_sentences, len(pairs)))
 
 
-def _training_pairs(config: TrainingConfig, data: Path) -> list[Pair]:
-    """Read those of the files, what is made of them, and a teacher's."""
+def _written_pairs(config: TrainingConfig, data: Path) -> list[Pair]:
+    """Read those of the files, and make others of them."""
     pairs = [p for name in config.data.train for p in read_pairs(data / name)]
-    made = augmented(pairs, config.data.augment, config.run.seed)
-    distilled = read_pairs(data / config.data.distilled) if config.data.distilled else []
-    return [*pairs, *made, *distilled]
+    return [*pairs, *augmented(pairs, config.data.augment, config.run.seed)]
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,15 @@ def test_a_run_learns_from_made_and_distilled_pairs_and_ends_on_what_is_named(da
     ]
 
 
+def test_what_a_teacher_makes_of_names_says_nothing_of_them(data) -> None:
+    """A name that targets write otherwise is known; a teacher that copies it changes nothing."""
+    config = with_a_teacher(data)
+    corpus = (data / "train.tsv").read_text()
+    (data / "train.tsv").write_text(corpus + "toy\tone Ann\tun Anne\n" * 5)
+    (data / "teacher.tsv").write_text("one Ann\tun Ann\n" * 90)
+    assert "Ann" in prepare(config, data, data / "tokenizer.json").words
+
+
 def test_typos_and_invented_names_are_no_known_words(data) -> None:
     path = write_config(data, steps=6)
     corpus = (data / "train.tsv").read_text()
