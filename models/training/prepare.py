@@ -56,8 +56,7 @@ def prepare(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepare
 
 def _prepare_parallel(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:
     written = _written_pairs(config, data)
-    distilled = read_pairs(data / config.data.distilled) if config.data.distilled else []
-    pairs = [*written, *distilled]
+    pairs = [*written, *_distilled_pairs(config, data)]
     dev = read_pairs(data / config.data.dev) if config.data.dev else []
     texts = [text for p in pairs for text in (p.source, p.target)]
     tokenizer = _tokenizer(texts, config.model.vocab_size, tokenizer_path)
@@ -86,6 +85,11 @@ def _written_pairs(config: TrainingConfig, data: Path) -> list[Pair]:
     """Read those of the files, and make others of them."""
     pairs = [p for name in config.data.train for p in read_pairs(data / name)]
     return [*pairs, *augmented(pairs, config.data.augment, config.run.seed)]
+
+
+def _distilled_pairs(config: TrainingConfig, data: Path) -> list[Pair]:
+    """Read those of a teacher, if there is one."""
+    return read_pairs(data / config.data.distilled) if config.data.distilled else []
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ def _parallel_data(
 
 
 def _prepare_labels(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:
-    pairs = _training_pairs(config, data)
+    pairs = [*_written_pairs(config, data), *_distilled_pairs(config, data)]
     dev = read_pairs(data / config.data.dev) if config.data.dev else []
     tokenizer = _tokenizer([p.source for p in pairs], config.model.vocab_size, tokenizer_path)
     repeats, ending = config.data.repeats, config.data.ending
