@@ -3,7 +3,7 @@ sentences, or bits per byte of prose; by the int8 bundle, beside fp32 and what w
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,8 @@ def of_prose(bundles: Bundles, recipe: Path, data: Path) -> Found:
     documents = held_out(recipe, data)
     scores = {name: prose_scorer(each)(documents) for name, each in bundles.by_name.items()}
     int8 = scores["int8"]
-    quality = vars(int8) | {name: vars(each) for name, each in scores.items() if each is not int8}
+    others = {name: asdict(each) for name, each in scores.items() if each is not int8}
+    quality = asdict(int8) | others
     return Found(quality, f"{prose.table(scores)}\n\nThe held-out documents: {int8.as_sentence()}")
 
 
