@@ -72,9 +72,9 @@ async def test_an_asynchronous_client_cancels(server_url: str) -> None:
         batch = await client.batches.create(
             input_file_id=file.id, endpoint="/v1/completions", completion_window="24h"
         )
-        cancelled = await client.batches.cancel(batch.id)
         with pytest.raises(openai.BadRequestError, match="a batch reads it"):
             await client.files.delete(file.id)
+        cancelled = await client.batches.cancel(batch.id)
     with openai.OpenAI(base_url=f"{server_url}/v1", api_key="x") as official:
         after = ended(official, batch.id)
         deleted = official.files.delete(file.id)
