@@ -5,17 +5,23 @@ import re
 import unicodedata
 
 WORD = re.compile(r"[^\W\d_]{4,}")
+APOSTROPHE = re.compile(r"(?<=[^\W\d_])['\u2019](?=[^\W\d_])")
 
 
 def mistype(text: str, rng: random.Random) -> str:
-    """Let two letters of one word change places, or double or lose one."""
+    """Let two letters of one word or two change places, or double or lose one."""
     words = list(WORD.finditer(text))
-    if not words:
-        return text
-    word = rng.choice(words)
-    place = rng.randrange(word.start() + 1, word.end() - 1)
-    a, b = text[place], text[place + 1]
-    return text[:place] + rng.choice((b + a, a + a + b, b)) + text[place + 2 :]
+    count = min(len(words), rng.randint(1, 2 if len(words) > 3 else 1))
+    for word in sorted(rng.sample(words, count), key=re.Match.start, reverse=True):
+        place = rng.randrange(word.start() + 1, word.end() - 1)
+        a, b = text[place], text[place + 1]
+        text = text[:place] + rng.choice((b + a, a + a + b, a + b + b, b)) + text[place + 2 :]
+    return text
+
+
+def without_apostrophes(text: str, rng: random.Random) -> str:
+    """Write dont and Im."""
+    return APOSTROPHE.sub("", text)
 
 
 def without_accents(text: str, rng: random.Random) -> str:
@@ -38,12 +44,14 @@ def without_end(text: str, rng: random.Random) -> str:
     return text.lower().rstrip(".!?")
 
 
-KINDS = (mistype, without_accents, careless_spaces, without_end)
+KINDS = (mistype, without_apostrophes, without_accents, careless_spaces, without_end)
 
 
 def noisy(text: str, rng: random.Random) -> str:
-    """Draw one kind of carelessness."""
-    return rng.choice(KINDS)(text, rng)
+    """Draw carelessness of one or two kinds, half of the time a typo."""
+    for _ in range(rng.randint(1, 2)):
+        text = (mistype if rng.random() < 0.5 else rng.choice(KINDS))(text, rng)
+    return text
 
 
 def titled(text: str) -> str:

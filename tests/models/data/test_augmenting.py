@@ -11,7 +11,7 @@ from models.data.making.augmenting import KINDS, augmented
 from models.data.making.made import TRAINING, made_pair
 from models.data.making.names import NAME, rename
 from models.data.making.noise import KINDS as NOISES
-from models.data.making.noise import titled
+from models.data.making.noise import mistype, titled, without_apostrophes
 from models.data.making.phrases import drawn_phrase, phrases
 from models.data.making.values import replace_values
 
@@ -38,7 +38,7 @@ def test_phrases_come_in_several_writings_and_are_not_what_is_judged_by() -> Non
     judged = {pair.source for pair in read_pairs(EVERYDAY)}
     assert not judged & {source for source, _ in phrases()}
     rng = random.Random(0)
-    drawn = {drawn_phrase(rng) for _ in range(3000)}
+    drawn = {drawn_phrase(rng) for _ in range(20_000)}
     assert {("Hello.", "Bonjour."), ("hello", "Bonjour.")} <= drawn
     assert any(source.startswith("Hello. ") and "Bonjour. " in target for source, target in drawn)
 
@@ -95,11 +95,25 @@ def test_nothing_is_renamed_where_no_name_or_many_are_shared() -> None:
 
 @pytest.mark.parametrize("kind", NOISES, ids=lambda kind: kind.__name__)
 def test_noise_changes_a_little(kind) -> None:
-    text = "Déjà vu, they said, was everywhere."
+    text = "Déjà vu, they said, wasn't everywhere."
     changed = {kind(text, random.Random(seed)) for seed in range(20)}
     assert changed - {text}
     assert all(abs(len(each) - len(text)) <= 2 for each in changed)
     assert kind("", random.Random(0)) == ""
+
+
+def test_apostrophes_within_words_are_forgotten_and_quotes_are_not() -> None:
+    text = without_apostrophes("I don't know, it\u2019s 'odd'.", random.Random(0))
+    assert text == "I dont know, its 'odd'."
+
+
+def test_typos_are_those_that_people_make() -> None:
+    typos = {mistype("what", random.Random(seed)) for seed in range(100)}
+    assert {"waht", "whatt", "whhat", "wat", "wht"} <= typos
+    words = ["some", "other", "flowers", "grow", "there"]
+    many = {mistype(" ".join(words), random.Random(seed)) for seed in range(100)}
+    found = {sum(a != b for a, b in zip(words, text.split(), strict=True)) for text in many}
+    assert {1, 2} <= found <= {0, 1, 2}
 
 
 def test_capitals_and_titles() -> None:
