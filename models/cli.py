@@ -1,6 +1,4 @@
-"""Runs `attendant train`, `attendant bench-torch` and `attendant plot-gradients`; torch is imported
-when they run.
-"""
+"""Runs `attendant train`, `average`, `bench-torch` and `plot-gradients`; torch is imported late."""
 
 import json
 import sys
@@ -100,6 +98,56 @@ def train(
     except KeyboardInterrupt:
         click.echo("stopped; the same command goes on from the last validation", err=True)
         sys.exit(130)
+
+
+@click.command()
+@click.argument(
+    "checkpoints",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    nargs=-1,
+    required=True,
+    metavar="CHECKPOINT...",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="Folder of the averaged checkpoint.",
+)
+@click.option(
+    "--share",
+    "shares",
+    type=click.FloatRange(min=0, min_open=True),
+    multiple=True,
+    help="How much of a CHECKPOINT there is to be; once for each, in order.  [default: alike]",
+)
+def average(checkpoints: tuple[Path, ...], output: Path, shares: tuple[float, ...]) -> None:
+    """Average the weights of several checkpoints of one shape and vocabulary.
+
+    Runs that went on from the same weights (`attendant train --start`) mostly make a better model
+    together than each alone (Wortsman et al. 2022). What is no weight is the last one's, its model
+    card included: `attendant ship` scores the average and completes the card.
+
+    \b
+    Example:
+      attendant average models/checkpoints/transformer-en-fr build/runs/mine/checkpoint
+        -o build/averaged --share 0.4 --share 0.6
+    """
+    from models.storage.averaging import average_checkpoints
+    from models.storage.checkpoint import CheckpointError
+
+    if len(checkpoints) < 2:
+        raise click.UsageError("name two checkpoints at least")
+    if shares and len(shares) != len(checkpoints):
+        raise click.UsageError(f"{len(checkpoints)} checkpoints, but {len(shares)} times --share")
+    if output.resolve() in [each.resolve() for each in checkpoints]:
+        raise click.UsageError(f"{output} is one of those to average: name another folder")
+    try:
+        average_checkpoints(checkpoints, shares or [1.0] * len(checkpoints), output)
+    except CheckpointError as error:
+        _fail(f"{error.folder} cannot be used:", *(f"  {problem}" for problem in error.problems))
+    click.echo(f"wrote {output}", err=True)
 
 
 @click.command()

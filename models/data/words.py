@@ -9,7 +9,7 @@ from models.data.corpus import Pair
 WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 FEWEST = 5  # times in any writing: of names that were seen less often most come out as others
 FEWEST_SMALL = 2  # times in small letters: a word, if a rare one, is no name
-MOST_COPIED = 100  # times: a name that is seen more often comes out as it should
+MOST_COPIED = 1000  # times: a name that is seen more often comes out as it should
 COPIED = 0.85  # of the times that a name is seen: it has no other form in the target
 ENDS = ".!?…:"  # of sentences: the word after one has a capital in any case
 

@@ -35,6 +35,7 @@ from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, 
 DEPLOYMENT = "attendant"
 _REMEMBERED_SECONDS = 5.0
 _PATIENCE_SECONDS = 0.5
+_FIRST_PATIENCE_SECONDS = 5.0  # as long as nothing is known, every group would be unknown
 _ANSWERING = ("RUNNING", "UPDATING")
 _UNKNOWN_SECONDS = 0.02  # a new handle does not know the replicas yet, and asks those that it knows
 
@@ -54,7 +55,8 @@ class Applications:
         if self._asking is None and time.monotonic() - self._asked_at > _REMEMBERED_SECONDS:
             self._asking = asyncio.create_task(self._refresh())
         if self._asking is not None:
-            await asyncio.wait([self._asking], timeout=_PATIENCE_SECONDS)
+            patience = _PATIENCE_SECONDS if self._known else _FIRST_PATIENCE_SECONDS
+            await asyncio.wait([self._asking], timeout=patience)
         return self._known
 
     async def _refresh(self) -> None:

@@ -237,7 +237,8 @@ async def test_who_has_lost_a_batch_writes_no_results_of_it(tmp_path: Path) -> N
 
     async def run(asked: Asked) -> tuple[int, Any]:
         if asked.body["prompt"] == "line 1":
-            await asyncio.sleep(0.1)
+            batch = await batches.batch("ann", asked.id.rpartition("-")[0])
+            await until(batches, batch, lambda found: found.num_done == 1)
             await database.run(tables.claim, "another", time.time() + 60, 60.0)
         return 200, {}
 

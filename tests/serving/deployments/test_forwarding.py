@@ -52,6 +52,14 @@ async def test_nobody_waits_long_for_a_busy_controller(monkeypatch: MonkeyPatch)
     assert await applications.running() == ["answer-2"]
 
 
+async def test_the_first_answer_is_waited_for() -> None:
+    """Without it models of other groups would be unknown to clients that come early."""
+    controller = Controller()
+    controller.may_go_on.clear()
+    asyncio.get_running_loop().call_later(0.8, controller.may_go_on.set)
+    assert await Applications(controller).running() == ["answer-1"]
+
+
 async def test_one_that_is_gone_takes_nothing_away(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(forwarding, "_REMEMBERED_SECONDS", 0.0)
     controller = Controller()

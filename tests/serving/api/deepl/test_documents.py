@@ -1,6 +1,7 @@
 """DeepL's documents: sent, asked after, fetched once, cancelled; by DeepL's own client too."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -179,22 +180,21 @@ async def test_the_official_client(
     document.add_paragraph("One ").add_run("two").bold = True
     document.save(str(tmp_path / "in.docx"))
     async with made_world(tokenizer, access=access) as world:
-        config = uvicorn.Config(world.app, port=43_410, log_level="error")
-        server = uvicorn.Server(config)
-        serving = asyncio.create_task(server.serve())
-        while not server.started:
-            await asyncio.sleep(0.01)
-        try:
-            await asyncio.to_thread(translate_with_client, tmp_path)
-        finally:
-            server.should_exit = True
-            await serving
+        server = uvicorn.Server(uvicorn.Config(world.app, log_level="error"))
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            serving = asyncio.create_task(server.serve([listener]))
+            try:
+                await asyncio.to_thread(translate_with_client, tmp_path, port)
+            finally:
+                server.should_exit = True
+                await serving
     [paragraph] = docx.Document(str(tmp_path / "out.docx")).paragraphs
     assert [(run.text, run.bold) for run in paragraph.runs] == [("ONE ", None), ("TWO", True)]
 
 
-def translate_with_client(folder: Path) -> None:
-    client = deepl.DeepLClient("key", server_url="http://127.0.0.1:43410")
+def translate_with_client(folder: Path, port: int) -> None:
+    client = deepl.DeepLClient("key", server_url=f"http://127.0.0.1:{port}")
     status = client.translate_document_from_filepath(
         folder / "in.docx", folder / "out.docx", source_lang="EN", target_lang="FR"
     )
