@@ -20,7 +20,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_slow_prompt_is_pinged_for(world: World, impatient: None) -> None:
     world.generator_engine.gate = asyncio.Event()
-    asyncio.get_running_loop().call_later(0.3, world.generator_engine.gate.set)
+    asyncio.get_running_loop().call_later(1.0, world.generator_engine.gate.set)
     response = await world.client.post("/v1/completions", json=BODY)
 
     events = response.text.strip().split("\n\n")
