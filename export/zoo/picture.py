@@ -12,6 +12,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from export.zoo.effects import peers
 from export.zoo.results import Results
@@ -69,7 +70,10 @@ def draw_learning(found: Sequence[Results], path: Path) -> None:
             for i, results in enumerate(group):
                 colour = plt.get_cmap("turbo")(i / len(group))
                 _plot_learning(axis, results, color=colour, linestyle=LINES[i % len(LINES)])
-            axis.set(xlabel="minutes of training", ylabel=label)
+            axis.set(xlabel="minutes of training", ylabel=label, xscale="log")
+            axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            axis.xaxis.set_minor_formatter(NullFormatter())
             axis.grid(alpha=0.3)
             axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=7)
 
