@@ -22,6 +22,7 @@ from export.zoo.seeds import without_replicas
 STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "attendant"}
 BY_LENGTH, LEARNING = "bleu-by-length.svg", "learning.svg"
 BLEU_LABEL, LOSS_LABEL = "BLEU of held-out captions", "nats a token of held-out prose"
+LEAST_MINUTES = 0.005  # minutes are kept to the hundredth, and zero has no place among ratios
 LINES = ("-", "--", ":")
 
 
@@ -82,7 +83,8 @@ def _plot_learning(axis: plt.Axes, results: Results, **style: Any) -> None:
     assert results.training is not None
     curve = results.training.curve
     values = [each.dev_loss if each.dev_bleu is None else each.dev_bleu for each in curve]
-    axis.plot([each.minutes for each in curve], values, label=results.name, **style)
+    minutes = [max(each.minutes, LEAST_MINUTES) for each in curve]
+    axis.plot(minutes, values, label=results.name, **style)
 
 
 @contextmanager
@@ -122,4 +124,4 @@ def _plot(axis: plt.Axes, results: Results, **style: Any) -> None:
     assert results.translation is not None
     bins = results.translation.by_length
     words, bleu = [each.mean_words for each in bins], [each.bleu for each in bins]
-    axis.plot(words, bleu, marker="o", markersize=3, label=results.name, **style)
+    axis.plot(words, bleu, label=results.name, **style)
