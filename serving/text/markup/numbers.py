@@ -9,14 +9,17 @@ from serving.text.markup.tokens import Token
 from serving.text.markup.translated import TargetWord, TranslatedWords
 from serving.text.protection.numbers import NUMBER, values
 
-_LARGEST_SPELLED = 20  # as twenty may be written; what is larger must stand in digits
-
 
 @dataclass(slots=True)
 class _Found:
-    """Holds a number in a translation, of one word or more."""
+    """A number in a translation, of one word or more.
+
+    suffix: letters that follow it in its last word, as in 3rd.
+    """
 
     words: list[TargetWord]
+    text: str
+    suffix: str
     values: frozenset[Decimal]
 
     def came_of(self, number: int) -> float:
@@ -24,28 +27,40 @@ class _Found:
 
 
 def put_right_numbers(translated: TranslatedWords, numbers: Mapping[int, Token]) -> None:
-    """Write each number of the source over the one that came of it, if that is another or is
-    written as in the source; a large one that is missing over the word that came of it.
+    """Write each number of the source once, in figures: over the number that came of it, if that
+    is another or is written as in the source, or over the word that came of it. A further number
+    of a translation goes if it came of a number or of what is kept.
     """
     found = _numbers(translated)
     missing: dict[int, Token] = {}
     for number, token in numbers.items():
         meant = values(token.text)
-        same = [each for each in found if each.values & meant]
+        same = [each for each in found if each.values & meant or each.text == token.text]
         if same:
             right = max(same, key=lambda each: each.came_of(number))
             found.remove(right)
-            if right.words[0].text == token.text:  # as the source writes it
-                right.words[0].text = token.name
+            if right.text == token.text:  # as the source writes it
+                _write(translated, right, token)
         else:
             missing[number] = token
     for number, token in missing.items():
-        if found:
-            wrong = max(found, key=lambda each: each.came_of(number))
+        wrong = max(found, key=lambda each: each.came_of(number), default=None)
+        if wrong is not None and _is_read_for(wrong, number, numbers):
             found.remove(wrong)
-            _write(translated, wrong.words, token)
-        elif not _may_be_spelled(token):
-            _write(translated, [translated.made_room(number)], token)
+            _write(translated, wrong, token)
+        else:
+            translated.made_room(number).text = token.name
+    meant = frozenset().union(*(values(token.text) for token in numbers.values()))
+    for extra in found:
+        if extra.values & meant or translated.came_of_what_is_kept(extra.words[0], numbers):
+            translated.remove(extra.words)
+
+
+def _is_read_for(found: _Found, number: int, numbers: Mapping[int, Token]) -> bool:
+    """Say if a wrong number may stand for one of the source: it came of a number rather than of a
+    word, as 12 of "twelve".
+    """
+    return int(found.words[0].origins.argmax()) in numbers or found.came_of(number) > 0.2
 
 
 def _numbers(translated: TranslatedWords) -> list[_Found]:
@@ -57,21 +72,19 @@ def _numbers(translated: TranslatedWords) -> list[_Found]:
         spans.append(Span(start, len(text)))
     found = []
     for match in NUMBER.finditer(text):
-        words = [
-            word
+        covered = [
+            (word, span)
             for word, span in zip(translated.words, spans, strict=True)
-            if span.start >= match.start() and span.end <= match.end()
+            if span.start < match.end() and span.end > match.start()
         ]
-        if words:
-            found.append(_Found(words, values(match.group())))
+        if covered:
+            words = [word for word, _ in covered]
+            suffix = text[match.end() : covered[-1][1].end]
+            found.append(_Found(words, match.group(), suffix, values(match.group())))
     return found
 
 
-def _write(translated: TranslatedWords, words: list[TargetWord], token: Token) -> None:
-    first, *others = words
-    first.text = token.name
+def _write(translated: TranslatedWords, found: _Found, token: Token) -> None:
+    first, *others = found.words
+    first.text = token.name + found.suffix
     translated.words = [word for word in translated.words if word not in others]
-
-
-def _may_be_spelled(token: Token) -> bool:
-    return token.text.isdigit() and int(token.text) <= _LARGEST_SPELLED

@@ -1,7 +1,7 @@
 """Holds the words of a translation while what was kept is put back among them."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,9 @@ from serving.text.markup.tokens import Token
 from serving.text.markup.words import SourceWords, is_wordy, words_in
 
 _LEAST = 1e-6
+_NAME = re.compile(r"X[ -]?\d{1,4}", re.IGNORECASE)  # of what is kept
+_FIGURES_AFTER_LETTERS = re.compile(r"[^\W\d]\d")
+_BETWEEN_LETTER_AND_FIGURES = re.compile(r"[ -]")
 _ENDS_SENTENCE = frozenset(".!?…。！？:;")
 
 
@@ -61,11 +64,46 @@ class TranslatedWords:
         self._source = source_words
 
     def put_back_kept(self) -> None:
-        """Put what was kept where its name stands, or where words came of it, each once."""
-        for number, token in self._source.kept.items():
-            self._put_back(number, token)
+        """Put what was kept where its name stands, or where words came of it, each once. Names
+        that the model has made up go.
+        """
+        missing = [number for number in self._source.kept if not self._put_where_named(number)]
+        made_up = [word for word in self.words if word.raw is None and _NAME.fullmatch(word.text)]
+        for number in missing:
+            best = max(made_up, key=lambda word: word.origins[number], default=None)
+            if best is not None:
+                made_up.remove(best)
+            self._put(number, best or self.made_room(number))
+        self.remove(made_up)
+        self._leave_out_what_is_no_character()
+        self._leave_out_invented_figures()
         if self.words:
             self.words[0].gap = ""
+
+    def _leave_out_what_is_no_character(self) -> None:
+        """Take away what stands for bytes of a character that a model began and did not end."""
+        for word in [*self.words]:
+            if word.raw is None and "\ufffd" in word.text:
+                word.text = word.text.replace("\ufffd", "")
+                if not word.text:
+                    self.remove([word])
+
+    def _leave_out_invented_figures(self) -> None:
+        """Take figures away that a model put to a word, as L00, where it should have copied."""
+        for word in [*self.words]:
+            is_invented = word.raw is None and _FIGURES_AFTER_LETTERS.search(word.text)
+            if is_invented and self.came_of_what_is_kept(word, self._source.numbers):
+                word.text = re.sub(r"\d", "", word.text)
+                if len(word.text) < 2:
+                    self.remove([word])
+
+    def remove(self, words: Sequence[TargetWord]) -> None:
+        self.words = [word for word in self.words if word not in words]
+
+    def came_of_what_is_kept(self, word: TargetWord, numbers: Collection[int]) -> bool:
+        """Say if a word came of a number, or of what is kept, more than of any other word."""
+        best = int(word.origins.argmax())
+        return best in numbers or best in self._source.kept
 
     def origins(self) -> Origins:
         width = len(self._source.spans)
@@ -76,16 +114,23 @@ class TranslatedWords:
             np.array([word.raw is not None or is_wordy(word.text) for word in self.words], bool),
         )
 
-    def _put_back(self, number: int, token: Token) -> None:
-        name = token.text.lower()
-        named = [word for word in self.words if word.raw is None and word.text.lower() == name]
+    def _put_where_named(self, number: int) -> bool:
+        """Put what is kept where its name stands, once; say if it does."""
+        name = self._source.kept[number].text.lower()
+        named = [
+            word
+            for word in self.words
+            if word.raw is None and _BETWEEN_LETTER_AND_FIGURES.sub("", word.text.lower()) == name
+        ]
         if named:
             best = max(named, key=lambda word: word.origins[number])
-            self.words = [word for word in self.words if word is best or word not in named]
-        else:
-            best = self.made_room(number)
-        best.raw = token.translation
-        best.origins = np.eye(len(self._source.spans))[number]
+            self.remove([word for word in named if word is not best])
+            self._put(number, best)
+        return bool(named)
+
+    def _put(self, number: int, word: TargetWord) -> None:
+        word.raw = self._source.kept[number].translation
+        word.origins = np.eye(len(self._source.spans))[number]
 
     def made_room(self, number: int) -> TargetWord:
         """Return the word that came of the source's most, one for all those beside it that did;
@@ -142,8 +187,9 @@ class TranslatedWords:
 
 
 def _any_of(names: Iterable[str]) -> re.Pattern[str]:
+    """Match names of what is kept, which a model may write with a space or a hyphen in them."""
     by_length = sorted(names, key=len, reverse=True)
-    pattern = "|".join(map(re.escape, by_length)) or r"(?!)"
+    pattern = "|".join(f"{name[0]}[ -]?{name[1:]}" for name in by_length) or r"(?!)"
     return re.compile(rf"(?<![^\W_])(?:{pattern})(?!\d)", re.IGNORECASE)
 
 

@@ -1,19 +1,19 @@
 """Reads numbers, and writes them as another language does: 3.5 is 3,5 in French."""
 
 import re
+import unicodedata
 from decimal import Decimal
 from functools import lru_cache
 
 from babel import Locale, UnknownLocaleError
 from babel.numbers import get_decimal_symbol, get_group_symbol
 
-_SIGNS = "€$£¥"
 _SPACES = " \u00a0\u202f"
 _GROUPED = re.compile(rf"\d{{1,3}}(?:([.,'’{_SPACES}])\d{{3}})(?:\1\d{{3}})*(?:[.,]\d+)?")
-# One number in the words of a translation, which may write it with spaces.
+# One number in the words of a translation, which may write it with spaces, or letters after it.
 NUMBER = re.compile(
-    rf"(?<![\w.,])\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?:[.,]\d+)?(?!\w)"
-    r"|(?<![\w.,])\d+(?:[.,'’]\d+)*(?!\w)"
+    rf"(?<![\w.,])\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?:[.,]\d+)?(?![\d.,]*\d)(?!\w{{5}})"
+    r"|(?<![\w.,])\d+(?:[.,'’]\d+)*(?!\w{5})"
 )
 
 
@@ -47,7 +47,7 @@ def localised(text: str, source: str, target: str) -> str:
 
 def localised_amount(text: str, source: str, target: str) -> str:
     """Return an amount with a currency's sign as another language writes it: $3.50 is 3,50 $."""
-    sign = next(character for character in text if character in _SIGNS)
+    sign = next(character for character in text if unicodedata.category(character) == "Sc")
     number = localised(text.replace(sign, "").strip(), source, target)
     pattern = _currency_pattern(target)
     if pattern is None:

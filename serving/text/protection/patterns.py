@@ -1,4 +1,4 @@
-"""Finds what reaches a translation as it is: addresses, code, placeholders, versions, and more."""
+"""Patterns of what a translation keeps as it is written: addresses, code, placeholders, signs."""
 
 import re
 
@@ -12,17 +12,32 @@ _FILE = (
     "txt|md|pdf|docx?|xlsx?|pptx?|odt|csv|json|ya?ml|xml|html?|png|jpe?g|gif|svg|zip|gz|tar|exe"
     "|py|js|ts|java|cpp|rs|go|sh|ini|cfg|conf|log|toml"
 )
+_KEY = "Ctrl|Control|Alt|AltGr|Shift|Cmd|Command|Option|Opt|Win|Windows|Super|Meta|Fn"
+_PLACEHOLDER = r"\{\{[^{}\n]{1,80}\}\}|\{%[^{}\n]{1,80}%\}|[$#]?\{[^\s{}]{0,80}\}"
+# An address may hold placeholders: https://a.b/{id}?q=${query}
+_ADDRESS_END = rf"(?:{_PLACEHOLDER}|[^\s<>\"{{}}])+"
+_OPERATOR = r"(?:[<>=!:+*/^~|&-]?=|<=?>|[-=]>|<-|&&|\|\||<<|>>|[<>=+*/^≤≥≠≈≡±×÷−→⇒∈⊂∪∩-])"
+_OPERAND = (
+    r"(?:(?:[A-Za-z]|[A-Za-z]+[\d_]\w*|\d*[a-z])(?:\([\w,]{1,20}\)|\[\w{1,20}\])?(?:\^\w+)?"
+    r"|[-−]?\d[\d.,]*\d|[-−]?\d)%?"
+)
+_ENTITY = r"&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z][A-Za-z\d]{1,30});"
 # None takes more than a few steps at a character: each begins where nothing of its kind stands
 # before, or is bounded.
 _PATTERNS = {
     "code": r"`[^`\n]+`",
     "icu": rf"\{{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal|number|date|time|duration"
     rf"|ordinal|spellout)\s*(?:,{_INNER})?\}}",
-    "braces": r"\{\{[^{}\n]{1,80}\}\}|\{%[^{}\n]{1,80}%\}|\$?\{[^\s{}]{0,80}\}|\$\([A-Za-z_]\w*\)",
-    "printf": r"(?<!\d)%(?:\d+\$)?(?:\([A-Za-z_]\w*\))?[-+#0]*\d*(?:\.\d+)?(?:ll|[hlz])?"
-    r"[cdfgisuxX@](?!\w)",
-    "web": r"\b(?:https?|ftps?|file|ssh|git)://[^\s<>\"]+|\bmailto:[^\s<>\"]+|\bwww\.[^\s<>\"]+",
-    "mail": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}",
+    "braces": rf"{_PLACEHOLDER}|\$\([A-Za-z_]\w*\)|<%[^<>\n]{{1,80}}%>|%%[A-Za-z_]\w*%%"
+    r"|%[A-Z][A-Z\d_]*%",
+    # A flag may be a space; "50 % discount" has none.
+    "printf": r"(?<!\d)(?<!\d[ \u00a0])%(?:\d+\$)?(?:\([A-Za-z_]\w*\))?[-+#0' ]*(?:\d+|\*)?"
+    r"(?:\.(?:\d+|\*))?(?:hh|ll|[hlLqjzt])?[cdeEfFgGiosuxXn@](?![\w'’])",
+    "web": rf"\b(?:https?|ftps?|file|ssh|git)://{_ADDRESS_END}|\bmailto:{_ADDRESS_END}"
+    rf"|\bwww\.{_ADDRESS_END}",
+    "mail": r"<?(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}>?",
+    # What follows is "<" and a name or a slash; "a < b and c > d" are comparisons.
+    "bracketed": r"(?:(?<![\w.])[A-Za-z_]\w{0,40})?<[/!?]?[A-Za-z_][^<>\n]{0,200}>+",
     "domain": rf"(?<![\w.-])[\w-]{{1,63}}(?:\.[\w-]{{1,63}}){{0,4}}\.(?:{_TLD})"
     r"(?:/[^\s<>\"]*)?(?![\w@-])",
     "path": r"(?<![\w/.])(?:~|\.{1,2})?/[\w.@+-]+(?:/[\w.@+-]+)*/?(?!\w)"
@@ -30,32 +45,13 @@ _PATTERNS = {
     rf"|(?<![\w/.-])[\w-]+\.(?:{_FILE})\b",
     "call": r"(?<![\w.])[A-Za-z_][\w.]*\(\)|\b[A-Za-z]\w*_\w+\b|(?<!\S)--[a-z][\w-]+",
     "tag": r"(?<![\w&@#])[@#][A-Za-z_]\w*",
-    "version": r"\bv\d+(?:\.\d+)*\b|(?<![\w.])\d+(?:\.\d+){2,}(?:-[a-z\d]+(?:\.[a-z\d]+)*)?\b",
-    "date": r"(?<![\w-])\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?Z?)?\b",
-    "hex": r"\b0x[\da-fA-F]+\b|#[\da-fA-F]{6}\b"
-    r"|\b[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}\b",
-    "identifier": r"(?<![\w-])(?=[A-Z-]*\d)(?=[\d-]*[A-Z])[A-Z\d]+(?:-[A-Z\d]+)+\b",
+    "entity": rf"\w*(?:{_ENTITY}\w*)+",
+    "keys": rf"\b(?:{_KEY})(?: ?[+-] ?(?:{_KEY}|F\d\d?|[A-Z][a-z]{{1,8}}\b|[A-Z\d]\b))+",
+    "expression": rf"(?<![^\s(\"'“]){_OPERAND}(?: {_OPERATOR} {_OPERAND})+(?![\w(])",
+    "checkbox": r"\[[ xX]\]",
+    "hex": r"\b0x[\da-fA-F]+\b|#[\da-fA-F]{6}\b",
 }
-# Symbols that are the same in all languages, or nearly.
-_UNIT = (
-    r"[kcmdµn]?m[²³23]?|[kmµ]?g|[mcdµ]?[lL]|ha|k?cal|[kMGT]?Hz|[kMG]?W|kWh|MWh|m?A|mAh|[mk]?V|[kMGT]i?B"
-    r"|[kMG]bit/s|[kMG]bps|km/h|m/s|°[CF]?|K|[kM]?Pa|bar|dB|[µmn]s|min|px|pt|dpi|rpm|ppm|k?J|k?N|Ω"
-    r"|mmHg|mmol|mol"
-)
 KEPT = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _PATTERNS.items()))
-# Not what is said in another way elsewhere, as times of day and ordinals.
-_NUMBER = r"(?<![\w.,:/'’])\d+(?:[.,]\d+)*"
-QUANTITY = re.compile(rf"{_NUMBER}[ \u00a0\u202f]?(?:{_UNIT})(?![\w/])")
-AMOUNT = re.compile(
-    rf"(?:[€$£¥] ?(?<![\w.,])\d+(?:[.,]\d+)*|{_NUMBER}[ \u00a0\u202f]?[€$£¥])"
-    r"(?![\w/]|[.,]\d|\s?(?:[kKMm]|[mb]n|thousand|[mb]illions?)\b)"
-)
-NUMBER = re.compile(rf"{_NUMBER}(?![\w:/'’]|[.,-]\d|\s?[ap]\.?m\b)")
-# Groups: the hour, the minute, a or p. The last stop of p.m. may be the sentence's end.
-TIME_OF_DAY = re.compile(
-    r"(?<![\w.,:])(1[0-2]|0?[1-9]):([0-5]\d)[ \u00a0\u202f]?([apAP])"
-    r"(?:[mM]|\.[mM](?:\.(?=\s+[a-z\d]|[,;:)]))?)(?!\w)"
-)
 # What ends a sentence, or closes what was opened before an address, is no part of it.
 _TRAILING = re.compile(r"(?<![.,;:!?…'\"»”)\]])[.,;:!?…'\"»”)\]]+$")
 
@@ -66,12 +62,11 @@ _PICTURE = (
     r"|[\u231A\u231B\u23E9-\u23F3\u2600-\u27BF\u2B50\u2B55]|[\U0001F000-\U0001FAFF])"
 )
 _JOINED = rf"(?:{_PICTURE})[\uFE0F\U0001F3FB-\U0001F3FF\U000E0020-\U000E007F]*"
-EMOJI = re.compile(rf"{_JOINED}(?:\u200D{_JOINED})*(?:\s?{_JOINED}(?:\u200D{_JOINED})*)*")
+_EMOTICON = r"(?<!\S)[:;=8][-']?[()\[\]DPpOo|*3/](?![\w(])"
+EMOJI = re.compile(rf"{_EMOTICON}|{_JOINED}(?:\u200D{_JOINED})*(?:\s?{_JOINED}(?:\u200D{_JOINED})*)*")
 
-
-# What neither of these finds has nothing that the others find: most sentences are done so.
-MAY_BE_KEPT = re.compile(r"[\d`{}$%/@\\_#:]|\.\S|--|\(\)")
-MAY_BE_EMOJI = re.compile(r"[^\x00-\xa8\xaa-\xad\xaf-\u203b]")
+# What this does not find has nothing that the others find: most sentences are done so.
+MAY_BE_KEPT = re.compile(r"[\d`{}\[\]$%/@\\_#:;<>=&+*^~|]|\.\S|--|\(\)|[^\x00-\x7f\u00c0-\u024f\u2018\u2019]")
 
 
 def kept_end(match: re.Match[str]) -> int:

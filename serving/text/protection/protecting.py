@@ -21,36 +21,41 @@ from serving.text.protection.numbers import (
     localised_amount,
 )
 from serving.text.protection.patterns import (
-    AMOUNT,
     EMOJI,
     KEPT,
-    MAY_BE_EMOJI,
     MAY_BE_KEPT,
-    NUMBER,
-    QUANTITY,
-    TIME_OF_DAY,
     kept_end,
 )
+from serving.text.protection.signs import (
+    BRACKETS,
+    SIGNS,
+    foreign_words,
+    readable,
+    words_with_signs,
+)
+from serving.text.protection.units import TIME_OF_DAY, UnitKind, written_units
+
+_WITH_ELISIONS = frozenset({"fr", "it", "ca", "oc"})
+_STAND_IN = re.compile(r"X\d+")
 
 
 class _Kind(IntEnum):
-    KEPT = auto()
-    EMOJI = auto()
+    WHOLE = auto()
     TIME = auto()
     AMOUNT = auto()
     QUANTITY = auto()
     NUMBER = auto()
+    POINT = auto()
+    OPENING = auto()
+    CLOSING = auto()
 
 
-_WHOLE = [
-    (_Kind.KEPT, KEPT),
-    (_Kind.EMOJI, EMOJI),
-    (_Kind.TIME, TIME_OF_DAY),
-    (_Kind.AMOUNT, AMOUNT),
-    (_Kind.QUANTITY, QUANTITY),
-    (_Kind.NUMBER, NUMBER),
-]
-_STAND_IN = re.compile(r"X\d+")
+_ROLES = {
+    _Kind.NUMBER: Role.NUMBER,
+    _Kind.POINT: Role.POINT,
+    _Kind.OPENING: Role.OPEN,
+    _Kind.CLOSING: Role.CLOSE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,8 @@ class Protection:
     """Finds what must not change.
 
     placeholders: what is kept in any case; None for nothing.
-    is_whole: addresses, code and the like are kept too, quantities and numbers as the target
-        writes them, and emoji are marks.
+    is_whole: addresses, code, signs and the like are kept too, quantities and numbers as the
+        target writes them, and emoji are marks.
     source, target: languages, in two letters.
     known_words: names that are none of them are kept too; None where it is not known what a model
         knows.
@@ -87,6 +92,8 @@ class Protection:
             part = [token for token, _ in group]
             if slot % 2:
                 yield self._token(found[slot // 2][1], part)
+            elif self.is_whole:
+                yield from readable(part, self.source)
             else:
                 yield from part
 
@@ -95,32 +102,45 @@ class Protection:
         taken = bytearray(len(text))
         found = []
         for span, kind in self._candidates(text):
-            if not any(taken[span.start : span.end]):
+            if span.start < span.end and not any(taken[span.start : span.end]):
                 taken[span.start : span.end] = b"x" * (span.end - span.start)
                 found.append((span, kind))
         return sorted(found)
 
     def _candidates(self, text: str) -> Iterator[tuple[Span, _Kind]]:
-        for kind, pattern in self._patterns(text):
-            yield from ((span, kind) for span in _spans(text, pattern))
-        if self.is_whole and self.known_words and self.source not in WITH_CAPITAL_NOUNS:
-            yield from ((span, _Kind.KEPT) for span in self.known_words.unknown_names(text))
-
-    def _patterns(self, text: str) -> Iterator[tuple[_Kind, re.Pattern[str]]]:
         if self.placeholders is not None:
-            yield _Kind.KEPT, self.placeholders
-        if self.is_whole and MAY_BE_KEPT.search(text):
-            yield from _WHOLE
-        elif self.is_whole and MAY_BE_EMOJI.search(text):
-            yield _Kind.EMOJI, EMOJI
+            yield from ((span, _Kind.WHOLE) for span in _spans(text, self.placeholders))
+        if not self.is_whole:
+            return
+        if MAY_BE_KEPT.search(text):
+            yield from self._written_parts(text)
+        if self.known_words and self.source not in WITH_CAPITAL_NOUNS:
+            yield from ((span, _Kind.WHOLE) for span in self.known_words.unknown_names(text))
+
+    def _written_parts(self, text: str) -> Iterator[tuple[Span, _Kind]]:
+        yield from ((span, _Kind.WHOLE) for span in _spans(text, KEPT))
+        yield from ((span, _Kind.POINT) for span in _spans(text, EMOJI))
+        for span, unit in written_units(text, self.source in _WITH_ELISIONS):
+            yield span, _Kind[unit.name]
+        yield from ((span, _Kind.WHOLE) for span in words_with_signs(text))
+        for match in SIGNS.finditer(text):
+            yield Span(*match.span()), _Kind.WHOLE if _is_word(match) else _Kind.POINT
+        for match in BRACKETS.finditer(text):
+            yield Span(match.start(), match.start() + 1), _Kind.OPENING
+            yield Span(match.end() - 1, match.end()), _Kind.CLOSING
+        yield from ((span, _Kind.WHOLE) for span in foreign_words(text, self.source))
 
     def _token(self, kind: _Kind, part: list[Token]) -> Token:
         raw, text = written(part), read(part)
-        if kind is _Kind.EMOJI:
-            return Token(Role.POINT, raw)
-        if kind is _Kind.NUMBER:
-            return Token(Role.NUMBER, raw, text, localised(text, self.source, self.target))
-        return Token(Role.KEPT, raw, text, self._translation(kind, raw))
+        role = _ROLES.get(kind, Role.KEPT)
+        if role is Role.POINT:
+            return Token(role, raw)
+        if role in (Role.OPEN, Role.CLOSE):
+            return Token(role, raw, name="]")
+        if role is Role.NUMBER:
+            return Token(role, raw, text, localised(text, self.source, self.target))
+        translation = self._translation(kind, text)
+        return Token(role, raw, text, raw if translation == text else _as_in(part, translation))
 
     def _translation(self, kind: _Kind, text: str) -> str:
         if kind is _Kind.TIME:
@@ -141,16 +161,43 @@ class Protection:
 
 def with_stand_ins(passage: Sequence[Token]) -> Iterator[Token]:
     """Yield the tokens, those that are kept read as names that are nowhere else in the passage;
-    what is kept side by side is one.
+    what is kept side by side, or apart by a space, is one.
     """
     known = {*_STAND_IN.findall(read(passage))}
     names = (name for name in map("X{}".format, count(1)) if name not in known)
-    for is_kept, group in groupby(passage, key=lambda token: token.role is Role.KEPT):
-        if is_kept:
-            kept = [*group]
-            yield Token(Role.KEPT, written(kept), next(names), translations(kept))
-        else:
-            yield from group
+    waiting: list[Token] = []  # tokens that are kept, and perhaps a space after them
+    for token in passage:
+        if token.role is Role.KEPT or (waiting and _is_space(token, waiting[-1])):
+            waiting.append(token)
+            continue
+        yield from _stood_for(waiting, names)
+        waiting = []
+        yield token
+    yield from _stood_for(waiting, names)
+
+
+def _is_space(token: Token, before: Token) -> bool:
+    is_space = token.role is Role.TEXT and token.text == " "
+    return is_space and before.role is Role.KEPT
+
+
+def _stood_for(tokens: list[Token], names: Iterator[str]) -> Iterator[Token]:
+    """Yield one token for all that is kept, and the space after it."""
+    last = len(tokens) - (tokens[-1].role is not Role.KEPT) if tokens else 0
+    if kept := tokens[:last]:
+        yield Token(Role.KEPT, written(kept), next(names), translations(kept))
+    yield from tokens[last:]
+
+
+def _is_word(sign: re.Match[str]) -> bool:
+    """Say if a sign stands for a word between others: one of a keyboard, with spaces around it."""
+    return sign.group().isascii() and sign.group() != "&"
+
+
+def _as_in(part: Iterable[Token], translation: str) -> str:
+    """Return a translation with characters written by the references that its source has."""
+    table = {ord(token.text): token.raw for token in part if len(token.text) == 1}
+    return translation.translate({own: raw for own, raw in table.items() if raw != chr(own)})
 
 
 def _spans(text: str, pattern: re.Pattern[str]) -> Iterator[Span]:

@@ -10,7 +10,12 @@ from collections.abc import Iterator
 from serving.text.alignment import Span
 from serving.text.markup.tokens import Role, Token, text_tokens
 
-_LINE_MARK = r"[ \t]*(?:#{1,6}|[-*+]|\d{1,3}[.)]|>+)[ \t]+(?:\[[ xX]\][ \t]+)?"
+# Headings, quotes, numbers and letters of lists, bullets, arrows and dashes, before a word.
+_LIST_MARK = (
+    r"#{1,6}|>+|[-*+•◦▪▫■□●○‣⁃∙·»→➜➤►▶✓✔✗✘–—]|[-=]>|\(?(?:\d{1,3}|[A-Za-z]|[ivx]{1,5})\)"
+    r"|(?:\d{1,3}|[a-z]|[ivx]{1,5})\.|\d{1,2}(?:\.\d{1,2}){1,4}\.?(?=[ \t]+[^\W\da-z])"
+)
+_LINE_MARK = rf"[ \t]*(?:{_LIST_MARK})[ \t]+(?:\[[ xX]\][ \t]+)?|[ \t]*\[[ xX\d]{{1,3}}\][ \t]+"
 _RULE = r"[ \t]*(?:[-*_=|:][ \t]*){3,}"
 _BETWEEN = re.compile(
     rf"^(?:[ \t]*(?P<mark>```++|~~~++)[^\n]*\n|{_RULE}$|{_LINE_MARK}(?=\S))", re.MULTILINE
@@ -96,18 +101,22 @@ class _Reader:
         yield from self._tags(text[start:])
 
     def _tags(self, text: str) -> Iterator[Token]:
-        """Yield the tokens of text with tags: pairs, empty ones, and those that stand for words."""
+        """Yield the tokens of text with tags: pairs and empty ones."""
         start = 0
         for match in _TAG.finditer(text):
+            tag = self._tag(match)
+            if tag is None:
+                continue
             yield from text_tokens(text[start : match.start()], False, self._breaks_lines)
-            yield self._tag(match)
+            yield tag
             start = match.end()
         yield from text_tokens(text[start:], False, self._breaks_lines)
 
-    def _tag(self, match: re.Match[str]) -> Token:
+    def _tag(self, match: re.Match[str]) -> Token | None:
+        """Return the token of a tag; None for one that is no end of a pair."""
         raw, name = match.group(), match["name"]
         if raw.endswith("/>"):
             return Token(Role.POINT, raw)
         if name not in self._paired:
-            return Token(Role.KEPT, raw, raw)
+            return None
         return Token(Role.CLOSE if match["slash"] else Role.OPEN, raw, name=name)

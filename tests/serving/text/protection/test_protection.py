@@ -8,7 +8,9 @@ import pytest
 from serving.text.markup.readers.plain import read_plain
 from serving.text.markup.tokens import Role, text_tokens, translations, written
 from serving.text.protection.numbers import localised, localised_amount, values
-from serving.text.protection.patterns import EMOJI, KEPT, MAY_BE_EMOJI, MAY_BE_KEPT, NUMBER
+from serving.text.protection.patterns import EMOJI, KEPT, MAY_BE_KEPT
+from serving.text.protection.signs import SIGNS, words_with_signs
+from serving.text.protection.units import written_units
 from serving.text.protection.protecting import Protection
 from tests.serving.text.markup.fake_model import by_table, layout, translate
 
@@ -98,8 +100,8 @@ def test_a_number_that_came_out_wrong_is_put_right(wrong: dict[str, str], expect
     assert translate(layout("a 500 b", protection=True), by_table(wrong)) == expected
 
 
-def test_a_small_number_may_be_spelled() -> None:
-    assert translate(layout("a 5 b", protection=True), by_table({"5": "cinq"})) == "a cinq b"
+def test_a_small_number_stays_in_figures() -> None:
+    assert translate(layout("a 5 b", protection=True), by_table({"5": "cinq"})) == "a 5 b"
     assert translate(layout("a 5 b", protection=True), by_table({"5": "6"})) == "a 5 b"
 
 
@@ -136,6 +138,6 @@ def test_what_is_passed_over_at_a_glance_has_nothing(seed: int) -> None:
     pieces = [*"ab1.:/@_-%{}()$`#~\\ ©®️⃣🙂€é", "www.", "mailto:", "pm", "kg", "http", ".com", "--"]
     for _ in range(300):
         text = "".join(generator.choices(pieces, k=generator.randint(1, 8)))
-        whole = [*KEPT.finditer(text), *EMOJI.finditer(text), *NUMBER.finditer(text)]
-        if any(match.group() for match in whole):
-            assert MAY_BE_KEPT.search(text) or MAY_BE_EMOJI.search(text), text
+        found = [*KEPT.finditer(text), *EMOJI.finditer(text), *SIGNS.finditer(text)]
+        if found or any(written_units(text)) or any(words_with_signs(text)):
+            assert MAY_BE_KEPT.search(text), text
