@@ -19,6 +19,7 @@ from serving.text.markup.tokens import (
     translations,
     with_single_spaces,
 )
+from serving.text.markup.typography import is_typographic
 from serving.text.protection.protecting import with_stand_ins
 from serving.text.splitting import TextLayout
 
@@ -46,7 +47,9 @@ class MarkedSegment:
     @property
     def is_one_text(self) -> bool:
         """Say if it is words and nothing else, and its translation is written as it comes."""
-        is_text = len(self.tokens) == 1 and self.tokens[0].role is Role.TEXT
+        is_text = all(
+            token.role is Role.TEXT and not is_typographic(token) for token in self.tokens
+        )
         return is_text and not self.is_in_capitals
 
     @property

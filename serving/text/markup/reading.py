@@ -16,7 +16,7 @@ from serving.text.protection.capitals import in_small_letters, is_in_capitals
 from serving.text.protection.protecting import Protection
 from serving.text.splitting import Fits, Splitting, split_text
 
-_NAME_OR_LETTER = re.compile(r"X\d+|[^\W\d_]")
+_LETTER = re.compile(r"[^\W\d_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,5 @@ class MarkedReader:
         return spans
 
     def _is_translated(self, segment: str) -> bool:
-        """Say if it is more than names of what is kept, numbers and punctuation, which stay."""
-        found = _NAME_OR_LETTER.finditer(segment)
-        return not self.protection.is_whole or any(match.group()[1:] == "" for match in found)
+        """Say if it is more than what is kept, numbers and punctuation, which stay."""
+        return not self.protection.is_whole or _LETTER.search(segment) is not None

@@ -10,6 +10,7 @@ from serving.text.markup.placing import place
 from serving.text.markup.tokens import Role
 from serving.text.markup.translated import TranslatedWords
 from serving.text.markup.tree import mark_tree
+from serving.text.markup.typography import write_as_in
 from serving.text.markup.words import source_words
 from serving.text.markup.writing import Written, write
 
@@ -34,6 +35,7 @@ class MarkedTranslation:
         self._translated = TranslatedWords(target, over, attention, self._source_words)
         self._translated.put_back_kept()
         put_right_numbers(self._translated, self._source_words.numbers)
+        self._translated.words = write_as_in(segment.tokens, self._translated.words)
 
     def text(self) -> str:
         """Return it as it is written, with the segment's tags."""

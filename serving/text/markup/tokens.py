@@ -19,6 +19,12 @@ _PLAIN_OR_SPACE = re.compile(rf"[{_SPACES}]+|[^{_SPACES}]+(?: [^{_SPACES}]+)*")
 _ENTITY = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|[A-Za-z][\w.]*);?")
 
 
+# What a model reads in the place of what is kept, "%1": of the forms that were tried models copy it
+# most often (loadtest/LOG.md). They may write it with a space.
+STAND_IN = "%{}"
+MADE_OF_STAND_IN = re.compile(r"%[ \u00a0\u202f.-]?\d{1,4}")
+
+
 class Role(Enum):
     """Says what becomes of a token.
 

@@ -1,20 +1,19 @@
 """Holds the words of a translation while what was kept is put back among them."""
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from serving.text.alignment import Array, Span, TokenizedText, word_attention
 from serving.text.markup.placing import Origins
-from serving.text.markup.tokens import Token
+from serving.text.markup.tokens import MADE_OF_STAND_IN, STAND_IN
 from serving.text.markup.words import SourceWords, is_wordy, words_in
 
 _LEAST = 1e-6
-_NAME = re.compile(r"X[ -]?\d{1,4}", re.IGNORECASE)  # of what is kept
-_FIGURES_AFTER_LETTERS = re.compile(r"[^\W\d]\d")
-_BETWEEN_LETTER_AND_FIGURES = re.compile(r"[ -]")
+_FIGURES_AFTER_LETTERS = re.compile(r"([a-zà-ÿ])\d|[^\W\d]\d")
+_WITHIN_STAND_IN = re.compile(r"[\s.-]")
 _ENDS_SENTENCE = frozenset(".!?…。！？:;")
 
 
@@ -48,9 +47,12 @@ class TranslatedWords:
         source_words: SourceWords,
     ) -> None:
         text = target.text
-        names = {word: token.text for word, token in source_words.kept.items()}
-        found = [Span(*match.span()) for match in _any_of(names.values()).finditer(text)]
-        spans = words_in(text, found)
+        copied = [
+            Span(*match.span())
+            for match in MADE_OF_STAND_IN.finditer(text)
+            if source_words.kept and match.group() not in source_words.translated
+        ]
+        spans = words_in(text, copied)
         matrix = (
             _in_order(spans, source_words.spans)
             if attention is None
@@ -68,7 +70,7 @@ class TranslatedWords:
         that the model has made up go.
         """
         missing = [number for number in self._source.kept if not self._put_where_named(number)]
-        made_up = [word for word in self.words if word.raw is None and _NAME.fullmatch(word.text)]
+        made_up = [word for word in self.words if self._is_made_up(word)]
         for number in missing:
             best = max(made_up, key=lambda word: word.origins[number], default=None)
             if best is not None:
@@ -80,6 +82,11 @@ class TranslatedWords:
         if self.words:
             self.words[0].gap = ""
 
+    def _is_made_up(self, word: TargetWord) -> bool:
+        """Say if a word is a stand-in that the model made up, or a part of one."""
+        is_stand_in = MADE_OF_STAND_IN.fullmatch(word.text) or word.text == STAND_IN[0]
+        return word.raw is None and bool(is_stand_in) and word.text not in self._source.translated
+
     def _leave_out_what_is_no_character(self) -> None:
         """Take away what stands for bytes of a character that a model began and did not end."""
         for word in [*self.words]:
@@ -89,10 +96,12 @@ class TranslatedWords:
                     self.remove([word])
 
     def _leave_out_invented_figures(self) -> None:
-        """Take figures away that a model put to a word, as L00, where it should have copied."""
+        """Take figures away that a model put to a word, as L00, where it should have copied; "CO2"
+        may be carbon dioxide.
+        """
         for word in [*self.words]:
-            is_invented = word.raw is None and _FIGURES_AFTER_LETTERS.search(word.text)
-            if is_invented and self.came_of_what_is_kept(word, self._source.numbers):
+            found = _FIGURES_AFTER_LETTERS.search(word.text) if word.raw is None else None
+            if found and (found[1] or self.came_of_what_is_kept(word, self._source.numbers)):
                 word.text = re.sub(r"\d", "", word.text)
                 if len(word.text) < 2:
                     self.remove([word])
@@ -116,11 +125,11 @@ class TranslatedWords:
 
     def _put_where_named(self, number: int) -> bool:
         """Put what is kept where its name stands, once; say if it does."""
-        name = self._source.kept[number].text.lower()
+        name = self._source.kept[number].text
         named = [
             word
             for word in self.words
-            if word.raw is None and _BETWEEN_LETTER_AND_FIGURES.sub("", word.text.lower()) == name
+            if word.raw is None and _WITHIN_STAND_IN.sub("", word.text) == name
         ]
         if named:
             best = max(named, key=lambda word: word.origins[number])
@@ -184,13 +193,6 @@ class TranslatedWords:
         while place and self.words[place - 1].text in _ENDS_SENTENCE:
             place -= 1
         return place
-
-
-def _any_of(names: Iterable[str]) -> re.Pattern[str]:
-    """Match names of what is kept, which a model may write with a space or a hyphen in them."""
-    by_length = sorted(names, key=len, reverse=True)
-    pattern = "|".join(f"{name[0]}[ -]?{name[1:]}" for name in by_length) or r"(?!)"
-    return re.compile(rf"(?<![^\W_])(?:{pattern})(?!\d)", re.IGNORECASE)
 
 
 def _competing(matrix: Array) -> Array:

@@ -26,6 +26,7 @@ class SourceWords:
     """Holds the words that a segment's marks part.
 
     before: of each token of the segment, how many words end before it begins; and of all.
+    translated: the text between what is kept, which a model translates.
     kept: the words that stand for what is kept, with their tokens.
     numbers: those that are numbers, likewise.
     """
@@ -33,6 +34,7 @@ class SourceWords:
     spans: tuple[Span, ...]
     is_word: tuple[bool, ...]
     before: tuple[int, ...]
+    translated: str
     kept: dict[int, Token]
     numbers: dict[int, Token]
 
@@ -63,7 +65,10 @@ def source_words(tokens: Sequence[Token]) -> SourceWords:
             is_word.append(True)
         text, start = "", place.end
     end_text()
-    return SourceWords(tuple(spans), tuple(is_word), (*before, len(spans)), kept, numbers)
+    translated = "".join(token.text for token in tokens if token.role is Role.TEXT)
+    return SourceWords(
+        tuple(spans), tuple(is_word), (*before, len(spans)), translated, kept, numbers
+    )
 
 
 def words_in(text: str, whole: Iterable[Span] = ()) -> list[Span]:

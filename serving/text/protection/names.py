@@ -12,6 +12,10 @@ from serving.text.alignment import Span
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _POSSESSIVE = re.compile(r"['’]s?$")
 _PARTS = re.compile(r"['’-]")
+# A name follows these, whatever else it may be: "Mrs. Rose".
+_TITLE = re.compile(
+    r"\b(?:Mr|Mrs|Ms|Mx|Dr|Prof|Rev|Capt|Sgt|Lt|Col|Gen|Sen|Gov|Sir|Madam|Lady|Mme|Mlle)\.? $"
+)
 WITH_CAPITAL_NOUNS = frozenset({"de", "lb"})  # there a capital does not make a name
 
 
@@ -40,7 +44,7 @@ class KnownWords:
             if not text[match.start()].isupper():
                 continue
             word = _POSSESSIVE.sub("", match.group())
-            if not self._is_unknown_name(word):
+            if not (self._is_unknown_name(word) or _follows_title(text, match.start())):
                 continue
             if not (start < end and text[end : match.start()] == " "):
                 if start < end:
@@ -64,3 +68,7 @@ class KnownWords:
         small = word.lower()
         is_known = small in self._usual or all(part in self._usual for part in _PARTS.split(small))
         return not is_known
+
+
+def _follows_title(text: str, start: int) -> bool:
+    return _TITLE.search(text, max(start - 8, 0), start) is not None

@@ -21,7 +21,12 @@ _OPERAND = (
     r"(?:(?:[A-Za-z]|[A-Za-z]+[\d_]\w*|\d*[a-z])(?:\([\w,]{1,20}\)|\[\w{1,20}\])?(?:\^\w+)?"
     r"|[-−]?\d[\d.,]*\d|[-−]?\d)%?"
 )
-_ENTITY = r"&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z][A-Za-z\d]{1,30});"
+# References to letters and spaces, which a model reads as what they stand for.
+LETTER_REFERENCE = (
+    r"&(?:[A-Za-z]{1,2}(?:acute|grave|circ|uml|tilde|cedil|ring|caron|slash|lig|ogon)|szlig|nbsp"
+    r"|e[mn]sp|thinsp|#160|#[xX][aA]0|#8239|shy|#173|zwnj|zwj);"
+)
+_ENTITY = rf"(?!{LETTER_REFERENCE})" r"&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z][A-Za-z\d]{1,30});"
 # None takes more than a few steps at a character: each begins where nothing of its kind stands
 # before, or is bounded.
 _PATTERNS = {
@@ -29,7 +34,7 @@ _PATTERNS = {
     "icu": rf"\{{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal|number|date|time|duration"
     rf"|ordinal|spellout)\s*(?:,{_INNER})?\}}",
     "braces": rf"{_PLACEHOLDER}|\$\([A-Za-z_]\w*\)|<%[^<>\n]{{1,80}}%>|%%[A-Za-z_]\w*%%"
-    r"|%[A-Z][A-Z\d_]*%",
+    r"|%[A-Z][A-Z\d_]*%|(?<!\d)(?<!\d[ \u00a0])%L?\d{1,2}(?!\d|[$.]?\d*[a-zA-Z])",
     # A flag may be a space; "50 % discount" has none.
     "printf": r"(?<!\d)(?<!\d[ \u00a0])%(?:\d+\$)?(?:\([A-Za-z_]\w*\))?[-+#0' ]*(?:\d+|\*)?"
     r"(?:\.(?:\d+|\*))?(?:hh|ll|[hlLqjzt])?[cdeEfFgGiosuxXn@](?![\w'’])",
@@ -63,10 +68,14 @@ _PICTURE = (
 )
 _JOINED = rf"(?:{_PICTURE})[\uFE0F\U0001F3FB-\U0001F3FF\U000E0020-\U000E007F]*"
 _EMOTICON = r"(?<!\S)[:;=8][-']?[()\[\]DPpOo|*3/](?![\w(])"
-EMOJI = re.compile(rf"{_EMOTICON}|{_JOINED}(?:\u200D{_JOINED})*(?:\s?{_JOINED}(?:\u200D{_JOINED})*)*")
+EMOJI = re.compile(
+    rf"{_EMOTICON}|{_JOINED}(?:\u200D{_JOINED})*(?:\s?{_JOINED}(?:\u200D{_JOINED})*)*"
+)
 
 # What this does not find has nothing that the others find: most sentences are done so.
-MAY_BE_KEPT = re.compile(r"[\d`{}\[\]$%/@\\_#:;<>=&+*^~|]|\.\S|--|\(\)|[^\x00-\x7f\u00c0-\u024f\u2018\u2019]")
+MAY_BE_KEPT = re.compile(
+    r"[\d`{}\[\]$%/@\\_#:;<>=&+*^~|]|\.\S|--|\(\)|[^\x00-\x7f\u00c0-\u024f\u2018\u2019]"
+)
 
 
 def kept_end(match: re.Match[str]) -> int:

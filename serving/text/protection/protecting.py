@@ -1,7 +1,7 @@
 """Takes what must not change out of a text before a model reads it.
 
-A model reads a short name in its place, as X1: small models copy names of few letters and figures,
-and spell out anew, mostly wrongly, what is longer.
+A model reads a stand-in in its place, %1: small models copy what is short and was in the text that
+they learned from, and spell out anew, mostly wrongly, what is longer.
 """
 
 import re
@@ -12,7 +12,17 @@ from enum import IntEnum, auto
 from itertools import count, groupby
 
 from serving.text.alignment import Span
-from serving.text.markup.tokens import Role, Token, divided, placed, read, translations, written
+from serving.text.markup.tokens import (
+    MADE_OF_STAND_IN,
+    STAND_IN,
+    Role,
+    Token,
+    divided,
+    placed,
+    read,
+    translations,
+    written,
+)
 from serving.text.protection.names import WITH_CAPITAL_NOUNS, KnownWords
 from serving.text.protection.numbers import (
     has_24_hours,
@@ -33,10 +43,9 @@ from serving.text.protection.signs import (
     readable,
     words_with_signs,
 )
-from serving.text.protection.units import TIME_OF_DAY, UnitKind, written_units
+from serving.text.protection.units import TIME_OF_DAY, written_units
 
 _WITH_ELISIONS = frozenset({"fr", "it", "ca", "oc"})
-_STAND_IN = re.compile(r"X\d+")
 
 
 class _Kind(IntEnum):
@@ -163,8 +172,8 @@ def with_stand_ins(passage: Sequence[Token]) -> Iterator[Token]:
     """Yield the tokens, those that are kept read as names that are nowhere else in the passage;
     what is kept side by side, or apart by a space, is one.
     """
-    known = {*_STAND_IN.findall(read(passage))}
-    names = (name for name in map("X{}".format, count(1)) if name not in known)
+    known = {*MADE_OF_STAND_IN.findall(read(passage))}
+    names = (name for name in map(STAND_IN.format, count(1)) if name not in known)
     waiting: list[Token] = []  # tokens that are kept, and perhaps a space after them
     for token in passage:
         if token.role is Role.KEPT or (waiting and _is_space(token, waiting[-1])):

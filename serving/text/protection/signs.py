@@ -5,16 +5,17 @@ keyboard, ligatures and full-width letters as plain ones. Signs and letters of f
 kept. Controls of direction stand between words; characters without width are not read.
 """
 
+import html
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from babel import Locale, UnknownLocaleError
 from babel.core import get_global
 
 from serving.text.alignment import Span
 from serving.text.markup.tokens import Role, Token
+from serving.text.protection.patterns import LETTER_REFERENCE
 
 _SPACES = "\u00a0\u1680\u2000-\u200a\u202f\u205f"
 _NO_WIDTH = "\u00ad\u180e\u200b\u2060-\u2064\ufeff"
@@ -27,18 +28,16 @@ _DASHES_BETWEEN_WORDS = "—―"
 _COMPATIBLE = "\ufb00-\ufb06\uff01-\uff5e"
 _UNCOMPOSED = r"[A-Za-z][\u0300-\u036f]+"
 _UNUSUAL = re.compile(
-    rf"[{_SPACES}]|[{_NO_WIDTH}]+|(?<![^\x00-\u024f])[{_JOINERS}]+(?![^\x00-\u024f])"
+    rf"{LETTER_REFERENCE}|[{_SPACES}]|[{_NO_WIDTH}]+|(?<![^\x00-\u024f])[{_JOINERS}]+(?![^\x00-\u024f])"
     rf"|[{_DIRECTIONS}{_CONTROLS}]+|[{DASHES}{ELLIPSES}{QUOTES}]|[{_COMPATIBLE}]+|{_UNCOMPOSED}"
 )
-_MAY_BE_UNUSUAL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\xad\u0300-\u036f\u061c-\uffff]")
+_MAY_BE_UNUSUAL = re.compile(r"[&\x00-\x08\x0e-\x1f\x7f-\xad\u0300-\u036f\u061c-\uffff]")
 _IN_ASCII = {"…": "...", **dict.fromkeys(DASHES, "-"), **dict.fromkeys(QUOTES, '"')}
 _NATIVE_QUOTES = {"zh": "“”", "ja": "“”", "ko": "“”"}  # models for these are trained on them
 _GUILLEMETS, _WITHOUT_GUILLEMETS = "«»‹›", frozenset({"en", "nl", "ga", "cy"})
 
 # Not Latin's own punctuation, nor what `_UNUSUAL` has: arrows, bullets, mathematics, currencies.
-_SIGN = (
-    r"[¢-©¬®-±¶·×÷†‡•‣⁂⁃※⁎⁑⁜-⁞₠-⃀℀-↋←-⯿⸎-⸿〃〄〇-〓�\U0001d000-\U0001f0ff]"
-)
+_SIGN = r"[¢-©¬®-±¶·×÷‖‗†-‣‥‧‱-‸※-⁞₠-⃀℀-↋←-⯿⸎-⸿〃〄〇-〓�\U0001d000-\U0001f0ff]"
 _ASCII_SIGN = r"[<>=+*#^~|\\_{}$@]"
 _NO_WORD = r"(?![^\s.,;:!?)])"
 # Alone between spaces, or at the border of a word.
@@ -48,7 +47,7 @@ SIGNS = re.compile(
 )
 # Words with signs in them, as R&D, C++, key=value or std::map, and what brackets belong to.
 _WITH_SIGN = re.compile(
-    r"(?<![^\s(\"'“«„‘])(?=[^\s\"“”„«»]*[<>=+*#^~|\\_{}$@&])"
+    r"(?<![^\s(\"'“«„‘])(?=[^\s\"“”„«»]*(?:[<>=+*#^~|\\_{}$@]|&(?![#\w]+;)))"
     r"[\w.$@#~^*\\/(\[{<-][^\s\"“”„«»,;]*[^\s\"“”„«».,;:!?…)'’]|(?<!\S)\.NET\b|\w+::\w+[\w:]*"
 )
 _SUBSCRIPTED = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*(?:\[[^\s\[\]]{0,40}\]|\([^\s()]{0,40}\))+")
@@ -77,11 +76,7 @@ _FOREIGN = re.compile(rf"{_LETTER}+(?:[\s\u200c\u200d'’.,、-]{{0,2}}{_LETTER}
 @lru_cache(maxsize=256)
 def is_in_latin_script(language: str) -> bool:
     """Say if a language is written in Latin letters, by the Unicode CLDR; False if not known."""
-    try:
-        likely = get_global("likely_subtags").get(language, "")
-        return Locale.parse(likely or language).script == "Latn"
-    except (UnknownLocaleError, ValueError):
-        return False
+    return "_Latn_" in get_global("likely_subtags").get(language, "")
 
 
 def readable(tokens: Sequence[Token], language: str) -> Iterator[Token]:
@@ -114,6 +109,8 @@ def _readable_text(text: str, language: str) -> Iterator[Token]:
 
 def _read_as(unusual: str, before: str, after: str, language: str) -> str:
     """Return what a model reads for unusual characters that stand between two others."""
+    if unusual[0] == "&":
+        return _read_as(html.unescape(unusual), before, after, language)
     if re.fullmatch(rf"[{_SPACES}]+", unusual):
         return " "
     if re.fullmatch(rf"[{_NO_WIDTH}{_JOINERS}{_DIRECTIONS}{_CONTROLS}]+", unusual):

@@ -99,9 +99,11 @@ _SPACED = re.compile(
 _NAMED = re.compile(
     r"(?:\b(?:[Vv]ersions?|[Rr]eleases?|[Ss]ections?|[Cc]hapters?|[Ff]igures?|[Ff]ig\.|[Tt]ables?"
     r"|[Uu]pdate|[Pp]arts?|[Ss]teps?|[Aa]rticles?|[Ll]evels?)|(?<=[a-z,] )[A-Z][A-Za-z+#]*)"
-    r" (\d+\.\d+)(?![\w.,]\d|\w|%)"
+    r" (\d+\.\d+)(?![\w%-]|[.,]\d)"
 )
-_WITHOUT_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uff65"
+_WITHOUT_SPACES = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uff65"
+)
 _CHUNK = re.compile(rf"[^\s;…\"“”„«»‹›—―{_WITHOUT_SPACES}]+")
 _LEADING = re.compile(r"^(?:[^\w$€£¥@#&§©+±~≈<>=≤≥≠°\\/*.¢-]+|[-.*~=+<>]+(?!\.?\d)|['‘’(\[{])+")
 _TRAILING = re.compile(r"[^\w%‰°+#*/\\)\]}>²³$€£¥¢$'′-]+$|[’'*=-]+$")

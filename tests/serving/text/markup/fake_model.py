@@ -67,7 +67,7 @@ def at_random(seed: int, has_attention: bool = True) -> Model:
 
     def model(text: str) -> tuple[list[str], np.ndarray | None]:
         source = pieces(text)
-        own = [*source, " un", " l'eau", ",", " <", "&", " \x07", " X1", "!", ""]
+        own = [*source, " un", " l'eau", ",", " <", "&", " \x07", " %1", "!", ""]
         words = [own[generator.integers(len(own))] for _ in range(generator.integers(9))]
         attention = generator.random((len(words), len(source))) ** 4
         return words, attention if has_attention else None
