@@ -16,10 +16,11 @@ from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.engine_port import EnginePort
 from serving.pipelines.tokens import TokenizedText, TokenizeJob, detokenized, tokenized
-from serving.pipelines.translation.deltas import TranslationStream
+from serving.pipelines.translation.deltas import TranslationDelta, TranslationStream
 from serving.pipelines.translation.hypotheses import successful_end
 from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
 from serving.pipelines.translation.looking import SentenceLooks
+from serving.pipelines.translation.message_jobs import MessageJob
 from serving.pipelines.translation.pair_scoring import pair_score
 from serving.pipelines.translation.planning import Planner, TranslationPlan
 from serving.pipelines.translation.prefix_alternatives import with_alternative_prefixes
@@ -74,6 +75,11 @@ class TranslationPipeline:
         Raises RequestError for a language or a number of segments that is not served, and
         Overloaded before any work is done.
         """
+        if messages := MessageJob.of(job):
+            return messages.put_together(await self._translate(messages.job))
+        return await self._translate(job)
+
+    async def _translate(self, job: TranslationJob) -> Translation:
         job = self._checked(job)
         plan = await self._planned(job)
         outcomes = await self._outcomes(await _run(self._requests.translations, job, plan))
@@ -81,8 +87,15 @@ class TranslationPipeline:
 
     async def stream(self, job: TranslationJob) -> TranslationStream:
         """Yield the translations piece by piece, and at the end what `translate` returns; closing
-        the stream cancels what still runs. Raises as `translate` does, as it begins.
+        the stream cancels what still runs. Raises as `translate` does, as it begins. Texts of a
+        job with ICU messages come whole.
         """
+        if messages := MessageJob.of(job):
+            translation = messages.put_together(await self._translate(messages.job))
+            for number, text in enumerate(translation.texts):
+                yield TranslationDelta(number, 0, text, translation.renderings[number][0].reason)
+            yield translation
+            return
         job = self._checked(job)
         plan = await self._planned(job)
         made = await _run(self._requests.translations, job, plan)

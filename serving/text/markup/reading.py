@@ -35,7 +35,8 @@ class MarkedReader:
 
     def layout(self, text: str) -> MarkedLayout:
         """Return the segments of a text. Raises RequestError for XML that is not well-formed."""
-        tokens = self._tokens(text)
+        breaks_lines = self.splitting is Splitting.SENTENCES
+        tokens = read_tokens(text, self.markup, self.protection.is_whole, breaks_lines)
         table = references(tokens, self.markup.kind if self.markup else None)
         layout = cut_text(self.protection.protected(tokens), self._cut, table)
         if not self.protection.is_whole:
@@ -48,14 +49,6 @@ class MarkedReader:
         protection = self.protection
         small = in_small_letters(segment.tokens, protection.source, protection.known_words)
         return replace(segment, tokens=tuple(small), is_in_capitals=True)
-
-    def _tokens(self, text: str) -> list[Token]:
-        breaks_lines = self.splitting is Splitting.SENTENCES
-        if self.markup is None:
-            return [*read_plain(text, self.protection.is_whole, breaks_lines)]
-        if self.markup.kind is MarkupKind.HTML:
-            return [*read_html(text, self.markup)]
-        return [*read_xml(text, self.markup, breaks_lines)]
 
     def _cut(self, passage: str) -> Sequence[Span]:
         finds_sentences = self.splitting is not Splitting.NONE
@@ -71,3 +64,16 @@ class MarkedReader:
     def _is_translated(self, segment: str) -> bool:
         """Say if it is more than what is kept, numbers and punctuation, which stay."""
         return not self.protection.is_whole or _LETTER.search(segment) is not None
+
+
+def read_tokens(
+    text: str, markup: Markup | None, is_protected: bool, breaks_lines: bool
+) -> list[Token]:
+    """Return the tokens of a text; in plain text Markdown's marks are marks if what must not change
+    is protected. Raises RequestError for XML that is not well-formed.
+    """
+    if markup is None:
+        return [*read_plain(text, is_protected, breaks_lines)]
+    if markup.kind is MarkupKind.HTML:
+        return [*read_html(text, markup)]
+    return [*read_xml(text, markup, breaks_lines)]

@@ -69,7 +69,10 @@ def foreign_words(text: str, language: str) -> Iterator[Span]:
         yield from (Span(*match.span()) for match in _FOREIGN.finditer(text))
 
 
-_LETTER = r"[\u0370-\u1dff\u2c00-\u2dff\u2e80-\u2fff\u3040-\uabff\uac00-\ud7ff\uf900-\ufaff\ufb07-\ufdff\ufe70-\ufefc\U00010000-\U0001cfff\U00020000-\U0003ffff]"
+_LETTER = (
+    r"[\u0370-\u1dff\u2c00-\u2dff\u2e80-\u2fff\u3040-\uabff\uac00-\ud7ff\uf900-\ufaff"
+    r"\ufb07-\ufdff\ufe70-\ufefc\U00010000-\U0001cfff\U00020000-\U0003ffff]"
+)
 _FOREIGN = re.compile(rf"{_LETTER}+(?:[\s\u200c\u200d'’.,、-]{{0,2}}{_LETTER}+)*")
 
 
@@ -109,7 +112,7 @@ def _readable_text(text: str, language: str) -> Iterator[Token]:
 
 def _read_as(unusual: str, before: str, after: str, language: str) -> str:
     """Return what a model reads for unusual characters that stand between two others."""
-    if unusual[0] == "&":
+    if re.fullmatch(LETTER_REFERENCE, unusual):
         return _read_as(html.unescape(unusual), before, after, language)
     if re.fullmatch(rf"[{_SPACES}]+", unusual):
         return " "

@@ -1,0 +1,81 @@
+"""Finds the arguments of ICU messages that hold text: plural, select and selectordinal.
+
+    You have {n, plural, one {# dog} other {# dogs}}.
+
+The grammar is that of ICU's MessageFormat; text within apostrophes is quoted.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from serving.text.alignment import Span
+
+_BEGINNING = re.compile(
+    r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,\s*(?:offset:\d+\s*)?"
+)
+_SELECTOR = re.compile(r"\s*(=\d+|[^\s{}'=,]+)\s*\{")
+_END = re.compile(r"\s*\}")
+_QUOTED = re.compile(r"''|'[{}#|][^']*'")
+_MOST_NESTED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument with branches of text.
+
+    span: where it lies in its message.
+    branches: where the texts of its branches lie, in order.
+    selectors: what each is chosen by, as "one" or "=0".
+    has_number: a "#" in a branch stands for the argument's number.
+    """
+
+    span: Span
+    branches: tuple[Span, ...]
+    selectors: tuple[str, ...]
+    has_number: bool
+
+
+def arguments(message: str) -> Iterator[Argument]:
+    """Yield the outermost arguments with branches; those within their branches are not looked for.
+
+    What is not well-formed is no argument.
+    """
+    start = 0
+    while match := _BEGINNING.search(message, start):
+        argument = _argument(message, match)
+        if argument is not None:
+            yield argument
+        start = match.end() if argument is None else argument.span.end
+
+
+def _argument(message: str, beginning: re.Match[str]) -> Argument | None:
+    branches, selectors, position = [], [], beginning.end()
+    while selector := _SELECTOR.match(message, position):
+        end = _end_of_branch(message, selector.end())
+        if end is None:
+            return None
+        branches.append(Span(selector.end(), end))
+        selectors.append(selector[1])
+        position = end + 1
+    if not branches or not (end_match := _END.match(message, position)):
+        return None
+    span = Span(beginning.start(), end_match.end())
+    return Argument(span, tuple(branches), tuple(selectors), beginning[1] != "select")
+
+
+def _end_of_branch(message: str, start: int) -> int | None:
+    """Return where the brace lies that closes a branch; None if none does."""
+    depth, position = 1, start
+    while position < len(message):
+        character = message[position]
+        if character == "'" and (quoted := _QUOTED.match(message, position)):
+            position = quoted.end()
+            continue
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth == 0:
+            return position
+        if depth > 2 * _MOST_NESTED:
+            return None
+        position += 1
+    return None
