@@ -140,7 +140,8 @@ def _with_figures(text: str, selector: str | None) -> tuple[str, tuple[str, ...]
     """
     if selector is None:
         return text, ()
-    first = {"zero": 0, "one": 1, "two": 2}.get(selector, 3)
+    named = {"zero": 0, "one": 1, "two": 2}.get(selector, 3)
+    first = int(selector[1:]) if selector.startswith("=") else named
     candidates = (str(number) for number in count(first) if str(number) not in text)
     figures: list[str] = []
 

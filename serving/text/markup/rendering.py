@@ -1,5 +1,7 @@
 """Writes the translation of a segment with its marks, and tells which word came of which."""
 
+import re
+from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import accumulate
 
@@ -7,12 +9,14 @@ from serving.text.alignment import Array, Span, TokenizedText
 from serving.text.markup.cutting import MarkedSegment
 from serving.text.markup.numbers import put_right_numbers
 from serving.text.markup.placing import place
-from serving.text.markup.tokens import Role
+from serving.text.markup.tokens import Role, Token
 from serving.text.markup.translated import TranslatedWords
 from serving.text.markup.tree import mark_tree
 from serving.text.markup.typography import write_as_in
 from serving.text.markup.words import source_words
 from serving.text.markup.writing import Written, write
+
+_BRACKETS = ("(", ")")
 
 
 class MarkedTranslation:
@@ -29,11 +33,16 @@ class MarkedTranslation:
         source: TokenizedText,
         attention: Array | None,
     ) -> None:
+        if attention is not None and _lacks_brackets(target.text, segment):
+            segment = _with_brackets_as_marks(segment)
         self._segment = segment
         self._source_words = source_words(segment.tokens)
         over = _over(segment.text, source)
         self._translated = TranslatedWords(target, over, attention, self._source_words)
         self._translated.put_back_kept()
+        if any(token.text in _BRACKETS for token in segment.tokens if token.role is Role.OPEN):
+            words = self._translated.words
+            self._translated.remove([word for word in words if word.text in _BRACKETS])
         put_right_numbers(self._translated, self._source_words.numbers)
         self._translated.words = write_as_in(segment.tokens, self._translated.words)
 
@@ -76,6 +85,30 @@ class MarkedTranslation:
 
     def _cased(self, text: str) -> str:
         return text.upper() if self._segment.is_in_capitals else text
+
+
+def _lacks_brackets(translation: str, segment: MarkedSegment) -> bool:
+    """Say if a translation has other brackets than a segment whose brackets are pairs."""
+    text = "".join(token.text for token in segment.tokens if token.role is Role.TEXT)
+    num_pairs = text.count("(")
+    counts = [translation.count("("), translation.count(")")]
+    return num_pairs == text.count(")") and counts != [num_pairs, num_pairs]
+
+
+def _with_brackets_as_marks(segment: MarkedSegment) -> MarkedSegment:
+    """Return the segment with its round brackets as a pair of tags, which are put around the words
+    that came of those between them.
+    """
+    tokens: list[Token] = []
+    for token in segment.tokens:
+        if token.role is not Role.TEXT or token.raw != token.text:
+            tokens.append(token)
+            continue
+        for part in re.split(r"([()])", token.text):
+            role = {"(": Role.OPEN, ")": Role.CLOSE}.get(part, Role.TEXT)
+            if part:
+                tokens.append(Token(role, part, part, name=")" * (role is not Role.TEXT)))
+    return replace(segment, tokens=tuple(tokens))
 
 
 def _over(text: str, source: TokenizedText) -> TokenizedText:

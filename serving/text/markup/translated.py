@@ -107,7 +107,16 @@ class TranslatedWords:
                     self.remove([word])
 
     def remove(self, words: Sequence[TargetWord]) -> None:
-        self.words = [word for word in self.words if word not in words]
+        """Take words away; what follows one keeps the space before it."""
+        left: list[TargetWord] = []
+        gap = ""
+        for word in self.words:
+            if word in words:
+                gap = gap or word.gap
+            else:
+                word.gap, gap = word.gap or gap * is_wordy(word.text), ""
+                left.append(word)
+        self.words = left
 
     def came_of_what_is_kept(self, word: TargetWord, numbers: Collection[int]) -> bool:
         """Say if a word came of a number, or of what is kept, more than of any other word."""

@@ -38,6 +38,7 @@ from serving.text.protection.patterns import (
 )
 from serving.text.protection.signs import (
     BRACKETS,
+    PHRASE_BRACKETS,
     SIGNS,
     foreign_words,
     readable,
@@ -131,12 +132,11 @@ class Protection:
         yield from ((span, _Kind.POINT) for span in _spans(text, EMOJI))
         for span, unit in written_units(text, self.source in _WITH_ELISIONS):
             yield span, _Kind[unit.name]
+        yield from _brackets(text, PHRASE_BRACKETS)
         yield from ((span, _Kind.WHOLE) for span in words_with_signs(text))
         for match in SIGNS.finditer(text):
             yield Span(*match.span()), _Kind.WHOLE if _is_word(match) else _Kind.POINT
-        for match in BRACKETS.finditer(text):
-            yield Span(match.start(), match.start() + 1), _Kind.OPENING
-            yield Span(match.end() - 1, match.end()), _Kind.CLOSING
+        yield from _brackets(text, BRACKETS)
         yield from ((span, _Kind.WHOLE) for span in foreign_words(text, self.source))
 
     def _token(self, kind: _Kind, part: list[Token]) -> Token:
@@ -196,6 +196,12 @@ def _stood_for(tokens: list[Token], names: Iterator[str]) -> Iterator[Token]:
     if kept := tokens[:last]:
         yield Token(Role.KEPT, written(kept), next(names), translations(kept))
     yield from tokens[last:]
+
+
+def _brackets(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[Span, _Kind]]:
+    for match in pattern.finditer(text):
+        yield Span(match.start(), match.start() + 1), _Kind.OPENING
+        yield Span(match.end() - 1, match.end()), _Kind.CLOSING
 
 
 def _is_word(sign: re.Match[str]) -> bool:

@@ -51,6 +51,8 @@ _WITH_SIGN = re.compile(
     r"[\w.$@#~^*\\/(\[{<-][^\s\"“”„«»,;]*[^\s\"“”„«».,;:!?…)'’]|(?<!\S)\.NET\b|\w+::\w+[\w:]*"
 )
 _SUBSCRIPTED = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*(?:\[[^\s\[\]]{0,40}\]|\([^\s()]{0,40}\))+")
+# Around several words, or around one.
+PHRASE_BRACKETS = re.compile(r"(?<!\S)(?:\[[^\[\]\n]{1,300}\]|\{[^{}\n]{0,300}\s[^{}\n]{0,300}\})")
 BRACKETS = re.compile(r"\[[^\[\]\n]{1,300}\]|\{[^{}\n]{1,300}\}")
 
 
@@ -122,6 +124,6 @@ def _read_as(unusual: str, before: str, after: str, language: str) -> str:
         return unusual
     if unusual in _GUILLEMETS and language not in _WITHOUT_GUILLEMETS:
         return unusual
-    if unusual in _DASHES_BETWEEN_WORDS and before.isalnum() and after.isalnum():
+    if unusual in _DASHES_BETWEEN_WORDS and before.strip() and after.strip():
         return " - "
     return _IN_ASCII.get(unusual) or unicodedata.normalize("NFKC", unusual)

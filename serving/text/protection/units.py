@@ -51,8 +51,8 @@ TIME_OF_DAY = re.compile(
     r"(?:[mM]|\.[mM](?:\.(?=\s+[a-z\d]|[,;:)]))?)(?![\w-])"
 )
 _AMOUNT = re.compile(
-    rf"(?<![\w.,$-])(?:[{CURRENCIES}]{_SPACE}?{_DECIMAL}|{_DECIMAL}{_SPACE}?[{CURRENCIES}])"
-    rf"(?![\w/+-]|[.,:]\d|{_SPACE}?[-–—]{_SPACE}?\d|{_SPACE}?(?:[kKMm]|[mb]n|thousand|[mbtr]+illions?)\b)"
+    rf"(?<![\w.,$–—-])(?:[{CURRENCIES}]{_SPACE}?{_DECIMAL}|{_DECIMAL}{_SPACE}?[{CURRENCIES}])"
+    rf"(?![\w/+-]|[.,:]\d|{_SPACE}?[-–—]{_SPACE}?[{CURRENCIES}]?\d|{_SPACE}?(?:[kKMm]|[mb]n|thousand|[mbtr]+illions?)\b)"
 )
 _QUANTITY = re.compile(
     rf"(?<![\w.,:/'’-]){_SIGN}{_DECIMAL}(?:{_SPACE}?[-–x×]{_SPACE}?{_DECIMAL})*{_SPACE}?"
@@ -66,9 +66,9 @@ _TIME_WITH_MERIDIEM = re.compile(
 _SPACED = re.compile(
     r"(?<![\w.,/+-])(?:"
     # Phones: +33 1 42 34 56 78, (212) 555-0147, 0800 123 456, 555 0182
-    rf"\+\d{{1,3}}(?:{_SPACE}?[-.(/]?{_SPACE}?\(?\d{{1,5}}\)?){{1,6}}"
+    rf"\+\d{{1,3}}(?:{_SPACE}?[-./]?{_SPACE}?(?:\d{{1,5}}|\(\d{{1,5}}\))){{1,6}}"
     rf"|\(\+?\d{{1,5}}\)(?:{_SPACE}?[-.]?{_SPACE}?\d{{2,8}}){{1,5}}"
-    rf"|0\d{{1,5}}(?:{_SPACE}?[-./]?{_SPACE}?\(?\d{{2,8}}\)?){{1,6}}"
+    rf"|0\d{{1,5}}(?:{_SPACE}?[-./]?{_SPACE}?(?:\d{{2,8}}|\(\d{{2,8}}\))){{1,6}}"
     rf"|\d{{3}}{_SPACE}\d{{4}}"
     # Grouped digits: 4111 1111 1111 1111, 1 234 567,89, 978 3 16
     rf"|\d{{1,6}}(?:{_SPACE}\d{{1,7}}){{2,9}}(?:,\d+)?|\d{{1,3}}(?:{_SPACE}\d{{3}})+(?:,\d+)?"
