@@ -9,7 +9,6 @@ Without --lines the lines are a set of 1,000.
 import argparse
 import asyncio
 import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path

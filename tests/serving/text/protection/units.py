@@ -19,11 +19,26 @@ _TIME = re.compile(
 )
 _MOST_READINGS = 4096
 _NUMBER_WORDS = {
-    **{word: str(number) for number, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve".split()
-    )},
-    "a": "1", "an": "1", "once": "1", "twice": "2", "noon": "12", "midnight": "0", "half": "30",
-}  # fmt: skip
+    "a": "1",
+    "an": "1",
+    "one": "1",
+    "once": "1",
+    "two": "2",
+    "twice": "2",
+    "three": "3",
+    "four": "4",
+    "five": "5",
+    "six": "6",
+    "seven": "7",
+    "eight": "8",
+    "nine": "9",
+    "ten": "10",
+    "eleven": "11",
+    "twelve": "12",
+    "noon": "12",
+    "half": "30",
+    "zero": "0",
+}
 _JOINED = re.compile(rf"\d+(?:[-–:/.,'’×x{_SPACES}]\d+)+")
 _SIGNED = re.compile(r"(?<![\w)\]}.,])[-−](?=\d)")
 
@@ -99,10 +114,9 @@ def _digits(source: str, answer: str) -> Iterator[str]:
     extra = Counter(
         _NUMBER_WORDS[w] for w in re.findall(r"[a-z]+", source.lower()) if w in _NUMBER_WORDS
     )
-    wanted = [_ungrouped, str]
-    for change in wanted:
-        found = Counter(_RUN.findall(change(answer)))
-        for runs in islice(_readings(change(source)), _MOST_READINGS):
+    for own_text, text in ((_ungrouped(source), _ungrouped(answer)), (source, answer)):
+        found = Counter(_RUN.findall(text))
+        for runs in islice(_readings(own_text), _MOST_READINGS):
             own = Counter(runs)
             if own <= found and found - own <= extra:
                 return
