@@ -80,12 +80,17 @@ class GarblingEngine(FakeEngine):
 
 
 def garbling_translator(
-    tokenizer: Tokenizer, seed: int, target: str = "fr", num_heads: int = 4, **options: bool
+    tokenizer: Tokenizer,
+    seed: int,
+    target: str = "fr",
+    num_heads: int = 4,
+    name: str = "garble",
+    **options: bool,
 ) -> TranslationPipeline:
     """num_heads: 0 for a model without attention. options: of the engine."""
     card = manifest(
         Task.TRANSLATE,
-        "garble",
+        name,
         num_heads=num_heads,
         target_languages=(target,),
         limits=Limits(2048, 2048),
