@@ -154,8 +154,8 @@ Ask = Callable[[str, dict[str, Any]], httpx.Response]
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     tokenizer = byte_tokenizer(tmp_path_factory.mktemp("tokenizer"))
     others = [
-        garbling_translator(tokenizer, 1, "es", changes_stand_ins=True),
-        garbling_translator(tokenizer, 2, "de", num_heads=0, name=MODELS["de"]),
+        garbling_translator(tokenizer, 1, "es", changes_stand_ins=True)[0],
+        garbling_translator(tokenizer, 2, "de", num_heads=0, name=MODELS["de"])[0],
     ]
     with asyncio.Runner() as runner:
         making = made_world(tokenizer, others=others)

@@ -30,14 +30,14 @@ class GarblingEngine(FakeEngine):
     def __init__(self, tokenizer: Tokenizer, seed: int, changes_stand_ins: bool = False) -> None:
         super().__init__(self._garbled)
         self._tokenizer = tokenizer
-        self._seed = seed
+        self.seed = seed
         self._changes_stand_ins = changes_stand_ins
         self._origins: dict[str, list[int]] = {}
 
     def _garbled(self, request: GenerationRequest) -> list[int]:
         assert request.source_ids is not None
         text = self._tokenizer.decode(request.source_ids)
-        chance = random.Random(f"{self._seed} {text}")
+        chance = random.Random(f"{self.seed} {text}")
         words = [(match.group(), match.start()) for match in _WORD.finditer(text)]
         ids: list[int] = []
         origins: list[int] = []
@@ -81,12 +81,12 @@ class GarblingEngine(FakeEngine):
 
 def garbling_translator(
     tokenizer: Tokenizer,
-    seed: int,
+    seed: int = 0,
     target: str = "fr",
     num_heads: int = 4,
     name: str = "garble",
     **options: bool,
-) -> TranslationPipeline:
+) -> tuple[TranslationPipeline, GarblingEngine]:
     """num_heads: 0 for a model without attention. options: of the engine."""
     card = manifest(
         Task.TRANSLATE,
@@ -97,4 +97,5 @@ def garbling_translator(
     )
     known = KnownWords(KNOWN_WORDS)
     engine = GarblingEngine(tokenizer, seed, **options)
-    return TranslationPipeline(card, TokenizerPair(tokenizer, tokenizer), engine, None, None, known)
+    tokenizers = TokenizerPair(tokenizer, tokenizer)
+    return TranslationPipeline(card, tokenizers, engine, None, None, known), engine

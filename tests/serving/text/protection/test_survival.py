@@ -6,7 +6,7 @@ import asyncio
 import html
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,7 +27,7 @@ from tests.served import ROOT, int8_bundle
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
 from tests.serving.pipelines.fakes import byte_tokenizer
-from tests.serving.text.protection.garbling import garbling_translator
+from tests.serving.text.protection.garbling import GarblingEngine, garbling_translator
 from tests.serving.text.protection.random_texts import Made, check, made_texts
 
 FEW = pytest.param(20, id="few")
@@ -60,9 +60,6 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 def runner() -> Iterator[asyncio.Runner]:
     with asyncio.Runner() as runner:
         yield runner
-
-
-Translate = Callable[..., list[str]]
 
 
 def translations(
@@ -169,7 +166,7 @@ def test_texts_through_a_garbling_model(
     runner: asyncio.Runner,
 ) -> None:
     def survives(made: Made, seed: int) -> None:
-        translator = garbling_translator(
+        translator, _ = garbling_translator(
             tokenizer, seed, num_heads=num_heads, changes_stand_ins=changes_stand_ins
         )
         [answer] = translations(runner, translator, [made.text])
@@ -184,7 +181,7 @@ def test_marked_texts_through_a_garbling_model(
     examples: int, kind: MarkupKind, tokenizer: Tokenizer, runner: asyncio.Runner
 ) -> None:
     def survives(made: Made, seed: int) -> None:
-        translator = garbling_translator(tokenizer, seed)
+        translator, _ = garbling_translator(tokenizer, seed)
         text = as_marked(made, seed)
         [answer] = translations(runner, translator, [text], markup=Markup(kind))
         check(made, from_marked(answer))
@@ -204,7 +201,7 @@ def test_documents_through_a_garbling_model(
     def survives(many: list[Made], seed: int) -> None:
         path.write_text(write([made.text for made in many]), encoding="utf-8")
         document = read_document(path, path.name)
-        translator = garbling_translator(tokenizer, seed)
+        translator, _ = garbling_translator(tokenizer, seed)
         fragments = [*document.fragments]
         document.write(translations(runner, translator, fragments, markup=MARKUP), target, "fr")
         answers = read(target.read_text(encoding="utf-8"))
@@ -212,6 +209,17 @@ def test_documents_through_a_garbling_model(
             check(made, answer)
 
     holds(examples, survives, st.lists(made_texts(breaks=(" ",)), min_size=1, max_size=3), seeds)
+
+
+@pytest.fixture(scope="module")
+def garbling_world(
+    tokenizer: Tokenizer, runner: asyncio.Runner
+) -> Iterator[tuple[World, GarblingEngine]]:
+    """The application with a model that garbles into Spanish."""
+    translator, engine = garbling_translator(tokenizer, target="es")
+    making = made_world(tokenizer, others=[translator])
+    yield runner.run(making.__aenter__()), engine
+    runner.run(making.__aexit__(None, None, None))
 
 
 async def libretranslate(world: World, text: str, format: str) -> str:
@@ -243,23 +251,20 @@ async def deepl(world: World, text: str, format: str) -> str:
 )
 def test_protocols_through_a_garbling_model(
     examples: int,
-    ask: Callable[[World, str, str], Awaitable[str]],
+    ask: Callable[[World, str, str], Coroutine[Any, Any, str]],
     format: str,
-    tokenizer: Tokenizer,
+    garbling_world: tuple[World, GarblingEngine],
     runner: asyncio.Runner,
 ) -> None:
-    async def asked(text: str, seed: int) -> str:
-        translator = garbling_translator(tokenizer, seed, target="es")
-        async with made_world(tokenizer, others=[translator]) as world:
-            return await ask(world, text, format)
+    world, engine = garbling_world
 
     def survives(made: Made, seed: int) -> None:
-        if format == "text":
-            check(made, runner.run(asked(made.text, seed)))
-        else:
-            check(made, runner.run(asked(as_marked(made, seed), seed)), from_marked)
+        engine.seed = seed
+        text = made.text if format == "text" else as_marked(made, seed)
+        answer = runner.run(ask(world, text, format))
+        check(made, answer if format == "text" else from_marked(answer))
 
-    holds(examples // 2, survives, made_texts(), seeds)
+    holds(examples, survives, made_texts(), seeds)
 
 
 class Opens(Protocol):
