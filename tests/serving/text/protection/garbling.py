@@ -16,7 +16,7 @@ from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import FakeEngine, manifest
 from tests.serving.text.protection.random_texts import KNOWN_WORDS
 
-_WORD = re.compile(r"\s*\S+")
+_WORD = re.compile(r"\S+")
 _STAND_IN = re.compile(r"[A-Za-z]+\d+")
 _OTHERS = ["le", "chien", "une", "maison", "rouge", "d'une", "qui", "court"]
 
@@ -42,9 +42,9 @@ class GarblingEngine(FakeEngine):
         ids: list[int] = []
         origins: list[int] = []
         for word, start in self._chosen(words, chance):
-            own = self._tokenizer.encode(word if ids else word.lstrip())
+            own = self._tokenizer.encode(f" {word}" if ids else word)
             ids += own
-            byte = len(self._tokenizer.encode(text[:start])) + 1
+            byte = len(self._tokenizer.encode(text[:start]))
             place = byte if chance.random() < 0.8 else chance.randrange(len(request.source_ids))
             origins += [min(place, len(request.source_ids) - 1)] * len(own)
         self._origins[request.request_id] = origins
@@ -61,7 +61,7 @@ class GarblingEngine(FakeEngine):
             if change < 0.25:
                 chosen.append((word, start))
             elif change < 0.4:
-                word = " " + chance.choice(_OTHERS)
+                word = chance.choice(_OTHERS)
             elif change < 0.6 and self._changes_stand_ins:
                 word = _STAND_IN.sub(lambda _: f"X{chance.randrange(1, 12)}", word)
             chosen.append((word, start))

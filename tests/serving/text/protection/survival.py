@@ -68,6 +68,8 @@ class Report:
             f" with protection, in {without} ({without / total:.1%}) without;"
             f" in {worse} lines only without"
         )
+        digits = [total - num_lines for num_lines in self.lines_that_lose("digits")]
+        yield f"  digits survive in {digits[0]} with protection, in {digits[1]} without"
         for kind in KINDS:
             one, other = self.lines_that_lose(kind)
             if one or other:
