@@ -97,7 +97,8 @@ WELL_FORMED = st.recursive(
     ),
     max_leaves=6,
 )
-ANY = TEXTS | WELL_FORMED | made_texts(most_units=3).map(lambda made: made.text)
+SIGNS = st.text("<>&;#/!?-'\"=[]{}()%$€£@.,:+*`~^_| \n0159axXptn", max_size=60)
+ANY = TEXTS | WELL_FORMED | SIGNS | made_texts(most_units=3).map(lambda made: made.text)
 _flag = st.booleans()
 _tags = st.lists(
     st.sampled_from(["b", "p", "keep", "split", "ns:t", "x", "code", "", "&amp;", "é"])
