@@ -17,7 +17,7 @@ from tests.serving.pipelines.fakes import FakeEngine, manifest
 from tests.serving.text.protection.random_texts import KNOWN_WORDS
 
 _WORD = re.compile(r"\S+")
-_STAND_IN = re.compile(r"[A-Za-z]+\d+")
+_STAND_IN = re.compile(r"([A-Za-z%]+)\d+")
 _OTHERS = ["le", "chien", "une", "maison", "rouge", "d'une", "qui", "court"]
 
 
@@ -63,7 +63,7 @@ class GarblingEngine(FakeEngine):
             elif change < 0.4:
                 word = chance.choice(_OTHERS)
             elif change < 0.6 and self._changes_stand_ins:
-                word = _STAND_IN.sub(lambda _: f"X{chance.randrange(1, 12)}", word)
+                word = _STAND_IN.sub(lambda found: f"{found[1]}{chance.randrange(1, 12)}", word)
             chosen.append((word, start))
         if chance.random() < 0.5:
             chance.shuffle(chosen)

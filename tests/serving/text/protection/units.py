@@ -77,8 +77,12 @@ _PICTURE = (
 EMOJI = re.compile(rf"{_PICTURE}(?:\u200D{_PICTURE})*")
 LIST_MARK = re.compile(
     r"\s*(?:[-*+•◦▪‣·»→–—]\s+(?:\[[ xX]\]\s)?|=>\s|->\s|#{1,6}\s"
-    r"|\(?(?:\d{1,3}(?:\.\d{1,3})*|[a-zA-Z]|[ivx]{1,5})[.)]\s)"
+    r"|\(?(?:\d{1,3}(?:\.\d{1,3})*|[a-zA-Z]|[ivx]{1,5})[.)]\s(?![A-Z]\.))"
 )
+
+_ICU = re.compile(r"\{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal)\s*,")
+# he/she, and/or: said with a word elsewhere; addresses are looked at as a whole.
+_BETWEEN_WORDS = re.compile(r"(?<=[^\W\d_])/(?=[^\W\d_])")
 
 CURRENCY = "€$£¥₹₩₽₺₪฿₫¢"
 LEGAL = "©®™§¶"
@@ -91,7 +95,7 @@ _NEVER_MADE = "©®™¶<>{}[]=\\|~^\ufffd⁇"
 
 _EXACT = {
     "address": _ADDRESSES,
-    "placeholder": _PLACEHOLDERS,
+    "message": _ICU,
     "code": _CODE,
     "keys": _KEYS,
     "identifier": _CODES,
@@ -175,12 +179,19 @@ def _exact(pattern: re.Pattern[str]) -> Callable[[str, str], Iterator[str]]:
     return find
 
 
+def _placeholders(source: str, answer: str) -> Iterator[str]:
+    """Yield the placeholders that are lost, but for the branches of messages."""
+    if not _ICU.search(source):
+        yield from _exact(_PLACEHOLDERS)(source, answer)
+
+
 def _emoji(source: str, answer: str) -> Iterator[str]:
     own, found = Counter(EMOJI.findall(source)), Counter(EMOJI.findall(answer))
     yield from sorted((own - found) + (found - own))
 
 
 def _signs(source: str, answer: str) -> Iterator[str]:
+    source, answer = _BETWEEN_WORDS.sub(" ", source), _BETWEEN_WORDS.sub(" ", answer)
     for sign in SIGNS:
         if source.count(sign) != answer.count(sign) and (sign in source or sign in _NEVER_MADE):
             yield sign
@@ -204,6 +215,7 @@ def _list_mark(source: str, answer: str) -> Iterator[str]:
 _CHECKS: dict[str, Callable[[str, str], Iterator[str]]] = {
     "digits": _digits,
     "joined": _joined,
+    "placeholder": _placeholders,
     **{kind: _exact(pattern) for kind, pattern in _EXACT.items()},
     "emoji": _emoji,
     "sign": _signs,
