@@ -90,8 +90,8 @@ OPERATORS = "<>=+*^~|\\/×÷±≤≥≠≈∞√∑→←⇒↔"
 BRACKETS = "()[]{}"
 OTHERS = "%‰#@•°½¼¾⅓⅔²³†‡№_"
 SIGNS = CURRENCY + LEGAL + OPERATORS + BRACKETS + OTHERS
-# No translation has these of itself.
-_NEVER_MADE = "©®™¶<>{}[]=\\|~^\ufffd⁇"
+# No translation has these of itself, but for × where the source has x.
+_NEVER_MADE = "©®™¶<>{}[]=\\|~^×\ufffd⁇"
 
 _EXACT = {
     "address": _ADDRESSES,
@@ -192,8 +192,9 @@ def _emoji(source: str, answer: str) -> Iterator[str]:
 
 def _signs(source: str, answer: str) -> Iterator[str]:
     source, answer = _BETWEEN_WORDS.sub(" ", source), _BETWEEN_WORDS.sub(" ", answer)
+    never_made = _NEVER_MADE.replace("×", "") if "x" in source else _NEVER_MADE
     for sign in SIGNS:
-        if source.count(sign) != answer.count(sign) and (sign in source or sign in _NEVER_MADE):
+        if source.count(sign) != answer.count(sign) and (sign in source or sign in never_made):
             yield sign
     yield from (sign for sign in "\ufffd⁇" if sign in answer and sign not in source)
     # A free-standing & is a word.
