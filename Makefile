@@ -76,8 +76,8 @@ bench-smoke: $(serve_stamp) ## fail where a ratio of speeds has lost more than a
 	$(MAKE) PRECISION=fp32 $(call manifest_of,fp32)
 	$(venv)/bin/python -m loadtest.bench.smoke $(dir $(call manifest_of,int8)) $(dir $(call manifest_of,fp32))
 
-fuzz: $(test_stamp) ## made-up input for every parser of outside bytes, FUZZ_SECONDS each (60)
-	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(venv)/bin/pytest tests/fuzz --timeout 3600
+fuzz: $(test_stamp) ## made-up input for every parser of outside bytes, FUZZ_SECONDS each (60), and FUZZ_BODIES with entities (10000)
+	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} FUZZ_BODIES=$${FUZZ_BODIES:-10000} $(venv)/bin/pytest tests/fuzz --timeout 3600
 
 schemathesis: $(test_stamp) ## SCHEMATHESIS_EXAMPLES (2000) requests made up from /openapi.json
 	SCHEMATHESIS_EXAMPLES=$${SCHEMATHESIS_EXAMPLES:-2000} $(venv)/bin/pytest tests/serving/api/test_openapi.py --timeout 3600

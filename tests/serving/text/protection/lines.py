@@ -1,0 +1,53 @@
+"""Sets of lines that hold numbers, addresses, signs and the like."""
+
+import gzip
+import re
+from pathlib import Path
+
+TESTS = Path(__file__).parents[3]
+MADE = TESTS / "data/made"
+CORPUS = "shared/data/en-fr"  # beside the checkout, or above it
+_HAS_UNITS = re.compile(r"[\d@#%&<>=+*/\\|~^_{}\[\]()€$£¥§©®™°•`]")
+
+
+def units() -> list[str]:
+    """Return 300 sentences with numbers in all ways to write them."""
+    return _lines(MADE / "units.txt")
+
+
+def signs() -> list[str]:
+    """Return sentences with signs, entities, code, keys, emoji and marks of lists."""
+    return _lines(MADE / "signs.txt")
+
+
+def thousand_lines() -> list[str]:
+    """Return both sets and lines of real text, 1,000 in all; fewer where the corpus is missing."""
+    own = list(dict.fromkeys([*units(), *signs()]))
+    real = corpus_lines()
+    holding = [line for line in real if _HAS_UNITS.search(line)]
+    others = [line for line in real if not _HAS_UNITS.search(line)]
+    num_holding = (1000 - len(own)) * 3 // 4
+    chosen = _spread(holding, num_holding)
+    return [*own, *chosen, *_spread(others, 1000 - len(own) - len(chosen))]
+
+
+def corpus_lines() -> list[str]:
+    """Return the English of the held-out pairs, where they are."""
+    found: dict[str, None] = {}
+    folders = (folder / CORPUS for folder in TESTS.parents)
+    corpus = next((folder for folder in folders if folder.exists()), TESTS)
+    for name in ("test.tsv.gz", "dev.tsv.gz"):
+        if (path := corpus / name).exists():
+            with gzip.open(path, "rt", encoding="utf-8") as file:
+                found |= {line.split("\t")[1]: None for line in file}
+    return [line for line in found if 10 <= len(line) <= 300]
+
+
+def _lines(path: Path) -> list[str]:
+    return [line for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+
+def _spread(lines: list[str], count: int) -> list[str]:
+    """Take so many lines from all over a list."""
+    step = max(1, len(lines) / count) if count else 1
+    return [lines[int(number * step)] for number in range(min(count, len(lines)))]

@@ -1,0 +1,231 @@
+"""Finds in a text what a translation must keep, and says what an answer has lost of it.
+
+It shares nothing with the code that protects texts: it measures it.
+"""
+
+import html
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, product
+
+_SPACES = " \u00a0\u202f\u2009"
+_RUN = re.compile(r"\d+")
+_GROUPED = re.compile(rf"(?<![\d.,])\d{{1,3}}(?:[.,'’{_SPACES}]\d{{3}})+(?!\d)")
+# Groups: the hour and minute that begin a range, the hour, the minute, a or p.
+_TIME = re.compile(
+    r"(?<![\w.,:/-])(?:(\d{1,2})(?:[:.](\d\d))? ?(?:-|–|to|and|until|till) ?)?"
+    r"(\d{1,2})(?:[:.](\d\d))?\s?([apAP])\.?[mM]\b"
+)
+_MOST_READINGS = 4096
+_NUMBER_WORDS = {
+    "a": "1",
+    "an": "1",
+    "one": "1",
+    "once": "1",
+    "two": "2",
+    "twice": "2",
+    "three": "3",
+    "four": "4",
+    "five": "5",
+    "six": "6",
+    "seven": "7",
+    "eight": "8",
+    "nine": "9",
+    "ten": "10",
+    "eleven": "11",
+    "twelve": "12",
+    "noon": "12",
+    "half": "30",
+    "zero": "0",
+}
+_JOINED = re.compile(rf"\d+(?:[-–:/.,'’×x{_SPACES}]\d+)+")
+_SIGNED = re.compile(r"(?<![\w)\]}.,])[-−](?=\d)")
+
+_TRAILING = ".,;:!?…'\"»”)]>"
+_ADDRESSES = re.compile(
+    r"(?:https?|ftps?|file|ssh|git)://[^\s<>\"]+|mailto:[^\s<>\"]+|\bwww\.[^\s<>\"]+"
+    r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+    r"|(?<![\w/.])(?:~|\.{1,2})?/[\w.@+-]+(?:/[\w.@+-]+)+/?|\b[A-Za-z]:\\[\w.\\-]*\w"
+    r"|\b[\w-]+\.(?:txt|md|pdf|docx?|xlsx?|csv|json|ya?ml|png|jpe?g|py|js|ts|zip|gz|conf|log)\b"
+    r"|(?<!\w)(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?!\w)"
+)
+_PLACEHOLDERS = re.compile(
+    r"<%=?[^%]{1,60}%>|\{\{[^{}\n]{1,80}\}\}|\{%[^{}\n]{1,80}%\}|\$\{[^{}\n]{1,80}\}"
+    r"|(?<![${])\{[\w.-]{0,40}\}|(?<![\d%])%(?:\d+\$)?(?:\(\w+\))?[-+#0]*\d*(?:\.\d+)?l{0,2}[cdfsuxX@](?!\w)"
+    r"|\$[A-Za-z_]\w*|%\w+%"
+)
+_CODE = re.compile(
+    r"`[^`\n]+`|\b[A-Za-z_][\w.]*\(\)|(?<!\w)--[a-z][\w-]+|\b[A-Za-z]+_\w+\b"
+    r"|\b[A-Z]\w*<[\w, ?<>\[\]]+>|(?<!\w)C(?:\+\+|#)(?!\w)|(?<!\w)(?:F#|\.NET|Node\.js)(?!\w)"
+)
+_KEYS = re.compile(
+    r"<?\b(?:Ctrl|Control|Alt|AltGr|Shift|Cmd|Command|Option|Win|Super|Fn|Meta)"
+    r"(?: ?[+-] ?(?:[A-Z][a-z]+|[A-Z]\d{0,2}|\d|[/.,+]))+>?|<(?:Enter|Esc|Tab|Space|F\d{1,2})>"
+)
+# Letters with figures: H2O, B-52, 3D. Not ordinals, decades, times and quantities, which change.
+_CODES = re.compile(
+    r"(?<![\w-])(?=[\w-]*[A-Z])[A-Za-z]+-?\d[\w-]*(?<!s)(?![\w-])"
+    r"|(?<![\w-])\d+(?![AP]M\b)[A-Z][A-Z\d]*(?![\w-])"
+)
+_TAGS = re.compile(r"(?<![\w&@#])[@#][A-Za-z_]\w*")
+_PICTURE = (
+    r"(?:[\U0001F1E6-\U0001F1FF]{2}|[\d#*]\uFE0F?\u20E3|[\U0001F300-\U0001FAFF]"
+    r"|[\u231A\u231B\u23E9-\u23F3\u2600-\u27BF\u2B50\u2B55\u2B1B\u2B1C])"
+    r"[\uFE0F\U0001F3FB-\U0001F3FF\U000E0020-\U000E007F]*"
+)
+EMOJI = re.compile(rf"{_PICTURE}(?:\u200D{_PICTURE})*")
+LIST_MARK = re.compile(
+    r"\s*(?:[-*+•◦▪‣·»→–—]\s+(?:\[[ xX]\]\s)?|=>\s|->\s|#{1,6}\s"
+    r"|\(?(?:\d{1,3}(?:\.\d{1,3})*|[a-zA-Z]|[ivx]{1,5})[.)]\s(?![A-Z]\.))"
+)
+
+_ICU = re.compile(r"\{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal)\s*,")
+# he/she, and/or: said with a word elsewhere; addresses are looked at as a whole.
+_BETWEEN_WORDS = re.compile(r"(?<=[^\W\d_])/(?=[^\W\d_])")
+
+CURRENCY = "€$£¥₹₩₽₺₪฿₫¢"
+LEGAL = "©®™§¶"
+OPERATORS = "<>=+*^~|\\/×÷±≤≥≠≈∞√∑→←⇒↔"
+BRACKETS = "()[]{}"
+OTHERS = "%‰#@•°½¼¾⅓⅔²³†‡№_"
+SIGNS = CURRENCY + LEGAL + OPERATORS + BRACKETS + OTHERS
+# No translation has these of itself, but for × where the source has x.
+_NEVER_MADE = "©®™¶<>{}[]=\\|~^×\ufffd⁇"
+
+_EXACT = {
+    "address": _ADDRESSES,
+    "message": _ICU,
+    "code": _CODE,
+    "keys": _KEYS,
+    "identifier": _CODES,
+    "tag": _TAGS,
+}
+
+
+def lost(source: str, answer: str) -> list[str]:
+    """Return what of a source its answer has not exactly as often, each as its kind and what it
+    is; [] where all units survive.
+    """
+    source, answer = html.unescape(source), html.unescape(answer)
+    return [f"{kind} {unit}" for kind, find in _CHECKS.items() for unit in find(source, answer)]
+
+
+def _digits(source: str, answer: str) -> Iterator[str]:
+    """Yield the runs of digits that are more or fewer; numbers may be grouped another way, hours
+    be those of 24.
+    """
+    extra = Counter(
+        _NUMBER_WORDS[w] for w in re.findall(r"[a-z]+", source.lower()) if w in _NUMBER_WORDS
+    )
+    for own_text, text in ((_ungrouped(source), _ungrouped(answer)), (source, answer)):
+        found = Counter(_RUN.findall(text))
+        for runs in islice(_readings(own_text), _MOST_READINGS):
+            own = Counter(runs)
+            if own <= found and found - own <= extra:
+                return
+    own, found = Counter(_RUN.findall(source)), Counter(_RUN.findall(answer))
+    yield from sorted((own - found) + (found - own - extra))
+
+
+def _ungrouped(text: str) -> str:
+    return _GROUPED.sub(lambda match: "".join(_RUN.findall(match.group())), text)
+
+
+def _readings(text: str) -> Iterator[list[str]]:
+    """Yield the runs of digits of a text, with every way to write its times of day."""
+    choices: list[list[list[str]]] = []
+    end = 0
+    for match in _TIME.finditer(text):
+        choices.append([_RUN.findall(text[end : match.start()])])
+        first_hour, first_minute, hour, minute, half = match.groups()
+        if first_hour:
+            choices.append(_ways(first_hour, first_minute, "ap"))
+        choices.append(_ways(hour, minute, half.lower()))
+        end = match.end()
+    choices.append([_RUN.findall(text[end:])])
+    for chosen in product(*choices):
+        yield [run for runs in chosen for run in runs]
+
+
+def _ways(hour: str, minute: str | None, halves: str) -> list[list[str]]:
+    hours = [hour, *(str(int(hour) % 12 + 12 * (half == "p")) for half in halves)]
+    hours += [each.zfill(2) for each in hours]
+    minutes = [[minute]] if minute else [[], ["00"]]
+    return [[each, *rest] for each in dict.fromkeys(hours) for rest in minutes]
+
+
+def _joined(source: str, answer: str) -> Iterator[str]:
+    """Yield joined numbers whose runs of digits do not stand in the answer one after another."""
+    times = [match.span() for match in _TIME.finditer(source)]
+    found = " ".join(["", *_RUN.findall(answer), ""])
+    whole = " ".join(["", *_RUN.findall(_ungrouped(answer)), ""])
+    for match in _JOINED.finditer(source):
+        if any(match.start() < end and start < match.end() for start, end in times):
+            continue
+        runs = " ".join(["", *_RUN.findall(match.group()), ""])
+        ungrouped = " ".join(["", *_RUN.findall(_ungrouped(match.group())), ""])
+        if runs not in found and ungrouped not in whole:
+            yield match.group()
+
+
+def _exact(pattern: re.Pattern[str]) -> Callable[[str, str], Iterator[str]]:
+    def find(source: str, answer: str) -> Iterator[str]:
+        for match in dict.fromkeys(pattern.findall(source)):
+            unit = match.rstrip(_TRAILING) if pattern is _ADDRESSES else match
+            if unit and answer.count(unit) != source.count(unit):
+                yield unit
+
+    return find
+
+
+def _placeholders(source: str, answer: str) -> Iterator[str]:
+    """Yield the placeholders that are lost, but for the branches of messages."""
+    if not _ICU.search(source):
+        yield from _exact(_PLACEHOLDERS)(source, answer)
+
+
+def _emoji(source: str, answer: str) -> Iterator[str]:
+    own, found = Counter(EMOJI.findall(source)), Counter(EMOJI.findall(answer))
+    yield from sorted((own - found) + (found - own))
+
+
+def _signs(source: str, answer: str) -> Iterator[str]:
+    source, answer = _BETWEEN_WORDS.sub(" ", source), _BETWEEN_WORDS.sub(" ", answer)
+    never_made = _NEVER_MADE.replace("×", "") if "x" in source else _NEVER_MADE
+    for sign in SIGNS:
+        if source.count(sign) != answer.count(sign) and (sign in source or sign in never_made):
+            yield sign
+    yield from (sign for sign in "\ufffd⁇" if sign in answer and sign not in source)
+    # A free-standing & is a word.
+    glued = re.compile(r"(?<=\S)&|&(?=\S)")
+    if len(glued.findall(source)) != len(glued.findall(answer)):
+        yield "&"
+
+
+def _minus(source: str, answer: str) -> Iterator[str]:
+    if len(_SIGNED.findall(source)) > len(_SIGNED.findall(answer)):
+        yield "-"
+
+
+def _list_mark(source: str, answer: str) -> Iterator[str]:
+    if (mark := LIST_MARK.match(source)) and not answer.startswith(mark.group().rstrip()):
+        yield mark.group().strip()
+
+
+_CHECKS: dict[str, Callable[[str, str], Iterator[str]]] = {
+    "digits": _digits,
+    "joined": _joined,
+    "placeholder": _placeholders,
+    **{kind: _exact(pattern) for kind, pattern in _EXACT.items()},
+    "emoji": _emoji,
+    "sign": _signs,
+    "minus": _minus,
+    "list mark": _list_mark,
+}
+KINDS: Sequence[str] = [*_CHECKS]
+
+
+def kind_of(loss: str) -> str:
+    """Return the kind of what `lost` names."""
+    return next(kind for kind in KINDS if loss.startswith(f"{kind} "))
