@@ -1,5 +1,6 @@
 """Puts right the numbers of a translation that are others than the source's."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -50,9 +51,10 @@ def put_right_numbers(translated: TranslatedWords, numbers: Mapping[int, Token])
             _write(translated, wrong, token)
         else:
             translated.made_room(number).text = token.name
-    meant = frozenset().union(*(values(token.text) for token in numbers.values()))
+    figures = {run for token in numbers.values() for run in re.findall(r"\d+", token.text)}
     for extra in found:
-        if extra.values & meant or translated.came_of_what_is_kept(extra.words[0], numbers):
+        is_doubled = not figures.isdisjoint(re.findall(r"\d+", extra.text))
+        if is_doubled or translated.came_of_what_is_kept(extra.words[0], numbers):
             translated.remove(extra.words)
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from serving.text.markup.words import SourceWords, is_wordy, words_in
 
 _LEAST = 1e-6
 _FIGURES_AFTER_LETTERS = re.compile(r"([a-zà-ÿ])\d|[^\W\d]\d")
+_LATIN_1_SIGNS = frozenset("¡¢£¤¥¦§¨©¬®¯±´¶·¸×÷")
 _WITHIN_STAND_IN = re.compile(r"[\s.-]")
 _ENDS_SENTENCE = frozenset(".!?…。！？:;")
 
@@ -88,12 +90,17 @@ class TranslatedWords:
         return word.raw is None and bool(is_stand_in) and word.text not in self._source.translated
 
     def _leave_out_what_is_no_character(self) -> None:
-        """Take away what stands for bytes of a character that a model began and did not end."""
+        """Take away what stands for bytes of a character that a model began and did not end, and
+        Latin-1's signs within words, which are such bytes too.
+        """
         for word in [*self.words]:
-            if word.raw is None and "\ufffd" in word.text:
-                word.text = word.text.replace("\ufffd", "")
-                if not word.text:
-                    self.remove([word])
+            word.text = word.text.replace("\ufffd", "") if word.raw is None else word.text
+        within = [
+            word
+            for word, following in pairwise(self.words)
+            if word.raw is None and not (word.gap or following.gap) and word.text in _LATIN_1_SIGNS
+        ]
+        self.remove([*within, *(word for word in self.words if not (word.text or word.raw))])
 
     def _leave_out_invented_figures(self) -> None:
         """Take figures away that a model put to a word, as L00, where it should have copied; "CO2"

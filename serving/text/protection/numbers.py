@@ -12,8 +12,8 @@ _SPACES = " \u00a0\u202f"
 _GROUPED = re.compile(rf"\d{{1,3}}(?:([.,'’{_SPACES}])\d{{3}})(?:\1\d{{3}})*(?:[.,]\d+)?")
 # One number in the words of a translation, which may write it with spaces, or letters after it.
 NUMBER = re.compile(
-    rf"(?<![\w.,])\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?:[.,]\d+)?(?![\d.,]*\d)(?!\w{{5}})"
-    r"|(?<![\w.,])\d+(?:[.,'’]\d+)*(?!\w{5})"
+    rf"(?<![\w.,])\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?:[.,]\d+)?(?![\d.,]*\d)"
+    r"|(?<![\w.,])\d+(?:[.,'’]\d+)*"
 )
 
 

@@ -47,8 +47,8 @@ SIGNS = re.compile(
 )
 # Words with signs in them, as R&D, C++, key=value or std::map, and what brackets belong to.
 _WITH_SIGN = re.compile(
-    r"(?<![^\s(\"'“«„‘])(?=[^\s\"“”„«»]*(?:[<>=+*#^~|\\_{}$@]|&(?![#\w]+;)))"
-    r"[\w.$@#~^*\\/(\[{<-][^\s\"“”„«»,;]*[^\s\"“”„«».,;:!?…)'’]|(?<!\S)\.NET\b|\w+::\w+[\w:]*"
+    r"(?<![^\s(\"'“«„‘])(?=[^\s\"“”„«»]*(?:[<>=+*#^~|\\_{}$@]|&(?!#?\w{2,};)))"
+    r"[\w.$@#~^*\\/(\[{<-][^\s\"“”„«»,;]*[^\s\"“”„«».,;:!?…)'’]|\w+::\w+[\w:]*"
 )
 _SUBSCRIPTED = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*(?:\[[^\s\[\]]{0,40}\]|\([^\s()]{0,40}\))+")
 # Around several words, or around one.
