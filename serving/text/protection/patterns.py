@@ -50,9 +50,9 @@ _PATTERNS = {
     rf"|(?<![\w/.-])[\w-]+\.(?:{_FILE})\b"
     r"|(?<![\w./])\.[A-Za-z][\w-]{0,12}(?:/\.[\w-]{1,12})*(?![\w/])",
     "acronyms": r"(?<![\w/-])(?!AND/OR\b)[A-Z]{1,6}(?:/[A-Z]{1,6})+(?![\w/-])",
-    "call": r"(?<![\w.])[A-Za-z_][\w.]*\(\)|\b[A-Za-z]\w*_\w+\b|(?<!\S)--[a-z][\w-]+",
+    "call": r"(?<![\w.])[A-Za-z_][\w.]{0,80}\(\)|\b[A-Za-z]\w*_\w+\b|(?<!\S)--[a-z][\w-]+",
     "tag": r"(?<![\w&@#])[@#][A-Za-z_]\w*",
-    "entity": rf"\w*(?:{_ENTITY}\w*)+",
+    "entity": rf"(?<![^\W_])\w{{0,40}}(?:{_ENTITY}\w{{0,40}})+",
     "keys": rf"\b(?:{_KEY})(?: ?[+-] ?(?:{_KEY}|F\d\d?|[A-Z][a-z]{{1,8}}\b|[A-Z\d]\b))+",
     "expression": rf"(?<![^\s(\"'“]){_OPERAND}(?: {_OPERATOR} {_OPERAND})+(?![\w(])",
     "checkbox": r"\[[ xX]\]",

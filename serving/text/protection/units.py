@@ -55,7 +55,7 @@ _AMOUNT = re.compile(
     rf"(?![\w/+-]|[.,:]\d|{_SPACE}?[-–—]{_SPACE}?[{CURRENCIES}]?\d|{_SPACE}?(?:[kKMm]|[mb]n|thousand|[mbtr]+illions?)\b)"
 )
 _QUANTITY = re.compile(
-    rf"(?<![\w.,:/'’-]){_SIGN}{_DECIMAL}(?:{_SPACE}?[-–x×]{_SPACE}?{_DECIMAL})*{_SPACE}?"
+    rf"(?<![\w.,:/'’-]){_SIGN}{_DECIMAL}(?:{_SPACE}?[-–x×]{_SPACE}?{_DECIMAL}){{0,3}}{_SPACE}?"
     rf"(?:{_SYMBOL})(?![\w/²³'’-])"
 )
 _TIME_WITH_MERIDIEM = re.compile(
@@ -86,7 +86,7 @@ _SPACED = re.compile(
     # Places: 48.8566, 2.3522
     rf"|[-−]?\d{{1,3}}\.\d{{3,9}},{_SPACE}?[-−]?\d{{1,3}}\.\d{{3,9}}"
     # Scores, sizes and sums: 3 - 2, 10 x 15, 16 : 9
-    rf"|{_DECIMAL}(?:{_SPACE}[-–—x×/:÷]{_SPACE}{_DECIMAL})+(?:{_SPACE}?(?:{_SYMBOL}))?"
+    rf"|{_DECIMAL}(?:{_SPACE}[-–—x×/:÷]{_SPACE}{_DECIMAL}){{1,5}}(?:{_SPACE}?(?:{_SYMBOL}))?"
     # Signs that number things: § 5, © 2024, № 7; comparisons: > 100
     rf"|(?:[§©℗№#¶]+|[<>≤≥≈~±≠=]=?){_SPACE}?\d+(?:[.,/–-]\d+)*%?"
     # Coordinates: 48° 51' 24" N
@@ -106,7 +106,7 @@ _WITHOUT_SPACES = (
 )
 _CHUNK = re.compile(rf"[^\s;…\"“”„«»‹›—―{_WITHOUT_SPACES}]+")
 _LEADING = re.compile(r"^(?:[^\w$€£¥@#&§©+±~≈<>=≤≥≠°\\/*.¢-]+|[-.*~=+<>]+(?!\.?\d)|['‘’(\[{])+")
-_TRAILING = re.compile(r"[^\w%‰°+#*/\\)\]}>²³$€£¥¢$'′-]+$|[’'*=-]+$")
+_TRAILING = re.compile(r"[^\w%‰°+#/\\)\]}>²³$€£¥¢'′]")
 _BRACKETS = {")": "(", "]": "[", "}": "{", ">": "<"}
 _ELIDED = re.compile(r"^(?:[cdjlmnst]|qu)['’]", re.IGNORECASE)
 _HAS_DIGIT = re.compile(rf"[\d²³¹⁰-₉{_FRACTION}]")
@@ -164,11 +164,10 @@ def _core(chunk: str) -> Span:
     if leading := _LEADING.match(chunk):
         start = leading.end()
     while start < end:
-        if trailing := _TRAILING.search(chunk, start, end):
-            end = trailing.start()
-            continue
-        opening = _BRACKETS.get(chunk[end - 1])
-        if opening is None or opening in chunk[start:end]:
+        last = chunk[end - 1]
+        opening = _BRACKETS.get(last)
+        is_closed = opening is not None and opening in chunk[start:end]
+        if is_closed or not (opening or _TRAILING.match(last)):
             break
         end -= 1
     return Span(start, max(end, start))
@@ -176,11 +175,10 @@ def _core(chunk: str) -> Span:
 
 def _joined_number(chunk: str) -> Span | None:
     """Return where the plain number of a chunk lies, None if there is more than words beside it."""
-    before = re.match(r"\D*", chunk)
-    assert before is not None
-    after = re.search(r"\D*$", chunk)
-    assert after is not None
-    start, end = before.end(), after.start()
+    figures = [place for place, character in enumerate(chunk) if character.isdecimal()]
+    if not figures:
+        return None
+    start, end = figures[0], figures[-1] + 1
     is_plain = _PLAIN.fullmatch(chunk, start, end) is not None
     begins = start == 0 or _JOINED_BEFORE.fullmatch(chunk, 0, start) is not None
     ends = end == len(chunk) or _JOINED_AFTER.fullmatch(chunk, end) is not None
