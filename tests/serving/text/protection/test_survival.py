@@ -28,7 +28,7 @@ from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
 from tests.serving.pipelines.fakes import byte_tokenizer
 from tests.serving.text.protection.garbling import GarblingEngine, garbling_translator
-from tests.serving.text.protection.random_texts import Made, check, made_texts
+from tests.serving.text.protection.random_texts import WORDS, Made, check, made_texts
 
 FEW = pytest.param(20, id="few")
 MANY = pytest.param(500, id="many", marks=pytest.mark.slow)
@@ -74,10 +74,11 @@ def translations(
 
 
 def as_marked(made: Made, seed: int) -> str:
-    """HTML or XML with some words in tags."""
+    """HTML or XML with a word in a tag, if there is one that is part of nothing else."""
     words = html.escape(html.unescape(made.text), quote=False).split(" ")
-    place = seed % len(words)
-    if not re.search(r"[\d<&{$%]", words[place]):
+    places = [place for place, word in enumerate(words) if len(word) > 1 and word in WORDS]
+    if places:
+        place = places[seed % len(places)]
         words[place] = f"<b>{words[place]}</b>"
     return f"<p>{' '.join(words)}</p>"
 
