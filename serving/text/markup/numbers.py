@@ -40,8 +40,7 @@ def put_right_numbers(translated: TranslatedWords, numbers: Mapping[int, Token])
         if same:
             right = max(same, key=lambda each: each.came_of(number))
             found.remove(right)
-            if right.text == token.text:  # as the source writes it
-                _write(translated, right, token)
+            _write(translated, right, token if right.text == token.text else None)
         else:
             missing[number] = token
     for number, token in missing.items():
@@ -50,7 +49,8 @@ def put_right_numbers(translated: TranslatedWords, numbers: Mapping[int, Token])
             found.remove(wrong)
             _write(translated, wrong, token)
         else:
-            translated.made_room(number).text = token.name
+            word = translated.made_room(number)
+            word.text = word.raw = token.name
     figures = {run for token in numbers.values() for run in re.findall(r"\d+", token.text)}
     for extra in found:
         is_doubled = not figures.isdisjoint(re.findall(r"\d+", extra.text))
@@ -86,7 +86,12 @@ def _numbers(translated: TranslatedWords) -> list[_Found]:
     return found
 
 
-def _write(translated: TranslatedWords, found: _Found, token: Token) -> None:
+def _write(translated: TranslatedWords, found: _Found, token: Token | None) -> None:
+    """Write a number over another, so that it stays; None lets that one stay as it is."""
     first, *others = found.words
-    first.text = token.name + found.suffix
+    if token is None:
+        for word in found.words:
+            word.raw = word.text
+        return
+    first.text = first.raw = token.name + found.suffix
     translated.words = [word for word in translated.words if word not in others]

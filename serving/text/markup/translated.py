@@ -15,6 +15,7 @@ from serving.text.markup.words import SourceWords, is_wordy, words_in
 _LEAST = 1e-6
 _FIGURES_AFTER_LETTERS = re.compile(r"([a-zà-ÿ])\d|[^\W\d]\d")
 _LATIN_1_SIGNS = frozenset("¡¢£¤¥¦§¨©¬®¯±´¶·¸×÷")
+_FIGURES = re.compile(r"\d+")
 _WITHIN_STAND_IN = re.compile(r"[\s.-]")
 _ENDS_SENTENCE = frozenset(".!?…。！？:;")
 
@@ -72,7 +73,7 @@ class TranslatedWords:
         that the model has made up go.
         """
         missing = [number for number in self._source.kept if not self._put_where_named(number)]
-        made_up = [word for word in self.words if self._is_made_up(word)]
+        made_up = [word for word in self.words if self._is_made_up(word, missing)]
         for number in missing:
             best = max(made_up, key=lambda word: word.origins[number], default=None)
             if best is not None:
@@ -84,10 +85,18 @@ class TranslatedWords:
         if self.words:
             self.words[0].gap = ""
 
-    def _is_made_up(self, word: TargetWord) -> bool:
-        """Say if a word is a stand-in that the model made up, or a part of one."""
+    def _is_made_up(self, word: TargetWord, missing: Collection[int]) -> bool:
+        """Say if a word is a stand-in that the model made up, or what it made of a missing one: a
+        part of it, or a word with its figures, as X1.
+        """
+        if word.raw is not None or word.text in self._source.translated:
+            return False
+        figures = {self._source.kept[number].text.strip("%") for number in missing}
+        figures -= {token.text for token in self._source.numbers.values()}
+        found = _FIGURES.search(word.text)
+        is_of_missing = found is not None and found.group() in figures
         is_stand_in = MADE_OF_STAND_IN.fullmatch(word.text) or word.text == STAND_IN[0]
-        return word.raw is None and bool(is_stand_in) and word.text not in self._source.translated
+        return is_of_missing or bool(is_stand_in)
 
     def _leave_out_what_is_no_character(self) -> None:
         """Take away what stands for bytes of a character that a model began and did not end, and

@@ -69,7 +69,7 @@ _PICTURE = (
     r"|[\u231A\u231B\u23E9-\u23F3\u2600-\u27BF\u2B50\u2B55]|[\U0001F000-\U0001FAFF])"
 )
 _JOINED = rf"(?:{_PICTURE})[\uFE0F\U0001F3FB-\U0001F3FF\U000E0020-\U000E007F]*"
-_EMOTICON = r"(?<!\S)[:;=8][-']?[()\[\]DPpOo|*3/](?![\w(])"
+_EMOTICON = r"(?<!\S)[:;=][-']?[()\[\]DPpOo|*/](?![\w(])"
 EMOJI = re.compile(
     rf"{_EMOTICON}|{_JOINED}(?:\u200D{_JOINED})*(?:\s?{_JOINED}(?:\u200D{_JOINED})*)*"
 )

@@ -112,6 +112,8 @@ class Protection:
         taken = bytearray(len(text))
         found = []
         for span, kind in self._candidates(text):
+            if kind in (_Kind.WHOLE, _Kind.QUANTITY) and _is_in_brackets(text, span):
+                span = Span(span.start - 1, span.end + 1)
             if span.start < span.end and not any(taken[span.start : span.end]):
                 taken[span.start : span.end] = b"x" * (span.end - span.start)
                 found.append((span, kind))
@@ -198,6 +200,11 @@ def _stood_for(tokens: list[Token], names: Iterator[str]) -> Iterator[Token]:
     yield from tokens[last:]
 
 
+def _is_in_brackets(text: str, span: Span) -> bool:
+    """Say if round brackets are around a part and nothing else, so that they belong to it."""
+    return text[max(span.start - 1, 0) : span.start] == "(" and text[span.end : span.end + 1] == ")"
+
+
 def _brackets(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[Span, _Kind]]:
     for match in pattern.finditer(text):
         yield Span(match.start(), match.start() + 1), _Kind.OPENING
@@ -206,7 +213,8 @@ def _brackets(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[Span, _Kind
 
 def _is_word(sign: re.Match[str]) -> bool:
     """Say if a sign stands for a word between others: one of a keyboard, with spaces around it."""
-    return sign.group().isascii() and sign.group() != "&"
+    begins = not sign.string[: sign.start()].strip()
+    return sign.group().isascii() and sign.group() != "&" and not begins
 
 
 def _as_in(part: Iterable[Token], translation: str) -> str:

@@ -1,6 +1,6 @@
 """Finds numbers and written units that hold digits: ranges, phones, codes, dates, amounts.
 
-Every digit of a text is in some unit. A plain number is left to the model, which may move and
+Every digit of a text is in some unit. A number of a few digits is left to the model, which may
 inflect what stands beside it; anything else that holds a digit is kept whole, from space to space.
 """
 
@@ -31,8 +31,9 @@ _HOUR = r"\d{1,2}(?:[:.]\d\d){0,2}"
 class UnitKind(Enum):
     """What a unit is, which says how a translation writes it.
 
-    NUMBER: a plain number: the model translates it, and it is put right where it came out wrong.
-    QUANTITY: numbers with a symbol, written with the target language's separators.
+    NUMBER: a whole number of at most four digits: the model translates it, and it is put right
+        where it came out wrong.
+    QUANTITY: another number, or some with a symbol, written with the target's separators.
     AMOUNT: one number with a currency's sign, written as the target language does.
     TIME: a time of a clock of twelve hours.
     WHOLE: anything else, kept to the letter.
@@ -66,9 +67,9 @@ _TIME_WITH_MERIDIEM = re.compile(
 _SPACED = re.compile(
     r"(?<![\w.,/+-])(?:"
     # Phones: +33 1 42 34 56 78, (212) 555-0147, 0800 123 456, 555 0182
-    rf"\+\d{{1,3}}(?:{_SPACE}?[-./]?{_SPACE}?(?:\d{{1,5}}|\(\d{{1,5}}\))){{1,6}}"
-    rf"|\(\+?\d{{1,5}}\)(?:{_SPACE}?[-.]?{_SPACE}?\d{{2,8}}){{1,5}}"
-    rf"|0\d{{1,5}}(?:{_SPACE}?[-./]?{_SPACE}?(?:\d{{2,8}}|\(\d{{2,8}}\))){{1,6}}"
+    rf"\+\d{{1,3}}(?:{_SPACE}?[-./]?{_SPACE}?(?:\d{{1,5}}|\(\d{{1,5}}\))){{1,8}}"
+    rf"|\(\+?\d{{1,5}}\)(?:{_SPACE}?[-.]?{_SPACE}?\d{{2,8}}){{1,8}}"
+    rf"|0\d{{1,5}}(?:{_SPACE}?[-./]?{_SPACE}?(?:\d{{2,8}}|\(\d{{2,8}}\))){{1,8}}"
     rf"|\d{{3}}{_SPACE}\d{{4}}"
     # Grouped digits: 4111 1111 1111 1111, 1 234 567,89, 978 3 16
     rf"|\d{{1,6}}(?:{_SPACE}\d{{1,7}}){{2,9}}(?:,\d+)?|\d{{1,3}}(?:{_SPACE}\d{{3}})+(?:,\d+)?"
@@ -88,7 +89,7 @@ _SPACED = re.compile(
     # Scores, sizes and sums: 3 - 2, 10 x 15, 16 : 9
     rf"|{_DECIMAL}(?:{_SPACE}[-–—x×/:÷]{_SPACE}{_DECIMAL}){{1,5}}(?:{_SPACE}?(?:{_SYMBOL}))?"
     # Signs that number things: § 5, © 2024, № 7; comparisons: > 100
-    rf"|(?:[§©℗№#¶]+|[<>≤≥≈~±≠=]=?){_SPACE}?\d+(?:[.,/–-]\d+)*%?"
+    rf"|(?:[§©℗№#¶]{{1,2}}|[<>≤≥≈~±≠=]=?){_SPACE}?\d+(?:[.,/–-]\d+)*%?"
     # Coordinates: 48° 51' 24" N
     rf"|\d[\d.,]*°(?:{_SPACE}?\d[\d.,]*['′’](?:{_SPACE}?\d[\d.,]*(?:[\"″”]|'')?)?)?(?:{_SPACE}?[NSEWO]\b)?"
     r"|\d+['′]\d+(?:[\"″]|'')?|\d+(?:[\"″])(?!\w)"
@@ -110,7 +111,8 @@ _TRAILING = re.compile(r"[^\w%‰°+#/\\)\]}>²³$€£¥¢'′]")
 _BRACKETS = {")": "(", "]": "[", "}": "{", ">": "<"}
 _ELIDED = re.compile(r"^(?:[cdjlmnst]|qu)['’]", re.IGNORECASE)
 _HAS_DIGIT = re.compile(rf"[\d²³¹⁰-₉{_FRACTION}]")
-_PLAIN = re.compile(
+_PLAIN = re.compile(r"(?!0\d)\d{1,4}")
+_NUMERAL = re.compile(
     r"(?!0\d)(?:\d{1,4}(?:[.,]\d{1,2})?|\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3})+(?:,\d+)?"
     r"|\d[.,]\d{1,6})"
 )
@@ -151,7 +153,9 @@ def _chunk_units(match: re.Match[str], has_elisions: bool) -> Iterator[tuple[Spa
     chunk = chunk[core.start : core.end]
     number = _joined_number(chunk)
     if number is None:
-        yield Span(start, start + len(chunk)), UnitKind.WHOLE
+        is_numeral = _NUMERAL.fullmatch(chunk) is not None
+        kind = UnitKind.QUANTITY if is_numeral else UnitKind.WHOLE
+        yield Span(start, start + len(chunk)), kind
     else:
         yield Span(start + number.start, start + number.end), UnitKind.NUMBER
 

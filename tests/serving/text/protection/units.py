@@ -57,7 +57,8 @@ _PLACEHOLDERS = re.compile(
 )
 _CODE = re.compile(
     r"`[^`\n]+`|\b[A-Za-z_][\w.]*\(\)|(?<!\w)--[a-z][\w-]+|\b[A-Za-z]+_\w+\b"
-    r"|\b[A-Z]\w*<[\w, ?<>\[\]]+>|(?<!\w)C(?:\+\+|#)(?!\w)|(?<!\w)(?:F#|\.NET|Node\.js)(?!\w)"
+    r"|\b[A-Z]\w*<[\w, ?\[\]]+(?:<[\w, ?]+>)?>|(?<!\w)C(?:\+\+|#)(?!\w)"
+    r"|(?<!\w)(?:F#|\.NET|Node\.js)(?!\w)"
 )
 _KEYS = re.compile(
     r"<?\b(?:Ctrl|Control|Alt|AltGr|Shift|Cmd|Command|Option|Win|Super|Fn|Meta)"
@@ -77,7 +78,7 @@ _PICTURE = (
 EMOJI = re.compile(rf"{_PICTURE}(?:\u200D{_PICTURE})*")
 LIST_MARK = re.compile(
     r"\s*(?:[-*+•◦▪‣·»→–—]\s+(?:\[[ xX]\]\s)?|=>\s|->\s|#{1,6}\s"
-    r"|\(?(?:\d{1,3}(?:\.\d{1,3})*|[a-zA-Z]|[ivx]{1,5})[.)]\s(?![A-Z]\.))"
+    r"|\(?(?:\d{1,3}(?:\.\d{1,3})*|(?!p\.)[a-zA-Z]|[ivx]{1,5})[.)]\s(?![A-Z]\.))"
 )
 
 _ICU = re.compile(r"\{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal)\s*,")
