@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
+LINE_BREAK_TAG = "br"
+
+
 class MarkupKind(StrEnum):
     HTML = "html"
     XML = "xml"

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from serving.text.alignment import Array
-from serving.text.markup.arranging import best_runs
+from serving.text.markup.arranging import best_runs, cheapest_places
 from serving.text.markup.tree import Mark
 
 _PUNCTUATION_WEIGHT = 0.5  # attention says little of it
 _TIE = 1e-3  # what came of nothing in particular belongs to no mark
 _FORBIDDEN = -1e6
+_DISTANCE_COST = 0.25  # of a word between a line break and the place at the like share of the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,11 @@ class Origins:
         return shares
 
 
-def place(root: Mark, origins: Origins) -> None:
+def place(root: Mark, origins: Origins, line_starts: Sequence[int]) -> None:
     """Give each mark in the root its words: pairs of tags nest as they did, and each is around a
     word if there are enough.
+
+    line_starts: the words that may stand after a line break.
     """
     root.low, root.high = 0, origins.num_target
     waiting = [root]
@@ -57,8 +60,9 @@ def place(root: Mark, origins: Origins) -> None:
         if pairs:
             _place_pairs(parent, pairs, origins)
         taken = [pair for pair in pairs if pair.low < pair.high]
+        _place_line_breaks(parent, taken, origins, line_starts)
         for point in parent.inner:
-            if point.is_point:
+            if point.is_point and not point.is_line_break:
                 point.low = point.high = _point_place(point, parent, taken, origins)
         parent.inner.sort(key=lambda mark: (mark.low, mark.low < mark.high))
         waiting += pairs
@@ -103,6 +107,46 @@ def _outside(parent: Mark, pairs: Sequence[Mark], shares: Array) -> Array:
     if pairs[-1].ends_later:
         outside[-1] = 2 * _FORBIDDEN
     return outside
+
+
+def _place_line_breaks(
+    parent: Mark, pairs: Sequence[Mark], origins: Origins, line_starts: Sequence[int]
+) -> None:
+    """Put line breaks so that the words of each line came most of those of the source's line; no
+    two at one place if there are enough.
+    """
+    breaks = [mark for mark in parent.inner if mark.is_line_break]
+    allowed = _allowed(range(parent.low, parent.high + 1), pairs) if breaks else []
+    between = [place for place in allowed if parent.low < place < parent.high]
+    places = [place for place in between if place in line_starts]
+    if len(places) < len(breaks):
+        places = between
+    inner = [mark for mark in breaks if parent.start < mark.start < parent.end]
+    costs = _break_costs(inner[: len(places)], places, parent, origins)
+    chosen = iter([places[number] for number in cheapest_places(costs)])
+    for mark in breaks:
+        default = allowed[0] if mark.start == parent.start else allowed[-1]
+        mark.low = mark.high = next(chosen, default) if mark in inner else default
+
+
+def _break_costs(
+    breaks: Sequence[Mark], places: Sequence[int], parent: Mark, origins: Origins
+) -> Array:
+    """Return what it costs to put each break at each place: how much of the words before it came
+    of what follows the break, and the other way round, and how far it is from the like share.
+
+    The result is [breaks, places].
+    """
+    part = origins.matrix[parent.low : parent.high, parent.start : parent.end]
+    costs = np.empty((len(breaks), len(places)))
+    offsets = np.array(places, int) - parent.low
+    for number, mark in enumerate(breaks):
+        word = mark.start - parent.start
+        too_early = np.cumsum([0, *part[:, word:].sum(axis=1)])
+        too_late = np.cumsum([0, *part[::-1, :word].sum(axis=1)])[::-1]
+        distances = np.abs(offsets - len(part) * word / part.shape[1])
+        costs[number] = (too_early + too_late)[offsets] + _DISTANCE_COST * distances
+    return costs
 
 
 def _point_place(point: Mark, parent: Mark, pairs: Sequence[Mark], origins: Origins) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from serving.text.alignment import Span
 from serving.text.markup.cutting import MarkedLayout, MarkedSegment, cut_text
+from serving.text.markup.line_breaks import JoinedLines, with_line_breaks
 from serving.text.markup.options import Markup, MarkupKind
 from serving.text.markup.readers.html import read_html
 from serving.text.markup.readers.plain import read_plain
@@ -50,12 +51,22 @@ class MarkedReader:
         return replace(segment, tokens=tuple(small), is_in_capitals=True)
 
     def _tokens(self, text: str) -> list[Token]:
-        breaks_lines = self.splitting is Splitting.SENTENCES
         if self.markup is None:
-            return [*read_plain(text, self.protection.is_whole, breaks_lines)]
-        if self.markup.kind is MarkupKind.HTML:
-            return [*read_html(text, self.markup)]
-        return [*read_xml(text, self.markup, breaks_lines)]
+            tokens = read_plain(text, self.protection.is_whole, breaks_lines=True)
+        elif self.markup.kind is MarkupKind.HTML:
+            tokens = read_html(text, self.markup)
+        else:
+            tokens = read_xml(text, self.markup, breaks_lines=True)
+        return [*with_line_breaks(tokens, self._joins(), self.protection.source)]
+
+    def _joins(self) -> JoinedLines:
+        """Say which lines are joined. In HTML line breaks are elements, which `splitting` is not
+        about.
+        """
+        is_html = self.markup is not None and self.markup.kind is MarkupKind.HTML
+        if is_html or self.splitting is Splitting.SENTENCES:
+            return JoinedLines.WRAPPED
+        return JoinedLines.NONE if self.splitting is Splitting.LINES else JoinedLines.ALL
 
     def _cut(self, passage: str) -> Sequence[Span]:
         finds_sentences = self.splitting is not Splitting.NONE

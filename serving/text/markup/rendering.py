@@ -1,5 +1,6 @@
 """Writes the translation of a segment with its marks, and tells which word came of which."""
 
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from itertools import accumulate
 
@@ -8,10 +9,12 @@ from serving.text.markup.cutting import MarkedSegment
 from serving.text.markup.numbers import put_right_numbers
 from serving.text.markup.placing import place
 from serving.text.markup.tokens import Role
-from serving.text.markup.translated import TranslatedWords
+from serving.text.markup.translated import TargetWord, TranslatedWords
 from serving.text.markup.tree import mark_tree
-from serving.text.markup.words import source_words
+from serving.text.markup.words import is_wordy, source_words
 from serving.text.markup.writing import Written, write
+
+_OPENING = frozenset("\"'“«‘([{¿¡-–—")
 
 
 class MarkedTranslation:
@@ -44,7 +47,7 @@ class MarkedTranslation:
             text if word.raw is None else word.raw for word, text in zip(words, texts, strict=True)
         )
         root = mark_tree(self._segment.tokens, self._source_words.before)
-        place(root, self._translated.origins())
+        place(root, self._translated.origins(), _line_starts(words))
         return write(root, Written(written, (*(word.gap.translate(table) for word in words), "")))
 
     def words(self) -> tuple[TokenizedText, TokenizedText, Array]:
@@ -64,7 +67,7 @@ class MarkedTranslation:
         """Return the segment with what it keeps as it is written, and where its words are."""
         text, places = "", []  # of what is read, where it is in the text
         for token in self._segment.tokens:
-            is_text = token.role is Role.TEXT
+            is_text = token.role in (Role.TEXT, Role.LINE_BREAK)
             places += [len(text) + offset * is_text for offset in range(len(token.text))]
             if token.text:
                 text += self._cased(token.text) if is_text else token.raw
@@ -74,6 +77,15 @@ class MarkedTranslation:
 
     def _cased(self, text: str) -> str:
         return text.upper() if self._segment.is_in_capitals else text
+
+
+def _line_starts(words: Sequence[TargetWord]) -> list[int]:
+    """Return the words that may begin a line."""
+    return [
+        number
+        for number, word in enumerate(words)
+        if word.gap and (word.raw or is_wordy(word.text) or word.text in _OPENING)
+    ]
 
 
 def _over(text: str, source: TokenizedText) -> TokenizedText:

@@ -27,6 +27,7 @@ class Role(Enum):
     KEPT: stands in the translation as it is, where its words would stand.
     OPEN, CLOSE: a tag around words.
     POINT: a mark between words.
+    LINE_BREAK: ends a line within a sentence; a model reads a space.
     BREAK: parts sentences; what is before and after it knows nothing of the other.
     """
 
@@ -36,6 +37,7 @@ class Role(Enum):
     OPEN = auto()
     CLOSE = auto()
     POINT = auto()
+    LINE_BREAK = auto()
     BREAK = auto()
 
 
@@ -69,7 +71,7 @@ def text_tokens(raw: str, has_entities: bool, breaks_lines: bool) -> Iterator[To
     """Yield the tokens of text without tags. Of several spaces in a row a model reads one.
 
     has_entities: `&amp;` is read as `&`.
-    breaks_lines: sentences end with their line; else a line's end is a space.
+    breaks_lines: a line's end is a line break; else a space.
     """
     start = 0
     if has_entities:
@@ -86,7 +88,7 @@ def _plain_tokens(raw: str, breaks_lines: bool) -> Iterator[Token]:
         if not part.isspace():
             yield Token(Role.TEXT, part, part)
         elif breaks_lines and _LINE_BREAK.search(part):
-            yield Token(Role.BREAK, part)
+            yield Token(Role.LINE_BREAK, part, " ")
         else:
             yield Token(Role.TEXT, part, " ")
 
@@ -98,7 +100,7 @@ def with_single_spaces(tokens: Iterable[Token]) -> Iterator[Token]:
     after_space = True
     for token in tokens:
         if after_space and token.text == " ":
-            token = Token(Role.TEXT, token.raw)
+            token = Token(token.role, token.raw)
         elif after_space and token.is_divisible and token.text.startswith(" "):
             yield Token(Role.TEXT, " ")
             token = Token(Role.TEXT, token.raw[1:], token.text[1:])

@@ -17,6 +17,7 @@ class Mark:
         segment's own.
     before_hugs, after_hugs: what is written belongs to the word before it: a space comes after.
     is_apart: spaces stand on both sides of it.
+    is_line_break: it stands instead of a space.
     low, high: the target's words that it is around, once it is placed.
     """
 
@@ -30,6 +31,7 @@ class Mark:
     before_hugs: bool = False
     after_hugs: bool = True
     is_apart: bool = False
+    is_line_break: bool = False
     inner: list["Mark"] = field(default_factory=list)
     low: int = 0
     high: int = 0
@@ -74,6 +76,8 @@ class _Builder:
             self._close(number, token, word)
         elif token.role is Role.POINT:
             self._put_point(number, token, word)
+        elif token.role is Role.LINE_BREAK:
+            self._open[-1].inner.append(Mark("", token.raw, word, word, is_line_break=True))
 
     def tree(self, num_words: int) -> Mark:
         """Return all marks; tags still open end in a later segment."""
@@ -134,6 +138,8 @@ def _follows_space(tokens: Sequence[Token], end: int) -> list[bool]:
     is_space, found = False, []
     for token in tokens:
         found.append(is_space)
-        if token.role in (Role.TEXT, Role.KEPT, Role.NUMBER):
+        if token.role is Role.LINE_BREAK:
+            is_space = True
+        elif token.role in (Role.TEXT, Role.KEPT, Role.NUMBER):
             is_space = token.raw[end].isspace()
     return found

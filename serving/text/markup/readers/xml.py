@@ -14,7 +14,7 @@ from xml.parsers import expat
 from xml.sax.saxutils import escape
 
 from serving.errors import RequestError
-from serving.text.markup.options import Markup
+from serving.text.markup.options import LINE_BREAK_TAG, Markup
 from serving.text.markup.readers.elements import Keeping, Part, with_whole_elements
 from serving.text.markup.tokens import Role, Token, text_tokens
 
@@ -155,6 +155,8 @@ class _Reader:
         role = self._role(event.name)
         self._within_text.append(role is not Role.BREAK or event.holds_text)
         self._roles.append(role)
+        if role is Role.OPEN and event.name == LINE_BREAK_TAG and raw.endswith("/>"):
+            return Part(Token(Role.LINE_BREAK, raw, " "))
         if raw.endswith("/>"):
             return Part(Token(Role.POINT if role is Role.OPEN else role, raw, name=event.name))
         keeping = Keeping.NO
