@@ -88,7 +88,7 @@ def wrapped_breaks(lines: Sequence[str], language: str) -> list[bool]:
     goes_on = [False] * max(len(lines) - 1, 0)
     for start, end in _blocks(lines):
         block = lines[start:end]
-        may = [_may_go_on(*pair, language) for pair in pairwise(block)]
+        may = [may_go_on(*pair, language) for pair in pairwise(block)]
         for first, last in _chains(may):
             chain = _Chain(block[first : last + 1], block, language)
             goes_on[start + first : start + last] = chain.breaks()
@@ -100,8 +100,23 @@ def has_wrapped_lines(text: str, language: str) -> bool:
     return any(wrapped_breaks(text.splitlines(), language))
 
 
+def may_go_on(line: str, following: str, language: str = "") -> bool:
+    """Say if nothing speaks against a sentence that goes on from a line to the next.
+
+    language: empty if it is not known.
+    """
+    if ends_sentence(line, language) or not line.strip() or _ITEM.match(following):
+        return False
+    if _COLUMNS.search(line.strip()) or _COLUMNS.search(following.strip()):
+        return False
+    return bool(following.strip()) and not (_KEY.match(line) and _KEY.match(following))
+
+
 def ends_sentence(line: str, language: str) -> bool:
-    """Say if a line ends with the mark of a sentence's end, whatever closes after it."""
+    """Say if a line ends with the mark of a sentence's end, whatever closes after it.
+
+    language: empty if it is not known.
+    """
     bare = line.rstrip(_CLOSING)
     return bare.endswith(_ENDS) and not ends_with_abbreviation(bare, language)
 
@@ -162,14 +177,6 @@ def _chains(may_go_on: Sequence[bool]) -> Iterator[tuple[int, int]]:
             if first < place:
                 yield first, place
             first = place + 1
-
-
-def _may_go_on(line: str, following: str, language: str) -> bool:
-    if ends_sentence(line, language) or _ITEM.match(following):
-        return False
-    if _COLUMNS.search(line.strip()) or _COLUMNS.search(following.strip()):
-        return False
-    return not (_KEY.match(line) and _KEY.match(following))
 
 
 def _is_full(line: str, following: str, width: int, least: int = 0) -> bool:
