@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from serving.documents.parts.inline import PARTING_TAG
 from serving.text.markup.options import Markup, MarkupKind
 
-# How fragments are marked up: codes never part sentences, but for some line breaks, `<br/>`.
-MARKUP = Markup(MarkupKind.XML, outline_detection=False)
+# How fragments are marked up: codes never part sentences, but for line breaks.
+MARKUP = Markup(MarkupKind.XML, splitting_tags=frozenset({PARTING_TAG}), outline_detection=False)
 
 
 class Document(Protocol):

@@ -1,7 +1,8 @@
 """Cuts a text into segments a translation model can take, and puts their translations back.
 
 Lines are kept apart, sentences within a line are found by sentencex (Wikimedia, about 300
-languages), those that it cuts after abbreviations are joined again, and a sentence that is still too long is cut at the safest place near its middle.
+languages), those that it cuts after abbreviations are joined again, and a sentence that is still
+too long is cut at the safest place near its middle.
 """
 
 import re

@@ -72,6 +72,7 @@ _CALLING = {
         " worden kan niet zeer heel mijn jouw uw haar ons onze hun deze dit geen"
     ),
 }
+_CALLING_IN_ANY = frozenset().union(*_CALLING.values())
 # Those that a short text may end with, as a button does: "Log in".
 _MAY_END = _words(
     "in on at by for to of with over under up out about is are was were be do does did has have"
@@ -83,12 +84,12 @@ _MAY_END = _words(
 def wrapped_breaks(lines: Sequence[str], language: str) -> list[bool]:
     """Say of each break between two lines if the sentence before it goes on after it.
 
-    language: of the lines, in two letters.
+    language: of the lines, in two letters; empty if it is not known.
     """
     goes_on = [False] * max(len(lines) - 1, 0)
     for start, end in _blocks(lines):
         block = lines[start:end]
-        may = [may_go_on(*pair, language) for pair in pairwise(block)]
+        may = [_may_go_on(*pair, language) for pair in pairwise(block)]
         for first, last in _chains(may):
             chain = _Chain(block[first : last + 1], block, language)
             goes_on[start + first : start + last] = chain.breaks()
@@ -100,11 +101,8 @@ def has_wrapped_lines(text: str, language: str) -> bool:
     return any(wrapped_breaks(text.splitlines(), language))
 
 
-def may_go_on(line: str, following: str, language: str = "") -> bool:
-    """Say if nothing speaks against a sentence that goes on from a line to the next.
-
-    language: empty if it is not known.
-    """
+def _may_go_on(line: str, following: str, language: str) -> bool:
+    """Say if nothing speaks against a sentence that goes on from a line to the next."""
     if ends_sentence(line, language) or not line.strip() or _ITEM.match(following):
         return False
     if _COLUMNS.search(line.strip()) or _COLUMNS.search(following.strip()):
@@ -126,7 +124,7 @@ class _Chain:
 
     def __init__(self, lines: Sequence[str], block: Sequence[str], language: str) -> None:
         self._lines, self._language = lines, language
-        self._calling = _CALLING.get(language, frozenset())
+        self._calling = _CALLING.get(language, frozenset()) if language else _CALLING_IN_ANY
         self._block_width = max(len(line.strip()) for line in block)
         self._is_paragraph = len(block) >= _FEWEST_OF_BLOCK
         self._is_closed = ends_sentence(lines[-1], language)

@@ -1,4 +1,6 @@
-"""Reads and writes .txt: lines that may be one sentence are one text, all others texts of their own."""
+"""Reads and writes .txt: lines of a wrapped sentence are one text, others are texts by
+themselves.
+"""
 
 import re
 from collections.abc import Iterator
@@ -8,15 +10,18 @@ from serving.documents.document import Document
 from serving.documents.formats.plain import PlainDocument
 from serving.documents.parts.encoding import TextFile, read_text
 from serving.documents.parts.spans import Span
-from serving.text.wrapped_lines import may_go_on
+from serving.text.wrapped_lines import wrapped_breaks
 
 _LINE = re.compile(r"[^\r\n]+")
-_LONGEST = 1_000  # characters of a text
+_LONGEST = 1_000  # characters of a text that still goes on in the next line
 
 
 def read(path: Path) -> Document:
     """Raises RequestError."""
     file = _with_line_feeds(read_text(path))
+    if "\r" in file.text:
+        lines = _LINE.finditer(file.text)
+        return PlainDocument(file, (_span(file.text, *line.span()) for line in lines))
     return PlainDocument(file, _spans(file.text))
 
 
@@ -27,14 +32,15 @@ def _with_line_feeds(file: TextFile) -> TextFile:
 
 
 def _spans(text: str) -> Iterator[Span]:
+    lines = text.split("\n")
     start = end = 0
-    last = ""
-    for line in _LINE.finditer(text):
-        is_next = text[end : line.start()] == "\n" and line.end() - start <= _LONGEST
-        if last and not (is_next and may_go_on(last, line.group())):
-            yield Span(start, end, [text[start:end]])
-            last = ""
-        start = start if last else line.start()
-        last, end = line.group(), line.end()
-    if last:
-        yield Span(start, end, [text[start:end]])
+    for line, goes_on in zip(lines, [*wrapped_breaks(lines, ""), False], strict=True):
+        end += len(line)
+        if not goes_on or end - start > _LONGEST:
+            yield _span(text, start, end)
+            start = end + 1
+        end += 1
+
+
+def _span(text: str, start: int, end: int) -> Span:
+    return Span(start, end, [text[start:end]])

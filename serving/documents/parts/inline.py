@@ -12,10 +12,9 @@ from xml.sax.saxutils import escape
 
 from lxml import etree
 
-from serving.text.markup.options import LINE_BREAK_TAG
-
 # What XML cannot hold, whatever it stands for in its format.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+PARTING_TAG = "br"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """Stands between words by itself. parts: it breaks a line."""
+    """Stands between words by itself. parts: no sentence goes across it, as a line break."""
 
     number: int
     parts: bool = False
@@ -127,7 +126,7 @@ def _written(item: Item) -> str:
         case Close():
             return "</g>"
         case Single(number, parts):
-            return f'<{LINE_BREAK_TAG if parts else "x"} id="{number}"/>'
+            return f'<{PARTING_TAG if parts else "x"} id="{number}"/>'
     return escape(_NO_XML.sub(" ", item))
 
 

@@ -15,7 +15,7 @@ class Role(Enum):
     OPENS = auto()
     CLOSES = auto()
     STANDS = auto()
-    PARTS = auto()  # stands by itself, and breaks a line
+    PARTS = auto()  # stands by itself, and no sentence goes across it
 
 
 @dataclass(frozen=True, slots=True)

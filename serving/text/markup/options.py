@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-
 LINE_BREAK_TAG = "br"
 
 

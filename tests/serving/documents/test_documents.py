@@ -30,7 +30,7 @@ from serving.errors import (
 from serving.server_config import DocumentLimits
 from tests.serving.documents.shouting import ShoutingTranslator
 
-LINES = [f"line number {number} of many." for number in range(200)]
+LINES = [f"line number {number} of many" for number in range(200)]
 TEXT = "\n".join(LINES).encode()
 
 

@@ -89,19 +89,19 @@ class _Reader:
 
     def _mark(self, match: re.Match[str]) -> Part:
         raw = match.group()
+        name = _name(match["start"] or match["end"])
+        if name == LINE_BREAK_TAG and name not in self._markup.splitting_tags:
+            return Part(Token(Role.LINE_BREAK, raw, " "))
         if match["end"] is not None:
-            name = _name(match["end"])
             self._lines_kept = max(self._lines_kept - (name in _KEEPS_LINES), 0)
             return Part(Token(self._role(name, Role.CLOSE), raw, name=name), -1)
         if match["start"] is None:
             is_doctype = raw[:9].lower() == "<!doctype"
             return Part(Token(Role.BREAK if is_doctype else Role.POINT, raw))
-        return self._start(_name(match["start"]), raw, match["attributes"])
+        return self._start(name, raw, match["attributes"])
 
     def _start(self, name: str, raw: str, attributes: str) -> Part:
         keeping = self._keeping(name, attributes)
-        if name == LINE_BREAK_TAG and name not in self._markup.splitting_tags:
-            return Part(Token(Role.LINE_BREAK, raw, " "))
         if name in _VOID:
             return Part(Token(self._role(name, Role.POINT), raw, name=name))
         if name in _KEEPS_LINES and keeping is Keeping.NO:
