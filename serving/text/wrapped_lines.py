@@ -139,7 +139,7 @@ class _Chain:
     def _goes_on(self, line: str, following: str) -> bool:
         last = _last_word(line)
         calls = last in self._calling or ends_with_abbreviation(line, self._language)
-        calls_surely = calls and last not in _MAY_END
+        calls_surely = (calls and last not in _MAY_END) or _is_hyphenated(line)
         if not _begins_small(following):
             in_paragraph = self._is_closed and self._is_paragraph
             is_full = in_paragraph and _is_full(line, following, self._block_width, _FULL_LINE)
@@ -181,6 +181,10 @@ def _is_full(line: str, following: str, width: int, least: int = 0) -> bool:
     """Say if a line of at least so many characters had no room for the next one's first word."""
     length = len(line.strip())
     return length >= least and length + len(_first_word(following)) + 1 > width
+
+
+def _is_hyphenated(line: str) -> bool:
+    return re.search(r"\w[-‐\u00AD]\s*$", line) is not None
 
 
 def _begins_small(line: str) -> bool:

@@ -9,7 +9,10 @@ from serving.text.markup.tokens import Role, Token, written
 from serving.text.wrapped_lines import wrapped_breaks
 
 _LINE_END = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
-_WITHOUT_SPACES = re.compile(r"[\u0E00-\u0EFF\u1000-\u109F\u1780-\u17FF\u3040-\u30FF\u3400-\u9FFF]")
+# What no space follows: a character of scripts that have none, a hyphen within a word.
+_BEFORE_NO_SPACE = re.compile(
+    r"(?:[\u0E00-\u0EFF\u1000-\u109F\u1780-\u17FF\u3040-\u30FF\u3400-\u9FFF\u00AD]|\w[-‐])$"
+)
 
 
 class JoinedLines(Enum):
@@ -36,9 +39,9 @@ def with_line_breaks(
     for token in tokens:
         if token.role is Role.LINE_BREAK and not next(joins):
             token = Token(Role.BREAK, token.raw)
-        elif token.role is Role.LINE_BREAK and _WITHOUT_SPACES.match(last):
+        elif token.role is Role.LINE_BREAK and _BEFORE_NO_SPACE.search(last):
             token = Token(Role.LINE_BREAK, token.raw)
-        last = token.text[-1:] or last
+        last = (last + token.text)[-2:]
         yield token
 
 

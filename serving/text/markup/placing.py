@@ -79,6 +79,42 @@ def _place_pairs(parent: Mark, pairs: Sequence[Mark], origins: Origins) -> None:
     runs = best_runs(within[order], outside)
     for pair, low, high in zip(pairs, runs.lows, runs.highs, strict=True):
         pair.low, pair.high = parent.low + low, parent.low + high
+    for number, pair in enumerate(pairs):
+        least = pairs[number - 1].high if number else parent.low
+        most = pairs[number + 1].low if number + 1 < len(pairs) else parent.high
+        _fit_punctuation(pair, least, most, origins)
+
+
+def _fit_punctuation(pair: Mark, least: int, most: int, origins: Origins) -> None:
+    """Leave punctuation at the ends of a pair's words out of it, or take it in, as in the source.
+
+    least, most: between which words its own may lie.
+    """
+    words = np.flatnonzero(origins.target_is_word[pair.low : pair.high]) + pair.low
+    own = np.flatnonzero(origins.source_is_word[pair.start : pair.end]) + pair.start
+    if not (words.size and own.size):
+        return
+    belongs = _belongs(pair, origins)
+    if not pair.begins_earlier:
+        wanted = max(int(words[0] - (own[0] - pair.start)), least)
+        low = max(pair.low, wanted)
+        while low == pair.low > wanted and belongs[pair.low - 1]:
+            low = pair.low = pair.low - 1
+        pair.low = low
+    if not pair.ends_later:
+        wanted = min(int(words[-1] + pair.end - own[-1]), most)
+        high = min(pair.high, wanted)
+        while high == pair.high < wanted and belongs[pair.high]:
+            high = pair.high = pair.high + 1
+        pair.high = high
+
+
+def _belongs(pair: Mark, origins: Origins) -> list[bool]:
+    """Say of each target word if it is punctuation that came most of that of the pair."""
+    matrix = np.where(origins.source_is_word, 0, origins.matrix)
+    within = matrix[:, pair.start : pair.end].sum(axis=1)
+    came_of_own: Array = ~origins.target_is_word & (2 * within > matrix.sum(axis=1))
+    return list(came_of_own)
 
 
 def _order(pairs: Sequence[Mark], within: Array) -> list[int]:

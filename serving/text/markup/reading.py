@@ -13,6 +13,7 @@ from serving.text.markup.readers.plain import read_plain
 from serving.text.markup.readers.xml import read_xml
 from serving.text.markup.references import references
 from serving.text.markup.tokens import Token
+from serving.text.markup.whole_words import with_whole_words
 from serving.text.protection.capitals import in_small_letters, is_in_capitals
 from serving.text.protection.protecting import Protection
 from serving.text.splitting import Fits, Splitting, split_text
@@ -57,7 +58,8 @@ class MarkedReader:
             tokens = read_html(text, self.markup)
         else:
             tokens = read_xml(text, self.markup, breaks_lines=True)
-        return [*with_line_breaks(tokens, self._joins(), self.protection.source)]
+        tokens = with_line_breaks(tokens, self._joins(), self.protection.source)
+        return [*with_whole_words(tokens)]
 
     def _joins(self) -> JoinedLines:
         """Say which lines are joined. In HTML line breaks are elements, which `splitting` is not

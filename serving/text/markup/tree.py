@@ -141,5 +141,5 @@ def _follows_space(tokens: Sequence[Token], end: int) -> list[bool]:
         if token.role is Role.LINE_BREAK:
             is_space = True
         elif token.role in (Role.TEXT, Role.KEPT, Role.NUMBER):
-            is_space = token.raw[end].isspace()
+            is_space = (token.raw or token.text)[end].isspace()
     return found

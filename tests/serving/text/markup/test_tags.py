@@ -1,5 +1,8 @@
 """Tags go where the words went that they held, by attention that points word to word."""
 
+import re
+
+import numpy as np
 import pytest
 
 from serving.text.markup.options import Markup, MarkupKind
@@ -28,6 +31,30 @@ FRENCH = {"red": "rouge", "car": "voiture", "the": "la", "house,": "maison,", "b
 )
 def test_tags_go_with_their_words(text: str, order: list[int] | None, expected: str) -> None:
     assert translate(layout(text, HTML), by_table(FRENCH, order)) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'x "<b>the</b>" x',
+        'x <b>"the"</b> x',
+        "x (<b>the</b>), x",
+        "x <b>(the)</b>, x",
+        "x <b>the</b>: x.",
+        'x <a href="u">the house</a>!',
+        "x «<b>the</b>» x",
+    ],
+)
+@pytest.mark.parametrize("seed", range(8))
+def test_quotes_and_brackets_stay_on_their_side_of_tags(text: str, seed: int) -> None:
+    attention = np.random.default_rng(seed)
+
+    def model(read: str) -> tuple[list[str], np.ndarray]:
+        words = re.findall(r" ?(?:\w+|[^\w\s])", read)
+        rows = np.eye(len(read.split(" ")))[np.cumsum([word[0] == " " for word in words])]
+        return words, rows + attention.random(rows.shape) / 8
+
+    assert translate(layout(text, HTML), model) == text
 
 
 def test_a_tag_over_two_sentences_opens_in_one_and_closes_in_the_other() -> None:
