@@ -1,6 +1,6 @@
 """Places a segment's marks among the words of its translation, by what each word came of."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +66,52 @@ def place(root: Mark, origins: Origins, line_starts: Sequence[int]) -> None:
                 point.low = point.high = _point_place(point, parent, taken, origins)
         parent.inner.sort(key=lambda mark: (mark.low, mark.low < mark.high))
         waiting += pairs
+    _place_ranges(root, origins)
+
+
+def _place_ranges(root: Mark, origins: Origins) -> None:
+    """Put the two points of each range around the words that came of those between them, as near
+    as the pairs that they stand in allow.
+    """
+    parents = {id(mark): parent for parent in _parents(root) for mark in parent.inner}
+    starts = [mark for parent in _parents(root) for mark in parent.inner if mark.range_end]
+    is_start: set[int] = set()
+    for start in starts:
+        end = start.range_end
+        if end is None or id(end) not in parents or start.start >= end.start:
+            continue
+        low, high = _range_words(start.start, end.start, origins)
+        start.low = start.high = _nearest(low, parents[id(start)])
+        end.low = end.high = _nearest(max(high, start.low + 1), parents[id(end)], start.low + 1)
+        if start.low < end.low:  # else there is no word between what their pairs allow
+            start.before_hugs, end.before_hugs = False, True
+            is_start.add(id(start))
+    for parent in {id(parents[mark]): parents[mark] for mark in parents}.values():
+        parent.inner.sort(key=lambda mark: (mark.low, mark.low < mark.high, id(mark) in is_start))
+
+
+def _parents(root: Mark) -> Iterator[Mark]:
+    waiting = [root]
+    while waiting:
+        parent = waiting.pop()
+        yield parent
+        waiting += [mark for mark in parent.inner if mark.inner]
+
+
+def _range_words(start: int, end: int, origins: Origins) -> tuple[int, int]:
+    """Return between which target words lie those that came of the source's [start, end)."""
+    shares = origins.shares(0, origins.num_target, 0, len(origins.source_is_word))
+    within = shares[:, start:end].sum(axis=1)
+    outside = shares.sum(axis=1) - within + _TIE
+    runs = best_runs(within[None], np.tile(outside, (2, 1)))
+    return runs.lows[0], runs.highs[0]
+
+
+def _nearest(place: int, parent: Mark, least: int = 0) -> int:
+    """Return the nearest place in the parent and in none of its pairs, from `least` on if any is."""
+    pairs = [mark for mark in parent.inner if mark.low < mark.high]
+    allowed = _allowed(range(parent.low, parent.high + 1), pairs)
+    return min(allowed, key=lambda each: (each < least, abs(each - place), -each))
 
 
 def _place_pairs(parent: Mark, pairs: Sequence[Mark], origins: Origins) -> None:

@@ -47,7 +47,8 @@ class Token:
 
     raw: how it is written there.
     text: what a model reads in its place; empty for tags and breaks.
-    name: by which a closing tag finds the one that it closes; of a number, how the translation's
+    name: by which a closing tag finds the one that it closes, and a point at the end of a range the
+        one at its start; of a number, how the translation's
         language writes it; so too of what is kept, where that is another way.
     """
 
@@ -65,6 +66,15 @@ class Token:
     def translation(self) -> str:
         """Return how a translation writes it, if no model does."""
         return self.name if self.role is Role.KEPT and self.name else self.raw
+
+
+def range_name(kind: str, key: str) -> str:
+    """Return the name of the points at both ends of a range."""
+    return f"{kind} {key}"
+
+
+def is_range_name(name: str) -> bool:
+    return " " in name
 
 
 def text_tokens(raw: str, has_entities: bool, breaks_lines: bool) -> Iterator[Token]:

@@ -32,7 +32,16 @@ WORDS = st.sampled_from(
 NAMES = st.sampled_from(["b", "i", "p", "g", "code", "x-y"])
 ATTRIBUTES = st.sampled_from(["", ' id="1"', " id='&quot;2'", ' translate="no"', ' class = "a b"'])
 EMPTY = st.sampled_from(
-    ['<x id="7"/>', "<br/>", "<!-- c -->", "<?pi d?>", "<![CDATA[a<b]]>", "<b/>"]
+    [
+        '<bx id="1"/>',
+        '<ex id="1"/>',
+        '<x id="7"/>',
+        "<br/>",
+        "<!-- c -->",
+        "<?pi d?>",
+        "<![CDATA[a<b]]>",
+        "<b/>",
+    ]
 )
 
 

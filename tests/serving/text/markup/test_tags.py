@@ -109,3 +109,42 @@ def test_tags_that_never_end_take_no_time(tag: str) -> None:
     text = tag * 60_000
 
     assert "".join(token.raw for token in read_html(text, HTML)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "order", "expected"),
+    [
+        (
+            'the <bx id="1"/>red<ex id="1"/> <bx id="2"/>car<ex id="2"/> x',
+            [0, 2, 1, 3],
+            'la <bx id="2"/>voiture<ex id="2"/> <bx id="1"/>rouge<ex id="1"/> x',
+        ),
+        (
+            'the <w:bookmarkStart w:id="1"/>red<w:bookmarkEnd w:id="1"/> car x',
+            [0, 2, 1, 3],
+            'la voiture <w:bookmarkStart w:id="1"/>rouge<w:bookmarkEnd w:id="1"/> x',
+        ),
+        (
+            'the <g><bpt i="1"/>red</g> car<ept i="1"/> x',
+            [0, 2, 1, 3],
+            'la voiture <g><bpt i="1"/>rouge</g><ept i="1"/> x',
+        ),
+        (
+            'the <sc id="a"/>red<ec startRef="a"/> car',
+            [2, 0, 1],
+            'voiture la <sc id="a"/>rouge<ec startRef="a"/>',
+        ),
+        ('the red<bx id="1"/><ex id="1"/> car', None, 'la rouge<bx id="1"/><ex id="1"/> voiture'),
+    ],
+)
+def test_the_ends_of_a_range_go_together(text: str, order: list[int] | None, expected: str) -> None:
+    markup = Markup(MarkupKind.XML, outline_detection=False)
+    text = text.replace("w:", "")
+    written = translate(layout(text, markup), by_table(FRENCH, order))
+    assert written == expected.replace("w:", "")
+
+
+def test_tags_that_cross_are_around_their_words() -> None:
+    found = layout("the <b>red <i>car</b> x</i> y", HTML)
+    written = translate(found, by_table(FRENCH))
+    assert written == "la <b>rouge <i>voiture</b> x</i> y"
