@@ -17,6 +17,7 @@ _ITEM = re.compile(
 _KEY = re.compile(r"\s*[\w.-]+(?: [\w.-]+)?\s*(?::(?:\s|$)|=)")
 _COLUMNS = re.compile(r"\t|\S {3,}\S")
 _FULL_LINE = 40  # characters; shorter lines may be short for any reason
+_FEWEST_OF_CLAUSE = 3  # words of a line that may be a clause of text in small letters
 _FEWEST_OF_PHRASE = 4  # words of a line that may be an unfinished sentence by itself
 _FEWEST_OF_BLOCK = 3  # lines by whose lengths a wrapped paragraph is known
 
@@ -147,7 +148,9 @@ class _Chain:
         if self._is_closed or calls_surely:
             return True
         linked = calls or _first_word(following) in self._calling
-        return self._is_begun and (linked or self._is_wrapped())
+        if self._is_begun:
+            return linked or self._is_wrapped()
+        return linked and len(line.split()) >= _FEWEST_OF_CLAUSE
 
     def _is_wrapped(self) -> bool:
         """Say if each line is a phrase that had no more room for the next one's first word."""

@@ -108,7 +108,7 @@ def _range_words(start: int, end: int, origins: Origins) -> tuple[int, int]:
 
 
 def _nearest(place: int, parent: Mark, least: int = 0) -> int:
-    """Return the nearest place in the parent and in none of its pairs, from `least` on if any is."""
+    """Return the nearest place in the parent, in none of its pairs, if possible from `least` on."""
     pairs = [mark for mark in parent.inner if mark.low < mark.high]
     allowed = _allowed(range(parent.low, parent.high + 1), pairs)
     return min(allowed, key=lambda each: (each < least, abs(each - place), -each))

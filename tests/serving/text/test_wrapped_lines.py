@@ -25,6 +25,7 @@ CASES = {
         "apples | red onions | milk",
         "Shopping list | whole milk | eggs",
         "to be | to do | to go",
+        "i like my dog ~ and my cat",
         "in | the | of",
         "Home | About us | Contact",
         "Log in | Sign up | Turn off",
