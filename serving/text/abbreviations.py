@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 _LAST_WORD = re.compile(r"([^\W\d_](?:[\w'’-]|\.(?=[\w-]))*)\.\s*$")
+_LONGEST_END = 60  # characters of a sentence's end that are looked at
 _OPENING = "\"'“”„«‹‘’([{¿¡*_ \u00a0\u202f"
 _NUMBER = re.compile(r"\d|[IVXLC]+\b|[A-Z]\b|[$€£¥#§]\s?\d")
 _FIRST_WORD = re.compile(r"[^\W\d_]+(?:['’](?!s\b)[^\W\d_]+)*")
@@ -159,20 +160,18 @@ _NONE = _Abbreviations()
 
 def goes_on(sentence: str, following: str, language: str) -> bool:
     """Say if a sentence does not end where sentencex cut it, but goes on with what follows."""
-    next_text = following.lstrip(_OPENING)
     if not sentence[-1:].isspace() and _GOES_ON.match(following):
         return True
     known = _LANGUAGES.get(language, _NONE)
-    ordinal = _ORDINAL.search(sentence)
+    ordinal = _ORDINAL.search(sentence[-_LONGEST_END:])
     if ordinal and ordinal[1].lower() in known.before_ordinal:
         return True
-    last = _LAST_WORD.search(sentence)
-    if last is None or not next_text:
+    word, next_text = _abbreviation(sentence), following.lstrip(_OPENING)
+    if not (word and next_text):
         return False
-    word = last[1]
-    if _is_in(word, known.always) or (
-        _is_in(word, known.before_number) and _NUMBER.match(next_text)
-    ):
+    if _is_in(word, known.always):
+        return True
+    if _is_in(word, known.before_number) and _NUMBER.match(next_text):
         return True
     is_letter = len(word) == 1 and word.islower()
     return (is_letter or _is_in(word, known.may_end)) and not _starts(next_text, known)
@@ -180,8 +179,13 @@ def goes_on(sentence: str, following: str, language: str) -> bool:
 
 def ends_with_abbreviation(text: str, language: str) -> bool:
     """Say if a text ends with an abbreviation after which a sentence always goes on."""
-    last, known = _LAST_WORD.search(text), _LANGUAGES.get(language, _NONE)
-    return last is not None and _is_in(last[1], known.always)
+    return _is_in(_abbreviation(text), _LANGUAGES.get(language, _NONE).always)
+
+
+def _abbreviation(text: str) -> str:
+    """Return the word before the full stop that a text ends with; empty if there is none."""
+    last = _LAST_WORD.search(text[-_LONGEST_END:])
+    return last[1] if last else ""
 
 
 def _is_in(word: str, known: frozenset[str]) -> bool:

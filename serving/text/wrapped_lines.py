@@ -15,6 +15,8 @@ _ITEM = re.compile(
     r"\s*(?:[-*+•◦‣▪●○·–—>#|]|\(?(?:\d{1,3}|[a-zA-Z]|[ivxIVX]{1,4})[.)](?:\s|$)|\[[ xX]?\]|```|~~~)"
 )
 _KEY = re.compile(r"\s*[\w.-]+(?: [\w.-]+)?\s*(?::(?:\s|$)|=)")
+_BORDER = re.compile(r"\s+|['’]")
+_FIRST_WORD = re.compile(r"[\w-]+")
 _COLUMNS = re.compile(r"\t|\S {3,}\S")
 _FULL_LINE = 40  # characters; shorter lines may be short for any reason
 _FEWEST_OF_CLAUSE = 3  # words of a line that may be a clause of text in small letters
@@ -90,9 +92,11 @@ def wrapped_breaks(lines: Sequence[str], language: str) -> list[bool]:
     goes_on = [False] * max(len(lines) - 1, 0)
     for start, end in _blocks(lines):
         block = lines[start:end]
+        is_paragraph = len(block) >= _FEWEST_OF_BLOCK
+        width = max(len(line.strip()) for line in block) if is_paragraph else None
         may = [_may_go_on(*pair, language) for pair in pairwise(block)]
         for first, last in _chains(may):
-            chain = _Chain(block[first : last + 1], block, language)
+            chain = _Chain(block[first : last + 1], width, language)
             goes_on[start + first : start + last] = chain.breaks()
     return goes_on
 
@@ -121,15 +125,18 @@ def ends_sentence(line: str, language: str) -> bool:
 
 
 class _Chain:
-    """Holds lines that may be one sentence, of a block without an empty line."""
+    """Holds lines that may be one sentence.
 
-    def __init__(self, lines: Sequence[str], block: Sequence[str], language: str) -> None:
+    paragraph_width: of the lines without an empty one between that they are of; None for too few.
+    """
+
+    def __init__(self, lines: Sequence[str], paragraph_width: int | None, language: str) -> None:
         self._lines, self._language = lines, language
+        self._paragraph_width = paragraph_width
         self._calling = _CALLING.get(language, frozenset()) if language else _CALLING_IN_ANY
-        self._block_width = max(len(line.strip()) for line in block)
-        self._is_paragraph = len(block) >= _FEWEST_OF_BLOCK
         self._is_closed = ends_sentence(lines[-1], language)
         self._is_begun = not _begins_small(lines[0])
+        self._is_wrapped = self._is_begun and _are_wrapped(lines)
 
     def breaks(self) -> list[bool]:
         pairs = [*pairwise(self._lines)]
@@ -142,23 +149,27 @@ class _Chain:
         calls = last in self._calling or ends_with_abbreviation(line, self._language)
         calls_surely = (calls and last not in _MAY_END) or _is_hyphenated(line)
         if not _begins_small(following):
-            in_paragraph = self._is_closed and self._is_paragraph
-            is_full = in_paragraph and _is_full(line, following, self._block_width, _FULL_LINE)
-            return calls_surely or is_full or (calls and self._is_closed)
+            closed_after = calls or self._fills_paragraph(line, following)
+            return calls_surely or (self._is_closed and closed_after)
         if self._is_closed or calls_surely:
             return True
         linked = calls or _first_word(following) in self._calling
         if self._is_begun:
-            return linked or self._is_wrapped()
+            return linked or self._is_wrapped
         return linked and len(line.split()) >= _FEWEST_OF_CLAUSE
 
-    def _is_wrapped(self) -> bool:
-        """Say if each line is a phrase that had no more room for the next one's first word."""
-        width = max(len(line.strip()) for line in self._lines)
-        return all(
-            len(line.split()) >= _FEWEST_OF_PHRASE and _is_full(line, following, width)
-            for line, following in pairwise(self._lines)
-        )
+    def _fills_paragraph(self, line: str, following: str) -> bool:
+        width = self._paragraph_width
+        return width is not None and _is_full(line, following, width, _FULL_LINE)
+
+
+def _are_wrapped(lines: Sequence[str]) -> bool:
+    """Say if each line is a phrase that had no more room for the next one's first word."""
+    width = max(len(line.strip()) for line in lines)
+    return all(
+        len(line.split()) >= _FEWEST_OF_PHRASE and _is_full(line, following, width)
+        for line, following in pairwise(lines)
+    )
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -195,10 +206,12 @@ def _begins_small(line: str) -> bool:
 
 
 def _first_word(line: str) -> str:
-    return next(iter(re.findall(r"[\w-]+", line)), "").lower()
+    found = _FIRST_WORD.search(line)
+    return found.group().lower() if found else ""
 
 
 def _last_word(line: str) -> str:
     """Return the last word if nothing follows it; an elided one, as in l', too."""
-    found = re.search(r"([^\W\d_]+)['’]?\s*$", line)
-    return found[1].lower() if found else ""
+    *_, last = ("", *_BORDER.split(line.rstrip(" \t'’")))
+    bare = last.lstrip(_OPENING)
+    return bare.lower() if bare.isalpha() else ""

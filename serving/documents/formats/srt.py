@@ -18,8 +18,8 @@ from serving.documents.parts.tags import pieces_of
 from serving.errors import RequestError
 from serving.text.wrapped_lines import ends_sentence
 
-_LINE = re.compile(r"([^\r\n]*)(\r*\n|\r|\Z)")  # some programs write \r\r\n
-_LINE_END = re.compile(r"\r*\n|\r")
+_LINE = re.compile(r"([^\r\n]*)(\r{0,2}\n|\r|\Z)")  # some programs write \r\r\n
+_LINE_END = re.compile(r"\r{0,2}\n|\r")
 _TIME = r"(?:\d+[ \t]*:[ \t]*)?\d+[ \t]*:[ \t]*\d+(?:[ \t]*[,.:][ \t]*\d+)?"
 _TIMING = re.compile(rf"[ \t\ufeff]*{_TIME}[ \t]*-{{1,2}}>[ \t]*{_TIME}(?!\d)")
 _NUMBER = re.compile(r"[ \t\ufeff]*\d+[ \t]*")
@@ -27,7 +27,8 @@ _CODES = r"\s*(?:<[^<>]*>|\{[^{}]*\})*\s*"
 _SPEAKER = re.compile(rf"(?P<codes>{_CODES})(?P<dash>[-‐–—]\s*)")
 _STARTS = re.compile(rf"{_CODES}(?:[-‐–—♪♫#*]|[A-Z][A-Z .'’]*:)")  # a speech, or a line of a song
 _TAGS = re.compile(r"<[^<>]*>|\{[^{}]*\}")
-_SPACE = re.compile(r" (?![^<>]*>)(?![?!:;»%])")
+_MOST_LINES = 8  # that are translated as one; cues have two or three
+_TAG_OR_SPACE = re.compile(r"<[^<>]*>| (?![?!:;»%])")
 
 
 class CueLines(Span):
@@ -44,7 +45,8 @@ class CueLines(Span):
         """Break the text at the spaces nearest to the shares of it that the lines had."""
         text = super().translated(translation)
         *shares, whole = accumulate(self._lengths)
-        places = [found.start() for found in _SPACE.finditer(text)]
+        found = _TAG_OR_SPACE.finditer(text) if shares else ()
+        places = [each.start() for each in found if each.group() == " "]
         breaks: dict[int, str] = {}
         for share, line_end in zip(shares, self._ends, strict=True):
             if free := [place for place in places if place > max(breaks, default=0)]:
@@ -84,7 +86,8 @@ def _cues(lines: Iterable["re.Match[str]"]) -> Iterator[CueLines]:
 def _sentences(lines: Sequence["re.Match[str]"]) -> Iterator[CueLines]:
     first = 0
     for number in range(1, len(lines) + 1):
-        if number == len(lines) or _is_apart(lines[number - 1][1], lines[number][1]):
+        is_last = number == len(lines) or number - first == _MOST_LINES
+        if is_last or _is_apart(lines[number - 1][1], lines[number][1]):
             text = "".join(line.group() for line in lines[first:number])
             yield CueLines(lines[first].start(), text.rstrip())
             first = number

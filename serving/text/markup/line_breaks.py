@@ -69,15 +69,15 @@ def _joins(tokens: Sequence[Token], joined: JoinedLines, language: str) -> list[
     """Say of each line break if the lines that it parts are joined."""
     if joined is not JoinedLines.WRAPPED:
         return [joined is JoinedLines.ALL for token in tokens if token.role is Role.LINE_BREAK]
-    lines: list[str] = [""]
+    lines: list[list[str]] = [[]]
     numbers: list[int] = []  # of the lines that end with the line breaks
     for token in tokens:
         if token.role is Role.LINE_BREAK:
             numbers.append(len(lines) - 1)
-            lines += [""] * _num_line_ends(token.raw)
+            lines += [[] for _ in range(_num_line_ends(token.raw))]
         elif token.role is Role.BREAK:
-            lines += ["", ""]
+            lines += [[], []]
         else:
-            lines[-1] += token.text
-    goes_on = wrapped_breaks(lines, language)
+            lines[-1].append(token.text)
+    goes_on = wrapped_breaks(["".join(line) for line in lines], language)
     return [goes_on[number] for number in numbers]

@@ -75,18 +75,21 @@ def _place_ranges(root: Mark, origins: Origins) -> None:
     """
     parents = {id(mark): parent for parent in _parents(root) for mark in parent.inner}
     starts = [mark for parent in _parents(root) for mark in parent.inner if mark.range_end]
+    places = {id(parent): _places_in(parent) for parent in _parents(root)} if starts else {}
     is_start: set[int] = set()
     for start in starts:
         end = start.range_end
         if end is None or id(end) not in parents or start.start >= end.start:
             continue
         low, high = _range_words(start.start, end.start, origins)
-        start.low = start.high = _nearest(low, parents[id(start)])
-        end.low = end.high = _nearest(max(high, start.low + 1), parents[id(end)], start.low + 1)
-        if start.low < end.low:  # else there is no word between what their pairs allow
+        low = _nearest(low, places[id(parents[id(start)])])
+        start.low = start.high = low
+        high = _nearest(max(high, low + 1), places[id(parents[id(end)])], low + 1)
+        end.low = end.high = high
+        if low < high:  # else there is no word between what their pairs allow
             start.before_hugs, end.before_hugs = False, True
             is_start.add(id(start))
-    for parent in {id(parents[mark]): parents[mark] for mark in parents}.values():
+    for parent in _parents(root) if starts else ():
         parent.inner.sort(key=lambda mark: (mark.low, mark.low < mark.high, id(mark) in is_start))
 
 
@@ -107,11 +110,15 @@ def _range_words(start: int, end: int, origins: Origins) -> tuple[int, int]:
     return runs.lows[0], runs.highs[0]
 
 
-def _nearest(place: int, parent: Mark, least: int = 0) -> int:
-    """Return the nearest place in the parent, in none of its pairs, if possible from `least` on."""
+def _places_in(parent: Mark) -> list[int]:
+    """Return the places between words in the parent and in none of its pairs."""
     pairs = [mark for mark in parent.inner if mark.low < mark.high]
-    allowed = _allowed(range(parent.low, parent.high + 1), pairs)
-    return min(allowed, key=lambda each: (each < least, abs(each - place), -each))
+    return _allowed(range(parent.low, parent.high + 1), pairs)
+
+
+def _nearest(place: int, places: Sequence[int], least: int = 0) -> int:
+    """Return the nearest of the places, if possible from `least` on."""
+    return min(places, key=lambda each: (each < least, abs(each - place), -each))
 
 
 def _place_pairs(parent: Mark, pairs: Sequence[Mark], origins: Origins) -> None:

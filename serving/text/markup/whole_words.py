@@ -5,6 +5,7 @@ of a note, is a mark. Other words are read whole, and their tags go where attent
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, takewhile
 
@@ -23,6 +24,7 @@ _SHIFTING_TAGS = frozenset({"sub", "sup"})
 _NOTE = re.compile(r"\d{1,3}(?:[,.-]\d{1,3})*")
 _SHORTEST_WORD = 3  # letters of a word that may have a note
 _SHORTEST_WORD_BESIDE = 4  # letters of what is no unit after a number
+_MOST_TOKENS = 50  # of a word; more are no word
 _SYMBOLS = frozenset(
     ["mol", "rad", "bar", "sin", "cos", "tan", "log", "lim", "exp", "max", "min", "avg"]
 )
@@ -69,22 +71,31 @@ def _parts(text: str) -> Iterator[tuple[bool, str]]:
 def _with_whole_words(tokens: Sequence[Token]) -> Iterator[Token]:
     marks = [span.start for token, span in placed(tokens) if token.role is not Role.TEXT]
     words = [match.span() for match in _WORD.finditer(read(tokens))] if marks else []
-    words = [(start, end) for start, end in words if any(start < at < end for at in marks)]
+    words = [
+        (start, end) for start, end in words if bisect_right(marks, start) < bisect_left(marks, end)
+    ]
+    if not words:
+        yield from tokens
+        return
     pieces = [*placed(divided(tokens, [border for word in words for border in word]))]
     parts = [token for token, _ in pieces]
+    with_text = [number for number, token in enumerate(parts) if token.text]
+    starts = [pieces[number][1].start for number in with_text]
     done = 0
     for start, end in words:
-        within = [n for n, (_, at) in enumerate(pieces) if start <= at.start < at.end <= end]
-        first, stop = _with_own_tags(parts, max(within[0], done), within[-1] + 1)
-        yield from parts[done:first]
-        yield from _word(parts[first:stop])
-        done = stop
+        low, high = bisect_left(starts, start), bisect_left(starts, end)
+        first, stop = max(with_text[low], done), with_text[high - 1] + 1
+        if stop - first <= _MOST_TOKENS:
+            first, stop = _with_own_tags(parts, first, stop)
+            yield from parts[done:first]
+            yield from _word(parts[first:stop])
+            done = stop
     yield from parts[done:]
 
 
 def _with_own_tags(tokens: Sequence[Token], start: int, stop: int) -> tuple[int, int]:
     """Return where a word lies together with tags beside it whose other end is in it."""
-    while lone := _lone_tags(tokens[start:stop]):
+    while stop - start <= _MOST_TOKENS and (lone := _lone_tags(tokens[start:stop])):
         first, last = tokens[start + lone[0]], tokens[start + lone[-1]]
         if start and _are_pair(tokens[start - 1], first):
             start -= 1
