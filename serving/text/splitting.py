@@ -1,7 +1,8 @@
 """Cuts a text into segments a translation model can take, and puts their translations back.
 
 Lines are kept apart, sentences within a line are found by sentencex (Wikimedia, about 300
-languages), and a sentence that is still too long is cut at the safest place near its middle.
+languages), those that it cuts after abbreviations are joined again, and a sentence that is still
+too long is cut at the safest place near its middle.
 """
 
 import re
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import sentencex
+
+from serving.text.abbreviations import goes_on
 
 Fits = Callable[[str], bool]
 _LINE_OR_BREAK = re.compile(r"[^\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
@@ -24,12 +27,16 @@ _ZERO_WIDTH_JOINER = "\u200d"
 class Splitting(StrEnum):
     """Says where a text is cut, apart from where it is too long.
 
-    SENTENCES: at line breaks and at the ends of sentences.
-    NO_NEWLINES: at the ends of sentences; a line break is a space.
+    SENTENCES: at the ends of sentences, and at line breaks but those within a wrapped sentence.
+    LINES: at the ends of sentences and at all line breaks.
+    NO_NEWLINES: at the ends of sentences only.
     NONE: nowhere.
+
+    A line break at which a text is not cut is a space to the model, and comes back.
     """
 
     SENTENCES = "sentences"
+    LINES = "lines"
     NO_NEWLINES = "no_newlines"
     NONE = "none"
 
@@ -81,9 +88,20 @@ def _sentences(line: str, language: str) -> Iterator[str]:
     """Yield the sentences of a line, which joined are the line."""
     for stretch in _pieces(line, lambda text: len(text) <= _LONGEST_STRETCH):
         start = 0
-        for sentence in _segmented(_BLANK.sub(" ", stretch), language):
+        for sentence in _whole(_segmented(_BLANK.sub(" ", stretch), language), language):
             yield stretch[start : start + len(sentence)]
             start += len(sentence)
+
+
+def _whole(sentences: Sequence[str], language: str) -> Iterator[str]:
+    """Yield the sentences, those joined that were cut after an abbreviation."""
+    held = ""
+    for sentence in sentences:
+        if held and not goes_on(held, sentence, language):
+            yield held
+            held = ""
+        held += sentence
+    yield held
 
 
 def _segmented(line: str, language: str) -> list[str]:

@@ -24,7 +24,7 @@ MAX_GLOSSARIES = 5
 LISTS = ("text", "glossary_ids", "splitting_tags", "non_splitting_tags", "ignore_tags")
 _SPLITTING = {
     "0": Splitting.NONE,
-    "1": Splitting.SENTENCES,
+    "1": Splitting.LINES,
     "nonewlines": Splitting.NO_NEWLINES,
 }
 _NEEDS_TAGS = ("tag_handling_version", *LISTS[2:])

@@ -1,60 +1,101 @@
-"""Reads and writes .srt: each cue is one text; numbers and timings stay.
+r"""Reads and writes .srt: what is said in each cue is translated; numbers and timings stay.
 
-A sentence that was broken to fit the screen is translated whole and broken again into as many
-lines; lines that begin with a dash are of different speakers and stay apart.
+It reads what ffmpeg, mpv and VLC read: a cue goes on to the next timing, with or without empty
+lines, and the number before that. A sentence that was broken to fit the screen is translated whole
+and broken again into as many lines; what different speakers say stays apart.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from serving.documents.document import Document
 from serving.documents.formats.plain import PlainDocument
 from serving.documents.parts.encoding import read_text
-from serving.documents.parts.spans import Mark, Role, Span
+from serving.documents.parts.spans import Mark, Span
 from serving.documents.parts.tags import pieces_of
 from serving.errors import RequestError
+from serving.text.wrapped_lines import ends_sentence
 
-_CUE = re.compile(
-    r"^[ \t]*(?:\d+:)?\d+:\d+[,.]\d+[ \t]*-->[ \t]*(?:\d+:)?\d+:\d+[,.]\d+[^\r\n]*\r?\n"
-    r"(?P<text>(?:[^\r\n]*\S[^\r\n]*(?:\r?\n|\Z))+)",
-    re.MULTILINE,
-)
-_LINE_END = re.compile(r"\r?\n")
-_SPEAKER = re.compile(r"(?P<codes>\s*(?:<[^<>]*>|\{[^{}]*\})*\s*)(?P<dash>[-–—]\s*)")
-_SPACE = re.compile(r" (?![^<>]*>)")
+_LINE = re.compile(r"([^\r\n]*)(\r{0,2}\n|\r|\Z)")  # some programs write \r\r\n
+_LINE_END = re.compile(r"\r{0,2}\n|\r")
+_TIME = r"(?:\d+[ \t]*:[ \t]*)?\d+[ \t]*:[ \t]*\d+(?:[ \t]*[,.:][ \t]*\d+)?"
+_TIMING = re.compile(rf"[ \t\ufeff]*{_TIME}[ \t]*-{{1,2}}>[ \t]*{_TIME}(?!\d)")
+_NUMBER = re.compile(r"[ \t\ufeff]*\d+[ \t]*")
+_CODES = r"\s*(?:<[^<>]*>|\{[^{}]*\})*\s*"
+_SPEAKER = re.compile(rf"(?P<codes>{_CODES})(?P<dash>[-‐–—]\s*)")
+_STARTS = re.compile(rf"{_CODES}(?:[-‐–—♪♫#*]|[A-Z][A-Z .'’]*:)")  # a speech, or a line of a song
+_TAGS = re.compile(r"<[^<>]*>|\{[^{}]*\}")
+_MOST_LINES = 8  # that are translated as one; cues have two or three
+_TAG_OR_SPACE = re.compile(r"<[^<>]*>| (?![?!:;»%])")
 
 
-class Cue(Span):
-    """Holds the text of a cue. num_lines: into which its translation is broken."""
+class CueLines(Span):
+    """Holds lines of a cue that are one sentence: translated as one, and broken again."""
 
-    def __init__(self, start: int, end: int, text: str) -> None:
-        [line_end, *_] = [*_LINE_END.findall(text), "\n"]
+    def __init__(self, start: int, text: str) -> None:
         lines = _LINE_END.split(text)
-        is_talk = any(map(_SPEAKER.match, lines[1:]))
-        self._num_lines, self._line_end = 1 if is_talk else len(lines), line_end
-        between = Mark(line_end, Role.PARTS) if is_talk else " "
-        pieces = [piece for line in lines for piece in (between, *_pieces_of_line(line))]
-        super().__init__(start, end, pieces[1:])
+        self._ends = _LINE_END.findall(text)
+        self._lengths = [len(_TAGS.sub("", line)) or 1 for line in lines]
+        pieces = [piece for line in lines for piece in (" ", *_pieces_of_line(line))]
+        super().__init__(start, start + len(text), pieces[1:])
 
     def translated(self, translation: str) -> str:
-        return _broken(super().translated(translation), self._num_lines, self._line_end)
+        """Break the text at the spaces nearest to the shares of it that the lines had."""
+        text = super().translated(translation)
+        *shares, whole = accumulate(self._lengths)
+        found = _TAG_OR_SPACE.finditer(text) if shares else ()
+        places = [each.start() for each in found if each.group() == " "]
+        breaks: dict[int, str] = {}
+        for share, line_end in zip(shares, self._ends, strict=True):
+            if free := [place for place in places if place > max(breaks, default=0)]:
+                wanted = len(text) * share / whole
+                breaks[min(free, key=lambda place: abs(place - wanted))] = line_end
+        for place in sorted(breaks, reverse=True):
+            text = text[:place] + breaks[place] + text[place + 1 :]
+        return text
 
 
 def read(path: Path) -> Document:
     """Raises RequestError."""
     file = read_text(path)
-    cues = [*_cues(file.text)]
-    if not cues:
+    lines = [*_LINE.finditer(file.text)]
+    if not any(_TIMING.match(line[1]) for line in lines):
         raise RequestError("file", path.name, "is not what its name says: it has no subtitles")
-    return PlainDocument(file, cues)
+    return PlainDocument(file, _cues(lines))
 
 
-def _cues(text: str) -> Iterator[Cue]:
-    for found in _CUE.finditer(text):
-        shown = found["text"].rstrip()
-        start = found.start("text")
-        yield Cue(start, start + len(shown), shown)
+def _cues(lines: Iterable["re.Match[str]"]) -> Iterator[CueLines]:
+    """Yield the sentences of each cue, or what of them is on lines of their own."""
+    held: list[re.Match[str]] = []
+    has_begun = False
+    for line in lines:
+        is_timing = _TIMING.match(line[1]) is not None
+        if is_timing and held and _NUMBER.fullmatch(held[-1][1]):
+            held.pop()
+        if is_timing or not line[1].strip():
+            yield from _sentences(held)
+            held = []
+        elif has_begun:
+            held.append(line)
+        has_begun = has_begun or is_timing
+    yield from _sentences(held)
+
+
+def _sentences(lines: Sequence["re.Match[str]"]) -> Iterator[CueLines]:
+    first = 0
+    for number in range(1, len(lines) + 1):
+        is_last = number == len(lines) or number - first == _MOST_LINES
+        if is_last or _is_apart(lines[number - 1][1], lines[number][1]):
+            text = "".join(line.group() for line in lines[first:number])
+            yield CueLines(lines[first].start(), text.rstrip())
+            first = number
+
+
+def _is_apart(line: str, following: str) -> bool:
+    """Say if a line of a cue does not go on in the next."""
+    return bool(_STARTS.match(following)) or ends_sentence(_TAGS.sub("", line), "")
 
 
 def _pieces_of_line(line: str) -> Iterator[str | Mark]:
@@ -65,19 +106,3 @@ def _pieces_of_line(line: str) -> Iterator[str | Mark]:
         yield Mark(found["dash"])
         end = found.end()
     yield from pieces_of(line[end:])
-
-
-def _broken(text: str, num_lines: int, line_end: str) -> str:
-    """Break a text at the spaces nearest to where lines of one length would end."""
-    places = [found.start() for found in _SPACE.finditer(text)]
-    breaks: list[int] = []
-    for number in range(1, num_lines):
-        if not places:
-            break
-        wanted = len(text) * number / num_lines
-        place = min(places, key=lambda each: abs(each - wanted))
-        places.remove(place)
-        breaks.append(place)
-    for place in sorted(breaks, reverse=True):
-        text = text[:place] + line_end + text[place + 1 :]
-    return text

@@ -1,18 +1,46 @@
-"""Reads and writes .txt: each line is a text of its own."""
+"""Reads and writes .txt: lines of a wrapped sentence are one text, others are texts by
+themselves.
+"""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from serving.documents.document import Document
 from serving.documents.formats.plain import PlainDocument
-from serving.documents.parts.encoding import read_text
+from serving.documents.parts.encoding import TextFile, read_text
 from serving.documents.parts.spans import Span
+from serving.text.wrapped_lines import wrapped_breaks
 
 _LINE = re.compile(r"[^\r\n]+")
+_LONGEST = 1_000  # characters of a text that still goes on in the next line
 
 
 def read(path: Path) -> Document:
     """Raises RequestError."""
-    file = read_text(path)
-    lines = _LINE.finditer(file.text)
-    return PlainDocument(file, (Span(line.start(), line.end(), [line.group()]) for line in lines))
+    file = _with_line_feeds(read_text(path))
+    if "\r" in file.text:
+        lines = _LINE.finditer(file.text)
+        return PlainDocument(file, (_span(file.text, *line.span()) for line in lines))
+    return PlainDocument(file, _spans(file.text))
+
+
+def _with_line_feeds(file: TextFile) -> TextFile:
+    """Return the same with line feeds alone if all its lines end alike."""
+    is_mixed = file.text.count("\n") != file.text.count("\r\n")
+    return file if is_mixed else file.with_line_feeds()
+
+
+def _spans(text: str) -> Iterator[Span]:
+    lines = text.split("\n")
+    start = end = 0
+    for line, goes_on in zip(lines, [*wrapped_breaks(lines, ""), False], strict=True):
+        end += len(line)
+        if not goes_on or end - start > _LONGEST:
+            yield _span(text, start, end)
+            start = end + 1
+        end += 1
+
+
+def _span(text: str, start: int, end: int) -> Span:
+    return Span(start, end, [text[start:end]])

@@ -170,8 +170,8 @@ def _is_translated(text: str, argument: Argument, job: TranslationJob) -> bool:
     whole = text[: argument.span.start] + name + text[argument.span.end :]
     try:
         for branch in argument.branches:
-            read_tokens(text[slice(*branch)], job.markup, is_protected=True, breaks_lines=False)
-        tokens = read_tokens(whole, job.markup, is_protected=True, breaks_lines=False)
+            [*read_tokens(text[slice(*branch)], job.markup, is_protected=True)]
+        tokens = [*read_tokens(whole, job.markup, is_protected=True)]
     except RequestError:
         return False
     return any(token.role is Role.TEXT and name in token.text for token in tokens)

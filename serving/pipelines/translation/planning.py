@@ -22,6 +22,7 @@ from serving.text.markup.reading import MarkedReader
 from serving.text.protection.names import KnownWords
 from serving.text.protection.protecting import Protection
 from serving.text.splitting import TextLayout, split_text
+from serving.text.wrapped_lines import has_wrapped_lines
 
 # A translation may need this many times the tokens of its source, and must still fit the target.
 _MOST_GROWTH = 1.5
@@ -141,7 +142,7 @@ class Planner:
         """
         fits = partial(self._fits, self._max_segment_tokens(frame))
         language = primary_language(job.source)
-        if not job.has_marks:
+        if not (job.has_marks or any(has_wrapped_lines(text, language) for text in job.texts)):
             return tuple(split_text(text, language, fits) for text in job.texts), []
         target = primary_language(job.target)
         known = self._known_words

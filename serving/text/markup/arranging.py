@@ -1,4 +1,6 @@
-"""Shares a translation's words out among marks: each gets a run of words that came of its own."""
+"""Shares a translation's words out among marks: each gets a run of words that came of its own, or a
+place between words.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -83,3 +85,21 @@ def _runs(states: Sequence[int], num_marks: int) -> Runs:
         lows.append(sum(each < state for each in states))
         highs.append(sum(each <= state for each in states))
     return Runs(tuple(lows), tuple(highs))
+
+
+def cheapest_places(costs: Array) -> list[int]:
+    """Return a place for each break, in rising order, so that the sum of their costs is least.
+
+    costs: of each break at each place [breaks, places]; there are no more breaks than places.
+    """
+    least_before = np.zeros(costs.shape[1] + 1)  # of the breaks so far, all before each place
+    ways = []
+    for own in costs:
+        ways.append(least_before[:-1] + own)
+        least_before = np.concatenate(([np.inf], np.minimum.accumulate(ways[-1])))
+    places: list[int] = []
+    end = costs.shape[1]
+    for way in reversed(ways):
+        end = int(np.argmin(way[:end]))
+        places.append(end)
+    return places[::-1]

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+LINE_BREAK_TAG = "br"
+
 
 class MarkupKind(StrEnum):
     HTML = "html"

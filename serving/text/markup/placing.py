@@ -1,17 +1,18 @@
 """Places a segment's marks among the words of its translation, by what each word came of."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from serving.text.alignment import Array
-from serving.text.markup.arranging import best_runs
+from serving.text.markup.arranging import best_runs, cheapest_places
 from serving.text.markup.tree import Mark
 
 _PUNCTUATION_WEIGHT = 0.5  # attention says little of it
 _TIE = 1e-3  # what came of nothing in particular belongs to no mark
 _FORBIDDEN = -1e6
+_DISTANCE_COST = 0.25  # of a word between a line break and the place at the like share of the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,11 @@ class Origins:
         return shares
 
 
-def place(root: Mark, origins: Origins) -> None:
+def place(root: Mark, origins: Origins, line_starts: Sequence[int]) -> None:
     """Give each mark in the root its words: pairs of tags nest as they did, and each is around a
     word if there are enough.
+
+    line_starts: the words that may stand after a line break.
     """
     root.low, root.high = 0, origins.num_target
     waiting = [root]
@@ -57,11 +60,65 @@ def place(root: Mark, origins: Origins) -> None:
         if pairs:
             _place_pairs(parent, pairs, origins)
         taken = [pair for pair in pairs if pair.low < pair.high]
+        _place_line_breaks(parent, taken, origins, line_starts)
         for point in parent.inner:
-            if point.is_point:
+            if point.is_point and not point.is_line_break:
                 point.low = point.high = _point_place(point, parent, taken, origins)
         parent.inner.sort(key=lambda mark: (mark.low, mark.low < mark.high))
         waiting += pairs
+    _place_ranges(root, origins)
+
+
+def _place_ranges(root: Mark, origins: Origins) -> None:
+    """Put the two points of each range around the words that came of those between them, as near
+    as the pairs that they stand in allow.
+    """
+    parents = {id(mark): parent for parent in _parents(root) for mark in parent.inner}
+    starts = [mark for parent in _parents(root) for mark in parent.inner if mark.range_end]
+    places = {id(parent): _places_in(parent) for parent in _parents(root)} if starts else {}
+    is_start: set[int] = set()
+    for start in starts:
+        end = start.range_end
+        if end is None or id(end) not in parents or start.start >= end.start:
+            continue
+        low, high = _range_words(start.start, end.start, origins)
+        low = _nearest(low, places[id(parents[id(start)])])
+        start.low = start.high = low
+        high = _nearest(max(high, low + 1), places[id(parents[id(end)])], low + 1)
+        end.low = end.high = high
+        if low < high:  # else there is no word between what their pairs allow
+            start.before_hugs, end.before_hugs = False, True
+            is_start.add(id(start))
+    for parent in _parents(root) if starts else ():
+        parent.inner.sort(key=lambda mark: (mark.low, mark.low < mark.high, id(mark) in is_start))
+
+
+def _parents(root: Mark) -> Iterator[Mark]:
+    waiting = [root]
+    while waiting:
+        parent = waiting.pop()
+        yield parent
+        waiting += [mark for mark in parent.inner if mark.inner]
+
+
+def _range_words(start: int, end: int, origins: Origins) -> tuple[int, int]:
+    """Return between which target words lie those that came of the source's [start, end)."""
+    shares = origins.shares(0, origins.num_target, 0, len(origins.source_is_word))
+    within = shares[:, start:end].sum(axis=1)
+    outside = shares.sum(axis=1) - within + _TIE
+    runs = best_runs(within[None], np.tile(outside, (2, 1)))
+    return runs.lows[0], runs.highs[0]
+
+
+def _places_in(parent: Mark) -> list[int]:
+    """Return the places between words in the parent and in none of its pairs."""
+    pairs = [mark for mark in parent.inner if mark.low < mark.high]
+    return _allowed(range(parent.low, parent.high + 1), pairs)
+
+
+def _nearest(place: int, places: Sequence[int], least: int = 0) -> int:
+    """Return the nearest of the places, if possible from `least` on."""
+    return min(places, key=lambda each: (each < least, abs(each - place), -each))
 
 
 def _place_pairs(parent: Mark, pairs: Sequence[Mark], origins: Origins) -> None:
@@ -75,6 +132,42 @@ def _place_pairs(parent: Mark, pairs: Sequence[Mark], origins: Origins) -> None:
     runs = best_runs(within[order], outside)
     for pair, low, high in zip(pairs, runs.lows, runs.highs, strict=True):
         pair.low, pair.high = parent.low + low, parent.low + high
+    for number, pair in enumerate(pairs):
+        least = pairs[number - 1].high if number else parent.low
+        most = pairs[number + 1].low if number + 1 < len(pairs) else parent.high
+        _fit_punctuation(pair, least, most, origins)
+
+
+def _fit_punctuation(pair: Mark, least: int, most: int, origins: Origins) -> None:
+    """Leave punctuation at the ends of a pair's words out of it, or take it in, as in the source.
+
+    least, most: between which words its own may lie.
+    """
+    words = np.flatnonzero(origins.target_is_word[pair.low : pair.high]) + pair.low
+    own = np.flatnonzero(origins.source_is_word[pair.start : pair.end]) + pair.start
+    if not (words.size and own.size):
+        return
+    belongs = _belongs(pair, origins)
+    if not pair.begins_earlier:
+        wanted = max(int(words[0] - (own[0] - pair.start)), least)
+        low = max(pair.low, wanted)
+        while low == pair.low > wanted and belongs[pair.low - 1]:
+            low = pair.low = pair.low - 1
+        pair.low = low
+    if not pair.ends_later:
+        wanted = min(int(words[-1] + pair.end - own[-1]), most)
+        high = min(pair.high, wanted)
+        while high == pair.high < wanted and belongs[pair.high]:
+            high = pair.high = pair.high + 1
+        pair.high = high
+
+
+def _belongs(pair: Mark, origins: Origins) -> list[bool]:
+    """Say of each target word if it is punctuation that came most of that of the pair."""
+    matrix = np.where(origins.source_is_word, 0, origins.matrix)
+    within = matrix[:, pair.start : pair.end].sum(axis=1)
+    came_of_own: Array = ~origins.target_is_word & (2 * within > matrix.sum(axis=1))
+    return list(came_of_own)
 
 
 def _order(pairs: Sequence[Mark], within: Array) -> list[int]:
@@ -103,6 +196,46 @@ def _outside(parent: Mark, pairs: Sequence[Mark], shares: Array) -> Array:
     if pairs[-1].ends_later:
         outside[-1] = 2 * _FORBIDDEN
     return outside
+
+
+def _place_line_breaks(
+    parent: Mark, pairs: Sequence[Mark], origins: Origins, line_starts: Sequence[int]
+) -> None:
+    """Put line breaks so that the words of each line came most of those of the source's line; no
+    two at one place if there are enough.
+    """
+    breaks = [mark for mark in parent.inner if mark.is_line_break]
+    allowed = _allowed(range(parent.low, parent.high + 1), pairs) if breaks else []
+    between = [place for place in allowed if parent.low < place < parent.high]
+    places = [place for place in between if place in line_starts]
+    if len(places) < len(breaks):
+        places = between
+    inner = [mark for mark in breaks if parent.start < mark.start < parent.end]
+    costs = _break_costs(inner[: len(places)], places, parent, origins)
+    chosen = iter([places[number] for number in cheapest_places(costs)])
+    for mark in breaks:
+        default = allowed[0] if mark.start == parent.start else allowed[-1]
+        mark.low = mark.high = next(chosen, default) if mark in inner else default
+
+
+def _break_costs(
+    breaks: Sequence[Mark], places: Sequence[int], parent: Mark, origins: Origins
+) -> Array:
+    """Return what it costs to put each break at each place: how much of the words before it came
+    of what follows the break, and the other way round, and how far it is from the like share.
+
+    The result is [breaks, places].
+    """
+    part = origins.matrix[parent.low : parent.high, parent.start : parent.end]
+    costs = np.empty((len(breaks), len(places)))
+    offsets = np.array(places, int) - parent.low
+    for number, mark in enumerate(breaks):
+        word = mark.start - parent.start
+        too_early = np.cumsum([0, *part[:, word:].sum(axis=1)])
+        too_late = np.cumsum([0, *part[::-1, :word].sum(axis=1)])[::-1]
+        distances = np.abs(offsets - len(part) * word / part.shape[1])
+        costs[number] = (too_early + too_late)[offsets] + _DISTANCE_COST * distances
+    return costs
 
 
 def _point_place(point: Mark, parent: Mark, pairs: Sequence[Mark], origins: Origins) -> int:

@@ -1,6 +1,7 @@
 """Writes the translation of a segment with its marks, and tells which word came of which."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import accumulate
@@ -10,13 +11,14 @@ from serving.text.markup.cutting import MarkedSegment
 from serving.text.markup.numbers import put_right_numbers
 from serving.text.markup.placing import place
 from serving.text.markup.tokens import Role, Token
-from serving.text.markup.translated import TranslatedWords
+from serving.text.markup.translated import TargetWord, TranslatedWords
 from serving.text.markup.tree import mark_tree
 from serving.text.markup.typography import write_as_in
-from serving.text.markup.words import source_words
+from serving.text.markup.words import is_wordy, source_words
 from serving.text.markup.writing import Written, write
 
 _BRACKETS = ("(", ")")
+_OPENING = frozenset("\"'“«‘([{¿¡-–—")
 
 
 class MarkedTranslation:
@@ -55,7 +57,7 @@ class MarkedTranslation:
             text if word.raw is None else word.raw for word, text in zip(words, texts, strict=True)
         )
         root = mark_tree(self._segment.tokens, self._source_words.before)
-        place(root, self._translated.origins())
+        place(root, self._translated.origins(), _line_starts(words))
         return write(root, Written(written, (*(word.gap.translate(table) for word in words), "")))
 
     def words(self) -> tuple[TokenizedText, TokenizedText, Array]:
@@ -75,7 +77,7 @@ class MarkedTranslation:
         """Return the segment with what it keeps as it is written, and where its words are."""
         text, places = "", []  # of what is read, where it is in the text
         for token in self._segment.tokens:
-            is_text = token.role is Role.TEXT
+            is_text = token.role in (Role.TEXT, Role.LINE_BREAK)
             places += [len(text) + offset * is_text for offset in range(len(token.text))]
             if token.text:
                 text += self._cased(token.text) if is_text else token.raw
@@ -109,6 +111,15 @@ def _with_brackets_as_marks(segment: MarkedSegment) -> MarkedSegment:
             if part:
                 tokens.append(Token(role, part, part, name=")" * (role is not Role.TEXT)))
     return replace(segment, tokens=tuple(tokens))
+
+
+def _line_starts(words: Sequence[TargetWord]) -> list[int]:
+    """Return the words that may begin a line."""
+    return [
+        number
+        for number, word in enumerate(words)
+        if word.gap and (word.raw or is_wordy(word.text) or word.text in _OPENING)
+    ]
 
 
 def _over(text: str, source: TokenizedText) -> TokenizedText:

@@ -33,6 +33,7 @@ class Role(Enum):
     KEPT: stands in the translation as it is, where its words would stand.
     OPEN, CLOSE: a tag around words.
     POINT: a mark between words.
+    LINE_BREAK: ends a line within a sentence; a model reads a space.
     BREAK: parts sentences; what is before and after it knows nothing of the other.
     """
 
@@ -42,6 +43,7 @@ class Role(Enum):
     OPEN = auto()
     CLOSE = auto()
     POINT = auto()
+    LINE_BREAK = auto()
     BREAK = auto()
 
 
@@ -51,7 +53,8 @@ class Token:
 
     raw: how it is written there.
     text: what a model reads in its place; empty for tags and breaks.
-    name: by which a closing tag finds the one that it closes; of a number, how the translation's
+    name: by which a closing tag finds the one that it closes, and a point at the end of a range the
+        one at its start; of a number, how the translation's
         language writes it; so too of what is kept, where that is another way.
     """
 
@@ -71,11 +74,20 @@ class Token:
         return self.name if self.role is Role.KEPT and self.name else self.raw
 
 
+def range_name(kind: str, key: str) -> str:
+    """Return the name of the points at both ends of a range."""
+    return f"{kind} {key}"
+
+
+def is_range_name(name: str) -> bool:
+    return " " in name
+
+
 def text_tokens(raw: str, has_entities: bool, breaks_lines: bool) -> Iterator[Token]:
     """Yield the tokens of text without tags. Of several spaces in a row a model reads one.
 
     has_entities: `&amp;` is read as `&`.
-    breaks_lines: sentences end with their line; else a line's end is a space.
+    breaks_lines: a line's end is a line break; else a space.
     """
     start = 0
     if has_entities:
@@ -92,7 +104,7 @@ def _plain_tokens(raw: str, breaks_lines: bool) -> Iterator[Token]:
         if not part.isspace():
             yield Token(Role.TEXT, part, part)
         elif breaks_lines and _LINE_BREAK.search(part):
-            yield Token(Role.BREAK, part)
+            yield Token(Role.LINE_BREAK, part, " ")
         else:
             yield Token(Role.TEXT, part, " ")
 
@@ -104,7 +116,7 @@ def with_single_spaces(tokens: Iterable[Token]) -> Iterator[Token]:
     after_space = True
     for token in tokens:
         if after_space and token.text == " ":
-            token = Token(Role.TEXT, token.raw)
+            token = Token(token.role, token.raw)
         elif after_space and token.is_divisible and token.text.startswith(" "):
             yield Token(Role.TEXT, " ")
             token = Token(Role.TEXT, token.raw[1:], token.text[1:])

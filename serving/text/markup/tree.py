@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from serving.text.markup.tokens import Role, Token, written
+from serving.text.markup.tokens import Role, Token, is_range_name, written
 
 
 @dataclass(slots=True, eq=False)
@@ -17,7 +17,9 @@ class Mark:
         segment's own.
     before_hugs, after_hugs: what is written belongs to the word before it: a space comes after.
     is_apart: spaces stand on both sides of it.
+    is_line_break: it stands instead of a space.
     low, high: the target's words that it is around, once it is placed.
+    range_end: the point at the other end of the same words; tags that cross others are two points.
     """
 
     name: str
@@ -30,9 +32,11 @@ class Mark:
     before_hugs: bool = False
     after_hugs: bool = True
     is_apart: bool = False
+    is_line_break: bool = False
     inner: list["Mark"] = field(default_factory=list)
     low: int = 0
     high: int = 0
+    range_end: "Mark | None" = None
 
     @property
     def is_point(self) -> bool:
@@ -60,6 +64,7 @@ class _Builder:
         self._open = [self._root]
         self._first = [0]  # the token that opens each
         self._num_open: Counter[str] = Counter()
+        self._range_starts: dict[str, Mark] = {}
         self._space_before = _follows_space(tokens, -1)
         self._space_after = _follows_space(tokens[::-1], 0)[::-1]
 
@@ -73,7 +78,13 @@ class _Builder:
         elif token.role is Role.CLOSE:
             self._close(number, token, word)
         elif token.role is Role.POINT:
-            self._put_point(number, token, word)
+            point = self._put_point(number, token, word)
+            if token.name in self._range_starts:
+                self._end_range(point, token.name)
+            elif is_range_name(token.name):
+                self._range_starts[token.name] = point
+        elif token.role is Role.LINE_BREAK:
+            self._open[-1].inner.append(Mark("", token.raw, word, word, is_line_break=True))
 
     def tree(self, num_words: int) -> Mark:
         """Return all marks; tags still open end in a later segment."""
@@ -90,6 +101,8 @@ class _Builder:
             mark = self._open[-1]
             mark.after, mark.after_hugs = token.raw, self._closing_hugs(number)
             self._end(number + 1, word)
+        elif token.name in self._range_starts:
+            self._end_range(self._put_point(number, token, word), token.name)
         elif len(self._open) == 1 and word:
             earlier = Mark(token.name, "", 0, word, token.raw, begins_earlier=True)
             earlier.after_hugs = self._closing_hugs(number)
@@ -112,14 +125,20 @@ class _Builder:
         mark, first = self._pop()
         point = self._point(mark.before, mark.start, first, first + 1)
         self._open[-1].inner += [point, *mark.inner]
+        self._range_starts[mark.name] = point
+
+    def _end_range(self, point: Mark, name: str) -> None:
+        self._range_starts.pop(name).range_end = point
 
     def _pop(self) -> tuple[Mark, int]:
         mark = self._open.pop()
         self._num_open[mark.name] -= 1
         return mark, self._first.pop()
 
-    def _put_point(self, number: int, token: Token, word: int) -> None:
-        self._open[-1].inner.append(self._point(token.raw, word, number, number + 1))
+    def _put_point(self, number: int, token: Token, word: int) -> Mark:
+        point = self._point(token.raw, word, number, number + 1)
+        self._open[-1].inner.append(point)
+        return point
 
     def _point(self, raw: str, word: int, first: int, following: int) -> Mark:
         point = Mark("", raw, word, word)
@@ -134,6 +153,8 @@ def _follows_space(tokens: Sequence[Token], end: int) -> list[bool]:
     is_space, found = False, []
     for token in tokens:
         found.append(is_space)
-        if token.role in (Role.TEXT, Role.KEPT, Role.NUMBER):
-            is_space = token.raw[end].isspace()
+        if token.role is Role.LINE_BREAK:
+            is_space = True
+        elif token.role in (Role.TEXT, Role.KEPT, Role.NUMBER):
+            is_space = (token.raw or token.text)[end].isspace()
     return found

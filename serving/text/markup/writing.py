@@ -21,6 +21,7 @@ class Written:
 class _Tag:
     raw: str
     hugs: bool  # the word before it
+    is_line_break: bool = False
 
 
 def write(root: Mark, text: Written) -> str:
@@ -40,7 +41,11 @@ def write(root: Mark, text: Written) -> str:
 
 
 def _between(tags: Sequence[_Tag], gap: str) -> Iterator[str]:
-    """Yield the tags between two words, with the gap after the last that belongs to the first."""
+    """Yield the tags between two words, with the gap after the last that belongs to the first; a
+    line break stands instead of it.
+    """
+    if any(tag.is_line_break for tag in tags):
+        gap = gap.strip()
     last = max((number + 1 for number, tag in enumerate(tags) if tag.hugs), default=0)
     yield from (tag.raw for tag in tags[:last])
     yield gap
@@ -71,4 +76,4 @@ def _sequence(root: Mark) -> Iterator[_Tag | int]:
 
 def _before(mark: Mark) -> Iterator[_Tag]:
     if mark.before:
-        yield _Tag(mark.before + " " * mark.is_apart, mark.before_hugs)
+        yield _Tag(mark.before + " " * mark.is_apart, mark.before_hugs, mark.is_line_break)

@@ -84,7 +84,7 @@ class SegmentRenderer:
             return Rendering(text, hypothesis.score, hypothesis.reason)
         sides = marked.words() if marked else (target, source, attention)
         return Rendering(
-            text.strip(),
+            text.strip(" "),  # line breaks count
             hypothesis.score,
             hypothesis.reason,
             _aligned(*sides) if self._job.wants_alignments else None,

@@ -8,7 +8,7 @@ import html
 import re
 from collections.abc import Iterator
 
-from serving.text.markup.options import Markup
+from serving.text.markup.options import LINE_BREAK_TAG, Markup
 from serving.text.markup.readers.elements import Keeping, Part, with_whole_elements
 from serving.text.markup.tokens import Role, Token, text_tokens
 
@@ -19,7 +19,7 @@ def _names(text: str) -> frozenset[str]:
 
 # Elements between which no sentence goes on; all others stand within sentences.
 _BLOCKS = _names(
-    "address article aside base blockquote body br caption center col colgroup dd details dialog"
+    "address article aside base blockquote body caption center col colgroup dd details dialog"
     " dir div dl dt fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head"
     " header hgroup hr html legend li link main menu meta nav noframes noscript ol optgroup option"
     " p pre search section select source summary table tbody td template textarea tfoot th thead"
@@ -89,14 +89,16 @@ class _Reader:
 
     def _mark(self, match: re.Match[str]) -> Part:
         raw = match.group()
+        name = _name(match["start"] or match["end"])
+        if name == LINE_BREAK_TAG and name not in self._markup.splitting_tags:
+            return Part(Token(Role.LINE_BREAK, raw, " "))
         if match["end"] is not None:
-            name = _name(match["end"])
             self._lines_kept = max(self._lines_kept - (name in _KEEPS_LINES), 0)
             return Part(Token(self._role(name, Role.CLOSE), raw, name=name), -1)
         if match["start"] is None:
             is_doctype = raw[:9].lower() == "<!doctype"
             return Part(Token(Role.BREAK if is_doctype else Role.POINT, raw))
-        return self._start(_name(match["start"]), raw, match["attributes"])
+        return self._start(name, raw, match["attributes"])
 
     def _start(self, name: str, raw: str, attributes: str) -> Part:
         keeping = self._keeping(name, attributes)

@@ -6,7 +6,7 @@ asked for.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import pairwise
@@ -14,12 +14,25 @@ from xml.parsers import expat
 from xml.sax.saxutils import escape
 
 from serving.errors import RequestError
-from serving.text.markup.options import Markup
+from serving.text.markup.options import LINE_BREAK_TAG, Markup
 from serving.text.markup.readers.elements import Keeping, Part, with_whole_elements
-from serving.text.markup.tokens import Role, Token, text_tokens
+from serving.text.markup.tokens import Role, Token, range_name, text_tokens
 
 # A document type that declares nothing itself is left as it is; nothing is looked up for it.
 _PROLOG = re.compile(r"\s*(?:<\?xml\s[^>]*\?>\s*)?(?:<!DOCTYPE\s[^\[>]*>\s*)?")
+# The elements at the ends of ranges, and the attributes that are the same at both.
+_RANGES = {
+    "bpt": "bpt-ept",
+    "ept": "bpt-ept",
+    "bx": "bx-ex",
+    "ex": "bx-ex",
+    "sc": "sc-ec",
+    "ec": "sc-ec",
+    "sm": "sm-em",
+    "em": "sm-em",
+}
+_START_OR_END = re.compile(r"-?(?:[Ss]tart|[Ee]nd)$")
+_RANGE_KEYS = ("rid", "startRef", "i", "id", "name")
 _WRAPPER = "<fragment>{}</fragment>"
 
 
@@ -37,6 +50,7 @@ class _Event:
 
     start: in bytes; what is found goes on to the start of the next.
     holds_text: of an element, if text stands in it beside other elements.
+    range: of an element at the end of a range, by which the two find each other.
     """
 
     kind: _Kind
@@ -44,6 +58,7 @@ class _Event:
     name: str = ""
     text: str = ""
     holds_text: bool = False
+    range: str = ""
 
 
 def read_xml(text: str, markup: Markup, breaks_lines: bool) -> Iterator[Token]:
@@ -67,6 +82,17 @@ def _events(data: bytes, text: str) -> list[_Event]:
     except expat.ExpatError as error:
         message = f"is not well-formed XML: {expat.ErrorString(error.code)}"
         raise RequestError("text", text, message) from None
+
+
+def _range(name: str, attributes: Mapping[str, str]) -> str:
+    """Return by what two empty elements find each other, as XLIFF, TMX and office documents have
+    them at the ends of a range; empty for any other.
+    """
+    local = name.rpartition(":")[2]
+    kind = _RANGES.get(local) or _START_OR_END.sub("", local)
+    keys = {key.rpartition(":")[2]: value for key, value in attributes.items()}
+    key = next((keys[each] for each in _RANGE_KEYS if each in keys), "")
+    return range_name(kind, key) if kind != local and key else ""
 
 
 class _Recorder:
@@ -95,6 +121,7 @@ class _Recorder:
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._note(_Kind.START, name)
+        self._events[-1].range = _range(name, attributes)
         self._open.append(self._events[-1])
 
     def _end(self, name: str) -> None:
@@ -155,8 +182,11 @@ class _Reader:
         role = self._role(event.name)
         self._within_text.append(role is not Role.BREAK or event.holds_text)
         self._roles.append(role)
+        if role is Role.OPEN and event.name == LINE_BREAK_TAG and raw.endswith("/>"):
+            return Part(Token(Role.LINE_BREAK, raw, " "))
         if raw.endswith("/>"):
-            return Part(Token(Role.POINT if role is Role.OPEN else role, raw, name=event.name))
+            name = event.range or event.name
+            return Part(Token(Role.POINT if role is Role.OPEN else role, raw, name=name))
         keeping = Keeping.NO
         if event.name in self._markup.ignore_tags:
             keeping = Keeping.BREAK if role is Role.BREAK else Keeping.WORDS

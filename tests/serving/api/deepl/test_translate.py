@@ -68,11 +68,11 @@ async def test_without_a_source_there_is_one_for_each_text(world: World) -> None
 CUTS: list[tuple[dict[str, Any], Splitting]] = [
     ({}, Splitting.SENTENCES),
     ({"split_sentences": "0"}, Splitting.NONE),
-    ({"split_sentences": "1"}, Splitting.SENTENCES),
+    ({"split_sentences": "1"}, Splitting.LINES),
     ({"split_sentences": "nonewlines"}, Splitting.NO_NEWLINES),
     ({"tag_handling": "html"}, Splitting.NO_NEWLINES),
     ({"tag_handling": "xml"}, Splitting.SENTENCES),
-    ({"tag_handling": "html", "split_sentences": "1"}, Splitting.SENTENCES),
+    ({"tag_handling": "html", "split_sentences": "1"}, Splitting.LINES),
 ]
 
 

@@ -1,11 +1,13 @@
 """Formats of plain text: every character that is not translated stays."""
 
+import re
 from pathlib import Path
 
 import polib
 import pytest
 from lxml import etree
 
+from serving.documents.formats.srt import CueLines
 from tests.serving.documents.shouting import shouted_file
 
 
@@ -24,6 +26,18 @@ def test_txt_in_its_own_encoding(tmp_path: Path, encoding: str) -> None:
     assert fragments == ["Der Hund läuft über die Straße.", "Schöne Grüße aus Köln, Jürgen."]
     expected = "DER HUND LÄUFT ÜBER DIE STRASSE.\r\n\r\n  SCHÖNE GRÜSSE AUS KÖLN, JÜRGEN.\n42\n"
     assert written.decode(encoding) == expected
+
+
+def test_txt_whose_sentences_go_on_in_the_next_line(tmp_path: Path) -> None:
+    text = "A dog runs in\nthe snow. It\n  barks.\n- one\n- two\n\nend\r\n"
+
+    fragments, written = shout(tmp_path, "a.txt", text.replace("\r", ""))
+
+    assert fragments == ["A dog runs in\nthe snow. It\n  barks.", "- one", "- two", "end"]
+    assert written.decode() == text.replace("\r", "").upper()
+    fragments, written = shout(tmp_path, "a.txt", text)
+    assert len(fragments) == 6  # lines that end in several ways are not joined
+    assert written.decode() == text.upper()
 
 
 def test_txt_with_what_xml_cannot_hold(tmp_path: Path) -> None:
@@ -148,12 +162,55 @@ def test_srt(tmp_path: Path, line_end: str) -> None:
 
     assert fragments == [
         "This is a sentence that is broken.",
-        'Who are you?<br id="4"/><x id="6"/><x id="8"/>I am me.',
+        "Who are you?",
+        "I am me.",
     ]
     expected = SUBTITLES
     for line in ("This is a sentence", "that is broken.", "Who are you?", "I am me."):
         expected = expected.replace(line, line.upper())
     assert written.decode() == expected.replace("\n", line_end)
+
+
+CUES = [
+    ("1\n#\nA dog is\nin the snow.\n\n2\n@\nBye!\n", ["A dog is in the snow.", "Bye!"]),
+    ("1\n#\nA dog.\n2\n@\nA cat.\n", ["A dog.", "A cat."]),
+    ("#\nA dog.\n\n@\nA cat.", ["A dog.", "A cat."]),
+    ("1\n#\nA dog\n\nruns.\n\n2\n@\n\nA cat.\n\n\n", ["A dog", "runs.", "A cat."]),
+    ("1\n#\n1984\n\n2\n@\nin\n1984\n3\n#\n", ["in 1984"]),
+    ("\n\n1\n#\n{\\an8}<i>A dog</i>\n", ["A dog"]),
+    ("1\n#\nStop!\nWho is it?\n", ["Stop!", "Who is it?"]),
+    ("1\n#\n- A dog\nruns.\n- No.\n", ["A dog runs.", "No."]),
+    ("1\n#\n♪ A dog\n♪ A cat\n", ["♪ A dog", "♪ A cat"]),
+    ("\ufeff1\n#\nA dog", ["A dog"]),
+]
+TIMINGS = [
+    ("00:00:01,000 --> 00:00:02,500", "00:00:03,000 --> 00:00:04,000"),
+    ("00:01.000 --> 00:02.500 align:start", "1:00:03.000-->1:00:04.000 X1:40 X2:600"),
+    ("0:0:1,0  -->  0:0:2,5", " 00 : 00 : 03,000 -> 00:00:04"),
+]
+
+
+@pytest.mark.parametrize("timings", TIMINGS)
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r\r\n", "\r"])
+@pytest.mark.parametrize(("text", "expected"), CUES)
+def test_cues_as_players_read_them(
+    tmp_path: Path, text: str, expected: list[str], line_end: str, timings: tuple[str, str]
+) -> None:
+    def timed(text: str) -> str:
+        return text.replace("\n", line_end).replace("#", timings[0]).replace("@", timings[1])
+
+    fragments, written = shout(tmp_path, "a.srt", timed(text))
+
+    assert fragments == expected
+    loud = re.sub(r"\{.*?\}|<.*?>|\w+", lambda m: m[0] if m[0][0] in "{<" else m[0].upper(), text)
+    assert written.decode() == timed(loud)
+
+
+def test_a_cue_is_broken_at_a_like_place() -> None:
+    cue = CueLines(0, "One two three four five\r\nsix.")
+
+    assert cue.translated("Un deux trois quatre cinq six ?") == "Un deux trois quatre cinq\r\nsix ?"
+    assert cue.translated("Un") == "Un"
 
 
 def test_po(tmp_path: Path) -> None:

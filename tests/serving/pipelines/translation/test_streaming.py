@@ -133,3 +133,11 @@ async def test_a_failure_ends_the_stream(tokenizer: Tokenizer) -> None:
         await anext(stream)
 
     assert [item.piece for item in told if isinstance(item, TranslationDelta)] == ["L", "O"]
+
+
+async def test_wrapped_lines_come_as_one_sentence(tokenizer: Tokenizer) -> None:
+    pipeline, _ = shouting_translator(tokenizer)
+
+    deltas, last = await streamed(pipeline, job("A dog is in\nthe house. It\nbarks.\nMilk"))
+
+    assert joined(deltas, 0) == last.texts[0] == "A DOG IS IN\nTHE HOUSE. IT\nBARKS.\nMILK"

@@ -1,5 +1,8 @@
 """Tags go where the words went that they held, by attention that points word to word."""
 
+import re
+
+import numpy as np
 import pytest
 
 from serving.text.markup.options import Markup, MarkupKind
@@ -28,6 +31,30 @@ FRENCH = {"red": "rouge", "car": "voiture", "the": "la", "house,": "maison,", "b
 )
 def test_tags_go_with_their_words(text: str, order: list[int] | None, expected: str) -> None:
     assert translate(layout(text, HTML), by_table(FRENCH, order)) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'x "<b>the</b>" x',
+        'x <b>"the"</b> x',
+        "x (<b>the</b>), x",
+        "x <b>(the)</b>, x",
+        "x <b>the</b>: x.",
+        'x <a href="u">the house</a>!',
+        "x «<b>the</b>» x",
+    ],
+)
+@pytest.mark.parametrize("seed", range(8))
+def test_quotes_and_brackets_stay_on_their_side_of_tags(text: str, seed: int) -> None:
+    attention = np.random.default_rng(seed)
+
+    def model(read: str) -> tuple[list[str], np.ndarray]:
+        words = re.findall(r" ?(?:\w+|[^\w\s])", read)
+        rows = np.eye(len(read.split(" ")))[np.cumsum([word[0] == " " for word in words])]
+        return words, rows + attention.random(rows.shape) / 8
+
+    assert translate(layout(text, HTML), model) == text
 
 
 def test_a_tag_over_two_sentences_opens_in_one_and_closes_in_the_other() -> None:
@@ -82,3 +109,42 @@ def test_tags_that_never_end_take_no_time(tag: str) -> None:
     text = tag * 60_000
 
     assert "".join(token.raw for token in read_html(text, HTML)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "order", "expected"),
+    [
+        (
+            'the <bx id="1"/>red<ex id="1"/> <bx id="2"/>car<ex id="2"/> x',
+            [0, 2, 1, 3],
+            'la <bx id="2"/>voiture<ex id="2"/> <bx id="1"/>rouge<ex id="1"/> x',
+        ),
+        (
+            'the <w:bookmarkStart w:id="1"/>red<w:bookmarkEnd w:id="1"/> car x',
+            [0, 2, 1, 3],
+            'la voiture <w:bookmarkStart w:id="1"/>rouge<w:bookmarkEnd w:id="1"/> x',
+        ),
+        (
+            'the <g><bpt i="1"/>red</g> car<ept i="1"/> x',
+            [0, 2, 1, 3],
+            'la voiture <g><bpt i="1"/>rouge</g><ept i="1"/> x',
+        ),
+        (
+            'the <sc id="a"/>red<ec startRef="a"/> car',
+            [2, 0, 1],
+            'voiture la <sc id="a"/>rouge<ec startRef="a"/>',
+        ),
+        ('the red<bx id="1"/><ex id="1"/> car', None, 'la rouge<bx id="1"/><ex id="1"/> voiture'),
+    ],
+)
+def test_the_ends_of_a_range_go_together(text: str, order: list[int] | None, expected: str) -> None:
+    markup = Markup(MarkupKind.XML, outline_detection=False)
+    text = text.replace("w:", "")
+    written = translate(layout(text, markup), by_table(FRENCH, order))
+    assert written == expected.replace("w:", "")
+
+
+def test_tags_that_cross_are_around_their_words() -> None:
+    found = layout("the <b>red <i>car</b> x</i> y", HTML)
+    written = translate(found, by_table(FRENCH))
+    assert written == "la <b>rouge <i>voiture</b> x</i> y"
