@@ -4,8 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from export.readers.common.context import fit, noted
+from export.readers.common.context import fit
 from export.readers.common.language_models.families import FAMILIES as LANGUAGE_MODELS
+from export.readers.common.notes import noted
 from export.readers.common.options import read_options
 from export.readers.hugging_face.encoders.families import FAMILIES as ENCODERS
 from export.readers.hugging_face.encoders.reading import read_encoder
@@ -37,7 +38,7 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
     Raises CheckpointError with every problem.
     """
     folder = open_folder(path)
-    kind = folder.config.values.get("model_type")
+    kind = folder.config.get("model_type")
     read_family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if read_family is None:
         folder.config.refuse("model_type", f"is none of {', '.join(sorted(FAMILIES))}")

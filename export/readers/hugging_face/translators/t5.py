@@ -46,9 +46,13 @@ NEEDLESS = (
 
 def read(folder: Folder) -> Checkpoint:
     options, tensors = folder.config, folder.tensors
+    folder.check_head("ForConditionalGeneration", "WithLMHeadModel")
     decoding = Decoding(folder, default_start="pad_token_id")
     tasks = _translations(options)
     has_output = "lm_head.weight" in tensors
+    for stack in ("encoder", "decoder"):
+        if tensors.differ("shared.weight", name := f"{stack}.embed_tokens.weight"):
+            folder.problems.append(f"{name} differs from shared.weight, which is not supported")
     config: Any = folder.configured(
         _sizes(options)
         | _feed_forward(options)
@@ -88,6 +92,7 @@ def _sizes(options: Options) -> dict[str, Any]:
 def _feed_forward(options: Options) -> dict[str, Any]:
     """`feed_forward_proj` is an activation, or "gated-" and one; gated, gelu is its tanh form."""
     name = "feed_forward_proj"
+    options.use("dense_act_fn", "is_gated_act")  # the same once more
     word = options.word(name, "gated-gelu" if _is_mt5(options) else "relu")
     gate, _, last = word.rpartition("-")
     known = "gelu_new" if word == "gated-gelu" else last
@@ -103,7 +108,7 @@ def _scales_output(options: Options) -> bool:
 
 
 def _is_mt5(options: Options) -> bool:
-    return options.values.get("model_type") == "mt5"
+    return options.get("model_type") == "mt5"
 
 
 def _table(options: Options, config: Any) -> Table:
