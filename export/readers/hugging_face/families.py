@@ -43,6 +43,8 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
     if read_family is None:
         folder.config.refuse("model_type", f"is none of {', '.join(sorted(FAMILIES))}")
         folder.fail()
+    folder.config.only("is_causal", kind not in ENCODERS)
+    folder.config.only("is_encoder_decoder", kind not in {*ENCODERS, *LANGUAGE_MODELS})
     if kind in LANGUAGE_MODELS:
         if (longest := LANGUAGE_MODELS[kind].context_length) is not None:
             folder.config.default_to(max_position_embeddings=longest)

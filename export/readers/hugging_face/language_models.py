@@ -28,7 +28,6 @@ def read_language_model(family: LanguageFamily, folder: Folder) -> Checkpoint:
         folder.problems.append(
             f"{MODULES_FILE}: this language model embeds texts; only encoders can do that here"
         )
-    folder.config.only("is_causal", True)
     if folder.config.get("model_type") not in PARTIALLY_ROTATED:
         for options in (folder.config, rope_section(folder.config)):
             options.only("partial_rotary_factor", 1.0)

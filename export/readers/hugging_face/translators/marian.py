@@ -57,6 +57,8 @@ def read(folder: Folder) -> Checkpoint:
     banned = _banned(decoding)
     shares = options.flag("share_encoder_decoder_embeddings", True)
     vocabularies = _vocabularies(options, shares)
+    if not shares:
+        _check_tables(folder)
     targets = language_tokens(folder, MARIAN) if shares else {}
     bias = output_bias(folder.tensors, decoding.vocab_size)
     config: Any = folder.configured(
@@ -74,6 +76,13 @@ def read(folder: Folder) -> Checkpoint:
     ids = by_language(targets, lambda token_id: LanguageIds(source_prefix=(token_id,)))
     found = weights(config, folder.tensors, more)
     return folder.checkpoint(config, found, decoding.conventions(decoding.prompt, targets=ids))
+
+
+def _check_tables(folder: Folder) -> None:
+    """Note that a table of words is missing that one side does not share with the other."""
+    for stack in ("encoder", "decoder") if folder.tensors else ():
+        if (name := f"model.{stack}.embed_tokens.weight") not in folder.tensors:
+            folder.problems.append(f"{name} is missing")
 
 
 def _vocabularies(options: Options, shares: bool) -> dict[str, Any]:

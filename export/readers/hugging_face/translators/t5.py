@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from export.readers.common.activations import ACTIVATIONS
+from export.readers.common.activations import read_activation
 from export.readers.common.options import MOST_LAYERS, Options
 from export.readers.common.shapes import transformer_shapes
 from export.readers.common.tables import Table, read_weights, times
@@ -90,15 +90,19 @@ def _sizes(options: Options) -> dict[str, Any]:
 
 
 def _feed_forward(options: Options) -> dict[str, Any]:
-    """`feed_forward_proj` is an activation, or "gated-" and one; gated, gelu is its tanh form."""
+    """`feed_forward_proj` is an activation, or "gated-" and one; gated, gelu is its tanh form. What
+    newer files say of both parts counts before it.
+    """
     name = "feed_forward_proj"
-    options.use("dense_act_fn", "is_gated_act")  # the same once more
     word = options.word(name, "gated-gelu" if _is_mt5(options) else "relu")
     gate, _, last = word.rpartition("-")
-    known = "gelu_new" if word == "gated-gelu" else last
-    if known not in ACTIVATIONS or gate not in ("", "gated"):
+    if gate not in ("", "gated"):
         options.refuse(name)
-    return {"activation": ACTIVATIONS.get(known, "relu"), "gated_ffn": gate == "gated"}
+    usual = "gelu_new" if word == "gated-gelu" else last
+    options.default_to(dense_act_fn=usual)
+    activation = read_activation(options, "dense_act_fn", usual)
+    is_gated = options.flag("is_gated_act", gate == "gated")
+    return {"activation": activation, "gated_ffn": is_gated}
 
 
 def _scales_output(options: Options) -> bool:

@@ -24,6 +24,7 @@ from tests.export.readers.hugging_face.language_models import (
     random_model,
     save,
 )
+from tests.export.readers.hugging_face.test_tied_tables import TOLERANCE, error_of_translator
 from tests.serving.engine.driving import run_all
 
 # What makers' files hold beside what transformers writes today.
@@ -139,6 +140,8 @@ def test_many_unknown_keys_are_counted(folder: Path) -> None:
     ("name", "values"),
     [
         ("llama", {"is_causal": False}),
+        ("llama", {"is_encoder_decoder": True}),
+        ("gemma3_text", {"attn_logit_softcapping": 2.0}),
         ("llama", {"partial_rotary_factor": 0.5}),
         ("mistral", {"partial_rotary_factor": 0.5}),
         ("qwen3", {"rope_parameters": {"partial_rotary_factor": 0.25, "rope_theta": 10.0}}),
@@ -275,3 +278,33 @@ def test_what_transformers_writes_of_encoders_is_known(family: str, tmp_path: Pa
         folder = tmp_path / str(number)
         encoders.save(encoders.random_model(family, num_labels), folder)
         assert read(folder).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "word"),
+    [
+        ("bart", {"is_causal": False}, "is_causal"),
+        ("marian", {"normalize_before": True}, "normalize_before"),
+        ("marian", {"share_encoder_decoder_embeddings": False}, "encoder.embed_tokens"),
+        ("mbart", {"is_encoder_decoder": False}, "is_encoder_decoder"),
+        ("nllb", {"decoder_attention_heads": 2}, "decoder_attention_heads"),
+        ("t5", {"dense_act_fn": "mish"}, "dense_act_fn"),
+        ("t5", {"feed_forward_proj": "mish"}, "mish"),
+    ],
+)
+def test_what_would_compute_another_translator_is_refused(
+    name: str, values: dict[str, Any], word: str, tmp_path: Path
+) -> None:
+    translators.save(translators.FAMILIES[name], tmp_path)
+    change(tmp_path / "config.json", dense_act_fn=None)
+    change(tmp_path / "config.json", **values)
+    assert word in "; ".join(problems_of(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "values", [{"dense_act_fn": "silu"}, {"feed_forward_proj": "gated-silu"}, {}]
+)
+def test_activations_of_t5_are_theirs(values: dict[str, Any], tmp_path: Path) -> None:
+    translators.save(translators.FAMILIES["t5 1.1"], tmp_path)
+    change(tmp_path / "config.json", **values)
+    assert error_of_translator(tmp_path) < TOLERANCE
