@@ -59,6 +59,7 @@ WITHOUT_EFFECT = re.compile(
     r"|tokenizer\.ggml\.(remove_extra_whitespaces|\w+_token_id)"
 )
 SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
+ADDED_BEHIND = ("tokenizer.ggml.add_eos_token", "tokenizer.ggml.add_sep_token")  # never done here
 CONTROL = 3  # the token type of those that are no text
 # Kinds of byte-pair vocabularies that begin texts with <s> where the file does not say.
 BEGINS_WITH_BOS = frozenset({"llama3", "llama-v3", "llama-bpe", "falcon3"})
@@ -162,6 +163,8 @@ def conventions(metadata: Options, notes: list[str]) -> Conventions:
     begins = metadata.flag("tokenizer.ggml.add_bos_token", _begins_with_bos(metadata))
     bos = _special_id(metadata, "bos")
     template = _chat_template(metadata, notes)
+    off = [key for key in ADDED_BEHIND if metadata.values.get(key) is False]
+    metadata.use(*off)
     return Conventions(
         prompt_prefix=(bos,) if begins and bos is not None else (),
         stop=_stop_ids(metadata),

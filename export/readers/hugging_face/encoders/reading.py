@@ -50,6 +50,8 @@ SCORES = {"Sigmoid": "sigmoid", "Identity": "none", "Softmax": "softmax"}
 def read_encoder(family: EncoderFamily, folder: Folder) -> Checkpoint:
     """Raises CheckpointError with every problem."""
     folder.config.default_to(**family.defaults)
+    for name, value in family.fixed.items():
+        folder.config.only(name, value)
     folder.config.use(*KEYS, *OF_OTHER_HEADS)
     folder.generation.use(*KEYS)
     folder.config.only("directionality", "bidi")

@@ -13,9 +13,9 @@ from models.configs.language_models.llama import LlamaConfig
 from models.storage.checkpoint import CheckpointError
 from tests.export.readers.common.text.sentencepiece_models import GEMMA, trained
 from tests.export.readers.gguf.files import write_gguf
-from tests.export.readers.gguf.test_gguf_models import TOLERANCE, largest_error
+from tests.export.readers.gguf.test_gguf_models import TOLERANCE, UNSAID, largest_error
 from tests.export.readers.gguf.test_gguf_tokenizer import sentencepiece_fields, served
-from tests.export.readers.hugging_face.language_models import random_model
+from tests.export.readers.hugging_face.language_models import VARIANTS, random_model
 
 
 def problems_of(path: Path) -> str:
@@ -122,3 +122,31 @@ def test_an_unknown_token_that_is_none(unknown: Any) -> None:
     keyed = {f"tokenizer.ggml.{key}": value for key, value in fields.items()}
     assert from_gguf(keyed, problems) is None
     assert "unknown_token_id" in problems[0]
+
+
+def test_a_file_of_gemma_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens as llama.cpp's converter writes them: <unk> is a control token, its id a key."""
+    name = "gemma3 of GGUF"
+    monkeypatch.setitem(VARIANTS, name, UNSAID[name])
+    fields = sentencepiece_fields(trained(**GEMMA))
+    kinds = [int(kind) for kind in fields["token_type"]]
+    keys: dict[str, Any] = {
+        "model": "llama",
+        "pre": "default",
+        "tokens": fields["tokens"],
+        "token_type": [3 if kind == 2 else kind for kind in kinds],
+        "scores": fields["scores"].tolist(),
+        "merges": None,
+        "unknown_token_id": kinds.index(2),
+        "add_space_prefix": False,
+        "add_bos_token": True,
+        "add_eos_token": False,
+    }
+    more = {f"tokenizer.ggml.{key}": value for key, value in keys.items()}
+    more |= {"gemma3.rope.freq_base_swa": 10000.0, "gemma3.attention.sliding_window_pattern": 6}
+    model = random_model(name, vocab_size=len(fields["tokens"]))
+    found = read(write_gguf(model, tmp_path / "a.gguf", **more))
+    assert largest_error(model, found) < TOLERANCE
+    assert found.conventions.unk == kinds.index(2)
+    assert found.conventions.prompt_prefix == (1,)
+    assert found.notes == ()

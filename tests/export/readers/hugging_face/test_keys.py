@@ -272,6 +272,25 @@ def test_the_head_of_an_encoder_that_is_left_out_is_named(kind: str, tmp_path: P
     assert "mean" in note and note in found.files["README.md"].decode()
 
 
+@pytest.mark.parametrize(
+    ("family", "values"),
+    [
+        ("bert", {"is_decoder": True}),
+        ("bert", {"is_causal": True}),
+        ("bert", {"position_embedding_type": "relative_key"}),
+        ("roberta", {"pruned_heads": {"0": [1]}}),
+        ("mpnet", {"pad_token_id": 2}),
+        ("distilbert", {"layer_norm_eps": 0.1}),
+    ],
+)
+def test_what_would_compute_another_encoder_is_refused(
+    family: str, values: dict[str, Any], tmp_path: Path
+) -> None:
+    encoders.save(encoders.random_model(family), tmp_path)
+    change(tmp_path / "config.json", **values)
+    assert next(iter(values)) in "; ".join(problems_of(tmp_path))
+
+
 @pytest.mark.parametrize("family", encoders.FAMILIES)
 def test_what_transformers_writes_of_encoders_is_known(family: str, tmp_path: Path) -> None:
     for number, num_labels in enumerate((0, 3)):
