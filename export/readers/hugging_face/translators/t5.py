@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from export.readers.common.activations import read_activation
+from export.readers.common.activations import ACTIVATIONS, read_activation
 from export.readers.common.options import MOST_LAYERS, Options
 from export.readers.common.shapes import transformer_shapes
 from export.readers.common.tables import Table, read_weights, times
@@ -96,7 +96,7 @@ def _feed_forward(options: Options) -> dict[str, Any]:
     name = "feed_forward_proj"
     word = options.word(name, "gated-gelu" if _is_mt5(options) else "relu")
     gate, _, last = word.rpartition("-")
-    if gate not in ("", "gated"):
+    if last not in ACTIVATIONS or gate not in ("", "gated"):
         options.refuse(name)
     usual = "gelu_new" if word == "gated-gelu" else last
     options.default_to(dense_act_fn=usual)
