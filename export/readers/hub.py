@@ -8,6 +8,9 @@ from export.readers.catalogue import PullError
 
 PLAIN = ("*.json", "*.model", "*.spm", "*.txt", "*.jinja", "README.md")
 WEIGHTS, OLDER_WEIGHTS = "*.safetensors", "pytorch_model*.bin"
+# of Sentence Transformers' modules, and chat templates for tools
+PARTS = ("[0-9]_*/config.json", "[0-9]_*/model.safetensors", "[0-9]_*/pytorch_model.bin")
+TEMPLATES = "additional_chat_templates/*.jinja"
 NEEDLESS = ("*/*", "consolidated*")  # other frameworks' copies
 
 
@@ -21,6 +24,7 @@ def fetch(name: str, file: str | None = None) -> Path:
         if not path.is_file():
             raise PullError([f"{name} has no file {file!r}"])
         return path
+    _snapshot(name, *PARTS, TEMPLATES)
     folder = _snapshot(name, *PLAIN, WEIGHTS, ignored=NEEDLESS)
     if any(folder.glob(WEIGHTS)):
         return folder

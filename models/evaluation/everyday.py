@@ -35,11 +35,6 @@ def read_everyday(path: Path) -> list[Everyday]:
     return [Everyday(pair, each) for pair, each in zip(pairs, facts, strict=True)]
 
 
-def num_said(sentences: Sequence[Everyday], translations: Sequence[str]) -> int:
-    both = zip(sentences, translations, strict=True)
-    return sum(each.is_said_by(translation) for each, translation in both)
-
-
 def table(sentences: Sequence[Everyday], translations: Sequence[str]) -> str:
     """Write a Markdown table of all translations."""
     rows = ["| | sentence | translation | every fact |", "|---|---|---|---|"]

@@ -1,5 +1,10 @@
 """`attendant pull` gives bundles, and says what is wrong."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -14,6 +19,7 @@ from models.storage.checkpoint import load_checkpoint
 from serving.bundle.opening import open_bundle
 from tests.tiny import tiny_checkpoint
 
+ROOT = Path(__file__).parent.parent.parent
 TOY = Entry("A toy", Package("toy-models", "1.0", "0" * 64), "toy", {}, "CC0-1.0")
 
 
@@ -94,3 +100,19 @@ def test_what_cannot_be_read_leaves_no_bundle(toy: Path) -> None:
     assert result.exit_code == 2
     assert "cannot be exported" in result.output
     assert not Path("toy").exists()
+
+
+def test_a_pull_that_is_ended_stops_its_download_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    hanging = "import os, signal, time; os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
+    (tmp_path / "pip.py").write_text(hanging)
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}", "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "serving.cli", "pull", "bergamot-en-pt", "-o", "bundle"]
+    began = time.monotonic()
+    done = subprocess.run(command, cwd=tmp_path, env=environment, check=False)
+
+    assert done.returncode == 128 + signal.SIGTERM and time.monotonic() - began < 30
+    assert [path.name for path in (tmp_path / "attendant").iterdir()] == ["bergamot-en-pt"]
+    assert not (tmp_path / "bundle").exists()

@@ -3,11 +3,9 @@ LongRoPE's rotations are those of `transformers` in short texts only, or in long
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from export.readers.common.options import Options
-from models.storage.checkpoint import CARD_FILE, Checkpoint
 
 BY_LENGTHS = ("longrope", "su", "yarn")  # scalings whose factor may follow from two lengths
 CAPPED = (
@@ -26,7 +24,7 @@ def fit(config: Options, context_length: int | None) -> tuple[str, ...]:
     """Let `config`, of a language model, read `context_length` tokens at most; without one, as many
     as are read exactly. Gives what whoever exports it should know.
     """
-    border, whole = _border_of_longrope(config), config.values.get("max_position_embeddings")
+    border, whole = _border_of_longrope(config), config.get("max_position_embeddings")
     if context_length is not None:
         shorten(config, context_length)
         is_exact = border is None or context_length <= border
@@ -35,15 +33,6 @@ def fit(config: Options, context_length: int | None) -> tuple[str, ...]:
         return ()
     shorten(config, border)
     return (CAPPED.format(border=border, whole=whole),)
-
-
-def noted(checkpoint: Checkpoint, notes: tuple[str, ...]) -> Checkpoint:
-    """Add the notes, to its model card too."""
-    if not notes:
-        return checkpoint
-    lines = "".join(f"\nNote: {note}.\n" for note in notes)
-    card = checkpoint.files.get(CARD_FILE, b"") + lines.encode()
-    return replace(checkpoint, notes=notes, files={**checkpoint.files, CARD_FILE: card})
 
 
 def shorten(config: Options, context_length: int) -> None:
@@ -68,14 +57,14 @@ def shorten(config: Options, context_length: int) -> None:
 
 def _border_of_longrope(config: Options) -> int | None:
     """Find the longest text that the short table rotates, if longer ones have another table."""
-    whole = config.values.get("max_position_embeddings")
+    whole = config.get("max_position_embeddings")
     for rope in _ropes(config):
         kind = rope.get("rope_type") or rope.get("type")
-        is_phi = config.values.get("model_type") == "phi3" and kind == "yarn"  # of its early files
+        is_phi = config.get("model_type") == "phi3" and kind == "yarn"  # of its early files
         if not (kind in ("longrope", "su") or is_phi):
             continue
         name = "original_max_position_embeddings"
-        border = config.values.get(name, rope.get(name))
+        border = config.get(name, rope.get(name))
         is_there = isinstance(border, int) and isinstance(whole, int) and 2 <= border < whole
         if is_there and rope.get("short_factor") != rope.get("long_factor"):
             return border

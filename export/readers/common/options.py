@@ -1,7 +1,10 @@
-"""Reads options by name, of the type they must have; what is wrong is noted by name."""
+"""Reads options by name, of the type they must have; what is wrong is noted by name, and so can be
+what nobody read.
+"""
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +16,58 @@ WIDEST = 2**16  # vector
 LARGEST = 1e30
 
 
+@dataclass
+class Usage:
+    """Names of an object's options that were read; sections: of those that are objects."""
+
+    names: set[str] = field(default_factory=set)
+    sections: dict[str, "Usage"] = field(default_factory=dict)
+
+
 class Options:
     """Holds values of one object. A null counts as absent, but for what `default_to` put there.
 
     A value of another type is noted in `problems`, and the default is given in its place, so that
-    reading goes on.
+    reading goes on. `unused` lists what nobody has asked for.
     """
 
-    def __init__(self, file: str, values: Mapping[str, Any], problems: list[str]) -> None:
+    def __init__(
+        self,
+        file: str,
+        values: Mapping[str, Any],
+        problems: list[str],
+        usage: Usage | None = None,
+    ) -> None:
         self.file, self.problems = file, problems
         self.values = {name: value for name, value in values.items() if value is not None}
         self._nulls = values.keys() - self.values.keys()
+        self._own = tuple(self.values)
+        self._usage = Usage() if usage is None else usage
 
     def __contains__(self, name: str) -> bool:
+        self._usage.names.add(name)
         return name in self.values
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a value of any type."""
+        self._usage.names.add(name)
+        return self.values.get(name, default)
+
+    def use(self, *names: str) -> None:
+        """Count these as used: they have no effect here."""
+        self._usage.names.update(names)
+
+    def unused(self) -> Iterator[tuple[str, Any]]:
+        """Yield the options of the file that nobody has asked for; those of a section that was
+        opened under its name, a dot and theirs.
+        """
+        for name in self._own:
+            value, inner = self.values.get(name), self._usage.sections.get(name)
+            if inner is not None and isinstance(value, dict):
+                section = Options(self.file, value, self.problems, inner)
+                yield from ((f"{name}.{each}", found) for each, found in section.unused())
+            elif name not in self._usage.names:
+                yield name, value
 
     def default_to(self, **values: Any) -> None:
         """Say what names mean that are not in the file at all; a null there stays one."""
@@ -63,7 +104,7 @@ class Options:
 
     def ids(self, name: str) -> tuple[int, ...]:
         """Read one id or a list of them: `eos_token_id`."""
-        return self._list(name, int, self.values.get(name, []))
+        return self._list(name, int, self.get(name, []))
 
     def integers(self, name: str) -> tuple[int, ...]:
         return self._list(name, int, self._typed(name, [], False, list))
@@ -76,19 +117,21 @@ class Options:
 
     def section(self, name: str) -> "Options":
         """Open an object inside the object; empty where there is none."""
-        return Options(f"{self.file}: {name}", self._typed(name, {}, False, dict), self.problems)
+        usage = self._usage.sections.setdefault(name, Usage())
+        values = self._typed(name, {}, False, dict)
+        return Options(f"{self.file}: {name}", values, self.problems, usage)
 
     def only(self, name: str, *supported: Any) -> None:
         """Note any value but these."""
-        if name in self.values and self.values[name] not in supported:
+        if name in self and self.values[name] not in supported:
             self.refuse(name)
 
     def refuse(self, name: str, reason: str = "is not supported") -> None:
-        shown = reprlib.repr(self.values.get(name))
+        shown = reprlib.repr(self.get(name))
         self.problems.append(f"{self.file}: {name} {shown} {reason}")
 
     def _typed(self, name: str, default: Any, is_required: bool, *kinds: type) -> Any:
-        value = self.values.get(name, default)
+        value = self.get(name, default)
         if name not in self.values and is_required:
             self.problems.append(f"{self.file}: {name} is missing")
         elif not _is(value, *kinds):

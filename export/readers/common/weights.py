@@ -40,6 +40,14 @@ class Tensors:
             self._taken[key] = self._checked(*key)
         return self._taken[key]
 
+    def differ(self, name: str, other: str) -> bool:
+        """Tell whether both are stored, and not as the same numbers; they are read for it."""
+        found = [self.stored.get(self._resolved(each)) for each in (name, other)]
+        first, second = found
+        if first is None or second is None or not {first.kind, second.kind} <= {*FLOATS}:
+            return False
+        return first.shape != second.shape or not np.array_equal(first.read(), second.read())
+
     def drop(self, pattern: str) -> None:
         """Tensors of these names (a regular expression of whole names) are needless."""
         wanted = re.compile(pattern)

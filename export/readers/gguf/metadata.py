@@ -2,6 +2,8 @@
 conventions of its texts. Keys are those of ggml's docs/gguf.md.
 """
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 
 from export.readers.common.options import Options
 from export.readers.common.tables import Names
+from export.readers.common.text.chat_templates import DEFAULT, joined_template
 from export.readers.gguf.names import (
     ROPE_FREQUENCIES,
     ROPE_LONG,
@@ -26,6 +29,37 @@ MOST_POSITIONS = 2**20
 END_TOKENS = frozenset(
     {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>"}
 )
+# What an architecture's models do not have, with the values that say so.
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    "attention.causal": (True,),
+    "attention.clamp_kqv": (0,),
+    "attention.key_length_swa": (),
+    "attention.max_alibi_bias": (0,),
+    "attention.output_scale": (0, 1),
+    "attention.scale": (0,),
+    "attention.shared_kv_layers": (0,),
+    "attention.temperature_scale": (0,),
+    "attention.value_length_swa": (),
+    "embedding_scale": (0, 1),
+    "expert_count": (0,),
+    "logit_scale": (0, 1),
+    "residual_scale": (0, 1),
+    "rope.dimension_count_swa": (),
+    "rope.dimension_sections": (),
+    "rope.scaling.yarn_attn_factor": (1,),
+    "rope.scaling.yarn_ext_factor": (1,),
+    "rope.scaling.yarn_log_multiplier": (0,),
+    "use_parallel_residual": (False,),
+}
+# Keys that change nothing here, or that the tokenizer's reader takes.
+WITHOUT_EFFECT = re.compile(
+    r"general\.(?!sampling\.).*|(quantize|imatrix|split)\..*|tokenizer\.huggingface\.json"
+    r"|\w+\.(vocab_size|rope\.scaling\.finetuned)"
+    r"|tokenizer\.ggml\.(model|pre|tokens|token_type(_count)?|scores|merges|add_space_prefix)"
+    r"|tokenizer\.ggml\.(remove_extra_whitespaces|\w+_token_id)"
+)
+SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
+ADDED_BEHIND = ("tokenizer.ggml.add_eos_token", "tokenizer.ggml.add_sep_token")  # never done here
 CONTROL = 3  # the token type of those that are no text
 # Kinds of byte-pair vocabularies that begin texts with <s> where the file does not say.
 BEGINS_WITH_BOS = frozenset({"llama3", "llama-v3", "llama-bpe", "falcon3"})
@@ -73,8 +107,10 @@ def configuration(
     length = metadata.integer(f"{name}.context_length")
     if not 1 < length <= MOST_POSITIONS:
         problems.append(f"{name}.context_length {length} must be 2 to {MOST_POSITIONS}")
-    if metadata.values.get(f"{name}.expert_count", 0):
-        metadata.refuse(f"{name}.expert_count")
+    for key, neutral in UNSUPPORTED.items():
+        metadata.only(f"{name}.{key}", *neutral)
+    if metadata.get(pooling := f"{name}.pooling_type", 0):
+        metadata.refuse(pooling, "is of a model that embeds texts; only encoders can do that here")
     num_heads = metadata.integer(f"{name}.attention.head_count")
     values: dict[str, Any] = {
         "model_type": _model_type(name, metadata),
@@ -92,14 +128,17 @@ def configuration(
         "attention_bias": "blk.0.attn_q.bias" in tensors,
         "hidden_act": ARCHITECTURES[name].activation,
         "hidden_activation": ARCHITECTURES[name].activation,
-        "head_dim": _head_dim(name, metadata),
-        "sliding_window": metadata.values.get(f"{name}.attention.sliding_window"),
-        "attn_logit_softcapping": metadata.values.get(f"{name}.attn_logit_softcapping"),
-        "final_logit_softcapping": metadata.values.get(f"{name}.final_logit_softcapping"),
+        "sliding_window": metadata.get(f"{name}.attention.sliding_window"),
+        "attn_logit_softcapping": metadata.get(f"{name}.attn_logit_softcapping"),
+        "final_logit_softcapping": metadata.get(f"{name}.final_logit_softcapping"),
+        "rope_local_base_freq": metadata.get(f"{name}.rope.freq_base_swa"),
+        **_window_pattern(metadata.get(f"{name}.attention.sliding_window_pattern")),
         **_special_ids(metadata),
     }
     is_wide = num_layers == ARCHITECTURES[name].wide_blocks
     whole = values["hidden_size"] // max(num_heads, 1)
+    values["head_dim"] = _head_dim(name, metadata, whole)
+    values["partial_rotary_factor"] = _rotated(name, metadata, values["head_dim"])
     values["query_pre_attn_scalar"] = whole if is_wide else values["head_dim"]
     return {option: value for option, value in values.items() if value is not None}
 
@@ -111,33 +150,61 @@ def _model_type(name: str, metadata: Options) -> str:
     return ARCHITECTURES[name].model_type or name
 
 
-def conventions(metadata: Options) -> Conventions:
+def _window_pattern(pattern: Any) -> dict[str, Any]:
+    """Every so many layers one sees everything, or there is a flag for each that does not."""
+    if not isinstance(pattern, list):
+        return {"sliding_window_pattern": pattern}
+    kinds = ("full_attention", "sliding_attention")
+    return {"layer_types": [kinds[bool(is_windowed)] for is_windowed in pattern]}
+
+
+def conventions(metadata: Options, notes: list[str]) -> Conventions:
+    """notes: what is left out is added to them."""
     begins = metadata.flag("tokenizer.ggml.add_bos_token", _begins_with_bos(metadata))
     bos = _special_id(metadata, "bos")
-    template = metadata.word("tokenizer.chat_template", "")
+    template = _chat_template(metadata, notes)
+    off = [key for key in ADDED_BEHIND if metadata.values.get(key) is False]
+    metadata.use(*off)
     return Conventions(
         prompt_prefix=(bos,) if begins and bos is not None else (),
         stop=_stop_ids(metadata),
         unk=_special_id(metadata, "unknown") if _is_sentencepiece(metadata) else None,
-        chat_template=template or None,
+        chat_template=template,
+        generation=_generation(metadata),
     )
+
+
+def _chat_template(metadata: Options, notes: list[str]) -> str | None:
+    """Read the template, and those for other uses, each of which has a key of its own."""
+    key = "tokenizer.chat_template"
+    named = {name: metadata.word(f"{key}.{name}", "") for name in metadata.words(f"{key}s")}
+    named[DEFAULT] = metadata.word(key, "")
+    return joined_template({name: text for name, text in named.items() if text}, notes)
+
+
+def _generation(metadata: Options) -> dict[str, Any]:
+    """Read what the makers recommend for sampling."""
+    keys = {name: f"general.sampling.{name}" for name in SAMPLING}
+    return {
+        SAMPLING[name]: round(metadata.number(key), 6) if name != "top_k" else metadata.integer(key)
+        for name, key in keys.items()
+        if key in metadata
+    }
 
 
 def _is_sentencepiece(metadata: Options) -> bool:
     """Vocabularies of bytes can say everything, and begin texts with nothing."""
-    return metadata.values.get("tokenizer.ggml.model") == "llama"
+    return metadata.get("tokenizer.ggml.model") == "llama"
 
 
 def _begins_with_bos(metadata: Options) -> bool:
-    return _is_sentencepiece(metadata) or (
-        metadata.values.get("tokenizer.ggml.pre") in BEGINS_WITH_BOS
-    )
+    return _is_sentencepiece(metadata) or (metadata.get("tokenizer.ggml.pre") in BEGINS_WITH_BOS)
 
 
 def _stop_ids(metadata: Options) -> tuple[int, ...]:
     named = [_special_id(metadata, name) for name in ("eos", "eot", "eom")]
     tokens = metadata.words("tokenizer.ggml.tokens")
-    kinds = metadata.values.get("tokenizer.ggml.token_type", ())
+    kinds = metadata.get("tokenizer.ggml.token_type", ())
     pairs = enumerate(zip(tokens, kinds, strict=False))
     ends = [i for i, (token, kind) in pairs if kind == CONTROL and token in END_TOKENS]
     return tuple(dict.fromkeys(i for i in (*named, *ends) if i is not None))
@@ -163,16 +230,25 @@ def _vocab_size(tensors: Mapping[str, Tensor]) -> int:
     return tensors["token_embd.weight"].shape[0] if "token_embd.weight" in tensors else 1
 
 
-def _head_dim(name: str, metadata: Options) -> int | None:
+def _head_dim(name: str, metadata: Options, default: int) -> int:
     keys = [f"{name}.attention.{each}_length" for each in ("key", "value")]
     sizes = {metadata.integer(key) for key in keys if key in metadata}
     if len(sizes) > 1:
         metadata.refuse(keys[0], f"differs from {keys[1]}")
-    rotated = f"{name}.rope.dimension_count"
-    size = min(sizes, default=None)
-    if size is not None and metadata.values.get(rotated, size) != size:
-        metadata.refuse(rotated, f"differs from {keys[0]}")
-    return size
+    return min(sizes, default=default)
+
+
+def _rotated(name: str, metadata: Options, head_dim: int) -> float | None:
+    """Tell which part of a head rotates; None for all of it. Rows that llama.cpp has in another
+    order are so for the whole head.
+    """
+    key = f"{name}.rope.dimension_count"
+    count = metadata.integer(key, head_dim)
+    if count == head_dim:
+        return None
+    if not 0 < count < head_dim or count % 2 or ARCHITECTURES[name].is_permuted:
+        metadata.refuse(key, f"does not fit heads of {head_dim}")
+    return (count + 0.5) / max(head_dim, 1)  # which is cut to the count itself again
 
 
 def _scaling(
@@ -180,22 +256,31 @@ def _scaling(
 ) -> dict[str, Any] | None:
     """`rope_scaling` of a `config.json`."""
     key = f"{name}.rope.scaling"
+    if metadata.get(f"{key}.type") == "none" or ROPE_FREQUENCIES in tensors:
+        metadata.use(f"{key}.original_context_length")
     if ROPE_FREQUENCIES in tensors:
         return _by_divisors(tensors[ROPE_FREQUENCIES], tensors[ROPE_FREQUENCIES], length, 1.0)
     if ROPE_LONG in tensors and ROPE_SHORT in tensors:
         inner = metadata.integer(f"{key}.original_context_length", length)
-        sharpness = metadata.values.get(f"{key}.attn_factor")
+        sharpness = metadata.get(f"{key}.attn_factor")
         return _by_divisors(tensors[ROPE_SHORT], tensors[ROPE_LONG], inner, sharpness)
     kind = metadata.word(f"{key}.type", "none")
     factor = metadata.number(f"{key}.factor", metadata.number(f"{name}.rope.scale_linear", 1.0))
-    original = metadata.values.get(f"{key}.original_context_length")
+    original = metadata.get(f"{key}.original_context_length")
     if kind == "none" and factor == 1.0:
         return None
     if kind in ("none", "linear"):
         return {"rope_type": "linear", "factor": factor}
     if kind != "yarn":
         metadata.refuse(f"{key}.type")
-    return {"rope_type": kind, "factor": factor, "original_max_position_embeddings": original}
+    found = {"rope_type": kind, "factor": factor, "original_max_position_embeddings": original}
+    for end in ("fast", "slow"):
+        if (beta := metadata.get(f"{key}.yarn_beta_{end}")) is not None:
+            found[f"beta_{end}"] = beta
+    if f"{key}.attn_factor" in metadata:
+        sharpness = 1 + 0.1 * math.log(max(factor, 1.0))
+        found["attention_factor"] = metadata.number(f"{key}.attn_factor") * sharpness
+    return found
 
 
 def _by_divisors(

@@ -8,16 +8,23 @@ from typing import Any, Literal
 
 import numpy as np
 
-from export.readers.common.context import fit, noted
+from export.readers.common.context import fit
 from export.readers.common.files import checkpoint_files
 from export.readers.common.language_models.families import FAMILIES
 from export.readers.common.language_models.shapes import shapes_of
+from export.readers.common.notes import noted, unused_notes
 from export.readers.common.options import Options
 from export.readers.common.tables import Names, Table, read_weights
 from export.readers.common.weights import Tensors
 from export.readers.gguf.card import file_card
 from export.readers.gguf.container import MAGIC, Container, read_container
-from export.readers.gguf.metadata import ARCHITECTURES, Architecture, configuration, conventions
+from export.readers.gguf.metadata import (
+    ARCHITECTURES,
+    WITHOUT_EFFECT,
+    Architecture,
+    configuration,
+    conventions,
+)
 from export.readers.gguf.names import NAMES, ROPE_TABLES, norms_less_one, unpermuted
 from export.readers.gguf.tensors import kept_bits
 from export.readers.gguf.tokenizer import from_gguf
@@ -46,7 +53,7 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
     problems: list[str] = []
     metadata = Options(path.name, {key: _plain(v) for key, v in container.fields.items()}, problems)
     name = metadata.word("general.architecture")
-    if metadata.values.get("split.count", 1) != 1:
+    if metadata.get("split.count", 1) != 1:
         metadata.refuse("split.count", "is of a model in parts; join them with llama-gguf-split")
     if name not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
@@ -54,16 +61,17 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
     if problems:
         raise CheckpointError(path, problems)
     values = configuration(name, metadata, container.tensors, problems)
-    texts = conventions(metadata)
+    notes: list[str] = []
+    texts = conventions(metadata, notes)
     tokenizer = from_gguf(container.fields, problems)
     if problems or tokenizer is None:
         raise CheckpointError(path, problems)
     options = Options(path.name, values, problems)
-    notes = fit(options, context_length)
+    notes += fit(options, context_length)
     config, weights = _model(container, options, ARCHITECTURES[name])
     files = checkpoint_files(file_card(container), tokenizer)
     checkpoint = Checkpoint(path, config, weights, texts, files, bits=_bits(container))
-    return noted(checkpoint, notes)
+    return noted(checkpoint, [*notes, *unused_notes(metadata, WITHOUT_EFFECT)])
 
 
 def _bits(container: Container) -> Literal[4, 8] | None:

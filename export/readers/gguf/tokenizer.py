@@ -56,6 +56,19 @@ class _Fields:
     def scores(self) -> list[float]:
         return [float(value) for value in self._numbers("scores")]
 
+    @property
+    def unknown(self) -> str | None:
+        """The name of the token whose id the file gives; without one the first token's, as in
+        llama.cpp, unless a token is of the kind that says so itself.
+        """
+        token_id = self._fields.get("unknown_token_id", None if Kind.UNKNOWN in self.kinds else 0)
+        if token_id is None:
+            return None
+        if not isinstance(token_id, int) or not 0 <= token_id < len(self.tokens):
+            message = f"{_PREFIX}unknown_token_id {token_id!r} is no token's"
+            raise TokenizerError([message])
+        return self.tokens[token_id]
+
     def text(self, key: str, default: str | None = None) -> str:
         value = self._fields.get(key, default)
         if not isinstance(value, str):
@@ -98,7 +111,8 @@ def _sentencepiece(fields: _Fields) -> bytes:
     rows = zip(fields.tokens, fields.scores, kinds, strict=True)
     spelling = Spelling(adds_space=fields.flag("add_space_prefix", True), trims=False)
     pieces = [Piece(*row) for row in rows]
-    return tokenizer_json(Pieces(pieces, True, Kind.BYTE in kinds, spelling), Order())
+    source = Pieces(pieces, True, Kind.BYTE in kinds, spelling)
+    return tokenizer_json(source, Order(unknown=fields.unknown))
 
 
 def _byte_level(fields: _Fields) -> bytes:

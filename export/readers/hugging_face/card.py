@@ -9,8 +9,8 @@ from models.storage.files import read_file
 
 def folder_card(path: Path, config: Options) -> bytes:
     """Write name, kind and licence in Markdown, as far as the folder says them."""
-    name = config.values.get("_name_or_path") or path.resolve().name
-    facts = [f"Architecture: {config.values.get('model_type')}"]
+    name = config.get("_name_or_path") or path.resolve().name
+    facts = [f"Architecture: {config.get('model_type')}"]
     if licence := _licence(path / "README.md"):
         facts.append(f"Licence: {licence}")
     return card_of(path.resolve().name, f"Imported from the Hugging Face folder `{name}`.", *facts)

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from export.readers.common.context import fit, noted
+from export.readers.common.context import fit
 from export.readers.common.language_models.families import FAMILIES as LANGUAGE_MODELS
+from export.readers.common.notes import noted
 from export.readers.common.options import read_options
 from export.readers.hugging_face.encoders.families import FAMILIES as ENCODERS
 from export.readers.hugging_face.encoders.reading import read_encoder
@@ -37,11 +38,13 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
     Raises CheckpointError with every problem.
     """
     folder = open_folder(path)
-    kind = folder.config.values.get("model_type")
+    kind = folder.config.get("model_type")
     read_family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if read_family is None:
         folder.config.refuse("model_type", f"is none of {', '.join(sorted(FAMILIES))}")
         folder.fail()
+    folder.config.only("is_causal", kind not in ENCODERS)
+    folder.config.only("is_encoder_decoder", kind not in {*ENCODERS, *LANGUAGE_MODELS})
     if kind in LANGUAGE_MODELS:
         if (longest := LANGUAGE_MODELS[kind].context_length) is not None:
             folder.config.default_to(max_position_embeddings=longest)

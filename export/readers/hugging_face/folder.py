@@ -8,30 +8,38 @@ Whatever is wrong is noted in `folder.problems`; both methods raise with all tha
 Nothing here knows a family.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from export.readers.common.files import checkpoint_files
+from export.readers.common.notes import noted, unused_notes
 from export.readers.common.options import Options, read_options
 from export.readers.common.weights import Tensors, WeightReader
 from export.readers.hugging_face.card import folder_card
+from export.readers.hugging_face.generation import KEYS
 from export.readers.hugging_face.stored import stored_tensors
 from export.readers.hugging_face.tokenizers import Tokenizers, read_tokenizers
+from export.readers.hugging_face.without_effect import OF_CONFIG, OF_GENERATION, OF_TOKENIZER
 from models.arrays import Arrays
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.conventions import Conventions
 from models.storage.checkpoint import Checkpoint, CheckpointError
-from models.storage.files import read_file
 
 CONFIG_FILE = "config.json"
+BASE_MODEL = "Model"
+UNTIED = (
+    "{file} says that input and output share one table of words, and lm_head.weight is stored with"
+    " other numbers: it is used, as transformers 5 does"
+)
 
 
 @dataclass(frozen=True)
 class Folder:
     """config, generation, tokenizer: `config.json`, `generation_config.json` and
     `tokenizer_config.json`. tokenizers: those of both sides, None if there are none that work.
+    notes: what whoever exports it should know.
     """
 
     path: Path
@@ -41,18 +49,12 @@ class Folder:
     tokenizers: Tokenizers | None
     tensors: Tensors
     problems: list[str]
+    notes: list[str] = field(default_factory=list)
 
     @property
-    def chat_template(self) -> str | None:
-        """Read it, in Jinja; of several under names, that named "default"."""
-        path = self.path / "chat_template.jinja"
-        if path.is_file():
-            return read_file(path).decode(errors="replace")
-        template = self.tokenizer.values.get("chat_template")
-        several = template if isinstance(template, list) else []
-        named = {each.get("name"): each for each in several if isinstance(each, dict)}
-        template = named["default"].get("template") if "default" in named else template
-        return template if isinstance(template, str) else None
+    def defaults(self) -> Options:
+        """Options of generation; older folders have them in `config.json`."""
+        return self.generation if self.generation.values else self.config
 
     def configured(self, values: Mapping[str, Any]) -> AnyConfig:
         """Make the configuration of ours with these values. Raises CheckpointError, unless
@@ -79,7 +81,28 @@ class Folder:
             self.fail()
         card = folder_card(self.path, self.config)
         files = checkpoint_files(card, self.tokenizers.source, self.tokenizers.target)
-        return Checkpoint(self.path, config, Arrays(weights), conventions, files)
+        found = Checkpoint(self.path, config, Arrays(weights), conventions, files)
+        return noted(found, [*self.notes, *self._unused()])
+
+    def _unused(self) -> Iterator[str]:
+        """Name what the files say and nobody has used."""
+        if self.defaults is not self.config:
+            self.config.use(*KEYS)
+        yield from unused_notes(self.config, OF_CONFIG, OF_GENERATION)
+        yield from unused_notes(self.generation, OF_GENERATION)
+        yield from unused_notes(self.tokenizer, OF_TOKENIZER)
+
+    def check_head(self, *expected: str) -> None:
+        """Look at which class was saved, by `architectures`. expected: the ends of its name. A base
+        model has no head of its own; every other class is a problem.
+        """
+        for kind in self.config.words("architectures"):
+            if kind.endswith(BASE_MODEL) and not kind.endswith(expected):
+                note = f"{CONFIG_FILE}: {kind} has no head that writes words; it is read with one"
+                self.notes.append(note)
+            elif not kind.endswith(expected):
+                known = ", ".join(f"...{end}" for end in expected)
+                self.config.refuse("architectures", f"is none of {known}")
 
     def fail(self) -> NoReturn:
         """Raise CheckpointError with all problems that were found."""

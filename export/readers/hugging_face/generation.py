@@ -14,7 +14,15 @@ NAMES = {  # theirs -> ours
     "max_new_tokens": "max_new_tokens",
     "min_new_tokens": "min_tokens",
 }
-SAMPLING = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}  # what generate() takes if none is said
+SAMPLING = {  # with what generate() takes if none is said
+    "temperature": 1.0,
+    "top_k": 50,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "typical_p": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+}
 NEUTRAL: Mapping[str, Any] = {
     "num_beams": 1,
     "length_penalty": 1.0,
@@ -22,7 +30,39 @@ NEUTRAL: Mapping[str, Any] = {
     "repetition_penalty": 1.0,
     "no_repeat_ngram_size": 0,
     "min_tokens": 0,
+    "min_p": 0.0,
+    "typical_p": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
 }
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {  # with the values that ask for nothing
+    "bad_words_ids": ([],),
+    "begin_suppress_tokens": ([],),
+    "constraints": ([],),
+    "diversity_penalty": (0.0,),
+    "dola_layers": (),
+    "encoder_no_repeat_ngram_size": (0,),
+    "encoder_repetition_penalty": (1.0,),
+    "exponential_decay_length_penalty": (),
+    "force_words_ids": ([],),
+    "forced_decoder_ids": ([],),
+    "guidance_scale": (1.0,),
+    "num_beam_groups": (1,),
+    "num_return_sequences": (1,),
+    "penalty_alpha": (0.0,),
+    "sequence_bias": ({}, []),
+    "stop_strings": ([],),
+    "suppress_tokens": ([],),
+    "token_healing": (False,),
+    "top_h": (),
+    "watermarking_config": (),
+}
+# All that a `config.json` may say of generation, which counts only where no other file does.
+KEYS = frozenset(
+    {*NAMES, *SAMPLING, *UNSUPPORTED}
+    | {"do_sample", "max_length", "min_length", "forced_bos_token_id", "forced_eos_token_id"}
+    | {"eos_token_id", "max_time", "renormalize_logits"}
+)
 
 
 def generation_defaults(options: Options) -> dict[str, Any]:
@@ -30,10 +70,20 @@ def generation_defaults(options: Options) -> dict[str, Any]:
 
     Without `do_sample` the likeliest token is taken, whatever temperature stands there.
     """
-    found = {ours: options.values[theirs] for theirs, ours in NAMES.items() if theirs in options}
+    found = {ours: options.get(theirs) for theirs, ours in NAMES.items() if theirs in options}
+    options.use(*SAMPLING)
     if options.flag("do_sample", False):
-        found |= {name: options.values.get(name, default) for name, default in SAMPLING.items()}
+        found |= {name: options.get(name, default) for name, default in SAMPLING.items()}
     return {name: value for name, value in found.items() if value != NEUTRAL.get(name)}
+
+
+def refuse_unsupported(options: Options, *supported: str) -> None:
+    """Note what changes a text and cannot be done here. supported: by this model's reader."""
+    for name, values in UNSUPPORTED.items():
+        if name not in supported:
+            options.only(name, *values)
+    if options.values.get("renormalize_logits") is False:
+        options.use("renormalize_logits")
 
 
 def forced_eos(options: Options, stop: tuple[int, ...]) -> int | None:

@@ -1,30 +1,64 @@
 """Reads a folder with a language model as a checkpoint, whatever the family."""
 
+from typing import Any
+
 from export.readers.common.language_models.family import LanguageFamily
-from export.readers.hugging_face.folder import Folder
+from export.readers.common.language_models.rope import rope_section
+from export.readers.common.options import Options
+from export.readers.hugging_face.chat_templates import read_chat_template
+from export.readers.hugging_face.encoders.modules import MODULES_FILE
+from export.readers.hugging_face.folder import CONFIG_FILE, UNTIED, Folder
 from export.readers.hugging_face.generation import (
     forced_eos,
     generation_defaults,
+    refuse_unsupported,
     stop_ids,
 )
 from export.readers.hugging_face.tokenizers import encode
 from models.conventions import Conventions
 from models.storage.checkpoint import TOKENIZER_FILE, Checkpoint
 
+PARTIALLY_ROTATED = ("gpt_neox", "phi", "phi3")  # heads; of others transformers has whole ones
+
 
 def read_language_model(family: LanguageFamily, folder: Folder) -> Checkpoint:
     """Raises CheckpointError with every problem."""
-    config = folder.configured(family.configure(folder.config))
+    folder.check_head("ForCausalLM", "LMHeadModel")
+    if (folder.path / MODULES_FILE).is_file():
+        folder.problems.append(
+            f"{MODULES_FILE}: this language model embeds texts; only encoders can do that here"
+        )
+    if folder.config.get("model_type") not in PARTIALLY_ROTATED:
+        for options in (folder.config, rope_section(folder.config)):
+            options.only("partial_rotary_factor", 1.0)
+    refuse_unsupported(folder.defaults)
+    folder.defaults.only("forced_bos_token_id")
+    config: Any = folder.configured(family.configure(folder.config))
+    if config.tied_embeddings and family.has_own_output(folder.config, config, folder.tensors):
+        folder.notes.append(UNTIED.format(file=CONFIG_FILE))
+        config = config.model_copy(update={"tied_embeddings": False})
     weights = family.weights(folder.config, config, folder.tensors)
     stop = stop_ids(folder.generation, folder.config) or (config.eos_id,)
     conventions = Conventions(
         prompt_prefix=prompt_prefix(folder, config.bos_id),
         stop=stop,
-        forced_eos=forced_eos(folder.generation, stop),
-        chat_template=folder.chat_template,
-        generation=generation_defaults(folder.generation),
+        forced_eos=forced_eos(folder.defaults, stop),
+        chat_template=read_chat_template(folder),
+        generation=_defaults(folder.defaults, config.context_length),
     )
     return folder.checkpoint(config, weights, conventions)
+
+
+def _defaults(options: Options, context_length: int) -> dict[str, Any]:
+    """Read those of requests. Lengths that count prompts too are none of them; they mean nothing
+    if they are 0, or as long as the context.
+    """
+    if options.values.get("min_length") == 0:
+        options.use("min_length")
+    length = options.values.get("max_length")
+    if isinstance(length, int) and length >= context_length:
+        options.use("max_length")
+    return generation_defaults(options)
 
 
 def prompt_prefix(folder: Folder, bos_id: int) -> tuple[int, ...]:

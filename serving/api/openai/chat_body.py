@@ -24,10 +24,7 @@ _NO_OP_VALUES: NoOpValues = {
     "function_call": ("none", "auto"),
     "functions": ([],),
     "include_reasoning": (True,),
-    "metadata": ({},),
     "modalities": (["text"],),
-    "service_tier": ("auto", "default"),
-    "store": (False,),
     "tools": ([],),
     "verbosity": ("medium",),
 }
@@ -40,7 +37,7 @@ class ChatBody(ChatFields, GenerationBody):
     """Holds the body of `POST /v1/chat/completions`.
 
     max_completion_tokens: OpenAI's newer name of max_tokens; without either, as many as the model's
-    makers recommend, or as fit. prompt_cache_key, safety_identifier: accepted and not used.
+    makers recommend, or as fit.
     """
 
     no_op_values: ClassVar[NoOpValues] = _NO_OP_VALUES
@@ -51,8 +48,6 @@ class ChatBody(ChatFields, GenerationBody):
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
     parallel_tool_calls: bool = True
-    prompt_cache_key: str | None = None
-    safety_identifier: str | None = None
 
     @property
     def shown_tools(self) -> tuple[dict[str, Any], ...]:

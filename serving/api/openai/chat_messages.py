@@ -10,6 +10,7 @@ from serving.errors import RequestError
 from serving.text.chat.template import Chat
 from serving.text.plain_text import check_texts
 
+_CACHE_MARK = "prompt_cache_breakpoint"  # of a text part, for OpenAI's cache alone
 _OF_THE_TEMPLATE = {"add_generation_prompt", "documents", "messages", "tools"}
 
 
@@ -102,6 +103,6 @@ def _text_of_part(part: dict[str, Any]) -> str:
     if kind != "text":
         message = "parts of this type are not supported here, only those of type text"
         raise RequestError("messages", kind, message)
-    if {*part} != {"type", "text"} or not isinstance(part["text"], str):
+    if {*part} - {_CACHE_MARK} != {"type", "text"} or not isinstance(part["text"], str):
         raise RequestError("messages", part, "a part of type text must have a text, and no more")
     return str(part["text"])

@@ -1,13 +1,13 @@
 """Holds the body of OpenAI's completions, with vLLM's further fields and ours.
 
-Every field acts or is refused by name: nothing is ignored silently. Clients send many fields at the
+Every field that could change an answer acts or is refused by name. Clients send many fields at the
 value that changes nothing; null and `no_op_values` say which those are.
 """
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -28,6 +28,12 @@ _DEFAULT_MAX_TOKENS = 16
 _MAX_STOPS = 16  # OpenAI has 4; tasks of lm-evaluation-harness name more
 _MAX_STOP_CHARACTERS = 256
 
+# As OpenAI documents them.
+ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast"]
+_MetadataKey = Annotated[str, Field(max_length=64)]
+_MetadataValue = Annotated[str, Field(max_length=512)]
+Metadata = Annotated[dict[_MetadataKey, _MetadataValue], Field(max_length=16)]
+
 # From what the engine and the pipelines call fields to what clients of completions do.
 FIELD_NAMES = {
     "allowed_ids": "allowed_token_ids",
@@ -47,15 +53,47 @@ class StreamOptions(BaseModel):
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
+    include_obfuscation: Literal[False] = False
 
 
-class GenerationBody(DecodingFields, RequestBody):
+class PromptCacheOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    mode: Literal["implicit", "explicit"] | None = None
+    ttl: str | None = None
+
+
+class Prediction(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    type: Literal["content"]
+    content: str | list[dict[str, Any]]
+
+
+class FieldsWithoutEffect(BaseModel):
+    """Holds the fields of OpenAI's API that concern its accounts, storage, billing and caches.
+
+    They are checked and not used: no answer depends on them.
+    """
+
+    metadata: Metadata | None = None
+    prediction: Prediction | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
+    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
+    safety_identifier: Annotated[str, Field(max_length=128)] | None = None
+    service_tier: ServiceTier | None = None
+    store: bool | None = None
+    user: str | None = None
+
+
+class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
     """Holds what completions and chats have in common.
 
     temperature: 1, or 0 under beam search. use_beam_search: of `num_beams`, else `best_of`, else
     `n` if more than one, else 4 beams; `n` of them are the choices. best_of: without beam search
-    only what `n` says. guided_grammar: in Lark's notation. priority: lower comes first. user:
-    accepted and not used. return_attention: report what the tokens of prompt and completion look
+    only what `n` says. guided_grammar: in Lark's notation. priority: lower comes first.
+    return_attention: report what the tokens of prompt and completion look
     at, a list of kinds that the model has, as "decoder": by name for the mean over all layers and
     heads, or as an object {"kind": ..., "layers": [...], "heads": [...], "mean": ...}; in a stream
     it comes with a choice's last chunk. source_language, target_language: of a model that
@@ -83,7 +121,6 @@ class GenerationBody(DecodingFields, RequestBody):
     return_attention: list[str | LookFields] = Field(default_factory=list)
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
-    user: str | None = None
     source_language: str | None = None
     target_language: str | None = None
 

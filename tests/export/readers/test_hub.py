@@ -24,6 +24,16 @@ REPOSITORIES: dict[str, dict[str, bytes]] = {
         "modeling_custom.py": b"raise SystemExit",
         "onnx/model.onnx": b"graph",
     },
+    "owner/parts": {
+        "config.json": b"{}",
+        "model.safetensors": b"weights",
+        "modules.json": b"[]",
+        "1_Pooling/config.json": b"{}",
+        "2_Dense/model.safetensors": b"dense",
+        "additional_chat_templates/tool_use.jinja": b"tools",
+        "onnx/config.json": b"{}",
+        "onnx/model.onnx": b"graph",
+    },
     "owner/older": {"config.json": b"{}", "pytorch_model.bin": b"pickled"},
     "owner/quantised": {"README.md": b"", "model.Q4_1.gguf": b"GGUF"},
     "owner/code": {"train.py": b""},
@@ -111,6 +121,12 @@ def test_a_model_without_its_code_and_its_second_copy(server: type[Hub]) -> None
     assert {path.name for path in folder.iterdir()} == wanted
     assert (folder / "model.safetensors").read_bytes() == b"weights" * 100
     assert set(server.requested) == wanted
+
+
+def test_modules_and_templates_in_folders_of_their_own(server: type[Hub]) -> None:
+    folder = hub.fetch("owner/parts")
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert found == {name for name in REPOSITORIES["owner/parts"] if not name.startswith("onnx")}
 
 
 def test_what_is_there_is_not_fetched_again(server: type[Hub]) -> None:

@@ -85,7 +85,7 @@ def test_translations_of_all_sets_are_in_the_card(shipped: Path) -> None:
         if name in ("scores", "without protection")
     }
     assert kept == {"scores": 100.0, "without protection": 0.0}
-    assert quality["everyday"] == {"sentences": 1, "said": 0}
+    assert "everyday" not in quality, "its sentences were known before"
     assert "| kept | BLEU fp32 | difference | BLEU as trained | difference |" in card
     assert "| greeting | Hello |" in card
     assert quality["bleu_signature"] in card

@@ -4,17 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from models.evaluation.everyday import num_said, read_everyday, table
+from models.evaluation.everyday import read_everyday, table
 
 PATH = Path(__file__).parents[2] / "data" / "everyday.tsv"
 
 
 def test_references_say_the_facts_they_are_judged_by() -> None:
     sentences = read_everyday(PATH)
-    targets = [each.pair.target for each in sentences]
     assert len(sentences) == 40
-    assert num_said(sentences, targets) == 40
-    assert num_said(sentences, [""] * 40) == 0
+    assert all(each.is_said_by(each.pair.target) for each in sentences)
+    assert not any(each.is_said_by("") for each in sentences)
 
 
 def test_one_of_the_words_for_a_fact_is_enough() -> None:

@@ -5,11 +5,12 @@ weight. Neither needs a folder: GGUF files become the same names.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from export.readers.common.language_models.shapes import shapes_of
 from export.readers.common.options import MOST_LAYERS, Options
-from export.readers.common.tables import Table, read_weights
+from export.readers.common.tables import Held, Table, read_weights
 from export.readers.common.weights import Tensors, WeightReader
 
 QUERY_KEY_VALUE = tuple(f"layers.*.attention.{part}" for part in ("query", "key", "value"))
@@ -25,9 +26,25 @@ class LanguageFamily(NamedTuple):
     table: Callable[[Options, Any], Table]
     context_length: int | None = None
 
+    def has_own_output(self, options: Options, config: Any, tensors: Tensors) -> bool:
+        """Tell whether a table of output words is stored beside another one of input words."""
+        table = self.table(options, config)
+        tensors.prefix = table.prefix
+        return tensors.differ(*(f"{name}.weight" for name in _vocabulary(table)))
+
     def weights(self, options: Options, config: Any, tensors: Tensors) -> dict[str, WeightReader]:
         """Find all weights of ours; what is wrong with them is noted."""
-        return read_weights(shapes_of(config), self.table(options, config), tensors)
+        table = self.table(options, config)
+        if config.tied_embeddings:  # under either name
+            embedding, output = _vocabulary(table)
+            names = {**table.names, "embedding": Held((embedding, output, embedding))}
+            table = replace(table, names=names)
+        return read_weights(shapes_of(config), table, tensors)
+
+
+def _vocabulary(table: Table) -> tuple[str, str]:
+    """What they call the tables of input and of output words."""
+    return str(table.names["embedding"]), str(table.names["output"])
 
 
 def num_layers(config: Options, name: str = "num_hidden_layers") -> int:

@@ -40,6 +40,7 @@ def configure_gemma2(config: Options) -> dict[str, Any]:
 
 def configure_gemma3(config: Options) -> dict[str, Any]:
     pattern = max(config.integer("sliding_window_pattern", 6), 1)
+    config.only("attn_logit_softcapping")  # it has none in transformers, whatever stands there
     sizes = _sandwich(config, pattern)
     full, local = _ropes(config)
     size = llama.head_size(config)

@@ -14,6 +14,8 @@ NEEDLESS = (r"(.*\.)?rotary_emb\.inv_freq",)
 
 def configure(config: Options) -> dict[str, Any]:
     """Read a Llama, which has biases everywhere or nowhere."""
+    config.only("rope_interleaved", False)  # of nanotron, as SmolLM's files say
+    config.use("is_llama_config")
     has_bias = config.flag("attention_bias", False)
     imported = {
         "attention_bias": "all" if has_bias else "none",
@@ -69,6 +71,13 @@ def windows(config: Options, num_windowed_from: int = 0) -> dict[str, Any]:
     window = min(config.integer("sliding_window"), config.integer("max_position_embeddings"))
     full = tuple(layer for layer, kind in enumerate(kinds) if kind == "full_attention")
     return {"window": window, "imported": {"layers_without_window": full}}
+
+
+def without_windows(config: Options) -> None:
+    """Note layers that would have a window, of a model that has none."""
+    config.use("sliding_window")
+    if {*config.words("layer_types")} - {"full_attention"}:
+        config.refuse("layer_types", "needs use_sliding_window")
 
 
 def table(options: Options, config: LlamaConfig) -> Table:

@@ -24,6 +24,8 @@ def _sizes(config: Options) -> dict[str, Any]:
     config.default_to(sliding_window=4096)
     found = joined(llama.sizes(config), llama.rotary(config))
     if not config.flag("use_sliding_window", False):
+        config.use("max_window_layers")
+        llama.without_windows(config)
         return found
     return joined(found, llama.windows(config, config.integer("max_window_layers", 28)))
 

@@ -85,12 +85,20 @@ def read_rotary(
 
 
 def rope_section(config: Options) -> Options:
-    """`rope_parameters`, as of transformers 5, or what was `rope_scaling` before."""
-    return config.section("rope_parameters" if "rope_parameters" in config else "rope_scaling")
+    """`rope_parameters`, as of transformers 5, or what was `rope_scaling` before, which counts
+    where both are said.
+    """
+    return config.section("rope_scaling" if config.get("rope_scaling") else "rope_parameters")
 
 
 def _plain(scaling: Scaling) -> tuple[Array, float]:
     return scaling.plain, 1.0
+
+
+def _dynamic(scaling: Scaling) -> tuple[Array, float]:
+    """Scale nothing: its factor counts beyond the length that the model was made for."""
+    scaling.rope.use("factor")
+    return _plain(scaling)
 
 
 def _linear(scaling: Scaling) -> tuple[Array, float]:
@@ -141,6 +149,7 @@ def _longrope(scaling: Scaling) -> tuple[Array, float]:
     rope, plain = scaling.rope, scaling.plain
     is_long = scaling.context_length > scaling.original_length
     name = "long_factor" if is_long else "short_factor"
+    rope.use("long_factor", "short_factor", "factor")
     divisors = np.array(rope.numbers(name))
     if len(divisors) != len(plain):
         rope.refuse(name, f"must hold {len(plain)} numbers")
@@ -151,7 +160,7 @@ def _longrope(scaling: Scaling) -> tuple[Array, float]:
 
 SCALINGS: dict[str, Callable[[Scaling], tuple[Array, float]]] = {
     "default": _plain,
-    "dynamic": _plain,
+    "dynamic": _dynamic,
     "linear": _linear,
     "llama3": _llama3,
     "yarn": _yarn,

@@ -14,6 +14,8 @@ def configure(config: Options) -> dict[str, Any]:
         kinds = ("sliding_attention", "full_attention")
         config.default_to(layer_types=[kinds[rotates > 0] for rotates in rotating])
         found = joined(found, llama.windows(config))
+    else:
+        llama.without_windows(config)
     has_bias = config.flag("attention_bias", False)
     imported = {
         "attention_bias": "all" if has_bias else "none",

@@ -66,6 +66,7 @@ class EncoderFamily:
     tensors. squashing: the activation of its dense layer.
 
     defaults: what files of these families need not say. activation: the name of that option.
+    fixed: options that the family's code does not read, with what it computes instead.
     pads_positions: the table's first rows, up to that of the padding's id, are of no token.
     num_separators: how many stand between the texts of a pair.
     """
@@ -77,6 +78,7 @@ class EncoderFamily:
     sizes: Mapping[str, str] = field(default_factory=lambda: SIZES)
     activation: str = "hidden_act"
     defaults: Mapping[str, Any] = field(default_factory=lambda: {"pad_token_id": 0})
+    fixed: Mapping[str, Any] = field(default_factory=dict)
     pads_positions: bool = False
     has_types: bool = False
     has_distances: bool = False
@@ -116,8 +118,11 @@ FAMILIES: Mapping[str, EncoderFamily] = {
         sizes={"d_model": "dim", "num_layers": "n_layers", "num_heads": "n_heads"}
         | {"ffn_dim": "hidden_dim"},
         activation="activation",
+        fixed={"layer_norm_eps": 1e-12},
     ),
-    "mpnet": EncoderFamily("mpnet.", MPNET, has_distances=True, **_AFTER_ROBERTA),
+    "mpnet": EncoderFamily(
+        "mpnet.", MPNET, has_distances=True, fixed={"pad_token_id": 1}, **_AFTER_ROBERTA
+    ),
     "roberta": EncoderFamily("roberta.", BERT, has_types=True, **_AFTER_ROBERTA),
     "xlm-roberta": EncoderFamily("roberta.", BERT, has_types=True, **_AFTER_ROBERTA),
 }

@@ -98,7 +98,7 @@ def _pooling(path: Path, problems: list[str]) -> tuple[str, ...]:
 
 
 def _modes(options: Options) -> list[str]:
-    mode = options.values.get("pooling_mode")
+    mode = options.get("pooling_mode")
     if isinstance(mode, str):
         return [mode]
     if mode is not None:
@@ -160,7 +160,7 @@ def read_around(folder: Path, tokenizer: Options, problems: list[str]) -> Around
     lengths = [
         length
         for options, name in ((cuts, "max_seq_length"), (tokenizer, "model_max_length"))
-        if (length := options.values.get(name)) is not None
+        if (length := options.get(name)) is not None
         and isinstance(length, int)
         and 2 <= length < 2**31
     ]

@@ -3,6 +3,7 @@
 A classifier, and so a reranker, is told by `architectures`; everything else embeds texts.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +16,8 @@ from export.readers.common.weights import Shape, WeightReader
 from export.readers.hugging_face.encoders.families import EncoderFamily
 from export.readers.hugging_face.encoders.modules import Around, Modules, read_around, read_modules
 from export.readers.hugging_face.encoders.template import Template, only_reading, read_template
-from export.readers.hugging_face.folder import Folder
+from export.readers.hugging_face.folder import BASE_MODEL, Folder
+from export.readers.hugging_face.generation import KEYS
 from models.arrays import Array
 from models.configs.encoders.head import LabelHead
 from models.configs.encoders.transformer_encoder import TransformerEncoderConfig
@@ -30,6 +32,17 @@ NEEDLESS = (  # of words that are guessed, of a vector that nobody reads; positi
     r"vocab_(transform|layer_norm|projector)\..*",
     r"(\w+\.)?embeddings\.position_ids",
 )
+OF_OTHER_HEADS = (  # words that are guessed, a vector of a text; how tables were made
+    "tie_word_embeddings",
+    "tie_weights_",
+    "sinusoidal_pos_embds",
+    "seq_classif_dropout",
+    "pooler_fc_size",
+    "pooler_num_attention_heads",
+    "pooler_num_fc_layers",
+    "pooler_size_per_head",
+    "pooler_type",
+)
 NUM_BUCKETS = 32
 SCORES = {"Sigmoid": "sigmoid", "Identity": "none", "Softmax": "softmax"}
 
@@ -37,6 +50,12 @@ SCORES = {"Sigmoid": "sigmoid", "Identity": "none", "Softmax": "softmax"}
 def read_encoder(family: EncoderFamily, folder: Folder) -> Checkpoint:
     """Raises CheckpointError with every problem."""
     folder.config.default_to(**family.defaults)
+    for name, value in family.fixed.items():
+        folder.config.only(name, value)
+    folder.config.use(*KEYS, *OF_OTHER_HEADS)
+    folder.generation.use(*KEYS)
+    folder.config.only("directionality", "bidi")
+    folder.config.only("pruned_heads", {})
     around = read_around(folder.path, folder.tokenizer, folder.problems)
     if folder.tokenizers is not None:
         source = only_reading(folder.tokenizers.source, lowercases=around.lowercases)
@@ -44,6 +63,7 @@ def read_encoder(family: EncoderFamily, folder: Folder) -> Checkpoint:
     modules, template = Modules(), read_template(folder, family)
     if not _is_classifier(folder):
         modules = read_modules(folder.path, folder.problems)
+        _check_head(folder, modules.pooling)
     config: Any = folder.configured(_configure(family, folder, modules, around, template))
     return folder.checkpoint(
         config, _weights(family, folder, config, modules), _conventions(template, around)
@@ -61,11 +81,19 @@ def _conventions(template: Template, around: Around) -> Conventions:
 
 
 def _is_classifier(folder: Folder) -> bool:
-    """A head of another kind is a problem."""
-    kinds = folder.config.words("architectures")
-    if any(kind.endswith(OTHER_HEADS) for kind in kinds):
-        folder.config.refuse("architectures", f"is neither an encoder alone nor {CLASSIFIER}")
-    return any(kind.endswith(CLASSIFIER) for kind in kinds)
+    return any(kind.endswith(CLASSIFIER) for kind in folder.config.words("architectures"))
+
+
+def _check_head(folder: Folder, pooling: Sequence[str]) -> None:
+    """A head of another kind is a problem, and one that is left out is noted."""
+    for kind in folder.config.words("architectures"):
+        if kind.endswith(OTHER_HEADS):
+            folder.config.refuse("architectures", f"is neither an encoder alone nor {CLASSIFIER}")
+        elif not kind.endswith((CLASSIFIER, BASE_MODEL)) or kind.endswith("LMHeadModel"):
+            folder.notes.append(
+                f"{folder.config.file}: {kind} is read without its head, as a model that embeds"
+                f" texts by their tokens' {' and '.join(pooling)}"
+            )
 
 
 def _configure(

@@ -48,7 +48,7 @@ def read_template(folder: Folder, family: EncoderFamily) -> Template:
 def _mark(folder: Folder, names: tuple[str, ...], known: dict[str, int]) -> int:
     """Find the id of a special token, which `tokenizer_config.json` may call by another name."""
     role, *usual = names
-    told = folder.tokenizer.values.get(role)
+    told = folder.tokenizer.get(role)
     wanted = [told.get("content") if isinstance(told, dict) else told, *usual]
     found = [known[name] for name in wanted if name in known]
     if not found:

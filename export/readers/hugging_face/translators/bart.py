@@ -21,11 +21,14 @@ from models.conventions import Conventions
 from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
 
 FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
+    "add_bias_logits": False,
+    "extra_pos_embeddings": 2,
     "normalize_before": False,
     "normalize_embedding": True,
     "add_final_layer_norm": False,
     "static_position_embeddings": False,
 }
+HEADS = ("ForConditionalGeneration", "MTModel", "WithLMHeadModel")  # ends of classes' names
 FORCED_EOS = 2  # where older files do not say
 
 
@@ -53,10 +56,11 @@ def read_stacks(
     options = folder.config
     for name, value in fixed.items():
         options.only(name, value)
+    folder.check_head(*HEADS)
     bias = output_bias(folder.tensors, options.integer("vocab_size"))
     config: Any = folder.configured(
         joined(
-            sizes(options, default_activation="gelu", scales=False),
+            sizes(folder, default_activation="gelu", scales=False),
             decoding.special_tokens,
             {"imported": {"embedding_norm": True, "output_bias": bias is not None}},
             more,

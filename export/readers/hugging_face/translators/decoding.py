@@ -3,7 +3,7 @@
 `generation_config.json` says it; in older folders, which have none, `config.json` does.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from export.readers.common.options import Options
@@ -11,23 +11,11 @@ from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.generation import (
     forced_eos,
     generation_defaults,
+    refuse_unsupported,
     stop_ids,
 )
 from export.readers.hugging_face.tokenizers import token_ids
 from models.conventions import Conventions
-
-NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # what we have not, and the values that ask for nothing
-    "encoder_no_repeat_ngram_size": (0,),
-    "encoder_repetition_penalty": (1.0,),
-    "diversity_penalty": (0.0,),
-    "num_beam_groups": (1,),
-    "suppress_tokens": ([],),
-    "begin_suppress_tokens": ([],),
-    "forced_decoder_ids": ([],),
-    "force_words_ids": ([],),
-    "sequence_bias": ({},),
-    "exponential_decay_length_penalty": (),
-}
 
 
 class Decoding:
@@ -35,11 +23,12 @@ class Decoding:
     token after that, if any. stop: what ends a target.
 
     default_start: the option whose token begins targets where `decoder_start_token_id` is not said.
+    supported: options of generation that the family's reader takes care of.
     """
 
-    def __init__(self, folder: Folder, default_start: str) -> None:
+    def __init__(self, folder: Folder, default_start: str, *supported: str) -> None:
         self._config = config = folder.config
-        self.options: Options = folder.generation if folder.generation.values else config
+        self.options: Options = folder.defaults
         self.vocab_size = config.integer("decoder_vocab_size", config.integer("vocab_size"))
         self.stop = stop_ids(folder.generation, config)
         if not self.stop:
@@ -50,6 +39,7 @@ class Decoding:
         self._unknown = _unknown(folder, self.vocab_size)
         self._forced_eos = forced_eos(self.options, self.stop)
         self._check()
+        refuse_unsupported(self.options, *supported)
 
     def _start(self, config: Options, default: str) -> int:
         name = "decoder_start_token_id"
@@ -59,8 +49,6 @@ class Decoding:
     def _check(self) -> None:
         for name in ("decoder_start_token_id", "forced_bos_token_id", "eos_token_id"):
             self.must_be_tokens(name, self.options.ids(name))
-        for name, values in NEUTRAL.items():
-            self.options.only(name, *values)
 
     def must_be_tokens(self, name: str, ids: Iterable[int]) -> None:
         """Note ids that are not of the target's vocabulary, if its size is known."""

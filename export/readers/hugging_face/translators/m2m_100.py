@@ -23,10 +23,11 @@ from models.storage.checkpoint import Checkpoint
 
 
 def read(folder: Folder) -> Checkpoint:
+    folder.check_head("ForConditionalGeneration")
     decoding = Decoding(folder, default_start="eos_token_id")
     conventions = _conventions(folder, decoding)
     config: Any = folder.configured(
-        sizes(folder.config, default_activation="relu", scales=True)
+        sizes(folder, default_activation="relu", scales=True)
         | decoding.special_tokens
         | {"source_languages": codes(conventions.sources)}
         | {"target_languages": codes(conventions.targets)}

@@ -37,6 +37,8 @@ NAME = re.compile(r".*opus-mt-(?:tc-)?(?:(?:big|base|tiny)-)?(\w+)-(\w+)/?")  # 
 FORCED_EOS = 0  # where older files do not say
 POSITIONS = made_positions(partial(sinusoids, rates="vaswani", precision=np.float64))
 FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
+    "add_bias_logits": False,
+    "extra_pos_embeddings": 2,
     "normalize_before": False,
     "normalize_embedding": False,
     "add_final_layer_norm": False,
@@ -48,16 +50,20 @@ def read(folder: Folder) -> Checkpoint:
     options = folder.config
     for name, value in FIXED.items():
         options.only(name, value)
+    folder.check_head("MTModel", "ForConditionalGeneration")
     options.default_to(forced_eos_token_id=FORCED_EOS)
-    decoding = Decoding(folder, default_start="pad_token_id")
+    decoding = Decoding(folder, "pad_token_id", "bad_words_ids")
+    decoding.options.use("renormalize_logits")  # what is banned has no probability
     banned = _banned(decoding)
     shares = options.flag("share_encoder_decoder_embeddings", True)
     vocabularies = _vocabularies(options, shares)
+    if not shares:
+        _check_tables(folder)
     targets = language_tokens(folder, MARIAN) if shares else {}
     bias = output_bias(folder.tensors, decoding.vocab_size)
     config: Any = folder.configured(
         joined(
-            sizes(options, default_activation="gelu", scales=False),
+            sizes(folder, default_activation="gelu", scales=False),
             decoding.special_tokens,
             vocabularies,
             _languages(folder, targets),
@@ -72,6 +78,13 @@ def read(folder: Folder) -> Checkpoint:
     return folder.checkpoint(config, found, decoding.conventions(decoding.prompt, targets=ids))
 
 
+def _check_tables(folder: Folder) -> None:
+    """Note that a table of words is missing that one side does not share with the other."""
+    for stack in ("encoder", "decoder") if folder.tensors else ():
+        if (name := f"model.{stack}.embed_tokens.weight") not in folder.tensors:
+            folder.problems.append(f"{name} is missing")
+
+
 def _vocabularies(options: Options, shares: bool) -> dict[str, Any]:
     source = options.integer("vocab_size")
     if shares:
@@ -84,7 +97,7 @@ def _languages(folder: Folder, targets: dict[str, int]) -> dict[str, list[str]]:
     """Read `tokenizer_config.json`, or the model's name: codes as OPUS-MT has them, some of which
     are groups ("roa"). What a target's tokens say comes first.
     """
-    name = str(folder.config.values.get("_name_or_path", ""))
+    name = str(folder.config.get("_name_or_path", ""))
     match = NAME.fullmatch(name) or NAME.fullmatch(folder.path.resolve().name)
     source, target = match.groups() if match else (UNKNOWN_LANGUAGE, UNKNOWN_LANGUAGE)
     return {
@@ -97,7 +110,7 @@ def _languages(folder: Folder, targets: dict[str, int]) -> dict[str, list[str]]:
 
 def _banned(decoding: Decoding) -> list[int]:
     """Read the tokens of `bad_words_ids`; sequences of several are not supported."""
-    words = decoding.options.values.get("bad_words_ids", [])
+    words = decoding.options.get("bad_words_ids", [])
     if not isinstance(words, list) or not all(map(_is_token, words)):
         decoding.options.refuse("bad_words_ids")
         return []

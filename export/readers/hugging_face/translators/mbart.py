@@ -21,6 +21,8 @@ from models.conventions import Conventions, LanguageIds
 from models.storage.checkpoint import Checkpoint
 
 FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
+    "add_bias_logits": False,
+    "extra_pos_embeddings": 2,
     "normalize_before": True,
     "normalize_embedding": True,
     "add_final_layer_norm": True,

@@ -16,11 +16,13 @@ from export.readers.common.options import MOST_LAYERS, MOST_POSITIONS, WIDEST, O
 from export.readers.common.shapes import STACKS, transformer_shapes
 from export.readers.common.tables import Held, Made, Names, Table, read_weights, then
 from export.readers.common.weights import Shape, Tensors, WeightReader
+from export.readers.hugging_face.folder import UNTIED, Folder
 from models.arrays import Array
 
 LEARNED_POSITIONS: Names = {  # two rows are empty, for fairseq's padding
     f"{stack}.positions": Held(f"model.{stack}.embed_positions", skipped=2) for stack in STACKS
 }
+PREFIX = "model."
 EMBEDDINGS = (  # of one table; files hold some of them
     "model.shared.weight",
     "model.encoder.embed_tokens.weight",
@@ -34,11 +36,12 @@ NEEDLESS = (
 )
 
 
-def sizes(options: Options, *, default_activation: str, scales: bool) -> dict[str, Any]:
+def sizes(folder: Folder, *, default_activation: str, scales: bool) -> dict[str, Any]:
     """Read options of ours that all four families say in the same words.
 
     scales: whether embeddings are scaled where `scale_embedding` is not said.
     """
+    options = folder.config
     for name in ("attention_heads", "ffn_dim"):
         _must_be_equal(options, f"decoder_{name}", f"encoder_{name}")
     num_positions = options.integer("max_position_embeddings", at_most=MOST_POSITIONS)
@@ -55,9 +58,29 @@ def sizes(options: Options, *, default_activation: str, scales: bool) -> dict[st
         "positions": {"kind": "learned"},
         "activation": read_activation(options, "activation_function", default_activation),
         "imported": {"embedding_scale": _embedding_scale(options, scales)},
-        "tied_embeddings": options.flag("tie_word_embeddings", True),
+        "tied_embeddings": _is_tied(folder),
         "pad_id": options.integer("pad_token_id"),
     }
+
+
+def _is_tied(folder: Folder) -> bool:
+    """Tell whether source, target and output share one table. One of the output's own that is
+    stored with other numbers is used whatever the configuration says, as transformers 5 does it.
+    """
+    shared, source, target, output = EMBEDDINGS
+    tensors = folder.tensors
+    tensors.prefix = PREFIX
+    if not folder.config.flag("tie_word_embeddings", True):
+        if tensors and output not in tensors:
+            folder.problems.append(f"{output} is missing, and tie_word_embeddings is false")
+        return False
+    if any(tensors.differ(name, shared) for name in (source, target)):
+        message = "is true, but the tables of source and target differ"
+        folder.config.refuse("tie_word_embeddings", message)
+    if not any(tensors.differ(name, output) for name in (shared, source, target)):
+        return True
+    folder.notes.append(UNTIED.format(file=folder.config.file))
+    return False
 
 
 def _must_be_equal(options: Options, name: str, other: str) -> None:
@@ -73,7 +96,7 @@ def _embedding_scale(options: Options, default: bool) -> float:
 def weights(config: Any, tensors: Tensors, more: Names) -> dict[str, WeightReader]:
     """Find the weights of both stacks and of the vocabulary; `more` are those of the family."""
     names = {**stack_names("model."), **_vocabulary(), **more}
-    table = Table(names, needless=NEEDLESS, prefix="model.")
+    table = Table(names, needless=NEEDLESS, prefix=PREFIX)
     return read_weights(transformer_shapes(config), table, tensors)
 
 

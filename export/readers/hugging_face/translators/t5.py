@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from export.readers.common.activations import ACTIVATIONS
+from export.readers.common.activations import ACTIVATIONS, read_activation
 from export.readers.common.options import MOST_LAYERS, Options
 from export.readers.common.shapes import transformer_shapes
 from export.readers.common.tables import Table, read_weights, times
@@ -46,9 +46,13 @@ NEEDLESS = (
 
 def read(folder: Folder) -> Checkpoint:
     options, tensors = folder.config, folder.tensors
+    folder.check_head("ForConditionalGeneration", "WithLMHeadModel")
     decoding = Decoding(folder, default_start="pad_token_id")
     tasks = _translations(options)
     has_output = "lm_head.weight" in tensors
+    for stack in ("encoder", "decoder"):
+        if tensors.differ("shared.weight", name := f"{stack}.embed_tokens.weight"):
+            folder.problems.append(f"{name} differs from shared.weight, which is not supported")
     config: Any = folder.configured(
         _sizes(options)
         | _feed_forward(options)
@@ -86,14 +90,19 @@ def _sizes(options: Options) -> dict[str, Any]:
 
 
 def _feed_forward(options: Options) -> dict[str, Any]:
-    """`feed_forward_proj` is an activation, or "gated-" and one; gated, gelu is its tanh form."""
+    """`feed_forward_proj` is an activation, or "gated-" and one; gated, gelu is its tanh form. What
+    newer files say of both parts counts before it.
+    """
     name = "feed_forward_proj"
     word = options.word(name, "gated-gelu" if _is_mt5(options) else "relu")
     gate, _, last = word.rpartition("-")
-    known = "gelu_new" if word == "gated-gelu" else last
-    if known not in ACTIVATIONS or gate not in ("", "gated"):
+    if last not in ACTIVATIONS or gate not in ("", "gated"):
         options.refuse(name)
-    return {"activation": ACTIVATIONS.get(known, "relu"), "gated_ffn": gate == "gated"}
+    usual = "gelu_new" if word == "gated-gelu" else last
+    options.default_to(dense_act_fn=usual)
+    activation = read_activation(options, "dense_act_fn", usual)
+    is_gated = options.flag("is_gated_act", gate == "gated")
+    return {"activation": activation, "gated_ffn": is_gated}
 
 
 def _scales_output(options: Options) -> bool:
@@ -103,7 +112,7 @@ def _scales_output(options: Options) -> bool:
 
 
 def _is_mt5(options: Options) -> bool:
-    return options.values.get("model_type") == "mt5"
+    return options.get("model_type") == "mt5"
 
 
 def _table(options: Options, config: Any) -> Table:

@@ -15,6 +15,7 @@ from export.readers.hugging_face.families import looks_like, read
 from models.storage.checkpoint import CheckpointError
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
+from tests.export.readers.hugging_face.changing import change, problems_of
 from tests.export.readers.hugging_face.language_models import BOS, EOS, random_model, save
 
 
@@ -29,19 +30,6 @@ def folder(saved: Path, tmp_path: Path) -> Path:
     for path in saved.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     return tmp_path
-
-
-def change(path: Path, **values: Any) -> None:
-    """Set values of a JSON file; None takes one away."""
-    known = json.loads(path.read_text()) if path.is_file() else {}
-    known = {name: value for name, value in (known | values).items() if value is not None}
-    path.write_text(json.dumps(known))
-
-
-def problems_of(folder: Path) -> list[str]:
-    with pytest.raises(CheckpointError) as caught:
-        read(folder)
-    return caught.value.problems
 
 
 @pytest.mark.parametrize("storage", ["shards", "float16", "bfloat16", "pickle", "pickled shards"])

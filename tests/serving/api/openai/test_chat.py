@@ -176,12 +176,8 @@ NO_OP_VALUES: dict[str, Any] = {
     "tool_choice": "none",
     "parallel_tool_calls": True,
     "modalities": ["text"],
-    "store": False,
     "audio": None,
-    "user": "me",
-    "prompt_cache_key": "k",
     "logprobs": False,
-    "metadata": {},
 }
 
 
@@ -223,6 +219,11 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
         ({"tool_choice": "required"}, "tool_choice", 400, "needs tools"),
         ({"functions": [{"name": "f"}]}, "functions", 400, "not supported"),
         ({"audio": {"voice": "x"}}, "audio", 400, "not supported"),
+        ({"moderation": {"model": "x"}}, "moderation", 400, "not supported"),
+        ({"reasoning_effort": "low"}, "reasoning_effort", 400, "not supported"),
+        ({"verbosity": "low"}, "verbosity", 400, "not supported"),
+        ({"web_search_options": {"user_location": None}}, "web_search_options", 400, "not"),
+        ({"stream_options": {"include_obfuscation": True}}, "stream_options", 400, "False"),
         ({"modalities": ["text", "audio"]}, "modalities", 400, "not supported"),
         ({"prompt": "a"}, "prompt", 400, "not supported"),
         ({"top_logprobs": 2}, "top_logprobs", 400, "needs logprobs"),

@@ -130,6 +130,7 @@ async def test_no_op_fields_are_accepted(world: World) -> None:
         ({"top_k": -2}, "top_k", 400),
         ({"logprobs": 21}, "logprobs", 400),
         ({"best_of": 3}, "best_of", 400),
+        ({"suffix": "the end"}, "suffix", 400),
         ({"stop": ""}, "stop", 400),
         ({"made_up": 1}, "made_up", 400),
         ({"\ud800": 1}, "body", 400),

@@ -1,0 +1,98 @@
+"""Keys that other models have are put into the files of each family: either the model computes what
+`transformers` does with them, or it is refused, or a note names the key.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import AutoModelForCausalLM
+
+from export.readers.hugging_face.families import read
+from models.decoding.forced import teacher_forced_log_probabilities
+from models.registry import load_module
+from models.storage.checkpoint import CheckpointError
+from tests.export.readers.hugging_face.changing import change
+from tests.export.readers.hugging_face.language_models import (
+    BOS,
+    FAMILIES,
+    log_probabilities,
+    random_model,
+    save,
+)
+
+IDS = [BOS, *range(40, 70)]
+TOLERANCE = 1e-3  # nats
+OTHERS: dict[str, Any] = {
+    "activation_function": "relu",
+    "alibi": True,
+    "attention_bias": True,
+    "attention_multiplier": 0.5,
+    "attn_logit_softcapping": 2.0,
+    "clip_qkv": 0.5,
+    "embedding_multiplier": 2.0,
+    "final_logit_softcapping": 3.0,
+    "head_dim": 20,
+    "hidden_act": "relu",
+    "hidden_activation": "relu",
+    "is_causal": False,
+    "layer_norm_eps": 0.3,
+    "layer_norm_epsilon": 0.3,
+    "logit_scale": 2.0,
+    "logits_scaling": 2.0,
+    "max_window_layers": 1,
+    "mlp_bias": True,
+    "no_rope_layers": [1, 0, 1],
+    "partial_rotary_factor": 0.5,
+    "qk_layernorm": True,
+    "query_pre_attn_scalar": 7,
+    "residual_multiplier": 0.5,
+    "rms_norm_eps": 0.3,
+    "rope_local_base_freq": 44.0,
+    "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+    "rope_theta": 77.0,
+    "rotary_emb_base": 55,
+    "rotary_pct": 0.5,
+    "scale_attn_weights": False,
+    "scale_embedding": True,
+    "sliding_window": 3,
+    "sliding_window_pattern": 2,
+    "tie_word_embeddings": True,
+    "use_bidirectional_attention": True,
+    "use_parallel_residual": False,
+    "use_sliding_window": True,
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_no_key_changes_a_model_silently(name: str, tmp_path: Path) -> None:
+    save(random_model(name), tmp_path)
+    before = (tmp_path / "config.json").read_text()
+    silent = {}
+    for key, value in OTHERS.items():
+        (tmp_path / "config.json").write_text(before)
+        change(tmp_path / "config.json", **{key: value})
+        error = silent_error(tmp_path, key)
+        if error > TOLERANCE:
+            silent[key] = error
+    assert silent == {}
+
+
+def silent_error(folder: Path, key: str) -> float:
+    """Return how far it is from theirs; 0 where it is refused, or the key is named, and where
+    `transformers` cannot compute it either.
+    """
+    try:
+        checkpoint = read(folder)
+    except CheckpointError:
+        return 0.0
+    if any(f" {name}" in note for note in checkpoint.notes for name in (f"{key} = ", f"{key}.")):
+        return 0.0
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+        expected = log_probabilities(model, IDS)
+    except Exception:  # of any kind: a file that makes no sense to it
+        return 0.0
+    found = teacher_forced_log_probabilities(load_module(checkpoint), [], IDS).numpy()
+    return float(np.abs(found - expected).max())
