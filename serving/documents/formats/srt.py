@@ -41,9 +41,9 @@ class Cue(Span):
         return _broken(super().translated(translation), self._num_lines, self._line_end)
 
 
-def read(path: Path) -> Document:
+def read(path: Path, language: str | None = None) -> Document:
     """Raises RequestError."""
-    file = read_text(path)
+    file = read_text(path, language)
     cues = [*_cues(file.text)]
     if not cues:
         raise RequestError("file", path.name, "is not what its name says: it has no subtitles")

@@ -11,8 +11,8 @@ from serving.documents.parts.spans import Span
 _LINE = re.compile(r"[^\r\n]+")
 
 
-def read(path: Path) -> Document:
+def read(path: Path, language: str | None = None) -> Document:
     """Raises RequestError."""
-    file = read_text(path)
+    file = read_text(path, language)
     lines = _LINE.finditer(file.text)
     return PlainDocument(file, (Span(line.start(), line.end(), [line.group()]) for line in lines))
