@@ -71,7 +71,7 @@ class XmlElement:
         for name, value in changes.items():
             written = "" if value is None else f" {name}={quoteattr(value)}"
             old = re.search(rf"\s+{re.escape(name)}\s*=\s*(?:\"[^\"]*\"|'[^']*')", tag)
-            start, end = old.span() if old else (len(tag) - 1 - self.is_empty,) * 2
+            start, end = old.span() if old else (len(tag.rstrip("/>").rstrip()),) * 2
             tag = tag[:start] + written + tag[end:]
         return tag
 
