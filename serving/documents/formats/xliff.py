@@ -56,8 +56,9 @@ class XliffDocument:
 
 def read(path: Path) -> Document:
     """Raises RequestError."""
+    parse_xml(path.read_bytes(), path.name)
     file = read_text(path, None, XML_DECLARATION).with_line_feeds()
-    parse_xml(_DECLARATION.sub("", file.text).encode(), path.name)
+    parse_xml(_DECLARATION.sub("", file.text).encode(), path.name)  # if read in another encoding
     root = root_of(file.text)
     if root.name != "xliff" or not root.attributes.get("version", "").startswith(("1.", "2.")):
         raise RequestError("file", path.name, "is not what its name says: no XLIFF 1 or 2")

@@ -10,12 +10,12 @@ from serving.documents.parts.alphabets import candidates
 from serving.errors import RequestError
 
 # Where files say what they are written in.
-_XML = r"<\?xml\s[^>]*?\bencoding\s*=\s*[\"'](?P<{}>[\w.:-]+)"
+_XML = r"<\?xml\s[^<>]{{0,200}}?\bencoding\s*=\s*[\"'](?P<{}>[\w.:-]+)"
 XML_DECLARATION = re.compile(rf"\A\s*{_XML.format('charset')}")
 HTML_DECLARATION = re.compile(
-    r"<!--.*?-->|"
+    r"<!--.*?(?:-->|\Z)|"
     + _XML.format("xml")
-    + r"|<meta\s(?:[^>]*?[\s;\"'])?charset\s*=\s*[\"']?\s*(?P<charset>[\w.:-]+)",
+    + r"|<meta\s(?:[^<>]{0,500}?[\s;\"'])?charset\s*=\s*[\"']?\s*(?P<charset>[\w.:-]+)",
     re.IGNORECASE | re.DOTALL,
 )
 PO_DECLARATION = re.compile(
@@ -45,7 +45,7 @@ _UNKNOWN_TO_PYTHON = {"x-sjis": "cp932", "x-gbk": "gb18030", "x-mac-roman": "mac
 # Names of codecs that are no encodings of files, or whose text could not name them.
 _NO_ENCODINGS = re.compile(r"unicode_escape|idna|punycode|undefined|mbcs|oem|utf-?_?(7|16|32)")
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x19\x1c-\x1f\x7f-\x9f]")
-_DECLARED_WITHIN_BYTES = 65_536
+_DECLARED_WITHIN = 65_536
 _CHARACTERS_TO_GUESS_FROM = 2_000
 _OWN_LANGUAGE_BONUS = 0.1
 
@@ -117,7 +117,7 @@ def _declared(data: bytes, declaration: re.Pattern[str] | None) -> str | None:
     """Return the encoding that a file names, if its bytes are text in it."""
     if declaration is None:
         return None
-    head = data[:_DECLARED_WITHIN_BYTES].decode("latin-1")
+    head = data[:_DECLARED_WITHIN].decode("latin-1")
     name = next((head[start:end] for start, end in _names(head, declaration)), "")
     codec = _codec(name)
     if codec is None or (_is_of_bytes(codec) and _is_beyond_ascii_utf8(data)):
@@ -127,7 +127,7 @@ def _declared(data: bytes, declaration: re.Pattern[str] | None) -> str | None:
 
 def _names(text: str, declaration: re.Pattern[str]) -> Iterator[tuple[int, int]]:
     """Yield where names of encodings are; comments are found too, without any."""
-    for found in declaration.finditer(text):
+    for found in declaration.finditer(text, 0, _DECLARED_WITHIN):
         if group := next((name for name, value in found.groupdict().items() if value), None):
             yield found.span(group)
 

@@ -92,7 +92,10 @@ def _entries(text: str) -> Iterator[Entry]:
                 yield entry
                 entry = Entry([])
             # What is obsolete has comments and flags of its own.
-            entry.comments = [] if line.startswith("#~") else [*entry.comments, (place, line)]
+            if line.startswith("#~"):
+                entry.comments.clear()
+            else:
+                entry.comments.append((place, line))
         elif line and not line.startswith("domain"):
             raise ValueError(f"line {text.count(chr(10), 0, place) + 1}: no statement")
         place = end

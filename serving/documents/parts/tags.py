@@ -85,7 +85,7 @@ def _message_pieces(text: str, is_format: bool, waiting: Iterator[Mark]) -> Iter
             continue
         for part in (_COUNT_OR_CODE if piece.counts else _KNOWN_CODE).split(piece.text):
             if part == CODE:
-                yield next(waiting)
+                yield next(waiting, Mark(part))
             elif part == "#" and piece.counts:
                 yield Mark(part)
             else:

@@ -100,6 +100,7 @@ HTML = '<meta charset="{}"><p>{}</p>'
 HTTP_EQUIV = '<META http-equiv=Content-Type content="text/html; charset={}"><p>{}</p>'
 COMMENTED = '<!-- <meta charset="big5"> --><meta charset={}><p>{}</p>'
 XHTML = '<?xml version="1.0" encoding="{}"?><p>{}</p>'
+NOT_WELL_FORMED = ("Shift_JIS", "CHARSET", "unicode_escape", "us-ascii", "utf-16")
 XLIFF = (
     '<?xml version="1.0" encoding="{}"?>\n<xliff version="1.2"><file><body><trans-unit id="1">'
     "<source>{}</source></trans-unit></body></file></xliff>"
@@ -139,6 +140,8 @@ def test_what_a_file_declares_is_believed(
 ) -> None:
     path = tmp_path / name
     path.write_bytes(form.format(declared, text).encode(encoding))
+    if name == "a.xlf" and declared in NOT_WELL_FORMED:
+        pytest.skip("is not well-formed")
 
     assert read_document(path, name).fragments == [text]
 

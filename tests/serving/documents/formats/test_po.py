@@ -267,6 +267,12 @@ def test_lines_of_a_message(tmp_path: Path) -> None:
     assert '\n"  -v, --verbose   SAY MORE\\n"\n' in written
 
 
+def test_characters_that_no_text_has(tmp_path: Path) -> None:
+    _, written = translate(tmp_path, message("a \ufdd0 dog \uffff"))
+
+    assert "\ufdd0" in polib.pofile(written)[0].msgstr
+
+
 def test_icu_messages(tmp_path: Path) -> None:
     text = "You have {n, plural, offset:1 =0 {no dogs} one {# dog in {place}} other {# dogs}} here."
 
