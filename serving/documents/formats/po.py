@@ -15,6 +15,7 @@ from serving.documents.parts.encoding import PO_DECLARATION, TextFile, read_text
 from serving.documents.parts.messages import Message
 from serving.documents.parts.plural_forms import PluralForms, declared_forms, forms_of
 from serving.documents.parts.po_file import Entry, read_entries, statement, width_of
+from serving.documents.parts.spans import Edit, edited
 from serving.errors import RequestError
 
 _TYPE = "text/plain; charset=UTF-8"
@@ -59,11 +60,8 @@ class PoDocument:
         for wanted in self._wanted:
             texts = [_text(message, done.get(id(message))) for message in wanted.messages]
             edits += _edits(wanted, texts, forms, self._width)
-        text = self._file.text
-        for start, end, new in sorted(edits, reverse=True):
-            text = text[:start] + new + text[end:]
         file = self._file if self._header else replace(self._file, encoding="utf-8")
-        file.write(text, target)
+        file.write(edited(file.text, edits), target)
 
     def _translated(self) -> Iterator[Message]:
         for wanted in self._wanted:
@@ -73,7 +71,7 @@ class PoDocument:
         header = self._header
         return dict(_FIELD.findall(header.translations["msgstr"].text)) if header else {}
 
-    def _header_edits(self, language: str, forms: PluralForms) -> Iterator[tuple[int, int, str]]:
+    def _header_edits(self, language: str, forms: PluralForms) -> Iterator[Edit]:
         fields = self._fields()
         changes = _header_changes(fields, language, forms, any(map(_is_plural, self._wanted)))
         if self._header is None:
@@ -121,7 +119,7 @@ def _text(message: Message, translation: str | None) -> str:
 
 def _edits(
     wanted: _Wanted, texts: Sequence[str], forms: PluralForms, width: int | None
-) -> Iterator[tuple[int, int, str]]:
+) -> Iterator[Edit]:
     if not any(message.fragment.has_words for message in wanted.messages):
         return
     old = wanted.entry.translations.values()
@@ -145,7 +143,7 @@ def _plural_texts(wanted: _Wanted, texts: Sequence[str], forms: PluralForms) -> 
     }
 
 
-def _with_fuzzy(entry: Entry) -> Iterator[tuple[int, int, str]]:
+def _with_fuzzy(entry: Entry) -> Iterator[Edit]:
     """Mark an entry as fuzzy; the flags stand before what it was before, and after comments."""
     if "fuzzy" in entry.flags:
         return
@@ -158,7 +156,7 @@ def _with_fuzzy(entry: Entry) -> Iterator[tuple[int, int, str]]:
     yield place, place, "#, fuzzy\n"
 
 
-def _without_fuzzy(header: Entry) -> Iterator[tuple[int, int, str]]:
+def _without_fuzzy(header: Entry) -> Iterator[Edit]:
     for place, line in header.comments:
         if line.startswith("#,") and "fuzzy" in line:
             flags = [each for each in line[2:].split(",") if each.strip() != "fuzzy"]

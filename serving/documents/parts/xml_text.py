@@ -1,7 +1,7 @@
 """Finds elements in the text of well-formed XML, all else of which stays to the character."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from xml.sax.saxutils import escape, quoteattr, unescape
@@ -134,13 +134,3 @@ def written_as_cdata(text: str) -> str:
 
 def written_as_text(text: str) -> str:
     return escape(text).replace("\r", "&#13;")
-
-
-def edited(text: str, edits: Sequence[tuple[int, int, str]]) -> str:
-    """Return a text with what stands between two places replaced, for each of these."""
-    parts: list[str] = []
-    end = 0
-    for start, stop, new in sorted(edits):
-        parts += [text[end:start], new]
-        end = stop
-    return "".join([*parts, text[end:]])

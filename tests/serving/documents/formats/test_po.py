@@ -76,6 +76,12 @@ def test_all_else_stays_to_the_character(tmp_path: Path, line_end: str) -> None:
     assert written == (header + ALL_SHOUTED).replace("\n", line_end)
 
 
+def test_a_file_without_a_header_gets_one(tmp_path: Path) -> None:
+    _, written = translate(tmp_path, message("dog"))
+
+    assert written == HEADER.format("fr") + message("dog", "fuzzy", "DOG")
+
+
 def test_the_mark_of_a_machine_stands_before_what_a_message_was(tmp_path: Path) -> None:
     source = HEADER.format("fr") + '# said\n#: a.c:1\n#| msgid "A"\nmsgid "Dog"\nmsgstr ""\n'
 
