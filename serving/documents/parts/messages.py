@@ -3,10 +3,9 @@
 import re
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
-from typing import TypeGuard
 
 from serving.documents.parts.accelerators import accelerator_of
-from serving.documents.parts.inline import Fragment, Item, Single
+from serving.documents.parts.inline import Fragment, Single
 from serving.documents.parts.spans import Mark, Span
 from serving.documents.parts.tags import message_pieces
 
@@ -35,8 +34,9 @@ class Message:
         self._is_printf = bool(formats & _PRINTF)
         self._accelerator = accelerator_of(self._words(source))
         text = self._accelerator.removed(source) if self._accelerator else source
-        pieces = [*message_pieces(text, self._is_printf)]
-        self._span = _MessageSpan(pieces, _order(formats, pieces))
+        self._pieces = [*message_pieces(text, self._is_printf)]
+        self._order = _order(formats, self._pieces)
+        self._span = Span(0, 0, self._pieces)
         self.fragment: Fragment = self._span.fragment
 
     @property
@@ -45,8 +45,24 @@ class Message:
         return sorted(each.raw for each in pieces if isinstance(each, Mark))
 
     def translated(self, translation: str) -> str:
-        text = self._span.translated(translation)
+        text = self._with_arguments_of(translation).translated(translation)
         return self._accelerator.put(text, self._words(text)) if self._accelerator else text
+
+    def _with_arguments_of(self, translation: str) -> Span:
+        """Keep arguments what they are where a translation has them in another order."""
+        items = self.fragment.restored(translation)
+        places = [item.number - 1 for item in items if isinstance(item, Single)]
+        arguments = [place for place in places if _takes_an_argument(self._pieces[place])]
+        in_order = sorted(arguments)
+        if arguments == in_order or self._order is _Order.FREE:
+            return self._span
+        pieces = [*self._pieces]
+        raws = [piece.raw for place in in_order if isinstance(piece := pieces[place], Mark)]
+        if self._order is _Order.NUMBERED:
+            raws, arguments = _numbered(raws), in_order
+        for place, raw in zip(arguments, raws, strict=True):
+            pieces[place] = Mark(raw)
+        return Span(0, 0, pieces)
 
     def _words(self, text: str) -> list[tuple[int, str]]:
         words: list[tuple[int, str]] = []
@@ -58,27 +74,8 @@ class Message:
         return words
 
 
-class _MessageSpan(Span):
-    """Keeps arguments what they are where a translation has them in another order."""
-
-    def __init__(self, pieces: Sequence[str | Mark], order: _Order) -> None:
-        super().__init__(0, 0, pieces)
-        self._order = order
-
-    def translated(self, translation: str) -> str:
-        items = self.fragment.restored(translation)
-        arguments = [item for item in items if self._takes_an_argument(item)]
-        in_order = sorted(arguments, key=lambda item: item.number)
-        raws = [self._raws[each] for each in in_order]
-        written = dict(self._raws)
-        if arguments != in_order and self._order is _Order.NUMBERED:
-            written |= zip(in_order, _numbered(raws), strict=True)
-        elif arguments != in_order and self._order is _Order.OF_THE_SOURCE:
-            written |= zip(arguments, raws, strict=True)
-        return "".join(item if isinstance(item, str) else written[item] for item in items)
-
-    def _takes_an_argument(self, item: Item) -> TypeGuard[Single]:
-        return isinstance(item, Single) and bool(_ARGUMENT.match(self._raws[item]))
+def _takes_an_argument(piece: str | Mark) -> bool:
+    return isinstance(piece, Mark) and bool(_ARGUMENT.match(piece.raw))
 
 
 def _order(formats: set[str], pieces: Iterable[str | Mark]) -> _Order:
@@ -90,7 +87,7 @@ def _order(formats: set[str], pieces: Iterable[str | Mark]) -> _Order:
     return _Order.OF_THE_SOURCE
 
 
-def _numbered(arguments: Iterable[str]) -> list[str]:
+def _numbered(arguments: Sequence[str]) -> list[str]:
     """Number arguments as they came: `%s %*d` is `%1$s %3$*2$d`."""
     number = 0
     numbered: list[str] = []
