@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from serving.documents.document import Document
+from serving.documents.formats.plural_forms import PluralForms, declared_forms, forms_of
+from serving.documents.formats.po_file import Entry, read_entries, statement, width_of
 from serving.documents.parts.encoding import PO_DECLARATION, TextFile, read_text
 from serving.documents.parts.messages import Message
-from serving.documents.parts.plural_forms import PluralForms, declared_forms, forms_of
-from serving.documents.parts.po_file import Entry, read_entries, statement, width_of
 from serving.documents.parts.spans import Edit, edited
 from serving.errors import RequestError
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from serving.documents.document import Document
+from serving.documents.formats.xliff_text import XliffText
 from serving.documents.parts.encoding import XML_DECLARATION, TextFile, read_text
 from serving.documents.parts.spans import Edit, edited
-from serving.documents.parts.xliff_text import XliffText
 from serving.documents.parts.xml import parse_xml
 from serving.documents.parts.xml_text import XmlElement, root_of, text_within
 from serving.errors import RequestError
