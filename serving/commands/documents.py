@@ -35,12 +35,14 @@ async def translate_documents(
     from serving.pipelines.offline import opened
 
     targets = _targets(files, output)
-    documents = [read_document(path, path.name) for path in files]
-    total = sum(len(document.fragments) for document in documents)
+    for path in files:
+        read_document(path, path.name)
     async with opened(model, config) as catalog:
         [card] = catalog.own_cards
         translator = await catalog.translator(card.name, "", "")
         source, target = languages_of(card, options["source"], options["target"])
+        documents = [read_document(path, path.name, source) for path in files]
+        total = sum(len(document.fragments) for document in documents)
         job = _job(source, target, translation_decoding(card, options))
         with tqdm(total=total, unit=" texts", disable=None, delay=_BAR_DELAY_SECONDS) as bar:
             for document, place in zip(documents, targets, strict=True):
@@ -77,11 +79,15 @@ def _targets(files: Sequence[Path], output: Path) -> list[Path]:
     """Say where each document goes: into a folder, or one to a file."""
     if not files:
         raise click.UsageError("-o needs FILES")
+    from serving.documents.formats.table import result_name
+
+    targets = [output / result_name(path.name) for path in files]
     if len(files) == 1 and not output.is_dir() and output.suffix:
-        if output.suffix.lower() != files[0].suffix.lower():
-            raise click.UsageError(f"{output} must end with {files[0].suffix}, as {files[0]} does")
+        if output.suffix.lower() != targets[0].suffix.lower():
+            raise click.UsageError(
+                f"{output} must end with {targets[0].suffix}, as {files[0]} does"
+            )
         return [output]
-    targets = [output / path.name for path in files]
     for path, target in zip(files, targets, strict=True):
         if targets.count(target) > 1 or path.resolve() == target.resolve():
             raise click.UsageError(f"{path} would be written over, as {target}")

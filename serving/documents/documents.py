@@ -94,16 +94,19 @@ class Documents:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     @asynccontextmanager
-    async def received(self, file: BinaryIO, name: str) -> AsyncIterator[Draft]:
+    async def received(
+        self, file: BinaryIO, name: str, language: str | None = None
+    ) -> AsyncIterator[Draft]:
         """Take a file in; what is not queued by the end of the block is thrown away.
 
+        language: of its text, if it is known.
         Raises RequestError for a file that is no document, TooLarge, and DocumentsFull.
         """
         extension_of(name)
         document = token_hex(16)
         draft = Draft(document, name, ())
         try:
-            texts = await asyncio.to_thread(self._take, document, name, file)
+            texts = await asyncio.to_thread(self._take, document, name, file, language)
             yield (draft := Draft(document, name, texts))
         finally:
             if not draft.is_queued:
@@ -172,10 +175,13 @@ class Documents:
         await self._database.run(tables.remove, document)
         await asyncio.to_thread(self._folder.remove, document)
 
-    def _take(self, document: str, name: str, file: BinaryIO) -> Sequence[str]:
+    def _take(
+        self, document: str, name: str, file: BinaryIO, language: str | None
+    ) -> Sequence[str]:
         if self._folder.num_bytes() > self._limits.disk_mib * 2**20:
             raise DocumentsFull
-        fragments = read_document(self._folder.take(document, name, file), name).fragments
+        path = self._folder.take(document, name, file)
+        fragments = read_document(path, name, language).fragments
         texts = [unescape(_TAG.sub("", fragment)) for fragment in fragments]
         if sum(map(len, texts)) > self._limits.max_characters:
             message = f"has more than {self._limits.max_characters} characters"

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import time
 from typing import BinaryIO
 
-from serving.documents.formats.table import extension_of
+from serving.documents.formats.table import extension_of, result_name
 from serving.storage.database import make_folder
 
 _CHUNK_BYTES = 2**20
@@ -25,7 +25,7 @@ class Folder:
         return self._path / document / f"source.{extension_of(name)}"
 
     def result(self, document: str, name: str) -> Path:
-        return self._path / document / f"result.{extension_of(name)}"
+        return self._path / document / f"result.{extension_of(result_name(name))}"
 
     def take(self, document: str, name: str, file: BinaryIO) -> Path:
         """Copy a file that comes. Raises StorageError."""

@@ -97,7 +97,8 @@ class Worker:
         """Translate what is not translated yet, and write the document with all of it."""
         translator, job = await job_of(self._catalog, record.wanted)
         source = self._folder.source(record.id, record.wanted.name)
-        document = await asyncio.to_thread(read_document, source, record.wanted.name)
+        wanted = record.wanted
+        document = await asyncio.to_thread(read_document, source, wanted.name, wanted.source)
         done = await self._database.run(tables.translations, record.id)
         left = {n: text for n, text in enumerate(document.fragments) if n not in done}
         name = f"document-{record.id}"

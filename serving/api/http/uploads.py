@@ -25,7 +25,7 @@ from serving.api.http.reading.fields import Fields, limited_to
 from serving.api.http.services import Services
 from serving.detection.source import source_of
 from serving.documents.documents import Handle
-from serving.documents.formats.table import FORMATS, extension_of
+from serving.documents.formats.table import FORMATS, extension_of, result_name
 from serving.documents.tables import Record, Wanted
 from serving.errors import RequestError
 
@@ -85,7 +85,7 @@ async def queued(
     """
     owner = current_account().key
     name = Path(file.filename or "").name
-    async with services.documents.received(file.file, name) as draft:
+    async with services.documents.received(file.file, name, source) as draft:
         guess = await source_of(services, draft.texts, source, target)
         glossary = await glossary_of(draft.texts) if glossary_of else None
         wanted = Wanted(name, guess.language, target, model, owner, glossary)
@@ -97,10 +97,11 @@ def file_response(
     record: Record, path: Path, after: Callable[[], Awaitable[None]] | None = None
 ) -> StreamingResponse:
     """Send a file. after: what is done once all of it was sent."""
-    media_type = FORMATS[extension_of(record.wanted.name)].media_type
+    name = result_name(record.wanted.name)
+    media_type = FORMATS[extension_of(name)].media_type
     headers = {
         "Content-Length": str(path.stat().st_size),
-        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(record.wanted.name)}",
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}",
         "X-Content-Type-Options": "nosniff",
     }
     return StreamingResponse(_sent(path, after), media_type=media_type, headers=headers)

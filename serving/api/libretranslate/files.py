@@ -14,7 +14,7 @@ from serving.api.http.services import Services
 from serving.api.http.uploads import File, file_response, queued, uploaded
 from serving.api.libretranslate.protocol import PROTOCOL
 from serving.documents.documents import Handle
-from serving.documents.formats.table import extension_of
+from serving.documents.formats.table import extension_of, result_name
 from serving.errors import DocumentNotFound
 
 _FILES = "/download_file"
@@ -60,7 +60,7 @@ def router(services: Services) -> APIRouter:
         async with uploaded(request, services, PROTOCOL, FileBody) as body:
             handle, wanted = await queued(services, body.file, body.source, body.target, body.model)
             await _finished(services, handle)
-            name = f"{handle.id}.{handle.key}.{extension_of(wanted.name)}"
+            name = f"{handle.id}.{handle.key}.{extension_of(result_name(wanted.name))}"
             return JSONResponse({"translatedFileUrl": f"{request.base_url}{_FILES[1:]}/{name}"})
 
     @routes.get(
@@ -73,7 +73,7 @@ def router(services: Services) -> APIRouter:
         document, _, rest = name.partition(".")
         key, _, extension = rest.partition(".")
         record, path = await services.documents.result(Handle(document, key), None)
-        if extension != extension_of(record.wanted.name):
+        if extension != extension_of(result_name(record.wanted.name)):
             raise DocumentNotFound(document)
         return file_response(record, path)
 

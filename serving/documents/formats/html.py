@@ -13,7 +13,7 @@ from pathlib import Path
 
 from serving.documents.document import Document
 from serving.documents.formats.plain import PlainDocument
-from serving.documents.parts.encoding import read_text
+from serving.documents.parts.encoding import HTML_DECLARATION, read_text
 from serving.documents.parts.spans import Mark, Role, Span
 
 
@@ -106,9 +106,9 @@ class _Open:
         self.end = end
 
 
-def read(path: Path) -> Document:
+def read(path: Path, language: str | None = None) -> Document:
     """Raises RequestError."""
-    file = read_text(path)
+    file = read_text(path, language, HTML_DECLARATION)
     return PlainDocument(file, _spans(file.text, partial(_written, file.encoding)))
 
 

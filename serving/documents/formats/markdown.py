@@ -41,9 +41,9 @@ def _parser() -> MarkdownIt:
     return MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
 
 
-def read(path: Path) -> Document:
+def read(path: Path, language: str | None = None) -> Document:
     """Raises RequestError."""
-    file = read_text(path).with_line_feeds()
+    file = read_text(path, language).with_line_feeds()
     return PlainDocument(file, _spans(file.text))
 
 

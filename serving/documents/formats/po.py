@@ -1,82 +1,197 @@
-"""Reads and writes .po: messages without a translation and fuzzy ones, their plurals too."""
+"""Reads and writes .po and .pot: messages without a translation and fuzzy ones, plurals too.
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+What is written is fuzzy, as gettext calls a translation that nobody has looked at. All else stays
+to the character; a template's header becomes that of the language.
+"""
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import polib
-
 from serving.documents.document import Document
-from serving.documents.parts.spans import Span
-from serving.documents.parts.tags import pieces_of
+from serving.documents.formats.plural_forms import PluralForms, declared_forms, forms_of
+from serving.documents.formats.po_file import Entry, read_entries, statement, width_of
+from serving.documents.parts.encoding import PO_DECLARATION, TextFile, read_text
+from serving.documents.parts.messages import Message
+from serving.documents.parts.spans import Edit, edited
 from serving.errors import RequestError
+
+_TYPE = "text/plain; charset=UTF-8"
+_PLACEHOLDERS = {
+    "PO-Revision-Date": "YEAR-MO-DA",
+    "Last-Translator": "FULL NAME",
+    "Language-Team": "LANGUAGE <",
+}
+_FIELD = re.compile(r"^([\w-]+): *([^\n]*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class _Message:
-    """Holds a text to translate and where its translation goes."""
+class _Wanted:
+    """Holds an entry and its messages: the singular, and the plural where it has one."""
 
-    span: Span
-    put: Callable[[str], None]
+    entry: Entry
+    messages: tuple[Message, ...]
+
+    @property
+    def keeps(self) -> dict[str, str]:
+        """Return the translations that stay; none of a fuzzy entry's do."""
+        if "fuzzy" in self.entry.flags:
+            return {}
+        return {name: each.text for name, each in self.entry.translations.items() if each.text}
 
 
 class PoDocument:
-    def __init__(self, file: polib.POFile) -> None:
+    def __init__(self, file: TextFile, entries: Sequence[Entry]) -> None:
         self._file = file
-        found = [message for entry in file if not entry.obsolete for message in _messages(entry)]
-        self._messages = [each for each in found if each.span.fragment.has_words]
+        self._width = width_of(file.text)
+        self._header = next((each for each in entries if each.is_header), None)
+        self._wanted = [*map(_wanted, filter(_is_wanted, entries))]
 
     @property
     def fragments(self) -> Sequence[str]:
-        return [each.span.fragment.xml for each in self._messages]
+        return [message.fragment.xml for message in self._translated()]
 
     def write(self, translations: Sequence[str], target: Path, language: str) -> None:
-        for message, translation in zip(self._messages, translations, strict=True):
-            message.put(message.span.translated(translation))
-        if not self._file.metadata.get("Language"):
-            self._file.metadata["Language"] = language.replace("-", "_")
-        self._file.save(str(target))
+        done = dict(zip(map(id, self._translated()), translations, strict=True))
+        forms = declared_forms(self._fields().get("Plural-Forms", "")) or forms_of(language)
+        edits = [*self._header_edits(language, forms)]
+        for wanted in self._wanted:
+            texts = [_text(message, done.get(id(message))) for message in wanted.messages]
+            edits += _edits(wanted, texts, forms, self._width)
+        file = self._file if self._header else replace(self._file, encoding="utf-8")
+        file.write(edited(file.text, edits), target)
+
+    def _translated(self) -> Iterator[Message]:
+        for wanted in self._wanted:
+            yield from (each for each in wanted.messages if each.fragment.has_words)
+
+    def _fields(self) -> dict[str, str]:
+        header = self._header
+        return dict(_FIELD.findall(header.translations["msgstr"].text)) if header else {}
+
+    def _header_edits(self, language: str, forms: PluralForms) -> Iterator[Edit]:
+        fields = self._fields()
+        changes = _header_changes(fields, language, forms, any(map(_is_plural, self._wanted)))
+        if self._header is None:
+            text = "".join(f"{name}: {value}\n" for name, value in changes.items())
+            yield 0, 0, f'msgid ""\n{statement("msgstr", text, None)}\n\n'
+            return
+        old = self._header.translations["msgstr"]
+        text = _changed(old.text, changes)
+        if text != old.text:
+            yield old.start, old.end, statement("msgstr", text, None)
+        if changes.keys() & _PLACEHOLDERS.keys():
+            yield from _without_fuzzy(self._header)
 
 
-def read(path: Path) -> Document:
+def read(path: Path, language: str | None = None) -> Document:
     """Raises RequestError."""
+    file = read_text(path, language, PO_DECLARATION).with_line_feeds()
     try:
-        file = polib.pofile(str(path), encoding=polib.detect_encoding(str(path)))
-    except (OSError, UnicodeDecodeError, LookupError, ValueError, IndexError) as error:
-        reason = str(error).replace(str(path), path.name)
-        raise RequestError("file", path.name, f"is not a PO file: {reason}") from None
-    if not len(file):
+        entries = read_entries(file.text)
+    except ValueError as error:
+        raise RequestError("file", path.name, f"is not a PO file: {error}") from None
+    if not entries:
         raise RequestError("file", path.name, "is not what its name says: it has no messages")
-    return PoDocument(file)
+    return PoDocument(file, entries)
 
 
-def _messages(entry: polib.POEntry) -> Iterator[_Message]:
-    if entry.translated():
+def _is_wanted(entry: Entry) -> bool:
+    is_whole = all(each.text for each in entry.translations.values())
+    return not entry.is_header and (not is_whole or "fuzzy" in entry.flags)
+
+
+def _is_plural(wanted: _Wanted) -> bool:
+    return wanted.entry.msgid_plural is not None
+
+
+def _wanted(entry: Entry) -> _Wanted:
+    texts = [entry.msgid] if entry.msgid_plural is None else [entry.msgid, entry.msgid_plural]
+    return _Wanted(entry, tuple(Message(text, entry.flags) for text in texts))
+
+
+def _text(message: Message, translation: str | None) -> str:
+    """Return a message's translation; what has no words stays as it is."""
+    return message.source if translation is None else message.translated(translation)
+
+
+def _edits(
+    wanted: _Wanted, texts: Sequence[str], forms: PluralForms, width: int | None
+) -> Iterator[Edit]:
+    if not any(message.fragment.has_words for message in wanted.messages):
         return
-    if not entry.msgid_plural:
-        yield _Message(_span(entry.msgid), partial(_put, entry))
+    old = wanted.entry.translations.values()
+    new = {"msgstr": texts[0]} if len(texts) == 1 else _plural_texts(wanted, texts, forms)
+    lines = [statement(name, text, width) for name, text in (new | wanted.keeps).items()]
+    yield min(each.start for each in old), max(each.end for each in old), "\n".join(lines)
+    yield from _with_fuzzy(wanted.entry)
+
+
+def _plural_texts(wanted: _Wanted, texts: Sequence[str], forms: PluralForms) -> dict[str, str]:
+    """Return a text for each form of the language: the singular's for 1 alone, unless it says the
+    number as the plural does.
+    """
+    one, many = wanted.messages
+    says_number = one.placeholders == many.placeholders
+    return {
+        f"msgstr[{form}]": texts[0]
+        if forms.is_of_one(form) and (says_number or forms.is_of_few_numbers(form))
+        else texts[1]
+        for form in range(forms.num_forms)
+    }
+
+
+def _with_fuzzy(entry: Entry) -> Iterator[Edit]:
+    """Mark an entry as fuzzy; the flags stand before what it was before, and after comments."""
+    if "fuzzy" in entry.flags:
         return
-    for number in sorted(entry.msgstr_plural):
-        text = entry.msgid if number == 0 else entry.msgid_plural
-        yield _Message(_span(text), partial(_put_plural, entry, number))
+    flags = next((place for place, line in entry.comments if line.startswith("#,")), None)
+    if flags is not None:
+        yield flags, flags + 2, "#, fuzzy,"
+        return
+    previous = (place for place, line in entry.comments if line.startswith("#|"))
+    place = next(previous, entry.start)
+    yield place, place, "#, fuzzy\n"
 
 
-def _span(text: str) -> Span:
-    return Span(0, len(text), [*pieces_of(text)])
+def _without_fuzzy(header: Entry) -> Iterator[Edit]:
+    for place, line in header.comments:
+        if line.startswith("#,") and "fuzzy" in line:
+            flags = [each for each in line[2:].split(",") if each.strip() != "fuzzy"]
+            end = place + len(line) + (0 if flags else 1)
+            yield place, end, f"#,{','.join(flags)}" if flags else ""
 
 
-def _put(entry: polib.POEntry, translation: str) -> None:
-    entry.msgstr = translation
-    _settle(entry)
+def _header_changes(
+    fields: dict[str, str], language: str, forms: PluralForms, has_plurals: bool
+) -> dict[str, str]:
+    """Return the fields that a template leaves open, or that a file needs."""
+    done = {
+        "PO-Revision-Date": time.strftime("%Y-%m-%d %H:%M+0000", time.gmtime()),
+        "Last-Translator": "Automatically generated",
+        "Language-Team": "none",
+    }
+    changes = {
+        name: done[name]
+        for name, start in _PLACEHOLDERS.items()
+        if fields.get(name, "").startswith(start)
+    }
+    if not fields.get("Language"):
+        changes["Language"] = language.replace("-", "_")
+    if "charset=" not in fields.get("Content-Type", ""):
+        changes["Content-Type"] = _TYPE
+    if (rule := fields.get("Plural-Forms")) or has_plurals:
+        changes |= {} if declared_forms(rule or "") else {"Plural-Forms": forms.rule}
+    return changes
 
 
-def _put_plural(entry: polib.POEntry, number: int, translation: str) -> None:
-    entry.msgstr_plural[number] = translation
-    _settle(entry)
-
-
-def _settle(entry: polib.POEntry) -> None:
-    """Take away the mark by which programs pass a translation over, and what it was fuzzy of."""
-    entry.flags = [flag for flag in entry.flags if flag != "fuzzy"]
-    entry.previous_msgid = entry.previous_msgid_plural = entry.previous_msgctxt = None
+def _changed(header: str, changes: dict[str, str]) -> str:
+    """Put fields in the places of those there are, or behind all."""
+    left = dict(changes)
+    text = _FIELD.sub(
+        lambda found: f"{found[1]}: {left.pop(found[1])}" if found[1] in left else found.group(),
+        header,
+    )
+    return text + "".join(f"{name}: {value}\n" for name, value in left.items())

@@ -25,7 +25,9 @@ _TIMING = re.compile(rf"[ \t\ufeff]*{_TIME}[ \t]*-{{1,2}}>[ \t]*{_TIME}(?!\d)")
 _NUMBER = re.compile(r"[ \t\ufeff]*\d+[ \t]*")
 _CODES = r"\s*(?:<[^<>]*>|\{[^{}]*\})*\s*"
 _SPEAKER = re.compile(rf"(?P<codes>{_CODES})(?P<dash>[-‐–—](?![\d.])\s*)")
-_STARTS = re.compile(rf"{_CODES}(?:[-‐–—♪♫#*](?![\d.])|[A-Z][A-Z .'’]*:)")  # a speech, or a line of a song
+_STARTS = re.compile(
+    rf"{_CODES}(?:[-‐–—♪♫#*](?![\d.])|[A-Z][A-Z .'’]*:)"
+)  # a speech, or a line of a song
 _TAGS = re.compile(r"<[^<>]*>|\{[^{}]*\}")
 _MOST_LINES = 8  # that are translated as one; cues have two or three
 _TAG_OR_SPACE = re.compile(r"<[^<>]*>| (?![?!:;»%])")
@@ -57,9 +59,9 @@ class CueLines(Span):
         return text
 
 
-def read(path: Path) -> Document:
+def read(path: Path, language: str | None = None) -> Document:
     """Raises RequestError."""
-    file = read_text(path)
+    file = read_text(path, language)
     lines = [*_LINE.finditer(file.text)]
     if not any(_TIMING.match(line[1]) for line in lines):
         raise RequestError("file", path.name, "is not what its name says: it has no subtitles")

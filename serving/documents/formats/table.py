@@ -24,10 +24,19 @@ _OFFICE = "application/vnd.openxmlformats-officedocument."
 
 @dataclass(frozen=True)
 class Format:
-    """Describes a format. read: raises RequestError for a file that is not what its name says."""
+    """Describes a format.
+
+    read: takes a path and the language of the text, if it is known; raises RequestError for a file
+    that is not what its name says. result: the extension of translations, if it is another one.
+    """
 
     media_type: str
-    read: Callable[[Path], Document]
+    read: Callable[[Path, str | None], Document]
+    result: str | None = None
+
+
+def _names_its_encoding(read: Callable[[Path], Document]) -> Callable[[Path, str | None], Document]:
+    return lambda path, language: read(path)
 
 
 FORMATS = {
@@ -35,14 +44,15 @@ FORMATS = {
     "html": Format("text/html", html.read),
     "htm": Format("text/html", html.read),
     "md": Format("text/markdown", markdown.read),
-    "docx": Format(_OFFICE + docx.MAIN_TYPE, docx.read),
-    "pptx": Format(_OFFICE + pptx.MAIN_TYPE, pptx.read),
-    "xlsx": Format(_OFFICE + xlsx.MAIN_TYPE, xlsx.read),
-    "odt": Format("application/vnd.oasis.opendocument.text", odt.read),
+    "docx": Format(_OFFICE + docx.MAIN_TYPE, _names_its_encoding(docx.read)),
+    "pptx": Format(_OFFICE + pptx.MAIN_TYPE, _names_its_encoding(pptx.read)),
+    "xlsx": Format(_OFFICE + xlsx.MAIN_TYPE, _names_its_encoding(xlsx.read)),
+    "odt": Format("application/vnd.oasis.opendocument.text", _names_its_encoding(odt.read)),
     "srt": Format("application/x-subrip", srt.read),
     "po": Format("text/x-gettext-translation", po.read),
-    "xliff": Format("application/xliff+xml", xliff.read),
-    "xlf": Format("application/xliff+xml", xliff.read),
+    "pot": Format("text/x-gettext-translation", po.read, result="po"),
+    "xliff": Format("application/xliff+xml", _names_its_encoding(xliff.read)),
+    "xlf": Format("application/xliff+xml", _names_its_encoding(xliff.read)),
 }
 
 
@@ -55,6 +65,17 @@ def extension_of(name: str) -> str:
     return extension
 
 
-def read_document(path: Path, name: str) -> Document:
-    """Read the file at a path as what its name says. Raises RequestError."""
-    return FORMATS[extension_of(name)].read(path)
+def result_name(name: str) -> str:
+    """Return the name of a document's translation. Raises RequestError."""
+    extension = extension_of(name)
+    if (result := FORMATS[extension].result) is None:
+        return name
+    return name[: -len(extension)] + result
+
+
+def read_document(path: Path, name: str, language: str | None = None) -> Document:
+    """Read the file at a path as what its name says. Raises RequestError.
+
+    language: of the text, if it is known.
+    """
+    return FORMATS[extension_of(name)].read(path, language)

@@ -16,13 +16,13 @@ _LINE = re.compile(r"[^\r\n]+")
 _LONGEST = 1_000  # characters of a text that still goes on in the next line
 
 
-def read(path: Path) -> Document:
+def read(path: Path, language: str | None = None) -> Document:
     """Raises RequestError."""
-    file = _with_line_feeds(read_text(path))
+    file = _with_line_feeds(read_text(path, language))
     if "\r" in file.text:
         lines = _LINE.finditer(file.text)
         return PlainDocument(file, (_span(file.text, *line.span()) for line in lines))
-    return PlainDocument(file, _spans(file.text))
+    return PlainDocument(file, _spans(file.text, language or ""))
 
 
 def _with_line_feeds(file: TextFile) -> TextFile:
@@ -31,10 +31,10 @@ def _with_line_feeds(file: TextFile) -> TextFile:
     return file if is_mixed else file.with_line_feeds()
 
 
-def _spans(text: str) -> Iterator[Span]:
+def _spans(text: str, language: str) -> Iterator[Span]:
     lines = text.split("\n")
     start = end = 0
-    for line, goes_on in zip(lines, [*wrapped_breaks(lines, ""), False], strict=True):
+    for line, goes_on in zip(lines, [*wrapped_breaks(lines, language), False], strict=True):
         end += len(line)
         if not goes_on or end - start > _LONGEST:
             yield _span(text, start, end)

@@ -1,51 +1,101 @@
 """Reads plain text files in whatever encoding they are, and writes them in it again."""
 
 import codecs
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from charset_normalizer import from_bytes
-
+from serving.documents.parts.alphabets import candidates
 from serving.errors import RequestError
 
-_BYTE_ORDER_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
+# Where files say what they are written in.
+_XML = r"<\?xml\s[^<>]{{0,200}}?\bencoding\s*=\s*[\"'](?P<{}>[\w.:-]+)"
+XML_DECLARATION = re.compile(rf"\A\s*{_XML.format('charset')}")
+HTML_DECLARATION = re.compile(
+    r"<!--.*?(?:-->|\Z)|"
+    + _XML.format("xml")
+    + r"|<meta\s(?:[^<>]{0,500}?[\s;\"'])?charset\s*=\s*[\"']?\s*(?P<charset>[\w.:-]+)",
+    re.IGNORECASE | re.DOTALL,
 )
-_BYTES_TO_GUESS_FROM = 65_536
+PO_DECLARATION = re.compile(
+    r"(?:\"|\\n)Content-Type:[^\"\n]*?\bcharset=(?P<charset>[^\s\"\\;]+)", re.IGNORECASE
+)
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+# What is meant where an older standard is named, as the Encoding Standard of the WHATWG has it.
+_MEANT = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "iso8859-11": "cp874",
+    "tis-620": "cp874",
+    "shift_jis": "cp932",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "big5": "big5hkscs",
+    "euc_kr": "cp949",
+}
+_UNKNOWN_TO_PYTHON = {"x-sjis": "cp932", "x-gbk": "gb18030", "x-mac-roman": "mac_roman"}
+# Names of codecs that are no encodings of files, or whose text could not name them.
+_NO_ENCODINGS = re.compile(r"unicode_escape|idna|punycode|undefined|mbcs|oem|utf-?_?(7|16|32)")
+_CONTROLS = re.compile("[\x00-\x08\x0e-\x19\x1c-\x1f\x7f-\x9f]")
+_DECLARED_WITHIN = 65_536
+_CHARACTERS_TO_GUESS_FROM = 2_000
+_OWN_LANGUAGE_BONUS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """Holds the text of a file. line_end: what its line feeds stand for."""
+    """Holds the text of a file. line_end: what its line feeds stand for.
+
+    mark: the byte order mark before it. declaration: finds where the text names its encoding.
+    """
 
     text: str
     encoding: str
     line_end: str = "\n"
+    mark: bytes = b""
+    declaration: re.Pattern[str] | None = None
 
     def with_line_feeds(self) -> "TextFile":
         """Return the same with line feeds alone, which are written as the line ends there were."""
         if "\r\n" not in self.text:
             return self
-        return TextFile(self.text.replace("\r\n", "\n"), self.encoding, "\r\n")
+        return replace(self, text=self.text.replace("\r\n", "\n"), line_end="\r\n")
 
     def write(self, text: str, target: Path) -> None:
-        """Write in the same encoding; in UTF-8 what that cannot hold."""
+        """Write in the same encoding; what that cannot hold in UTF-8, and declare so."""
         text = text.replace("\n", self.line_end)
         try:
             data = text.encode(self.encoding)
         except UnicodeEncodeError:
-            data = text.encode("utf-8")
-        target.write_bytes(data)
+            target.write_bytes(_redeclared(text, self.declaration).encode())
+            return
+        if self.encoding == "utf-8":
+            data = _redeclared(text, self.declaration).encode()
+        target.write_bytes(self.mark + data)
 
 
-def read_text(path: Path) -> TextFile:
-    """Raises RequestError for what is no text."""
+def read_text(
+    path: Path, language: str | None = None, declaration: re.Pattern[str] | None = None
+) -> TextFile:
+    """Read a file of text. Raises RequestError for what is no text.
+
+    language: of the text, if it is known. declaration: finds where the text names its encoding,
+    as `charset` or `xml`.
+    """
     data = path.read_bytes()
-    encoding = _encoding(data)
+    mark, encoding = _by_mark(data)
+    data = data.removeprefix(mark)
+    encoding = encoding or _declared(data, declaration) or _guessed(data, language)
+    if encoding is None:
+        raise RequestError("file", path.name, "is not text in any encoding known here")
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
@@ -53,17 +103,120 @@ def read_text(path: Path) -> TextFile:
         raise RequestError("file", path.name, message) from None
     if "\0" in text:
         raise RequestError("file", path.name, "is not text: it has NUL characters")
-    return TextFile(text, encoding)
+    return TextFile(text, encoding, mark=mark, declaration=declaration)
 
 
-def _encoding(data: bytes) -> str:
-    """Take the byte order mark's word, else UTF-8 where it fits, else a guess."""
+def _by_mark(data: bytes) -> tuple[bytes, str | None]:
     for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):
-            return encoding
+            return mark, encoding
+    return b"", None
+
+
+def _declared(data: bytes, declaration: re.Pattern[str] | None) -> str | None:
+    """Return the encoding that a file names, if its bytes are text in it."""
+    if declaration is None:
+        return None
+    head = data[:_DECLARED_WITHIN].decode("latin-1")
+    name = next((head[start:end] for start, end in _names(head, declaration)), "")
+    codec = _codec(name)
+    if codec is None or (_is_of_bytes(codec) and _is_beyond_ascii_utf8(data)):
+        return None
+    return next((each for each in (codec, _MEANT.get(codec)) if each and _reads(data, each)), None)
+
+
+def _names(text: str, declaration: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    """Yield where names of encodings are; comments are found too, without any."""
+    for found in declaration.finditer(text, 0, _DECLARED_WITHIN):
+        if group := next((name for name, value in found.groupdict().items() if value), None):
+            yield found.span(group)
+
+
+def _codec(name: str) -> str | None:
+    """Return Python's name for an encoding of files, or None."""
+    name = _UNKNOWN_TO_PYTHON.get(name.lower(), name)
+    try:
+        codec = codecs.lookup(name).name
+        b"a".decode(codec)  # a LookupError where it is no encoding of text
+    except (LookupError, ValueError):
+        return None
+    return None if _NO_ENCODINGS.search(codec) else codec
+
+
+def _is_of_bytes(codec: str) -> bool:
+    """Check that in this encoding nearly every byte is a character: it reads whatever there is."""
+    return sum(len(bytes([each]).decode(codec, "ignore")) for each in range(0xA1, 0x100)) > 80
+
+
+def _is_beyond_ascii_utf8(data: bytes) -> bool:
+    return not data.isascii() and _reads(data, "utf-8")
+
+
+def _reads(data: bytes, encoding: str) -> bool:
+    try:
+        return not _CONTROLS.search(data.decode(encoding))
+    except UnicodeDecodeError:
+        return False
+
+
+def _guessed(data: bytes, language: str | None) -> str | None:
+    """Guess UTF-8 or another Unicode where it fits, else by what the language's letters are."""
+    if (unicode := _unicode(data)) is not None:
+        return unicode
+    if b"\x1b$" in data and data.isascii() and _reads(data, "iso2022_jp"):
+        return "iso2022_jp"
+    return _likeliest(data, language)
+
+
+def _likeliest(data: bytes, language: str | None) -> str | None:
+    """Return the encoding in which the fewest characters are strange to a language that has it."""
+    texts: dict[str, str | None] = {}
+    best, least = None, 1.0
+    for candidate in candidates(language):
+        if candidate.encoding not in texts:
+            texts[candidate.encoding] = _beyond_ascii(data, candidate.encoding)
+        if (text := texts[candidate.encoding]) is None:
+            continue
+        strangeness = candidate.strangeness(text) - _OWN_LANGUAGE_BONUS * candidate.is_of(language)
+        if strangeness < least:
+            best, least = candidate.encoding, strangeness
+    return best
+
+
+def _unicode(data: bytes) -> str | None:
+    """Return the form of Unicode that bytes without a mark are in, UTF-16 by where zeros are."""
+    even, odd = data[::2].count(0), data[1::2].count(0)
+    if (even == 0) != (odd == 0) and len(data) % 2 == 0:
+        encoding = "utf-16-le" if even == 0 else "utf-16-be"
+        return encoding if _reads(data, encoding) else None
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
-        best = from_bytes(data[:_BYTES_TO_GUESS_FROM]).best()
-        return best.encoding if best else "utf-8"
-    return "utf-8"
+        return None
+    return "utf-8" if b"\x1b$" not in data else None
+
+
+def _beyond_ascii(data: bytes, encoding: str) -> str | None:
+    """Return some of a text's words that are not in ASCII, or None if it is not in the encoding."""
+    if not _reads(data, encoding):
+        return None
+    words: list[str] = []
+    length = 0
+    for found in re.finditer(r"\S*[^\s\x00-\x7f]\S*", data.decode(encoding)):
+        words.append(found.group())
+        length += len(words[-1])
+        if length > _CHARACTERS_TO_GUESS_FROM:
+            break
+    return " ".join(words)
+
+
+def _redeclared(text: str, declaration: re.Pattern[str] | None) -> str:
+    """Let a text say that it is in UTF-8 wherever it names another encoding."""
+    if declaration is None:
+        return text
+    parts, end = [], 0
+    for start, stop in _names(text, declaration):
+        if _codec(text[start:stop]) != "utf-8":
+            parts += [text[end:start], "UTF-8"]
+            end = stop
+    return "".join([*parts, text[end:]])

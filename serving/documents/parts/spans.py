@@ -91,3 +91,16 @@ def replaced(text: str, spans: Iterable[Span], translations: Iterable[str]) -> s
         parts += [text[end : span.start], span.translated(translation)]
         end = span.end
     return "".join([*parts, text[end:]])
+
+
+Edit = tuple[int, int, str]  # the text between two places, and what takes its place
+
+
+def edited(text: str, edits: Iterable[Edit]) -> str:
+    """Return a text with edits made; those of one place come in their order."""
+    parts: list[str] = []
+    end = 0
+    for start, stop, new in sorted(edits, key=lambda edit: edit[:2]):
+        parts += [text[end:start], new]
+        end = stop
+    return "".join([*parts, text[end:]])

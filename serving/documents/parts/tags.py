@@ -1,33 +1,116 @@
 """Finds what is no language in short texts: tags, and marks that programs fill in."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from serving.documents.parts.icu import icu_pieces
 from serving.documents.parts.spans import Mark, Role
 
-_MARK = re.compile(
-    r"""
-    (?P<tag> </?[A-Za-z][^<>]*> )
-    | (?P<other>
-        \{\\[^{}]*\}                   # {\an8}, of subtitles
-        | \$?\{[^{}\n]*\}               # {name}, ${name}
-        | %(?:\([^()\s]+\)|\d+\$)?     # %(name)d, %1$s
-          [-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|[zjtL])?[diouxXeEfgGcrsa@]
-        | %%
-    )
-    """,
-    re.VERBOSE,
+_TAG = r"(?P<tag> </?[A-Za-z][^<>]*> )"
+_ESCAPE = r"\{\\[^{}]*\}"  # {\an8}, of subtitles
+_BRACES = r"[$\#%]?\{\{[^{}\n]*\}\} | [$\#]?\{[^{}\n]*\}"  # {name}, ${name}, {{name}}
+_NUMBER = r"(?:\*(?:\d+\$)?|\d{1,9})"
+_TYPE = r"(?:(?:hh?|ll?|[qjztL])?[diouxXeEfFgGaAcCsSprn@]|<PRI\w+>)"
+
+
+def _printf(flags: str) -> str:
+    return rf"""
+        %(?:\([^()\s]+\)|\d{{1,2}}\$)?         # %(name)d, %1$s
+        (?:'[^\w\s%])?[{flags}]{{0,6}}         # %'d, %-5s, %'*10s
+        {_NUMBER}?(?:\.{_NUMBER}?)?{_TYPE}     # %*d, %.2f
+    """
+
+
+def _pattern(percents: str) -> re.Pattern[str]:
+    return re.compile(rf"{_TAG} | (?P<other> {_ESCAPE} | {_BRACES} | %% | {percents} )", re.VERBOSE)
+
+
+_SHORT = r"%L?\d{1,2}(?![\d$]) | %[A-Za-z](?![A-Za-z])"  # %1, of Qt; %B, of dates
+_FLAGS = r"-+\#0I'"
+_IN_FORMAT = _pattern(f"{_printf(_FLAGS + ' ')} | {_SHORT}")
+# In a text that is not known to be a format, a sign after a number is a percentage.
+_IN_TEXT = _pattern(rf"(?<!\d)(?: {_printf(_FLAGS)} | {_SHORT} | (?<!\d\s)%[ ][dfsu](?!\w) )")
+CODE = "\ufdd0"  # no character of any text
+_KNOWN_CODE, _COUNT_OR_CODE = re.compile(f"({CODE})"), re.compile(f"([#{CODE}])")
+# How programs lay texts out: lines, columns, and options before what is said of them. White space
+# is tried once a run of it.
+_LAYOUT = re.compile(
+    r"(?P<line>(?<![ \t])[ \t]*\n\s*)|(?P<column>(?<![ \t])(?:[ ]{2,}|\t)[ \t]*)"
+    r"|(?P<option>(?<!\S)--?[A-Za-z][\w-]*(?:[ =][A-Z]+)?(?=,|[ ]{2}|\n|\Z))"
 )
 
 
-def pieces_of(text: str) -> Iterator[str | Mark]:
-    """Yield a text as its words and its marks."""
+def pieces_of(text: str, is_format: bool = False) -> Iterator[str | Mark]:
+    """Yield a text as its words and its marks.
+
+    is_format: every percent sign in it begins a mark, as in C's `printf`.
+    """
     end = 0
-    for found in _MARK.finditer(text):
+    for found in (_IN_FORMAT if is_format else _IN_TEXT).finditer(text):
         yield text[end : found.start()]
         yield Mark(found.group()) if found["other"] else tag_mark(found.group())
         end = found.end()
     yield text[end:]
+
+
+def message_pieces(
+    text: str, is_format: bool = False, codes: Iterable[Mark] = ()
+) -> Iterator[str | Mark]:
+    """Yield a message of a program as its words and its marks: lines and ICU's branches too.
+
+    codes: marks that are known already; for each there is a `CODE` in the text.
+    """
+    part: list[str | Mark] = []
+    for piece in _message_pieces(text, is_format, iter(codes)):
+        part.append(piece)
+        if isinstance(piece, Mark) and piece.role is Role.PARTS:
+            yield from _with_words_or_apart(part)
+            part = []
+    yield from _with_words_or_apart(part)
+
+
+def _with_words_or_apart(part: Sequence[str | Mark]) -> Iterator[str | Mark]:
+    """Let what stands alone without a word, as a full stop after a branch, be no text."""
+    if any(isinstance(piece, str) and any(map(str.isalpha, piece)) for piece in part):
+        yield from part
+        return
+    for piece in part:
+        yield Mark(piece, Role.PARTS) if isinstance(piece, str) and piece else piece
+
+
+def _message_pieces(text: str, is_format: bool, waiting: Iterator[Mark]) -> Iterator[str | Mark]:
+    for piece in icu_pieces(text):
+        if not piece.is_text:
+            yield Mark(piece.text, Role.PARTS)
+            continue
+        for part in (_COUNT_OR_CODE if piece.counts else _KNOWN_CODE).split(piece.text):
+            if part == CODE:
+                yield next(waiting, Mark(part))
+            elif part == "#" and piece.counts:
+                yield Mark(part)
+            else:
+                yield from _laid_out(part, is_format)
+
+
+def _laid_out(text: str, is_format: bool) -> Iterator[str | Mark]:
+    for piece in pieces_of(text, is_format):
+        if isinstance(piece, Mark):
+            yield piece
+            continue
+        end = 0
+        for found in _LAYOUT.finditer(piece):
+            yield piece[end : found.start()]
+            yield Mark(found.group(), _role_of_layout(found))
+            end = found.end()
+        yield piece[end:]
+
+
+def _role_of_layout(found: re.Match[str]) -> Role:
+    """Let no sentence go across a line's end, unless it is cut off there."""
+    text, start, end = found.string, found.start(), found.end()
+    is_within = text[start - 1 : start].isalpha() and text[end : end + 1].islower()
+    is_cut = found["line"] and found.group().count("\n") == 1 and is_within
+    return Role.STANDS if is_cut or found["option"] else Role.PARTS
 
 
 def tag_mark(raw: str) -> Mark:

@@ -20,6 +20,16 @@ def translate(model: str, *words: object) -> Result:
     return CliRunner().invoke(main, ["translate", "--model", model, *map(str, words)])
 
 
+def test_a_template_of_gettext_becomes_a_po_file(translator: str, tmp_path: Path) -> None:
+    (tmp_path / "a.pot").write_text('msgid "A dog."\nmsgstr ""\n')
+
+    translate(translator, tmp_path / "a.pot", "-o", tmp_path / "out")
+    translate(translator, tmp_path / "a.pot", "-o", tmp_path / "b.po")
+
+    assert "fuzzy" in (tmp_path / "out/a.po").read_text()
+    assert (tmp_path / "b.po").read_text().startswith('msgid ""')
+
+
 def test_one_document_and_several(translator: str, tmp_path: Path) -> None:
     document = docx.Document()
     document.add_paragraph("A dog runs.")

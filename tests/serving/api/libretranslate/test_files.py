@@ -49,6 +49,27 @@ async def test_a_file_is_translated_and_fetched(desk: World) -> None:
     assert fetched.headers["content-disposition"] == "attachment; filename*=UTF-8''a.html"
 
 
+async def test_a_template_of_gettext_becomes_a_po_file(desk: World) -> None:
+    answer = await send(desk, "a.pot", b'msgid "One"\nmsgstr ""\n')
+
+    url = answer.json()["translatedFileUrl"]
+    fetched = await desk.client.get(url)
+
+    assert url.endswith(".po")
+    assert fetched.headers["content-disposition"] == "attachment; filename*=UTF-8''a.po"
+    assert b'#, fuzzy\nmsgid "One"\nmsgstr "ONE"\n' in fetched.content
+
+
+@pytest.mark.parametrize("source", ["en", "auto"])
+async def test_a_file_in_an_old_encoding(desk: World, source: str) -> None:
+    data = "The señor drinks a “café”.".encode("cp1252")
+
+    answer = await send(desk, "a.txt", data, source=source)
+
+    fetched = await desk.client.get(answer.json()["translatedFileUrl"])
+    assert fetched.content.decode("cp1252") == "THE SEÑOR DRINKS A “CAFÉ”."
+
+
 async def test_a_docx(desk: World) -> None:
     document = docx.Document()
     document.add_paragraph("One ").add_run("two").bold = True

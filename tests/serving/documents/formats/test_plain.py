@@ -230,9 +230,13 @@ def test_po(tmp_path: Path) -> None:
     assert (hello.msgstr, hello.msgctxt) == ("HELLO %s, <b>YOU</b>\n", "c")
     assert files.msgstr_plural == {0: "%d FILE", 1: "%d FILES"}
     assert (done.msgstr, done.comment) == ("Fini", "stays")
-    assert (opened.msgstr, opened.flags, opened.previous_msgid) == ("OPEN", [], None)
+    assert (opened.msgstr, opened.flags, opened.previous_msgid) == ("OPEN", ["fuzzy"], "O")
     assert (old.obsolete, old.msgstr) == (1, "")
-    assert polib.pofile(written.decode()).metadata == {**source.metadata, "Language": "fr"}
+    assert polib.pofile(written.decode()).metadata == {
+        **source.metadata,
+        "Language": "fr",
+        "Plural-Forms": "nplurals=2; plural=(n > 1);",
+    }
 
 
 XLIFF_1 = """<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">

@@ -1,0 +1,102 @@
+"""Holds messages of programs, whose placeholders and accelerators work as before."""
+
+import re
+from collections.abc import Iterable, Sequence
+from enum import Enum, auto
+
+from serving.documents.parts.accelerators import accelerator_of
+from serving.documents.parts.inline import Fragment, Single
+from serving.documents.parts.spans import Mark, Span
+from serving.documents.parts.tags import message_pieces
+
+# Formats whose arguments may be numbered, `%1$s`, and others like C's `printf`.
+_NUMBERED = frozenset(
+    {"c-format", "objc-format", "php-format", "java-printf-format", "ruby-format", "perl-format"}
+)
+_PRINTF = _NUMBERED | {"python-format", "lua-format", "go-format", "object-pascal-format"}
+# What takes the next argument: not `%%`, `%1$s`, `%(name)s`, `%m` or Qt's `%1`.
+_ARGUMENT = re.compile(r"%(?![\d*.]*\$|\d+\$|\(|%|m|L?\d+$)[^%]*[a-zA-Z@>]$")
+_OF_DATES = re.compile(r"%[-_0^#]?[aAbBHIjmMpSUwWyYZ]$")
+
+
+class _Order(Enum):
+    NUMBERED = auto()
+    OF_THE_SOURCE = auto()
+    FREE = auto()
+
+
+class Message:
+    """Holds a message. flags: of its entry, as `c-format`."""
+
+    def __init__(self, source: str, flags: Iterable[str]) -> None:
+        self.source = source
+        formats = {flag for flag in flags if flag.endswith("-format")}
+        self._is_printf = bool(formats & _PRINTF)
+        self._accelerator = accelerator_of(self._words(source))
+        text = self._accelerator.removed(source) if self._accelerator else source
+        self._pieces = [*message_pieces(text, self._is_printf)]
+        self._order = _order(formats, self._pieces)
+        self._span = Span(0, 0, self._pieces)
+        self.fragment: Fragment = self._span.fragment
+
+    @property
+    def placeholders(self) -> list[str]:
+        pieces = message_pieces(self.source, self._is_printf)
+        return sorted(each.raw for each in pieces if isinstance(each, Mark))
+
+    def translated(self, translation: str) -> str:
+        text = self._with_arguments_of(translation).translated(translation)
+        return self._accelerator.put(text, self._words(text)) if self._accelerator else text
+
+    def _with_arguments_of(self, translation: str) -> Span:
+        """Keep arguments what they are where a translation has them in another order."""
+        items = self.fragment.restored(translation)
+        places = [item.number - 1 for item in items if isinstance(item, Single)]
+        arguments = [place for place in places if _takes_an_argument(self._pieces[place])]
+        in_order = sorted(arguments)
+        if arguments == in_order or self._order is _Order.FREE:
+            return self._span
+        pieces = [*self._pieces]
+        raws = [piece.raw for place in in_order if isinstance(piece := pieces[place], Mark)]
+        if self._order is _Order.NUMBERED:
+            raws, arguments = _numbered(raws), in_order
+        for place, raw in zip(arguments, raws, strict=True):
+            pieces[place] = Mark(raw)
+        return Span(0, 0, pieces)
+
+    def _words(self, text: str) -> list[tuple[int, str]]:
+        words: list[tuple[int, str]] = []
+        place = 0
+        for piece in message_pieces(text, self._is_printf):
+            if isinstance(piece, str):
+                words.append((place, piece))
+            place += len(piece.raw if isinstance(piece, Mark) else piece)
+        return words
+
+
+def _takes_an_argument(piece: str | Mark) -> bool:
+    return isinstance(piece, Mark) and bool(_ARGUMENT.match(piece.raw))
+
+
+def _order(formats: set[str], pieces: Iterable[str | Mark]) -> _Order:
+    if formats & _NUMBERED:
+        return _Order.NUMBERED
+    marks = (piece.raw for piece in pieces if isinstance(piece, Mark))
+    if (formats and not formats & _PRINTF) or any(map(_OF_DATES.match, marks)):
+        return _Order.FREE
+    return _Order.OF_THE_SOURCE
+
+
+def _numbered(arguments: Sequence[str]) -> list[str]:
+    """Number arguments as they came: `%s %*d` is `%1$s %3$*2$d`."""
+    number = 0
+    numbered: list[str] = []
+    for raw in arguments:
+        *widths, last = raw[1:].split("*")
+        own = ""
+        for width in widths:
+            number += 1
+            own += f"{width}*{number}$"
+        number += 1
+        numbered.append(f"%{number}${own}{last}")
+    return numbered

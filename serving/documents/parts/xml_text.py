@@ -1,0 +1,136 @@
+"""Finds elements in the text of well-formed XML, all else of which stays to the character."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from xml.sax.saxutils import escape, quoteattr, unescape
+
+_TOKEN = re.compile(
+    r"(?P<other><!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>)"
+    r"|<(?P<ends>/?)(?P<name>[^\s/>]+)(?:[^>\"']*(?:\"[^\"]*\"|'[^']*'))*[^>\"']*>",
+    re.DOTALL,
+)
+_ATTRIBUTE = re.compile(r"([^\s=/<>\"']+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+_MARKUP = re.compile(r"<!--.*?-->|<\?.*?\?>", re.DOTALL)
+_CHARACTER = re.compile(r"&#(?:x([\da-fA-F]+)|(\d+));")
+
+
+@dataclass(eq=False)
+class XmlElement:
+    """Holds an element and the places of its tags. name: without the namespace's prefix."""
+
+    prefix: str
+    name: str
+    tag: str
+    start: int
+    inner_start: int
+    parent: "XmlElement | None" = None
+    inner_end: int = 0
+    end: int = 0
+    children: list["XmlElement"] = field(default_factory=list)
+
+    @cached_property
+    def attributes(self) -> dict[str, str]:
+        own = self.tag[len(self.prefix) + len(self.name) + 1 :]
+        return {name: meant(one or other) for name, one, other in _ATTRIBUTE.findall(own)}
+
+    @property
+    def is_empty(self) -> bool:
+        return self.tag.endswith("/>")
+
+    @property
+    def end_tag(self) -> str:
+        return f"</{self.prefix}{self.name}>"
+
+    def child(self, name: str) -> "XmlElement | None":
+        """Return the first child of a name, of the same namespace as this element."""
+        own = (each for each in self.children if each.prefix == self.prefix)
+        return next((each for each in own if each.name == name), None)
+
+    def walk(self) -> Iterator["XmlElement"]:
+        """Yield it and all elements within, in the order of the text."""
+        waiting = [self]
+        while waiting:
+            yield (element := waiting.pop())
+            waiting += reversed(element.children)
+
+    def inherited(self, attribute: str) -> str | None:
+        """Return an attribute of it, or of the nearest element around it that has one."""
+        element: XmlElement | None = self
+        while element is not None:
+            if (value := element.attributes.get(attribute)) is not None:
+                return value
+            element = element.parent
+        return None
+
+    def with_attributes(self, changes: dict[str, str | None]) -> str:
+        """Return its first tag with attributes changed or added; None takes one away."""
+        tag = self.tag
+        for name, value in changes.items():
+            written = "" if value is None else f" {name}={quoteattr(value)}"
+            old = re.search(rf"\s+{re.escape(name)}\s*=\s*(?:\"[^\"]*\"|'[^']*')", tag)
+            start, end = old.span() if old else (len(tag.rstrip("/>").rstrip()),) * 2
+            tag = tag[:start] + written + tag[end:]
+        return tag
+
+
+def root_of(text: str) -> XmlElement:
+    """Return the elements of a document that a parser found well-formed, without a DTD."""
+    document = XmlElement("", "", "", 0, 0, None)
+    current = document
+    for token in _TOKEN.finditer(text):
+        if token["other"]:
+            continue
+        if token["ends"]:
+            current.inner_end, current.end = token.start(), token.end()
+            current = current.parent or document
+            continue
+        prefix, colon, name = token["name"].rpartition(":")
+        element = XmlElement(
+            prefix + colon, name, token.group(), token.start(), token.end(), current
+        )
+        current.children.append(element)
+        if element.is_empty:
+            element.inner_end = element.end = element.inner_start
+        else:
+            current = element
+    [root] = document.children
+    root.parent = None
+    return root
+
+
+def meant(written: str) -> str:
+    """Return what text or an attribute means, which has no elements in it."""
+    if "<" not in written:
+        return _unescaped(written)
+    parts = enumerate(_CDATA.split(written))
+    return "".join(part if n % 2 else _unescaped(_MARKUP.sub("", part)) for n, part in parts)
+
+
+def text_within(written: str) -> str:
+    """Return the text of content with elements in it."""
+    return meant(_TOKEN.sub(lambda token: token["other"] or "", written))
+
+
+def _unescaped(text: str) -> str:
+    if "&" not in text:
+        return text
+    text = _CHARACTER.sub(
+        lambda found: chr(int(found[1] or found[2], 16 if found[1] else 10)), text
+    )
+    return unescape(text, {"&quot;": '"', "&apos;": "'"})
+
+
+def is_cdata(written: str) -> bool:
+    """Check that text is in CDATA sections alone."""
+    return "<![CDATA[" in written and not _CDATA.sub("", written).strip()
+
+
+def written_as_cdata(text: str) -> str:
+    return f"<![CDATA[{text.replace(']]>', ']]]]><![CDATA[>')}]]>"
+
+
+def written_as_text(text: str) -> str:
+    return escape(text).replace("\r", "&#13;")

@@ -1,0 +1,286 @@
+"""Workbooks: what other parts name stays, comments are translated, all other parts are the same."""
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pytest
+import xlsxwriter
+
+from serving.documents.formats.table import read_document
+from serving.errors import RequestError
+from tests.serving.documents.formats.test_office import parts, same_but
+from tests.serving.documents.shouting import shouted_file
+
+COLUMNS = [
+    {"header": "product", "total_string": "totals"},
+    {"header": "price", "total_function": "sum"},
+    {"header": "in all", "formula": "=[@price]*2"},
+]
+PLAIN = [{"header": "product"}, {"header": "price"}]
+MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+
+
+def make(tmp_path: Path, fill: Callable[[Any, Any], None]) -> tuple[Path, Path]:
+    path, target = tmp_path / "a.xlsx", tmp_path / "b.xlsx"
+    book = xlsxwriter.Workbook(path)
+    fill(book, book.add_worksheet("a sheet"))
+    book.close()
+    return path, target
+
+
+def cells(path: Path, sheet: str = "a sheet") -> dict[str, Any]:
+    found = openpyxl.load_workbook(path)[sheet]
+    return {cell.coordinate: cell.value for row in found for cell in row if cell.value is not None}
+
+
+def repacked(path: Path, change: Callable[[dict[str, bytes]], None]) -> None:
+    found = parts(path)
+    change(found)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in found.items():
+            archive.writestr(name, data)
+
+
+def test_a_table_and_what_names_its_columns(tmp_path: Path) -> None:
+    def fill(book: Any, sheet: Any) -> None:
+        data = [["red apple", 1], ["pear", 2]]
+        sheet.add_table("B3:D6", {"columns": COLUMNS, "data": data, "total_row": True})
+        sheet.write("A1", "=SUM(Table1[price])")
+        sheet.write("F3", "a title beside")
+
+    path, target = make(tmp_path, fill)
+
+    fragments = shouted_file(path, target)
+
+    assert fragments == ["red apple", "pear", "a title beside"]
+    found = cells(target)
+    assert [found[cell] for cell in ("B3", "C3", "D3", "B6")] == [
+        *("product", "price", "in all"),
+        "totals",
+    ]
+    assert found["F3"] == "A TITLE BESIDE"
+    [table] = openpyxl.load_workbook(target)["a sheet"].tables.values()
+    assert [column.name for column in table.tableColumns] == ["product", "price", "in all"]
+    same_but(path, target, "xl/sharedStrings.xml")
+
+
+def test_a_header_that_other_cells_have_too(tmp_path: Path) -> None:
+    def fill(book: Any, sheet: Any) -> None:
+        sheet.add_table("A1:B3", {"columns": PLAIN, "data": [["price", 1], ["pear", 2]]})
+        book.add_worksheet("other").write("A1", "price")
+
+    path, target = make(tmp_path, fill)
+
+    assert shouted_file(path, target) == ["price", "pear"]
+    assert [*cells(target).values()] == ["product", "price", "PRICE", 1, "PEAR", 2]
+    assert cells(target, "other") == {"A1": "PRICE"}
+    same_but(path, target, "xl/sharedStrings.xml", "xl/worksheets/sheet1.xml")
+
+
+def test_a_header_of_more_looks_than_one(tmp_path: Path) -> None:
+    def fill(book: Any, sheet: Any) -> None:
+        sheet.add_table("A1:A2", {"columns": [{"header": "unit price"}], "data": [["a pear"]]})
+        sheet.write_rich_string("A1", "unit ", book.add_format({"bold": True}), "price")
+
+    path, target = make(tmp_path, fill)
+
+    assert 'unit <g id="1">price</g>' not in shouted_file(path, target)
+    assert cells(target)["A1"] == "unit price"
+
+
+def test_a_table_without_a_header(tmp_path: Path) -> None:
+    def fill(book: Any, sheet: Any) -> None:
+        sheet.add_table("A1:B2", {"header_row": False, "data": [["a dog", "a cat"]]})
+
+    path, target = make(tmp_path, fill)
+
+    assert shouted_file(path, target) == ["a dog", "a cat"]
+
+
+def test_the_header_of_a_pivot_table(tmp_path: Path) -> None:
+    cache = "xl/pivotCache/pivotCacheDefinition1.xml"
+    kind = "application/vnd.openxmlformats-officedocument.spreadsheetml.pivotCacheDefinition+xml"
+
+    def add_cache(found: dict[str, bytes]) -> None:
+        found[cache] = (
+            f'<pivotCacheDefinition xmlns="{MAIN}"><cacheSource type="worksheet"><worksheetSource'
+            ' ref="A1:B2" sheet="a sheet"/></cacheSource></pivotCacheDefinition>'
+        ).encode()
+        types = found["[Content_Types].xml"]
+        own = f'<Override PartName="/{cache}" ContentType="{kind}"/></Types>'.encode()
+        found["[Content_Types].xml"] = types.replace(b"</Types>", own)
+
+    def fill(book: Any, sheet: Any) -> None:
+        for row, texts in enumerate([["fruit", "colour"], ["apple", "red"]]):
+            sheet.write_row(row, 0, texts)
+
+    path, target = make(tmp_path, fill)
+    repacked(path, add_cache)
+
+    assert shouted_file(path, target) == ["apple", "red"]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_translated"),
+    [
+        ("SKU-1234", False),
+        ("user_id", False),
+        ("ann@example.org", False),
+        ("https://example.org/a", False),
+        ("camelCase", False),
+        ("1234", False),
+        ("12kg", False),
+        ("A1", False),
+        ("two words 12", True),
+        ("2nd", True),
+        ("3-year-old", True),
+        ("20th-century", True),
+        ("Name", True),
+        ("YES", True),
+    ],
+)
+def test_codes(tmp_path: Path, text: str, is_translated: bool) -> None:
+    path, target = make(tmp_path, lambda book, sheet: sheet.write_string("A1", text))
+
+    assert shouted_file(path, target) == ([text] if is_translated else [])
+
+
+def test_formulas_and_what_they_gave_stay(tmp_path: Path) -> None:
+    def fill(book: Any, sheet: Any) -> None:
+        sheet.write_formula("A1", '=IF(B1="yes","a dog","a cat")', None, "a dog")
+        sheet.write("A2", "a bird")
+        book.define_name("a_name", "='a sheet'!$A$1")
+
+    path, target = make(tmp_path, fill)
+
+    assert shouted_file(path, target) == ["a bird"]
+    same_but(path, target, "xl/sharedStrings.xml")
+
+
+def test_lines_and_escaped_characters_of_a_cell(tmp_path: Path) -> None:
+    text = "First line.\nSecond line._x000D_\n- third & <b>last</b> {name}  12"
+    path, target = make(tmp_path, lambda book, sheet: sheet.write_string("A1", text))
+    repacked(path, lambda found: found.update({"xl/sharedStrings.xml": strings(text)}))
+
+    shouted_file(path, target)
+
+    shouted = "FIRST LINE.\nSECOND LINE._x000D_\n- THIRD & <b>LAST</b> {name}  12"
+    assert parts(target)["xl/sharedStrings.xml"] == strings(shouted)
+
+
+def strings(text: str) -> bytes:
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    head = "<?xml version='1.0' encoding='UTF-8'?>\n"
+    return f'{head}<sst xmlns="{MAIN}"><si><t>{escaped}</t></si></sst>'.encode()
+
+
+def test_pronunciations_of_other_words_go(tmp_path: Path) -> None:
+    phonetic = b'<si><t>a dog</t><rPh sb="0" eb="1"><t>inu</t></rPh><phoneticPr fontId="1"/></si>'
+    path, target = make(tmp_path, lambda book, sheet: sheet.write_string("A1", "a dog"))
+
+    def change(found: dict[str, bytes]) -> None:
+        texts = found["xl/sharedStrings.xml"]
+        found["xl/sharedStrings.xml"] = texts.replace(b"<si><t>a dog</t></si>", phonetic)
+
+    repacked(path, change)
+    assert shouted_file(path, target) == ["a dog"]
+    assert b"<si><t>A DOG</t></si>" in parts(target)["xl/sharedStrings.xml"]
+
+
+def test_comments(tmp_path: Path) -> None:
+    def fill(book: Any, sheet: Any) -> None:
+        sheet.write_comment("A1", "a note here", {"author": "Ann Lee"})
+        sheet.write_comment("A2", "old words", {"author": "tc={1-2}"})
+
+    path, target = make(tmp_path, fill)
+
+    assert shouted_file(path, target) == ["a note here"]
+    found = openpyxl.load_workbook(target)["a sheet"]
+    first, second = found["A1"].comment, found["A2"].comment
+    assert first and second
+    assert (first.text, first.author) == ("A NOTE HERE", "Ann Lee")
+    assert second.text == "old words"
+    same_but(path, target, "xl/comments1.xml")
+
+
+def test_the_author_at_the_beginning_of_a_comment_stays(tmp_path: Path) -> None:
+    runs = (
+        b"<text><r><rPr><b/></rPr><t>Ann Lee:</t></r>"
+        b'<r><rPr><i/></rPr><t xml:space="preserve">\n</t></r>'
+        b"<r><rPr><i/></rPr><t>a note</t></r></text>"
+    )
+
+    def change(found: dict[str, bytes]) -> None:
+        before, _, rest = found["xl/comments1.xml"].partition(b"<text>")
+        found["xl/comments1.xml"] = before + runs + rest.partition(b"</text>")[2]
+
+    path, target = make(
+        tmp_path, lambda _, sheet: sheet.write_comment("A1", "x", {"author": "Ann Lee"})
+    )
+    repacked(path, change)
+
+    assert shouted_file(path, target) == ["a note"]
+    changed = runs.replace(b"a note", b"A NOTE")
+    assert changed in parts(target)["xl/comments1.xml"].replace(b"&#10;", b"\n")
+
+
+def test_threads_of_comments(tmp_path: Path) -> None:
+    name = "xl/threadedComments/threadedComment1.xml"
+    threads = (
+        '<ThreadedComments xmlns="http://schemas.microsoft.com/office/spreadsheetml/2018/'
+        'threadedcomments"><threadedComment ref="A1" id="{1}"><text>a question</text>'
+        '</threadedComment><threadedComment ref="A1" id="{2}"><text>@Ann look</text><mentions>'
+        '<mention startIndex="0" length="4"/></mentions></threadedComment></ThreadedComments>'
+    )
+    path, target = make(tmp_path, lambda book, sheet: sheet.write("A1", 1))
+    override = (
+        f'<Override PartName="/{name}" '
+        'ContentType="application/vnd.ms-excel.threadedcomments+xml"/></Types>'
+    )
+
+    def change(found: dict[str, bytes]) -> None:
+        found[name] = threads.encode()
+        types = found["[Content_Types].xml"]
+        found["[Content_Types].xml"] = types.replace(b"</Types>", override.encode())
+
+    repacked(path, change)
+    assert shouted_file(path, target) == ["a question"]
+    assert threads.replace("a question", "A QUESTION").encode() in parts(target)[name]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (b'ref="A1:B3"', b'ref="nonsense"'),
+        (b'ref="A1:B3"', b'ref="A1:ZZZ99999999"'),
+        (b'headerRowCount="1"', b'headerRowCount="x"'),
+        (b"../tables/table1.xml", b"../../../tables/none.xml"),
+        (b"<v>0</v>", b"<v>999</v>"),
+        (b"<v>0</v>", b"<v>x</v>"),
+        (b"<v>0</v>", b""),
+        (b't="s"', b't="inlineStr"'),
+        (b'r="A1"', b""),
+        (b"<si>", b"<si><x/>"),
+    ],
+)
+def test_odd_workbooks(tmp_path: Path, change: tuple[bytes, bytes]) -> None:
+    """They are translated, or refused as what they are."""
+
+    def fill(book: Any, sheet: Any) -> None:
+        sheet.add_table("A1:B3", {"columns": COLUMNS[:2], "data": [["price", 1], ["pear", 2]]})
+
+    path, target = make(tmp_path, fill)
+
+    def replace(found: dict[str, bytes]) -> None:
+        for name, data in found.items():
+            found[name] = data.replace(*change)
+
+    repacked(path, replace)
+    try:
+        shouted_file(path, target)
+    except RequestError:
+        return
+    assert read_document(target, target.name)
