@@ -16,6 +16,7 @@ _LEAST = 1e-6
 _FIGURES_AFTER_LETTERS = re.compile(r"([a-zà-ÿ])\d|[^\W\d]\d")
 _LATIN_1_SIGNS = frozenset("¡¢£¤¥¦§¨©¬®¯±´¶·¸×÷")
 _FIGURES = re.compile(r"\d+")
+_LETTER_OR_DIGIT = re.compile(r"[^\W_\u0e00-\u0eff\u3000-\u9fff]|%")
 _WITHIN_STAND_IN = re.compile(r"[\s.-]")
 _ENDS_SENTENCE = frozenset(".!?…。！？:;")
 
@@ -165,6 +166,10 @@ class TranslatedWords:
     def _put(self, number: int, word: TargetWord) -> None:
         word.raw = self._source.kept[number].translation
         word.origins = np.eye(len(self._source.spans))[number]
+        place = self.words.index(word)
+        for before, after in pairwise(self.words[max(place - 1, 0) : place + 2]):
+            if not after.gap and _LETTER_OR_DIGIT.match(after.text) and before.text[-1:].isalnum():
+                after.gap = " "
 
     def made_room(self, number: int) -> TargetWord:
         """Return the word that came of the source's most, one for all those beside it that did;
