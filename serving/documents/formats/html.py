@@ -150,7 +150,7 @@ def _piece(token: _Token, raw: str) -> str | Mark | None:
     if token.kind == "text":
         return raw
     if token.name == "br":
-        return Mark(raw, Role.PARTS)
+        return Mark(raw, Role.LINE_BREAK)
     if token.name and token.name not in _INLINE:
         return None
     if token.kind == "other" or token.name in _VOID:

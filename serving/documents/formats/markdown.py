@@ -105,7 +105,7 @@ class _Reader:
                 self.pieces.append(" ")
             case "hardbreak":
                 raw = self._match(_HARD_BREAK).partition("\n")[0]
-                self.pieces.append(Mark(raw + self._continued, Role.PARTS))
+                self.pieces.append(Mark(raw + self._continued, Role.LINE_BREAK))
             case "code_inline":
                 self._take(rf"({token.markup})(?!`).*?(?<!`)\1(?!`)")
             case "html_inline":

@@ -12,7 +12,8 @@ from lxml import etree
 from serving.documents.document import Document
 from serving.documents.formats.office import OfficeDocument, Paragraph, open_package, parts_of
 from serving.documents.parts.inline import Fragment, fragment_of
-from serving.documents.parts.runs import Grammar, RunParagraph
+from serving.documents.parts.run_pieces import Grammar
+from serving.documents.parts.runs import RunParagraph
 from serving.documents.parts.xml import parse_xml, space_kept
 
 MAIN_TYPE = "spreadsheetml.sheet"

@@ -8,7 +8,8 @@ from copy import deepcopy
 
 from lxml import etree
 
-from serving.documents.parts.inline import Close, Fragment, Item, Open, Single, fragment_of
+from serving.documents.parts.inline import Fragment, fragment_of
+from serving.documents.parts.items import Close, Item, Open, Single
 
 Element = etree._Element
 

@@ -106,7 +106,7 @@ def test_docx(tmp_path: Path) -> None:
 
     assert fragments[1] == (
         'plain <g id="1">bold words</g> and a <g id="2"><g id="3">link</g></g> to follow,'
-        ' <x id="4"/> ends'
+        ' <k id="4">seven</k> ends'
     )
     document = docx.Document(str(target))
     runs = document.paragraphs[1].runs

@@ -45,7 +45,7 @@ def test_html(tmp_path: Path) -> None:
 
     assert fragments == [
         "A title",
-        'Hello <g id="2">bold words</g> &amp; more<br id="8"/>next <x id="10"/> line <x id="12"/>'
+        'Hello <g id="2">bold words</g> &amp; more <x id="8"/> next <x id="10"/> line <x id="12"/>'
         " end.",
         'Unclosed <g id="2">para <x id="4"/>link</g><x id="7"/><x id="8"/> too',
         "One",
