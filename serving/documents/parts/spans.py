@@ -4,12 +4,13 @@ All between them stays as it is, to the character. Marks within a stretch, as `<
 codes that come back as they were written.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from serving.documents.parts.inline import Fragment, fragment_of
-from serving.documents.parts.items import Close, Item, Open, Shift, Single
+from serving.documents.parts.items import Close, Item, Kept, Open, Shift, Single
 
 _DEEPEST_PAIR = 100  # marks within more stand by themselves
 
@@ -26,13 +27,19 @@ class Role(Enum):
 class Mark:
     """Describes what is no text. name: what opens is closed by the next of the same name.
 
-    shift: of what opens text above or below the line.
+    shift: of what opens text above or below the line. shown: what a mark by itself stands for in a
+    sentence. character: what it is within a word.
     """
 
     raw: str
     role: Role = Role.STANDS
     name: str = ""
     shift: Shift | None = None
+    shown: str = ""
+    character: str = ""
+
+
+SHIFT_TAGS = {"sub": Shift.SUBSCRIPT, "sup": Shift.SUPERSCRIPT}
 
 
 class Span:
@@ -52,13 +59,20 @@ class Span:
         self.start, self.end = start, end
         self._written = written
         self._raws: dict[tuple[type, int], str] = {}
+        self._characters = {p.character: p.raw for p in pieces if isinstance(p, Mark)}
         self.fragment: Fragment = fragment_of(self._items(pieces))
 
     def translated(self, translation: str) -> str:
         return "".join(
-            self._written(item) if isinstance(item, str) else self._raws[type(item), item.number]
+            self._text(item) if isinstance(item, str) else self._raws[type(item), item.number]
             for item in self.fragment.restored(translation)
         )
+
+    def _text(self, text: str) -> str:
+        """Write text, and characters that the file writes as marks as it does."""
+        pattern = "|".join(map(re.escape, filter(None, self._characters))) or r"(?!)"
+        parts = re.split(f"({pattern})", text)
+        return "".join(self._characters.get(part) or self._written(part) for part in parts if part)
 
     def _items(self, pieces: Sequence[str | Mark]) -> list[Item]:
         pairs = _pairs(pieces)
@@ -69,7 +83,12 @@ class Span:
                 continue
             item = pairs.get(place) or _single(place + 1, piece)
             self._raws[type(item), item.number] = piece.raw
-            items.append(item)
+            if piece.character:
+                items.append(piece.character)
+            elif piece.shown.strip() and isinstance(item, Single):
+                items.append(Kept(item.number, (item,), piece.shown))
+            else:
+                items.append(item)
         return items
 
 

@@ -45,15 +45,15 @@ def test_html(tmp_path: Path) -> None:
 
     assert fragments == [
         "A title",
-        'Hello <g id="2">bold words</g> &amp; more <x id="8"/> next <x id="10"/> line <x id="12"/>'
-        " end.",
-        'Unclosed <g id="2">para <x id="4"/>link</g><x id="7"/><x id="8"/> too',
+        'Hello <g id="2">bold words</g> &amp; more <x id="6"/> next <k id="8">x</k> line'
+        ' <x id="10"/> end.',
+        'Unclosed <g id="2">para <x id="4"/>link</g><x id="7"/><k id="8">Keep this</k> too',
         "One",
         "Two",
     ]
     assert (
         written.decode()
-        == """<!doctype html><html><head><title>A TITLE</title>
+        == """<!doctype html><html lang="fr"><head><title>A TITLE</title>
 <script>var a = "hello";</script></head>
 <body><p>HELLO <b class=x>BOLD WORDS</b> &amp; MORE<br>NEXT <code>x</code> LINE <img src=a> END.
 <p>UNCLOSED <i>PARA <a href="x">LINK</i></a><span translate=no>Keep <b>this</b></span> TOO
@@ -67,7 +67,7 @@ def test_html_in_an_old_encoding(tmp_path: Path) -> None:
 
     _, written = shout(tmp_path, "a.htm", page)
 
-    assert written.decode("latin-1") == '<meta charset="iso-8859-1"><p>CAFÉ &#8364; 5</p>'
+    assert written.decode("latin-1") == '<meta charset="iso-8859-1"><p>CAFÉ &euro; 5</p>'
 
 
 MARKDOWN = """---

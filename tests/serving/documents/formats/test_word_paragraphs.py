@@ -169,7 +169,8 @@ CASES = {
     ),
     "breaks and tabs": (
         f"{run('the dog')}<w:r><w:br/></w:r>{run('runs.')}<w:r><w:cr/></w:r>{run('Now')}<w:r>"
-        f'<w:tab/><w:t>a column</w:t><w:ptab w:relativeTo="margin"/><w:t>more</w:t></w:r>{run("a&#9;b")}',
+        '<w:tab/><w:t>a column</w:t><w:ptab w:relativeTo="margin"/><w:t>more</w:t></w:r>'
+        f"{run('a&#9;b')}",
         ["the dog <> runs.|Now|a column|morea|b"],
     ),
     "hyphens": (
