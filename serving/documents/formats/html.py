@@ -50,12 +50,13 @@ _REFERENCE = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|[A-Za-z]\w*);")
 def read(path: Path) -> Document:
     """Raises RequestError."""
     file = read_text(path)
-    written = partial(_written, file.encoding)
-    layers = (partial(_attribute_spans, written), partial(_text_spans, written))
+    layers = (partial(attribute_spans, file.encoding), partial(text_spans, file.encoding))
     return LayeredDocument(file, layers, _in_language)
 
 
-def _attribute_spans(written: Written, text: str) -> Iterator[Span]:
+def attribute_spans(encoding: str, text: str) -> Iterator[Span]:
+    """Yield what the attributes of a page say to readers."""
+    written = partial(_written, encoding)
     page = Page(text)
     for place, (token, state) in enumerate(zip(page.tokens, page.states(), strict=True)):
         if not state.has_attributes:
@@ -101,7 +102,9 @@ class _Open:
         self.end = end
 
 
-def _text_spans(written: Written, text: str) -> Iterator[Span]:
+def text_spans(encoding: str, text: str) -> Iterator[Span]:
+    """Yield what stands between the blocks of a page."""
+    written = partial(_written, encoding)
     page = Page(text)
     held = _Open()
     whole = 0  # up to which token an element stays as it is

@@ -95,15 +95,15 @@ Footnote[^1].
 [r]: http://ref
 """
 SHOUTED_MARKDOWN = """---
-title: Front
+title: FRONT
 ---
 # A *HEADING* HERE
 
-> QUOTED **BOLD AND [A LINK](http://x.y/z "t")** TEXT OVER TWO LINES.\x20\x20
+> QUOTED **BOLD AND [A LINK](http://x.y/z "T")** TEXT OVER TWO LINES.\x20\x20
 > AFTER A BREAK.
 
 - ITEM `code` ONE \\* TWO &amp; THREE
-- [REF][r] AND ![img](a.png) <b>RAW</b> <http://auto.link>
+- [REF][r] AND ![IMG](a.png) <b>RAW</b> <http://auto.link>
 
 ```
 code block
