@@ -154,6 +154,7 @@ class Reader:
         self.pieces: list[str | Mark] = []
         self.labels: list[Label] = []
         self._link_starts: list[int] = []
+        self._is_marked = False
 
     def read_all(self, tokens: Sequence[Token]) -> None:
         """Raises Unread."""
@@ -221,7 +222,10 @@ class Reader:
         self._match(re.compile(re.escape(token.content)))
         raw = self._broken(token.content)
         role = Role.PARTS if _ALERT.match(raw) else Role.STANDS
-        self.pieces.append(Mark(raw, role, shown=raw if token.meta["shown"] else ""))
+        if raw == "==":  # around marked text
+            self._is_marked = not self._is_marked
+            role = Role.OPENS if self._is_marked else Role.CLOSES
+        self.pieces.append(Mark(raw, role, raw, shown=raw if token.meta["shown"] else ""))
 
     def _read_shifted(self, token: Token) -> None:
         self._match(re.compile(re.escape(token.content)))

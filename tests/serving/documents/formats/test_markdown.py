@@ -391,10 +391,10 @@ END
     ),
     "above and below the line": (
         r"""
-drink H~2~O, 48 m^2^ and ~~not~~ this
+drink H~2~O, 48 m^2^ and ~~not~~ ==this== word
 """,
         r"""
-DRINK H~2~O, 48 m^2^ AND ~~NOT~~ THIS
+DRINK H~2~O, 48 m^2^ AND ~~NOT~~ ==THIS== WORD
 """,
     ),
     "headings": (
