@@ -68,7 +68,8 @@ class Fragment:
                 missing.pop(item.number, None)
         items += singles.values()
         items += (end for number in missing for end in (Open(number), Close(number)))
-        items = [*_without_spaces_at_line_breaks(_with_spaces(items, _words_among(self.core)))]
+        items = _with_spaces(items, _words_among(self.core))
+        items = [item for item in _with_own_spaces_at_lines(items, self.core) if item != ""]
         return [*self.before, *_expanded(items), *self.after]
 
     def _own_forms(self) -> dict[str, str]:
@@ -247,18 +248,34 @@ def _edges(items: Sequence[Item]) -> list[tuple[str, str]]:
     return [*zip(before, after, strict=True)]
 
 
-def _without_spaces_at_line_breaks(items: Sequence[Item]) -> Iterator[Item]:
-    """Yield items without the spaces that joined lines were given."""
-    neighbours = [None, *items, None]
-    for before, item, after in zip(neighbours, items, neighbours[2:], strict=False):
+def _with_own_spaces_at_lines(items: Sequence[Item], core: Sequence[Item]) -> Iterator[Item]:
+    """Yield items with the spaces that the core has at joined lines, not those that were given."""
+    own = {
+        item.number: (_is_space(before, -1), _is_space(after, 0))
+        for before, item, after in _with_neighbours(core)
+        if isinstance(item, Single) and _is_joined_line(item)
+    }
+    for before, item, after in _with_neighbours(items):
         if isinstance(item, str):
             item = item.lstrip() if _is_joined_line(before) else item
             item = item.rstrip() if _is_joined_line(after) else item
-        if item != "":
+        if isinstance(item, Single) and item.number in own:
+            has_before, has_after = own[item.number]
+            yield from (" " * has_before, item, " " * has_after)
+        else:
             yield item
 
 
-def _is_joined_line(item: Item | None) -> bool:
+def _with_neighbours(items: Sequence[Item]) -> Iterator[tuple[Item, Item, Item]]:
+    """Yield each item between those beside it; at the ends with an empty text."""
+    return zip(["", *items], items, [*items[1:], ""], strict=False)
+
+
+def _is_space(item: Item, end: int) -> bool:
+    return isinstance(item, str) and item != "" and item[end].isspace()
+
+
+def _is_joined_line(item: Item) -> bool:
     return isinstance(item, Single) and item.is_line_break and not item.parts
 
 

@@ -121,7 +121,7 @@ def test_pages(tmp_path: Path, name: str) -> None:
             "<p>in<br>\n the park</p>",
             'in <x id="2"/>  the park',
             'dans <x id="2"/> le parc',
-            "<p>dans<br>le parc</p>",
+            "<p>dans<br> le parc</p>",
         ),
         ("<p>I.<br>Be</p>", 'I.<br id="2"/>Be', 'Je.<br id="2"/>Suis', "<p>Je.<br>Suis</p>"),
     ],
