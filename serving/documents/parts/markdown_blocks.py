@@ -154,7 +154,7 @@ class Reader:
         self.pieces: list[str | Mark] = []
         self.labels: list[Label] = []
         self._link_starts: list[int] = []
-        self._is_marked = False
+        self._is_marked = self._is_in_alert_line = False
 
     def read_all(self, tokens: Sequence[Token]) -> None:
         """Raises Unread."""
@@ -212,16 +212,19 @@ class Reader:
 
     def _read_soft_break(self) -> None:
         self._match(_SOFT_BREAK)
-        before = "".join(map(_raw, self.pieces))
-        if _ALERT.match(before) and "\n" not in before:
-            self.pieces.append(Mark(self._continued, Role.PARTS))  # after an alert's own title
+        if self._is_in_alert_line:  # with a title of its own
+            self.pieces.append(Mark(self._continued, Role.PARTS))
+            self._is_in_alert_line = False
         else:
             self.pieces.append(" ")
 
     def _read_kept(self, token: Token) -> None:
         self._match(re.compile(re.escape(token.content)))
         raw = self._broken(token.content)
-        role = Role.PARTS if _ALERT.match(raw) else Role.STANDS
+        role = Role.STANDS
+        if _ALERT.match(raw):
+            role = Role.PARTS
+            self._is_in_alert_line = "\n" not in raw
         if raw == "==":  # around marked text
             self._is_marked = not self._is_marked
             role = Role.OPENS if self._is_marked else Role.CLOSES

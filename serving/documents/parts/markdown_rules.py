@@ -110,8 +110,15 @@ def _tokenize_indented(state: StateBlock, start: int, end: int) -> None:
     """Read what is indented by four more columns."""
     state.blkIndent += 4
     state.line = start
-    state.md.block.tokenize(state, start, end)
+    _tokenize(state, start, end)
     state.blkIndent -= 4
+
+
+def _tokenize(state: StateBlock, start: int, end: int) -> None:
+    """Read lines one level deeper; the parser has a limit of levels."""
+    state.level += 1
+    state.md.block.tokenize(state, start, end)
+    state.level -= 1
 
 
 def _fenced_directive(state: StateBlock, start: int, end: int, silent: bool) -> bool:
@@ -130,7 +137,7 @@ def _fenced_directive(state: StateBlock, start: int, end: int, silent: bool) -> 
     if found["title"]:
         _push_title(state, found["title"], start)
     line_max, state.lineMax = state.lineMax, last
-    state.md.block.tokenize(state, state.line, last)
+    _tokenize(state, state.line, last)
     state.lineMax = line_max
     _push_kept(state, "directive", last, min(last + 1, end))
     return True
