@@ -13,6 +13,7 @@ from pathlib import Path
 from serving.documents.document import Document
 from serving.documents.formats.html import attribute_spans, text_spans
 from serving.documents.formats.plain import LayeredDocument
+from serving.documents.parts import html_tokens
 from serving.documents.parts.encoding import read_text
 from serving.documents.parts.front_matter import front_matter_spans
 from serving.documents.parts.markdown_blocks import (
@@ -43,7 +44,8 @@ def _text_spans(text: str) -> Iterator[Span]:
     page = Page(text)
     for block in page.blocks():
         if isinstance(block, HtmlBlock):
-            yield from _html_spans(text, block, text_spans)
+            if not _begins_with_inline_tag(text, block):
+                yield from _html_spans(text, block, text_spans)
             continue
         with suppress(Unread):
             yield _TextSpan(block, page)
@@ -136,6 +138,14 @@ def _title_span(end: int, raw: str) -> Span | None:
         return re.sub(rf"([\\{closing}{'(' if closing == ')' else ''}])", r"\\\1", text)
 
     return Span(start, start + len(found["title"]) - 2, [value], written)
+
+
+def _begins_with_inline_tag(text: str, block: HtmlBlock) -> bool:
+    """Check whether the block is one only because a tag is alone in its first line: such lines
+    must not be joined.
+    """
+    tokens = html_tokens.Page(text[block.start : block.end]).tokens
+    return next((each.name in html_tokens.INLINE for each in tokens if each.name), False)
 
 
 def _html_spans(

@@ -78,7 +78,7 @@ class Text:
     """Holds text of a run. look: its properties as they are seen."""
 
     text: str
-    look: bytes
+    look: str
     properties: Element | None
 
 
@@ -215,7 +215,7 @@ def _is_reference(leaves: Sequence[Leaf], span: RangeSpan) -> bool:
     return following.name == "commentReference" and ids[0] == ids[1]
 
 
-def _with_tabs(text: str, look: bytes, properties: Element | None) -> Iterator[Piece]:
+def _with_tabs(text: str, look: str, properties: Element | None) -> Iterator[Piece]:
     """Yield text, and its tabs as pieces that part sentences."""
     for number, part in enumerate(_TABS.split(text)):
         if number % 2:
@@ -233,9 +233,9 @@ def _properties(run: Element, grammar: Grammar) -> Element | None:
     return next((each for each in run if local_name(each) == grammar.properties), None)
 
 
-def _look(properties: Element | None) -> bytes:
+def _look(properties: Element | None) -> str:
     if properties is None:
-        return b""
+        return ""
     seen = deepcopy(properties)
     seen.tail = None
     for name in _UNSEEN_ATTRIBUTES:
@@ -243,7 +243,9 @@ def _look(properties: Element | None) -> bytes:
     for child in [*seen]:
         if local_name(child) in _UNSEEN_ELEMENTS:
             seen.remove(child)
-    return etree.tostring(seen, method="c14n") if len(seen) or seen.attrib else b""
+    if not len(seen) and not seen.attrib:
+        return ""
+    return "".join(f"{each.tag} {sorted(each.items())} {each.text}" for each in seen.iter())
 
 
 def _merged(pieces: Iterable[Piece]) -> tuple[Piece, ...]:

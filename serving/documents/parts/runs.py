@@ -170,7 +170,7 @@ def _shift(properties: Element | None) -> Shift | None:
 def _commonest(pieces: Iterable[Piece]) -> Text | None:
     """Return a text that looks as most of the paragraph's characters do."""
     found = [*texts(pieces)]
-    lengths: Counter[bytes] = Counter()
+    lengths: Counter[str] = Counter()
     for text in found:
         lengths[text.look] += len(text.text)
     return max(found, key=lambda text: lengths[text.look], default=None)

@@ -442,6 +442,15 @@ def test_documents(tmp_path: Path, name: str) -> None:
     assert parsed(written) == parsed(source)
 
 
+def test_html_that_is_a_block_by_its_first_line_alone(tmp_path: Path) -> None:
+    path, target = tmp_path / "a.md", tmp_path / "b.md"
+    path.write_text("<b>\nkept as it is\n\ntext\n", encoding="utf-8")
+
+    shouted_file(path, target)
+
+    assert target.read_text("utf-8") == "<b>\nkept as it is\n\nTEXT\n"
+
+
 SIGNS = (
     "1. ",
     "# ",
