@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from serving.documents.parts.inline import PARTING_TAG
+from serving.documents.parts.inline import KEPT_TAG, PARTING_TAG
 from serving.text.markup.options import Markup, MarkupKind
 
 # How fragments are marked up: codes never part sentences, but for line breaks.
-MARKUP = Markup(MarkupKind.XML, splitting_tags=frozenset({PARTING_TAG}), outline_detection=False)
+MARKUP = Markup(
+    MarkupKind.XML,
+    splitting_tags=frozenset({PARTING_TAG}),
+    ignore_tags=frozenset({KEPT_TAG}),
+    outline_detection=False,
+)
 
 
 class Document(Protocol):

@@ -1,4 +1,8 @@
-"""Reads and writes .docx: body, tables, headers, footers, notes and text boxes; fields stay."""
+"""Reads and writes .docx: body, tables, headers, footers, notes and text boxes.
+
+Of fields the shown text of links is translated; what programs make stays. What may stand in a
+paragraph is listed in ECMA-376, part 1, 17.3.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +11,9 @@ from lxml import etree
 
 from serving.documents.document import Document
 from serving.documents.formats.office import OfficeDocument, Paragraph, open_package, parts_of
-from serving.documents.parts.runs import Grammar, RunParagraph, field_marks
+from serving.documents.parts.fields import fields_of
+from serving.documents.parts.run_pieces import WORD_CHARACTERS, Grammar
+from serving.documents.parts.runs import RunParagraph
 
 MAIN_TYPE = "wordprocessingml.document"
 _PARTS = tuple(
@@ -15,11 +21,17 @@ _PARTS = tuple(
     for name in ("document.main", "header", "footer", "footnotes", "endnotes")
 )
 _GRAMMAR = Grammar(
-    leading=frozenset({"pPr"}),
-    containers=frozenset({"hyperlink", "ins", "smartTag", "sdt"}),
-    inner="sdtContent",
-    breaks=frozenset({"br", "cr"}),
+    leading=frozenset({"pPr", "customXmlPr", "smartTagPr", "fldData"}),
+    containers=frozenset(
+        {"hyperlink", "ins", "moveTo", "smartTag", "customXml", "sdt", "dir", "bdo", "ruby"}
+    ),
+    inner={"sdt": "sdtContent", "ruby": "rubyBase"},
+    fields=frozenset({"fldSimple"}),
+    field_marks=frozenset({"fldChar", "instrText"}),
+    line_breaks=frozenset({"br", "cr"}),
+    breaks=frozenset({"tab", "ptab"}),
     dropped=frozenset({"proofErr", "lastRenderedPageBreak"}),
+    characters=WORD_CHARACTERS,
 )
 
 
@@ -30,11 +42,7 @@ def read(path: Path) -> Document:
 
 
 def _paragraphs(root: etree._Element) -> Iterator[Paragraph]:
-    """Leave out paragraphs within a field, as those of a table of contents: programs make them."""
-    depth = 0
-    for element in [*root.iter("{*}p", "{*}fldChar")]:
-        if element.tag.endswith("}fldChar"):
-            [*marks] = field_marks(element)
-            depth += marks.count("begin") - marks.count("end")
-        elif depth <= 0 and etree.QName(element).namespace == etree.QName(root).namespace:
-            yield RunParagraph(element, _GRAMMAR)
+    fields = fields_of(root)
+    for element in [*root.iter("{*}p")]:
+        if etree.QName(element).namespace == etree.QName(root).namespace:
+            yield RunParagraph(element, _GRAMMAR, fields)

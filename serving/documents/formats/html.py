@@ -1,94 +1,90 @@
-"""Reads and writes .html: text between blocks is translated, all else stays to the character.
+"""Reads and writes .html: text between blocks, and what attributes say to readers, is translated;
+all else stays to the character.
 
-HTML is taken as leniently as browsers take it: nothing needs to be closed. Attributes stay.
+HTML is taken as leniently as browsers take it: nothing needs to be closed.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape, unescape
-from html.parser import HTMLParser
 from pathlib import Path
 
 from serving.documents.document import Document
-from serving.documents.formats.plain import PlainDocument
+from serving.documents.formats.plain import LayeredDocument
 from serving.documents.parts.encoding import HTML_DECLARATION, read_text
-from serving.documents.parts.spans import Mark, Role, Span
+from serving.documents.parts.html_tokens import INLINE, VOID, Kind, Page, State, Token, names
+from serving.documents.parts.inline import ZERO_WIDTH_SPACE
+from serving.documents.parts.spans import SHIFT_TAGS, Mark, Role, Span
 
+Written = Callable[[str], str]
 
-def _names(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
-# Elements within a text; all others part texts.
-_INLINE = _names(
-    "a abbr acronym b bdi bdo big cite code data del dfn em font i img input ins kbd label mark q"
-    " rp rt ruby s samp small span strike strong sub sup svg time tt u var wbr"
+# What readers are shown or told of an element. HTML's standard calls these translatable.
+_SHOWN = names(
+    "alt aria-description aria-label aria-placeholder aria-roledescription aria-valuetext"
+    " placeholder title"
 )
-_VOID = _names("area base br col embed hr img input link meta source track wbr")
-# Elements whose content is no language.
-_LEFT_ALONE = _names("code kbd math object pre samp script select style svg template textarea var")
+_SHOWN_OF = {
+    **{name: names("label") for name in ("optgroup", "option", "track")},
+    "th": names("abbr"),
+    "table": names("summary"),
+}
+_NAMES_OF_STYLES = names("link style")  # their titles are names
+_BUTTONS = names("button reset submit")
+_META = names(
+    "description og:description og:image:alt og:title twitter:description twitter:image:alt"
+    " twitter:title"
+)
 _LINE_ENDS = re.compile(r"(?<![ \t])[ \t]*\r?\n\s*")  # tried once a run of spaces
+_SPACES = " \t\n\r\f"
+_ESCAPED = frozenset("&<> \t\n\r")
+# Elements that stand in a text as marks, besides those that hold words of it.
+_WITHIN_TEXT = names("math object script svg template textarea")
+_WITH_WORDS = INLINE - names("rp rt")
+_TAG = re.compile(r"<[^>]*>")
+_ENDS_OF_VALUES = {'"': '"', "'": "'", "": " \t\n\r\f\"'=<>`"}
+_REFERENCE = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|[A-Za-z]\w*);")
 
 
-@dataclass(frozen=True)
-class _Token:
-    """Holds a piece of a page. name: of a tag. keeps: its element asks to be left alone."""
-
-    kind: str  # start, end, text or other
-    start: int
-    name: str = ""
-    keeps: bool = False
+def read(path: Path, language: str | None = None) -> Document:
+    """Raises RequestError."""
+    file = read_text(path, language, HTML_DECLARATION)
+    layers = (partial(attribute_spans, file.encoding), partial(text_spans, file.encoding))
+    return LayeredDocument(file, layers, _in_language)
 
 
-class _Tokens(HTMLParser):
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=False)
-        self._lines = [0, *(found.end() for found in re.finditer("\n", text))]
-        self.found: list[_Token] = []
-        self.feed(text)
-        self.close()
+def attribute_spans(encoding: str, text: str) -> Iterator[Span]:
+    """Yield what the attributes of a page say to readers."""
+    written = partial(_written, encoding)
+    page = Page(text)
+    for place, (token, state) in enumerate(zip(page.tokens, page.states(), strict=True)):
+        if not state.has_attributes:
+            continue
+        attributes = [*page.attributes(place)]
+        values = {attribute.name: attribute.value.lower() for attribute in attributes}
+        for attribute in attributes:
+            if _is_shown(token.name, attribute.name, values):
+                in_quotes = partial(_in_quotes, written, attribute.quote)
+                value = _LINE_ENDS.sub(" ", attribute.value)
+                yield Span(attribute.start, attribute.end, [value], in_quotes)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        said = dict(attrs)
-        keeps = said.get("translate") == "no" or "notranslate" in (said.get("class") or "").split()
-        self._add("start", tag, keeps or tag in _LEFT_ALONE)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._add("start" if tag in _VOID else "other", tag)
+def _is_shown(tag: str, name: str, values: Mapping[str, str]) -> bool:
+    if tag == "meta" and name == "content":
+        return values.get("name", "") in _META or values.get("property", "") in _META
+    if tag == "input" and name == "value":
+        return values.get("type", "") in _BUTTONS
+    if name == "title" and tag in _NAMES_OF_STYLES:
+        return False
+    return name in _SHOWN or name in _SHOWN_OF.get(tag, ())
 
-    def handle_endtag(self, tag: str) -> None:
-        self._add("end", tag)
 
-    def handle_data(self, data: str) -> None:
-        self._add("text")
-
-    def handle_entityref(self, name: str) -> None:
-        self._add("text")
-
-    def handle_charref(self, name: str) -> None:
-        self._add("text")
-
-    def handle_comment(self, data: str) -> None:
-        self._add("other")
-
-    def handle_decl(self, decl: str) -> None:
-        self._add("other", "!")
-
-    def unknown_decl(self, data: str) -> None:
-        self._add("other")
-
-    def handle_pi(self, data: str) -> None:
-        self._add("other")
-
-    def parse_marked_section(self, i: int, report: bool = True) -> int:
-        """Take `<![` for the comment that browsers take it for; the parser fails on most."""
-        return self.parse_bogus_comment(i, report)
-
-    def _add(self, kind: str, name: str = "", keeps: bool = False) -> None:
-        line, column = self.getpos()
-        self.found.append(_Token(kind, self._lines[line - 1] + column, name, keeps))
+def _in_quotes(written: Written, quote: str, text: str) -> str:
+    """Write a text as the value of an attribute, within quotes or without any."""
+    ends = _ENDS_OF_VALUES[quote]
+    value = "".join(f"&#{ord(each)};" if each in ends else each for each in written(text))
+    return value.replace("&#34;", "&quot;")
 
 
 @dataclass
@@ -106,24 +102,18 @@ class _Open:
         self.end = end
 
 
-def read(path: Path, language: str | None = None) -> Document:
-    """Raises RequestError."""
-    file = read_text(path, language, HTML_DECLARATION)
-    return PlainDocument(file, _spans(file.text, partial(_written, file.encoding)))
-
-
-def _spans(text: str, written: "partial[str]") -> Iterator[Span]:
-    tokens = _Tokens(text).found
-    ends = [*(token.start for token in tokens), len(text)][1:]
+def text_spans(encoding: str, text: str) -> Iterator[Span]:
+    """Yield what stands between the blocks of a page."""
+    written = partial(_written, encoding)
+    page = Page(text)
     held = _Open()
-    alone: list[_Token] = []  # the element that is left alone, and those of its name in it
-    for token, end in zip(tokens, ends, strict=True):
-        if alone or (token.keeps and token.name not in _VOID):
-            whole = _followed(token, alone)
-            if whole is None:
-                continue
-            token = whole
-        piece = _piece(token, text[token.start : end])
+    whole = 0  # up to which token an element stays as it is
+    for place, (token, state) in enumerate(zip(page.tokens, page.states(), strict=True)):
+        if place < whole:
+            continue
+        end = page.end(max(place, state.whole - 1))
+        whole = state.whole
+        piece = _piece(token, state, text[token.start : end])
         if piece is not None:
             held.add(piece, token.start, end)
         elif held.pieces:
@@ -133,44 +123,75 @@ def _spans(text: str, written: "partial[str]") -> Iterator[Span]:
         yield _span(held, text, written)
 
 
-def _followed(token: _Token, alone: list[_Token]) -> _Token | None:
-    """Follow an element that is left alone; at its end return it as one token."""
-    if not alone or (token.kind == "start" and token.name == alone[0].name):
-        alone.append(token)
-    elif token.kind == "end" and token.name == alone[0].name:
-        first = alone[0]
-        alone.pop()
-        if not alone:
-            return _Token("other", first.start, first.name)
-    return None
-
-
-def _piece(token: _Token, raw: str) -> str | Mark | None:
+def _piece(token: Token, state: State, raw: str) -> str | Mark | None:
     """Return what a token is within a text; None if it parts texts."""
-    if token.kind == "text":
+    if not (state.is_translated or state.whole):
+        return None
+    if token.kind is Kind.TEXT:
         return raw
     if token.name == "br":
-        return Mark(raw, Role.PARTS)
-    if token.name and token.name not in _INLINE:
+        return Mark(raw, Role.LINE_BREAK)
+    if token.name and token.name not in INLINE and token.name not in _WITHIN_TEXT:
         return None
-    if token.kind == "other" or token.name in _VOID:
+    if token.name == "wbr":
+        return Mark(raw, character=ZERO_WIDTH_SPACE)
+    if state.whole:
+        return Mark(raw, shown=unescape(_TAG.sub("", raw)) if token.name in _WITH_WORDS else "")
+    if token.kind is Kind.OTHER or token.name in VOID:
         return Mark(raw)
-    return Mark(raw, Role.OPENS if token.kind == "start" else Role.CLOSES, token.name)
+    role = Role.OPENS if token.kind is Kind.START else Role.CLOSES
+    return Mark(raw, role, token.name, SHIFT_TAGS.get(token.name))
 
 
-def _span(held: _Open, text: str, written: "partial[str]") -> Span:
+def _span(held: _Open, text: str, written: Written) -> Span:
     """Make a span without the white space around it, which is how the page is laid out."""
     pieces, start, end = held.pieces, held.start, held.end
     if isinstance(first := pieces[0], str):
-        start += len(first) - len(first.lstrip())
-        pieces[0] = first.lstrip()
+        start += len(first) - len(first.lstrip(_SPACES))
+        pieces[0] = first.lstrip(_SPACES)
     if isinstance(last := pieces[-1], str):
-        end -= len(last) - len(last.rstrip())
-        pieces[-1] = last.rstrip()
+        end -= len(last) - len(last.rstrip(_SPACES))
+        pieces[-1] = last.rstrip(_SPACES)
+    references = _references(pieces)
     meant = [unescape(_LINE_ENDS.sub(" ", p)) if isinstance(p, str) else p for p in pieces]
-    return Span(start, max(start, end), meant, written)
+    return Span(start, max(start, end), meant, partial(_with_references, references, written))
+
+
+def _references(pieces: Sequence[str | Mark]) -> dict[str, str]:
+    """Return how a text writes characters that it does not write as they are."""
+    raws = (raw for p in pieces if isinstance(p, str) for raw in _REFERENCE.findall(p))
+    found = {unescape(raw): raw for raw in raws}
+    return {
+        character: raw
+        for character, raw in found.items()
+        if len(character) == 1 and character not in _ESCAPED and not character.isalnum()
+    }
+
+
+def _with_references(references: Mapping[str, str], written: Written, text: str) -> str:
+    return "".join(references.get(each) or written(each) for each in text)
 
 
 def _written(encoding: str, text: str) -> str:
     """Write a text as HTML, with references for what the page's encoding does not hold."""
     return escape(text, quote=False).encode(encoding, "xmlcharrefreplace").decode(encoding)
+
+
+def _in_language(text: str, language: str) -> str:
+    """Let the page say that it is in a language."""
+    page = Page(text)
+    for place, token in enumerate(page.tokens):
+        if token.kind is Kind.START and token.name == "html":
+            return _with_lang(page, place, language)
+    return text
+
+
+def _with_lang(page: Page, place: int, language: str) -> str:
+    text = page.text
+    said = [each for each in page.attributes(place) if each.name in ("lang", "xml:lang")]
+    for attribute in reversed(said):
+        text = text[: attribute.start] + language + text[attribute.end :]
+    if not said:
+        name_end = page.tokens[place].start + len("<html")
+        text = f'{text[:name_end]} lang="{language}"{text[name_end:]}'
+    return text

@@ -1,144 +1,157 @@
-"""Reads and writes .md: paragraphs, headings, lists and tables. Code, front matter, links' targets
-and HTML stay; a paragraph's lines become one, but where it breaks lines itself.
+"""Reads and writes .md: paragraphs, headings, lists, tables, HTML, what pictures and links are said
+to be, and the front matter's title. Code, directives, formulas and links' targets stay; a
+paragraph's lines become one, but where it breaks lines itself.
+
+Read again, a translation has the structure of its source.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
-
 from serving.documents.document import Document
-from serving.documents.formats.plain import PlainDocument
+from serving.documents.formats.html import attribute_spans, text_spans
+from serving.documents.formats.plain import LayeredDocument
+from serving.documents.parts import html_tokens
 from serving.documents.parts.encoding import read_text
-from serving.documents.parts.spans import Mark, Role, Span
-from serving.documents.parts.tags import tag_mark
-
-_FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?^\1[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.M)
-_TARGET = (
-    r"""\(\s*(?:<[^<>\n]*>|(?:[^\s()\\]|\\.|\([^\s()]*\))*)"""
-    r"""(?:\s+(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\((?:\\.|[^()\\])*\)))?\s*\)"""
+from serving.documents.parts.front_matter import front_matter_spans
+from serving.documents.parts.markdown_blocks import (
+    TITLE,
+    HtmlBlock,
+    Label,
+    Page,
+    Reader,
+    TextBlock,
+    Unread,
 )
-_LINK_END = re.compile(rf"\](?:{_TARGET}|\[[^\[\]]*\])?")
-_IMAGE = re.compile(rf"!\[(?:[^\[\]]|\[[^\[\]]*\])*{_LINK_END.pattern}")
-_AUTOLINK = re.compile(r"<[^<>\s]+>")
-_HARD_BREAK = re.compile(r"(?: {2,}|\\)\n[ \t]*")
-_SOFT_BREAK = re.compile(r"[ \t]*\n[ \t]*")
-_FOOTNOTE = re.compile(r"(\[\^[^\]\s]+\]:?)")
+from serving.documents.parts.spans import Span
 
-_LINE_END = re.compile(r"\r\n?|\n")  # the parser's
-
-
-class _Unread(Exception):
-    """Says that the text is not as it was parsed; such a block stays as it is."""
-
-
-def _parser() -> MarkdownIt:
-    """Make a parser that leaves escapes and entities apart from text."""
-    return MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
+_TITLE_AT_END = re.compile(rf"\s(?P<title>{TITLE})\s*\)?[ \t]*\Z")
+_REFERENCE = re.compile(rf"[ \t>]*\[[^\[\]]+\]:[ \t]*(?:<[^<>]*>|\S+)[ \t]+{TITLE}[ \t]*\Z")
+_SPECIAL = re.compile(r"([\\`*_\[\]<>#+|~$^={}:!-])")
+_IN_TITLES = str.maketrans('`"[]{}', "''()()")  # what would end them
+_NUMBER_OF_LIST = re.compile(r"^(\d+)([.)])", re.MULTILINE)
+_ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
 def read(path: Path, language: str | None = None) -> Document:
     """Raises RequestError."""
-    file = read_text(path, language).with_line_feeds()
-    return PlainDocument(file, _spans(file.text))
+    return LayeredDocument(read_text(path, language).with_line_feeds(), (_label_spans, _text_spans))
 
 
-def _spans(text: str) -> Iterator[Span]:
-    front = _FRONT_MATTER.match(text)
-    begin = front.end() if front else 0
-    lines = [begin, *(found.end() for found in _LINE_END.finditer(text[begin:]))]
-    lines[1:] = [begin + line for line in lines[1:]]
-    place = begin
-    for previous, token in pairwise(_parser().parse(text[begin:])):
-        if token.type != "inline" or not token.map or not token.content:
+def _text_spans(text: str) -> Iterator[Span]:
+    page = Page(text)
+    for block in page.blocks():
+        if isinstance(block, HtmlBlock):
+            if not _begins_with_inline_tag(text, block):
+                yield from _html_spans(text, block, text_spans)
             continue
-        place = max(place, lines[token.map[0]])
-        found = _stretch(token.content).search(text, place)
-        if found is None:
+        with suppress(Unread):
+            yield _TextSpan(block, page)
+
+
+class _TextSpan(Span):
+    """Holds the text of a block. What would change the structure of a translation is escaped; if
+    that does not do, the text stays as it is.
+    """
+
+    def __init__(self, block: TextBlock, page: Page) -> None:
+        """Raises Unread."""
+        self._block, self._page = block, page
+        self._escapes = False
+        super().__init__(block.start, block.end, block.read().pieces, self._as_markdown)
+
+    def translated(self, translation: str) -> str:
+        outline = self._page.outline(self._block.block.content)
+        for self._escapes in (False, True):
+            text = super().translated(translation)
+            if self._page.outline(self._block.content_of(text)) == outline:
+                return text
+        return self._block.raw
+
+    def _as_markdown(self, text: str) -> str:
+        if self._block.is_title:
+            return text.translate(_IN_TITLES)
+        if self._escapes:
+            return _NUMBER_OF_LIST.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", text))
+        return text.replace("|", "\\|") if self._block.is_cell else text
+
+
+def _label_spans(text: str) -> Iterator[Span]:
+    """Yield what is said of the page, and, within the marks of texts, of pictures and links."""
+    yield from front_matter_spans(text)
+    page = Page(text)
+    spans = [
+        _title_span(start + len(line), line)
+        for start, line in page.lines_without_blocks()
+        if _REFERENCE.match(line)
+    ]
+    for block in page.blocks():
+        if isinstance(block, HtmlBlock):
+            spans += _html_spans(text, block, attribute_spans)
+        else:
+            with suppress(Unread):
+                spans += _spans_of_labels(text, block, block.read())
+    yield from sorted((span for span in spans if span), key=lambda span: span.start)
+
+
+def _spans_of_labels(text: str, block: TextBlock, reader: Reader) -> Iterator[Span]:
+    place = block.start
+    for label in reader.labels:
+        start = text.find(label.raw, place, block.end)
+        if start < 0:
             continue
-        with suppress(_Unread):
-            place = found.end()
-            written = _in_a_cell if previous.tag in ("th", "td") else str
-            yield Span(found.start(), place, [*_pieces(token, found.group())], written)
+        place = start + len(label.raw)
+        if label.is_tag:
+            yield from _html_spans(text, HtmlBlock(start, place), attribute_spans)
+            continue
+        if (span := _picture_span(start, label)) is not None:
+            yield span
+        if (span := _title_span(place, label.raw)) is not None:
+            yield span
 
 
-def _stretch(content: str) -> "re.Pattern[str]":
-    """Match a block's content in the file, where lines have the marks of quotes before them."""
-    lines = [re.escape(line.lstrip()).replace(r"\|", r"\\?\|") for line in content.split("\n")]
-    return re.compile(rf"[ \t]*(?:{_LINE_END.pattern})[ \t>]*".join(lines))
+def _picture_span(start: int, label: Label) -> Span | None:
+    """Return the text that stands for a picture."""
+    if not label.children:
+        return None
+    begin = start + len("![")
+    reader = Reader(label.raw[len("![") :], "\n")
+    with suppress(Unread):
+        reader.read_all(label.children)
+        if label.raw[len("![") + reader.place :] not in ("]", "][]"):  # found by its own text
+            return Span(begin, begin + reader.place, reader.pieces)
+    return None
 
 
-def _in_a_cell(text: str) -> str:
-    return text.replace("|", "\\|")
+def _title_span(end: int, raw: str) -> Span | None:
+    """Return the title of a link. end: where what is written of it ends."""
+    found = _TITLE_AT_END.search(raw)
+    if found is None:
+        return None
+    start = end - len(raw) + found.start("title") + 1
+    closing = found["title"][-1]
+    value = _ESCAPED.sub(r"\1", found["title"][1:-1])
+
+    def written(text: str) -> str:
+        return re.sub(rf"([\\{closing}{'(' if closing == ')' else ''}])", r"\\\1", text)
+
+    return Span(start, start + len(found["title"]) - 2, [value], written)
 
 
-def _pieces(block: Token, raw: str) -> list[str | Mark]:
-    """Read the tokens of a block as pieces of its raw text. Raises _Unread."""
-    continued = re.search(r"\n[ \t>]*", raw)
-    reader = _Reader(block.content, continued.group() if continued else "\n")
-    tokens = iter(block.children or ())
-    for token in tokens:
-        reader.read(token, tokens)
-    return reader.pieces
+def _begins_with_inline_tag(text: str, block: HtmlBlock) -> bool:
+    """Check whether the block is one only because a tag is alone in its first line: such lines
+    must not be joined.
+    """
+    tokens = html_tokens.Page(text[block.start : block.end]).tokens
+    return next((each.name in html_tokens.INLINE for each in tokens if each.name), False)
 
 
-class _Reader:
-    """Goes through a block's text, token by token. continued: what new lines begin with."""
-
-    def __init__(self, text: str, continued: str) -> None:
-        self._text, self._continued = text, continued
-        self._place = 0
-        self.pieces: list[str | Mark] = []
-
-    def read(self, token: Token, following: Iterator[Token]) -> None:
-        match token.type:
-            case "text":
-                self._read_text(token.content)
-            case "text_special":
-                self._take(re.escape(token.markup))
-            case "softbreak":
-                self._match(_SOFT_BREAK)
-                self.pieces.append(" ")
-            case "hardbreak":
-                raw = self._match(_HARD_BREAK).partition("\n")[0]
-                self.pieces.append(Mark(raw + self._continued, Role.PARTS))
-            case "code_inline":
-                self._take(rf"({token.markup})(?!`).*?(?<!`)\1(?!`)")
-            case "html_inline":
-                self._match(re.compile(re.escape(token.content)))
-                self.pieces.append(tag_mark(token.content))
-            case "image":
-                self._take(_IMAGE.pattern)
-            case "link_open" if token.markup == "autolink":
-                self._take(_AUTOLINK.pattern)
-                while next(following).type != "link_close":
-                    pass
-            case "link_open":
-                self._take(r"\[", Role.OPENS, "link")
-            case "link_close":
-                self._take(_LINK_END.pattern, Role.CLOSES, "link")
-            case "em_open" | "strong_open" | "s_open":
-                self._take(re.escape(token.markup), Role.OPENS, token.tag)
-            case "em_close" | "strong_close" | "s_close":
-                self._take(re.escape(token.markup), Role.CLOSES, token.tag)
-            case _:
-                raise _Unread
-
-    def _read_text(self, text: str) -> None:
-        raw = self._match(re.compile(re.escape(text)))
-        parts = _FOOTNOTE.split(raw)
-        self.pieces += [Mark(p) if number % 2 else p for number, p in enumerate(parts)]
-
-    def _take(self, pattern: str, role: Role = Role.STANDS, name: str = "") -> None:
-        self.pieces.append(Mark(self._match(re.compile(pattern, re.DOTALL)), role, name))
-
-    def _match(self, pattern: "re.Pattern[str]") -> str:
-        found = pattern.match(self._text, self._place)
-        if found is None:
-            raise _Unread
-        self._place = found.end()
-        return found.group()
+def _html_spans(
+    text: str, block: HtmlBlock, spans_of: Callable[[str, str], Iterator[Span]]
+) -> Iterator[Span]:
+    for span in spans_of("utf-8", text[block.start : block.end]):
+        span.start += block.start
+        span.end += block.start
+        yield span

@@ -7,7 +7,7 @@ from lxml import etree
 
 from serving.documents.document import Document
 from serving.documents.formats.office import OfficeDocument, Paragraph, is_remote
-from serving.documents.parts.mixed import MixedParagraph
+from serving.documents.parts.odt_paragraphs import OdtGrammar, OdtParagraph
 from serving.documents.parts.package import Package
 from serving.documents.parts.xml import parse_xml
 from serving.errors import RequestError
@@ -17,8 +17,26 @@ _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _DRAW = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}"
 _HREF = "{http://www.w3.org/1999/xlink}href"
 _PARTS = ("content.xml", "styles.xml")
-_PAIRS = (f"{_TEXT}span", f"{_TEXT}a", f"{_TEXT}meta", f"{_TEXT}ruby-base")
-_BREAK = f"{_TEXT}line-break"
+
+
+def _names(words: str) -> frozenset[str]:
+    return frozenset(f"{_TEXT}{word}" for word in words.split())
+
+
+# OpenDocument 1.3, part 3, 6.1 and 7.
+_GRAMMAR = OdtGrammar(
+    pairs=_names("span a meta ruby"),
+    inner={f"{_TEXT}ruby": f"{_TEXT}ruby-base"},
+    line_breaks=_names("line-break"),
+    breaks=_names("tab"),
+    shown=_names(
+        "author-initials author-name bookmark-ref chapter conditional-text creation-date"
+        " creation-time creator database-display date description expression file-name"
+        " initial-creator note-ref page-count page-number print-date reference-ref sequence"
+        " sequence-ref sheet-name subject template-name text-input time title user-defined"
+        " user-field-get variable-get variable-set"
+    ),
+)
 # What programs make, and what was deleted.
 _LEFT_ALONE = (f"{_TEXT}tracked-changes", f"{_TEXT}index-body")
 _LOADED = (f"{_DRAW}image", f"{_DRAW}object", f"{_DRAW}object-ole", f"{_DRAW}plugin")
@@ -38,11 +56,7 @@ def read(path: Path) -> Document:
 def _paragraphs(root: etree._Element) -> Iterator[Paragraph]:
     for element in [*root.iter(f"{_TEXT}p", f"{_TEXT}h")]:
         if next(element.iterancestors(*_LEFT_ALONE), None) is None:
-            yield MixedParagraph(element, _is_pair, lambda each: each.tag == _BREAK)
-
-
-def _is_pair(element: etree._Element) -> bool:
-    return element.tag in _PAIRS
+            yield OdtParagraph(element, _GRAMMAR)
 
 
 def _check_links(root: etree._Element, name: str) -> None:

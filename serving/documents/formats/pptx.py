@@ -7,7 +7,8 @@ from lxml import etree
 
 from serving.documents.document import Document
 from serving.documents.formats.office import OfficeDocument, Paragraph, open_package, parts_of
-from serving.documents.parts.runs import Grammar, RunParagraph
+from serving.documents.parts.run_pieces import Grammar
+from serving.documents.parts.runs import RunParagraph
 
 MAIN_TYPE = "presentationml.presentation"
 _PARTS = (
@@ -18,7 +19,10 @@ _PARTS = (
     "drawingml.chart+xml",
 )
 _GRAMMAR = Grammar(
-    leading=frozenset({"pPr"}), trailing=frozenset({"endParaRPr"}), marks_space=False
+    leading=frozenset({"pPr"}),
+    trailing=frozenset({"endParaRPr"}),
+    fields=frozenset({"fld"}),
+    marks_space=False,
 )
 
 

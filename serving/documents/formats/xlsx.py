@@ -17,7 +17,8 @@ from serving.documents.formats.office import Paragraph, open_package, parts_of
 from serving.documents.formats.workbook import SHEETS, CellRange, named_cells
 from serving.documents.parts.inline import Fragment
 from serving.documents.parts.package import Package
-from serving.documents.parts.runs import Grammar, RunParagraph
+from serving.documents.parts.run_pieces import Grammar
+from serving.documents.parts.runs import RunParagraph
 from serving.documents.parts.spans import Mark, Role, Span
 from serving.documents.parts.tags import message_pieces
 from serving.documents.parts.xml import parse_xml, space_kept, written_xml

@@ -7,35 +7,26 @@ stands for is the format's.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from xml.sax.saxutils import escape
 
 from lxml import etree
 
+from serving.documents.parts.items import Close, Item, Kept, Open, Single
+from serving.documents.parts.shifted import with_kept_words
+
 # What XML cannot hold, whatever it stands for in its format.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 PARTING_TAG = "br"
+KEPT_TAG = "k"
+_SENTENCE_ENDS = frozenset(".!?…:;。！？")
 
+_CLOSING = frozenset(")]}»”’\"',;:.!?")
 
-@dataclass(frozen=True, slots=True)
-class Open:
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Single:
-    """Stands between words by itself. parts: no sentence goes across it, as a line break."""
-
-    number: int
-    parts: bool = False
-
-
-Item = str | Open | Close | Single
+SOFT_HYPHEN, ZERO_WIDTH_SPACE, NO_BREAK_HYPHEN = "\u00ad", "\u200b", "\u2011"
+_LETTER = "[0-9A-Za-z\u00c0-\u052f]"  # of scripts with spaces between words
+_WITHIN_WORD = re.compile(f"{SOFT_HYPHEN}|(?<={_LETTER})[{ZERO_WIDTH_SPACE}\u2060]+(?={_LETTER})")
+_WORD = re.compile(rf"[\w'’{SOFT_HYPHEN}{ZERO_WIDTH_SPACE}\u2060{NO_BREAK_HYPHEN}-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +49,41 @@ class Fragment:
         return "".join(map(_written, self.core))
 
     def restored(self, translation: str) -> list[Item]:
-        """Return the items of a translation of `xml`. Codes that stand by themselves are all there,
-        once; pairs are where the translation has them.
+        """Return the items of a translation of `xml`. All codes are there, once; pairs are where
+        the translation has them.
         """
-        singles = {item.number: item for item in self.core if isinstance(item, Single)}
+        singles = {item.number: item for item in self.core if isinstance(item, Single | Kept)}
         pairs = {item.number for item in self.core if isinstance(item, Open)}
+        missing = dict.fromkeys(sorted(pairs))
+        forms = self._own_forms()
         items: list[Item] = []
         for item in _read(translation):
             if isinstance(item, Single):
                 if found := singles.pop(item.number, None):
                     items.append(found)
-            elif item and (isinstance(item, str) or item.number in pairs):
+            elif isinstance(item, str):
+                items.append(_WORD.sub(lambda word: forms.get(word.group(), word.group()), item))
+            elif isinstance(item, Open | Close) and item.number in pairs:
                 items.append(item)
-        return [*self.before, *items, *singles.values(), *self.after]
+                missing.pop(item.number, None)
+        items += singles.values()
+        items += (end for number in missing for end in (Open(number), Close(number)))
+        items = _with_spaces(items, _words_among(self.core))
+        items = [item for item in _with_own_spaces_at_lines(items, self.core) if item != ""]
+        return [*self.before, *_expanded(items), *self.after]
+
+    def _own_forms(self) -> dict[str, str]:
+        """Return the words that the source writes with hyphens or spaces of its own kind, by how
+        they are read: where a translation has the same word, it is written so.
+        """
+        texts = (item for item in self.core if isinstance(item, str))
+        words = (word for text in texts for word in _WORD.findall(text))
+        return {_readable(word): word for word in words if _readable(word) != word}
 
 
 def fragment_of(items: Sequence[Item]) -> Fragment:
     """Cut off what need not go through a translation: codes at the ends, pairs around all."""
-    core = _joined(items)
+    core = _with_lines_joined(with_kept_words(_joined(items)))
     before: list[Item] = []
     after: list[Item] = []
     while core:
@@ -91,10 +99,30 @@ def fragment_of(items: Sequence[Item]) -> Fragment:
             break
     before += _take_blank(core, 0)
     after += _take_blank(core, -1)
-    return Fragment(tuple(before), tuple(core), tuple(reversed(after)))
+    return Fragment(tuple(_expanded(before)), tuple(core), tuple(_expanded(reversed(after))))
+
+
+def _with_lines_joined(items: Sequence[Item]) -> list[Item]:
+    """Let sentences go across line breaks after which they go on with a small letter."""
+    texts = [item.strip() if isinstance(item, str) else "" for item in items]
+    following = ""
+    starts = [""] * len(items)
+    for place in range(len(items) - 1, -1, -1):
+        starts[place] = following
+        following = texts[place][:1] or following
+    joined, end = [], ""
+    for item, text, start in zip(items, texts, starts, strict=True):
+        if isinstance(item, Single) and item.is_line_break:
+            goes_on = end != "" and end not in _SENTENCE_ENDS and start.islower()
+            item = replace(item, parts=not goes_on)
+        joined.append(item)
+        end = text[-1:] or end
+    return joined
 
 
 def _is_still(item: Item) -> bool:
+    if isinstance(item, Kept):
+        return not item.text
     return not item.strip() if isinstance(item, str) else isinstance(item, Single)
 
 
@@ -125,13 +153,36 @@ def _written(item: Item) -> str:
             return f'<g id="{number}">'
         case Close():
             return "</g>"
-        case Single(number, parts):
-            return f'<{PARTING_TAG if parts else "x"} id="{number}"/>'
-    return escape(_NO_XML.sub(" ", item))
+        case Kept(number, _, text):
+            return (
+                f'<{KEPT_TAG} id="{number}">{_text(text)}</{KEPT_TAG}>' if text else _single(number)
+            )
+        case Single(number, parts=True):
+            return f'<{PARTING_TAG} id="{number}"/>'
+        case Single(number, is_line_break=True):
+            return f" {_single(number)} "
+        case Single(number):
+            return _single(number)
+    return _text(item)
+
+
+def _single(number: int) -> str:
+    return f'<x id="{number}"/>'
+
+
+def _text(text: str) -> str:
+    return escape(_NO_XML.sub(" ", _readable(text)))
+
+
+def _readable(text: str) -> str:
+    """Return a text as a model knows its words."""
+    return _WITHIN_WORD.sub("", text).replace(NO_BREAK_HYPHEN, "-")
 
 
 def _read(xml: str) -> Iterator[Item]:
-    root = etree.fromstring(f"<f>{xml}</f>", etree.XMLParser(resolve_entities=False))
+    root = etree.fromstring(
+        f"<f>{xml}</f>", etree.XMLParser(resolve_entities=False, huge_tree=True)
+    )
     yield root.text or ""
     for child in root:
         yield from _items_of(child)
@@ -148,3 +199,87 @@ def _items_of(element: etree._Element) -> Iterator[Item]:
     else:
         yield Single(number)
     yield element.tail or ""
+
+
+def _words_among(items: Sequence[Item]) -> set[int]:
+    """Return the numbers of the codes that stand as words do: after a space, and before one or
+    before punctuation.
+    """
+    return {
+        item.number
+        for item, (before, after) in zip(items, _edges(items), strict=True)
+        if isinstance(item, Single)
+        and not (item.parts or item.is_line_break)
+        and before.isspace()
+        and not after.isalnum()
+    }
+
+
+def _with_spaces(items: Sequence[Item], words: set[int]) -> list[Item]:
+    """Return the items of a translation with spaces around codes that stand as words do."""
+    spaced: list[Item] = []
+    for item, (before, after) in zip(items, _edges(items), strict=True):
+        is_word = isinstance(item, Single) and item.number in words
+        if is_word and (before.isalnum() or before in _CLOSING):
+            place = len(spaced)
+            while place and isinstance(spaced[place - 1], Open):
+                place -= 1
+            spaced.insert(place, " ")
+        spaced.append(item)
+        if is_word and after.isalnum():
+            spaced.append(" ")
+    return spaced
+
+
+def _edges(items: Sequence[Item]) -> list[tuple[str, str]]:
+    """Return for each item the last character of the text before it, and the first of the text
+    after it; a space where there is none.
+    """
+
+    def nearest(items: Iterable[Item], end: int) -> Iterator[str]:
+        character = " "
+        for item in items:
+            yield character
+            if isinstance(item, str) and item:
+                character = item[end]
+
+    before = [*nearest(items, -1)]
+    after = [*nearest(reversed(items), 0)][::-1]
+    return [*zip(before, after, strict=True)]
+
+
+def _with_own_spaces_at_lines(items: Sequence[Item], core: Sequence[Item]) -> Iterator[Item]:
+    """Yield items with the spaces that the core has at joined lines, not those that were given."""
+    own = {
+        item.number: (_is_space(before, -1), _is_space(after, 0))
+        for before, item, after in _with_neighbours(core)
+        if isinstance(item, Single) and _is_joined_line(item)
+    }
+    for before, item, after in _with_neighbours(items):
+        if isinstance(item, str):
+            item = item.lstrip() if _is_joined_line(before) else item
+            item = item.rstrip() if _is_joined_line(after) else item
+        if isinstance(item, Single) and item.number in own:
+            has_before, has_after = own[item.number]
+            yield from (" " * has_before, item, " " * has_after)
+        else:
+            yield item
+
+
+def _with_neighbours(items: Sequence[Item]) -> Iterator[tuple[Item, Item, Item]]:
+    """Yield each item between those beside it; at the ends with an empty text."""
+    return zip(["", *items], items, [*items[1:], ""], strict=False)
+
+
+def _is_space(item: Item, end: int) -> bool:
+    return isinstance(item, str) and item != "" and item[end].isspace()
+
+
+def _is_joined_line(item: Item) -> bool:
+    return isinstance(item, Single) and item.is_line_break and not item.parts
+
+
+def _expanded(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield items with what is kept in pieces again."""
+    for item in items:
+        yield from item.items if isinstance(item, Kept) else (item,)

@@ -4,11 +4,15 @@ All between them stays as it is, to the character. Marks within a stretch, as `<
 codes that come back as they were written.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from serving.documents.parts.inline import Close, Fragment, Item, Open, Single, fragment_of
+from serving.documents.parts.inline import Fragment, fragment_of
+from serving.documents.parts.items import Close, Item, Kept, Open, Shift, Single
+
+_DEEPEST_PAIR = 100  # marks within more stand by themselves
 
 
 class Role(Enum):
@@ -16,15 +20,26 @@ class Role(Enum):
     CLOSES = auto()
     STANDS = auto()
     PARTS = auto()  # stands by itself, and no sentence goes across it
+    LINE_BREAK = auto()  # parts sentences, unless the next line goes on with a small letter
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Describes what is no text. name: what opens is closed by the next of the same name."""
+    """Describes what is no text. name: what opens is closed by the next of the same name.
+
+    shift: of what opens text above or below the line. shown: what a mark by itself stands for in a
+    sentence. character: what it is within a word.
+    """
 
     raw: str
     role: Role = Role.STANDS
     name: str = ""
+    shift: Shift | None = None
+    shown: str = ""
+    character: str = ""
+
+
+SHIFT_TAGS = {"sub": Shift.SUBSCRIPT, "sup": Shift.SUPERSCRIPT}
 
 
 class Span:
@@ -43,14 +58,21 @@ class Span:
     ) -> None:
         self.start, self.end = start, end
         self._written = written
-        self._raws: dict[Item, str] = {}
+        self._raws: dict[tuple[type, int], str] = {}
+        self._characters = {p.character: p.raw for p in pieces if isinstance(p, Mark)}
         self.fragment: Fragment = fragment_of(self._items(pieces))
 
     def translated(self, translation: str) -> str:
-        items = self.fragment.restored(translation)
         return "".join(
-            self._written(item) if isinstance(item, str) else self._raws[item] for item in items
+            self._text(item) if isinstance(item, str) else self._raws[type(item), item.number]
+            for item in self.fragment.restored(translation)
         )
+
+    def _text(self, text: str) -> str:
+        """Write text, and characters that the file writes as marks as it does."""
+        pattern = "|".join(map(re.escape, filter(None, self._characters))) or r"(?!)"
+        parts = re.split(f"({pattern})", text)
+        return "".join(self._characters.get(part) or self._written(part) for part in parts if part)
 
     def _items(self, pieces: Sequence[str | Mark]) -> list[Item]:
         pairs = _pairs(pieces)
@@ -59,28 +81,42 @@ class Span:
             if isinstance(piece, str):
                 items.append(piece)
                 continue
-            item = pairs.get(place) or Single(place + 1, piece.role is Role.PARTS)
-            self._raws[item] = piece.raw
-            items.append(item)
+            item = pairs.get(place) or _single(place + 1, piece)
+            self._raws[type(item), item.number] = piece.raw
+            if piece.character:
+                items.append(piece.character)
+            elif piece.shown.strip() and isinstance(item, Single):
+                items.append(Kept(item.number, (item,), piece.shown))
+            else:
+                items.append(item)
         return items
 
 
-def _pairs(pieces: Sequence[str | Mark]) -> dict[int, Item]:
+def _single(number: int, mark: Mark) -> Single:
+    return Single(number, mark.role is Role.PARTS, mark.role is Role.LINE_BREAK)
+
+
+def _pairs(pieces: Sequence[str | Mark]) -> dict[int, Open | Close]:
     """Find which mark closes which; what is left open, or was never opened, is in no pair."""
     opened: list[tuple[str, int]] = []
-    pairs: dict[int, Item] = {}
+    pairs: dict[int, Open | Close] = {}
     for place, piece in enumerate(pieces):
         if not isinstance(piece, Mark):
             continue
-        if piece.role is Role.OPENS:
+        if piece.role is Role.OPENS and len(opened) < _DEEPEST_PAIR:
             opened.append((piece.name, place))
         elif piece.role is Role.CLOSES and piece.name in [name for name, _ in opened]:
             while opened:
                 name, begun = opened.pop()
                 if name == piece.name:
-                    pairs[begun], pairs[place] = Open(begun + 1), Close(begun + 1)
+                    pairs[begun] = Open(begun + 1, _shift_of(pieces[begun]))
+                    pairs[place] = Close(begun + 1)
                     break
     return pairs
+
+
+def _shift_of(piece: str | Mark) -> Shift | None:
+    return piece.shift if isinstance(piece, Mark) else None
 
 
 def replaced(text: str, spans: Iterable[Span], translations: Iterable[str]) -> str:

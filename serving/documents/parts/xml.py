@@ -32,8 +32,8 @@ def written_xml(tree: etree._ElementTree) -> bytes:
     return written
 
 
-def space_kept(element: etree._Element, text: str) -> None:
-    """Give an element a text whose spaces count also at its ends."""
+def space_kept(element: etree._Element, text: str, marks_space: bool = True) -> None:
+    """Give an element a text whose spaces count also at its ends. marks_space: it has to say so."""
     element.text = text
-    if text != text.strip():
+    if marks_space and text != text.strip():
         element.set(SPACE, "preserve")

@@ -12,7 +12,7 @@ from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.translation.job import Rendering, Translation, TranslationJob
 
-_PIECE = re.compile(r"<[^>]*>|&\w+;|[^<&]+")
+_PIECE = re.compile(r"<k [^>]*>[^<]*</k>|<[^>]*>|&\w+;|[^<&]+")
 
 
 def shouted(fragment: str) -> str:

@@ -229,3 +229,11 @@ def test_an_archive_whose_entries_begin_before_it(tmp_path: Path) -> None:
     path.write_bytes(data)
 
     refused(path, "is no whole ZIP archive")
+
+
+def test_properties_in_a_namespace_that_is_no_address(document: Path) -> None:
+    def change(found: Parts) -> None:
+        run = b'<w:r xmlns:z="relative"><w:rPr><z:x/></w:rPr>'
+        found["word/document.xml"] = found["word/document.xml"].replace(b"<w:r>", run)
+
+    assert read_document(repacked(document, change), "a.docx").fragments

@@ -106,7 +106,7 @@ def test_docx(tmp_path: Path) -> None:
 
     assert fragments[1] == (
         'plain <g id="1">bold words</g> and a <g id="2"><g id="3">link</g></g> to follow,'
-        ' <x id="4"/> ends'
+        ' <k id="4">seven</k> ends'
     )
     document = docx.Document(str(target))
     runs = document.paragraphs[1].runs
@@ -246,7 +246,7 @@ def make_odt(path: Path) -> None:
     paragraph.addText(" and ")
     paragraph.addElement(text.A(href="https://example.org", text="a link"))
     paragraph.addElement(text.LineBreak())
-    paragraph.addText("page ")
+    paragraph.addText("Page ")
     paragraph.addElement(text.PageNumber(text="seven"))
     paragraph.addText(" ends")
     document.text.addElement(paragraph)
@@ -267,7 +267,8 @@ def test_odt(tmp_path: Path) -> None:
     fragments = shouted_file(path, target)
 
     assert fragments[1] == (
-        'plain <g id="1">bold words</g> and <g id="2">a link</g><br id="3"/>page <x id="4"/> ends'
+        'plain <g id="1">bold words</g> and <g id="2">a link</g><br id="3"/>Page'
+        ' <k id="4">seven</k> ends'
     )
     document = opendocument.load(str(target))
     paragraphs = document.getElementsByType(text.P)

@@ -59,15 +59,15 @@ def test_html(tmp_path: Path) -> None:
 
     assert fragments == [
         "A title",
-        'Hello <g id="2">bold words</g> &amp; more<br id="8"/>next <x id="10"/> line <x id="12"/>'
-        " end.",
-        'Unclosed <g id="2">para <x id="4"/>link</g><x id="7"/><x id="8"/> too',
+        'Hello <g id="2">bold words</g> &amp; more <x id="6"/> next <k id="8">x</k> line'
+        ' <x id="10"/> end.',
+        'Unclosed <g id="2">para <x id="4"/>link</g><x id="7"/><k id="8">Keep this</k> too',
         "One",
         "Two",
     ]
     assert (
         written.decode()
-        == """<!doctype html><html><head><title>A TITLE</title>
+        == """<!doctype html><html lang="fr"><head><title>A TITLE</title>
 <script>var a = "hello";</script></head>
 <body><p>HELLO <b class=x>BOLD WORDS</b> &amp; MORE<br>NEXT <code>x</code> LINE <img src=a> END.
 <p>UNCLOSED <i>PARA <a href="x">LINK</i></a><span translate=no>Keep <b>this</b></span> TOO
@@ -81,7 +81,7 @@ def test_html_in_an_old_encoding(tmp_path: Path) -> None:
 
     _, written = shout(tmp_path, "a.htm", page)
 
-    assert written.decode("latin-1") == '<meta charset="iso-8859-1"><p>CAFÉ &#8364; 5</p>'
+    assert written.decode("latin-1") == '<meta charset="iso-8859-1"><p>CAFÉ &euro; 5</p>'
 
 
 MARKDOWN = """---
@@ -109,15 +109,15 @@ Footnote[^1].
 [r]: http://ref
 """
 SHOUTED_MARKDOWN = """---
-title: Front
+title: FRONT
 ---
 # A *HEADING* HERE
 
-> QUOTED **BOLD AND [A LINK](http://x.y/z "t")** TEXT OVER TWO LINES.\x20\x20
+> QUOTED **BOLD AND [A LINK](http://x.y/z "T")** TEXT OVER TWO LINES.\x20\x20
 > AFTER A BREAK.
 
 - ITEM `code` ONE \\* TWO &amp; THREE
-- [REF][r] AND ![img](a.png) <b>RAW</b> <http://auto.link>
+- [REF][r] AND ![IMG](a.png) <b>RAW</b> <http://auto.link>
 
 ```
 code block

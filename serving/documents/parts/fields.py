@@ -1,0 +1,114 @@
+"""Finds the fields of WordprocessingML: marks in runs, from `begin` over `separate` to `end`.
+
+ECMA-376, part 1, 17.16. Programs make what most fields show, as page numbers and tables of
+contents; what people write into a few is language, as the text of a link.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from lxml import etree
+
+Element = etree._Element
+_WITH_LANGUAGE = frozenset({"HYPERLINK", "FORMTEXT", "FILLIN"})
+# A field begins and ends in one of these, outside those within.
+_STORIES = frozenset({"txbxContent", "footnote", "endnote", "comment"})
+_FIRST_WORD = re.compile(r"\s*(\w*)")
+
+
+def shows_language(instruction: str) -> bool:
+    match = _FIRST_WORD.match(instruction)
+    return match is not None and match[1].upper() in _WITH_LANGUAGE
+
+
+def local_name(element: Element) -> str:
+    """Return the name without its namespace; empty of comments and the like."""
+    tag = element.tag
+    return tag.rpartition("}")[2] if isinstance(tag, str) else ""
+
+
+@dataclass(eq=False)
+class _Field:
+    begin: Element
+    separate: Element | None = None
+    end: Element | None = None
+    instruction: str = ""
+
+    def take(self, element: Element, kind: str) -> None:
+        """Take an element that stands before what the field shows."""
+        if kind == "separate":
+            self.separate = element
+        else:
+            self.instruction += element.text or ""
+
+    @property
+    def language_marks(self) -> tuple[Element, Element] | None:
+        """Return the marks around what it shows, if that is language."""
+        if self.separate is None or self.end is None or not shows_language(self.instruction):
+            return None
+        return self.separate, self.end
+
+    @property
+    def last_machine_made(self) -> Element:
+        last = self.language_marks[0] if self.language_marks else self.end
+        assert last is not None
+        return last
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Holds what belongs to the fields of one part.
+
+    machine_made: elements that stay as they are: what programs show, and fields' instructions.
+    language_marks: of fields that show language, the marks `separate` and `end` by `begin`.
+    """
+
+    machine_made: frozenset[Element] = frozenset()
+    language_marks: Mapping[Element, tuple[Element, Element]] = field(default_factory=dict)
+
+
+NO_FIELDS = Fields()
+
+
+def fields_of(root: Element) -> Fields:
+    """Find the fields that have an end; the marks of others say nothing."""
+    found = [each for each in [*_found(root)] if each.end is not None]
+    if not found:
+        return NO_FIELDS
+    begins = {each.begin: each for each in found}
+    machine_made: set[Element] = set()
+    language: dict[Element, tuple[Element, Element]] = {}
+    ends: list[Element] = []  # up to which nothing is language, of each field that is open
+    for element in root.iter():
+        if (begun := begins.get(element)) is not None:
+            if not ends and begun.language_marks is not None:
+                language[element] = begun.language_marks
+            ends.append(begun.last_machine_made)
+        if ends:
+            machine_made.add(element)
+        if element in ends:
+            ends.remove(element)
+    return Fields(frozenset(machine_made), language)
+
+
+def _found(root: Element) -> Iterator[_Field]:
+    """Yield all fields, those without an end too."""
+    stories: dict[Element, list[_Field]] = {}
+    for element in root.iter("{*}fldChar", "{*}instrText"):
+        within = element.iterancestors()
+        story = next((each for each in within if local_name(each) in _STORIES), root)
+        opened = stories.setdefault(story, [])
+        kind = _kind(element)
+        if kind == "begin":
+            opened.append(_Field(element))
+            yield opened[-1]
+        elif opened and kind == "end":
+            opened.pop().end = element
+        elif opened and opened[-1].separate is None:
+            opened[-1].take(element, kind)
+
+
+def _kind(element: Element) -> str:
+    values = (value for name, value in element.attrib.items() if str(name).endswith("fldCharType"))
+    return str(next(values, ""))

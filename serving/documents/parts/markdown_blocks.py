@@ -1,0 +1,256 @@
+"""Finds the blocks with text of a Markdown file, where each is, and what its text consists of."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from serving.documents.parts.front_matter import FRONT_MATTER
+from serving.documents.parts.items import Shift
+from serving.documents.parts.markdown_rules import extended
+from serving.documents.parts.spans import Mark, Role
+from serving.documents.parts.tags import tag_mark
+
+TITLE = r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\((?:\\.|[^()\\])*\))"""
+_TARGET = rf"\(\s*(?:<[^<>\n]*>|(?:[^\s()\\]|\\.|\([^\s()]*\))*)(?:\s+{TITLE})?\s*\)"
+_LINK_END = re.compile(rf"\](?:{_TARGET}|\[[^\[\]]*\])?")
+_IMAGE = re.compile(rf"!\[(?:[^\[\]]|\[[^\[\]]*\])*{_LINK_END.pattern}")
+_AUTOLINK = re.compile(r"<[^<>\s]+>")
+_HARD_BREAK = re.compile(r"(?: {2,}|\\)\n[ \t]*")
+_SOFT_BREAK = re.compile(r"[ \t]*\n[ \t]*")
+_ALERT = re.compile(r"\[![\w-]+\]")
+_LINE_END = re.compile(r"\r\n?|\n")  # the parser's
+
+
+class Unread(Exception):
+    """Says that the text is not as it was parsed; such a block stays as it is."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """Holds an image, the end of a link or a tag, as it is written, and the tokens of an image's
+    text.
+    """
+
+    raw: str
+    children: Sequence[Token] | None = None
+    is_tag: bool = False
+
+
+@dataclass(frozen=True)
+class TextBlock:
+    """Holds a stretch of text. block: its token. is_cell: of a table.
+
+    continued: what new lines begin with.
+    """
+
+    start: int
+    end: int
+    raw: str
+    block: Token
+    is_cell: bool
+
+    @property
+    def continued(self) -> str:
+        found = re.search(r"\n[ \t>]*", self.raw)
+        return found.group() if found else "\n"
+
+    def content_of(self, raw: str) -> str:
+        """Return what a parser reads where this is written in the block's place."""
+        content = raw.replace(self.continued, "\n")
+        return content.replace("\\|", "|") if self.is_cell else content
+
+    @property
+    def is_title(self) -> bool:
+        """Say if it is the title of a directive, in whose line it stands."""
+        return bool(self.block.meta.get("is_title"))
+
+    def read(self) -> "Reader":
+        """Raises Unread."""
+        reader = Reader(self.block.content, self.continued)
+        reader.read_all(self.block.children or ())
+        return reader
+
+
+@dataclass(frozen=True)
+class HtmlBlock:
+    start: int
+    end: int
+
+
+class Page:
+    """Holds the text of a Markdown file, parsed."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        front = FRONT_MATTER.match(text)
+        self._begin = begin = front.end() if front else 0
+        ends = (found.end() for found in _LINE_END.finditer(text[begin:]))
+        self._lines = [begin, *(begin + end for end in ends)]
+        self._environment: dict[str, Any] = {}
+        self._parser = _parser()
+        self._tokens = self._parser.parse(text[begin:], self._environment)
+
+    def blocks(self) -> Iterator[TextBlock | HtmlBlock]:
+        place = self._begin
+        for previous, token in pairwise([Token("", "", 0), *self._tokens]):
+            if not token.map or not token.content:
+                continue
+            place = max(place, self._line(token.map[0]))
+            if token.type == "html_block":
+                end = self._line(token.map[1])
+                if self.text[place:end].strip() == token.content.strip():
+                    yield HtmlBlock(place, end)
+                    place = end
+            elif token.type == "inline":
+                found = _stretch(token.content).search(self.text, place)
+                if found is not None:
+                    place = found.end()
+                    is_cell = previous.tag in ("th", "td")
+                    yield TextBlock(found.start(), place, found.group(), token, is_cell)
+
+    def lines_without_blocks(self) -> Iterator[tuple[int, str]]:
+        """Yield the lines, with where they begin, in which no block is, as those of references."""
+        taken = {line for each in self._tokens if each.map for line in range(*each.map)}
+        for number, start in enumerate(self._lines):
+            if number not in taken:
+                yield start, self.text[start : self._line(number + 1)].rstrip("\r\n")
+
+    def outline(self, text: str) -> list[str]:
+        """Return what a text is made of: the types of all tokens, without text."""
+        tokens = self._parser.parse(text, {**self._environment})
+        every = [each for token in tokens for each in (token, *(token.children or ()))]
+        return [each.type for each in every if each.type not in ("text", "softbreak")]
+
+    def _line(self, number: int) -> int:
+        return self._lines[number] if number < len(self._lines) else len(self.text)
+
+
+def _parser() -> MarkdownIt:
+    """Make a parser that leaves escapes and entities apart from text."""
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
+    return extended(parser)
+
+
+def _stretch(content: str) -> "re.Pattern[str]":
+    """Match a block's content in the file, where lines have the marks of quotes before them."""
+    lines = [re.escape(line.lstrip()).replace(r"\|", r"\\?\|") for line in content.split("\n")]
+    return re.compile(rf"[ \t]*(?:{_LINE_END.pattern})[ \t>]*".join(lines))
+
+
+class Reader:
+    """Reads a block's text as pieces, token by token. continued: what new lines begin with.
+
+    labels: images, ends of links and tags among the marks. place: how far the text is read.
+    """
+
+    def __init__(self, text: str, continued: str) -> None:
+        self._text, self._continued = text, continued
+        self.place = 0
+        self.pieces: list[str | Mark] = []
+        self.labels: list[Label] = []
+        self._link_starts: list[int] = []
+        self._is_marked = self._is_in_alert_line = False
+
+    def read_all(self, tokens: Sequence[Token]) -> None:
+        """Raises Unread."""
+        waiting = iter(tokens)
+        for token in waiting:
+            self._read(token, waiting)
+
+    def _read(self, token: Token, following: Iterator[Token]) -> None:
+        match token.type:
+            case "text":
+                self.pieces.append(self._match(re.compile(re.escape(token.content))))
+            case "text_special":
+                self._take(re.escape(token.markup))
+            case "softbreak":
+                self._read_soft_break()
+            case "hardbreak":
+                raw = self._match(_HARD_BREAK).partition("\n")[0]
+                self.pieces.append(Mark(raw + self._continued, Role.LINE_BREAK))
+            case "code_inline":
+                raw = self._match(re.compile(rf"({token.markup})(?!`).*?(?<!`)\1(?!`)", re.DOTALL))
+                self.pieces.append(Mark(self._broken(raw), shown=token.content))
+            case "kept":
+                self._read_kept(token)
+            case "shifted":
+                self._read_shifted(token)
+            case "html_inline":
+                self._match(re.compile(re.escape(token.content)))
+                self.pieces.append(tag_mark(self._broken(token.content)))
+                self.labels.append(Label(_raw(self.pieces[-1]), is_tag=True))
+            case "image":
+                self._take(_IMAGE.pattern)
+                self.labels.append(Label(_raw(self.pieces[-1]), token.children))
+            case "link_open" if token.markup == "autolink":
+                self._take(_AUTOLINK.pattern)
+                while next(following).type != "link_close":
+                    pass
+            case "link_open":
+                self._take(r"\[", Role.OPENS, "link")
+                self._link_starts.append(self.place)
+            case "link_close":
+                self._read_link_end(self._text[self._link_starts.pop() : self.place])
+            case "em_open" | "strong_open" | "s_open":
+                self._take(re.escape(token.markup), Role.OPENS, token.tag)
+            case "em_close" | "strong_close" | "s_close":
+                self._take(re.escape(token.markup), Role.CLOSES, token.tag)
+            case _:
+                raise Unread
+
+    def _read_link_end(self, text: str) -> None:
+        """Read the end of a link. One that is found by its own text gets that as its label."""
+        self._take(_LINK_END.pattern, Role.CLOSES, "link")
+        self.labels.append(Label(raw := _raw(self.pieces[-1])))
+        if raw in ("]", "][]"):
+            self.pieces[-1] = Mark(f"][{self._broken(text)}]", Role.CLOSES, "link")
+
+    def _read_soft_break(self) -> None:
+        self._match(_SOFT_BREAK)
+        if self._is_in_alert_line:  # with a title of its own
+            self.pieces.append(Mark(self._continued, Role.PARTS))
+            self._is_in_alert_line = False
+        else:
+            self.pieces.append(" ")
+
+    def _read_kept(self, token: Token) -> None:
+        self._match(re.compile(re.escape(token.content)))
+        raw = self._broken(token.content)
+        role = Role.STANDS
+        if _ALERT.match(raw):
+            role = Role.PARTS
+            self._is_in_alert_line = "\n" not in raw
+        if raw == "==":  # around marked text
+            self._is_marked = not self._is_marked
+            role = Role.OPENS if self._is_marked else Role.CLOSES
+        self.pieces.append(Mark(raw, role, raw, shown=raw if token.meta["shown"] else ""))
+
+    def _read_shifted(self, token: Token) -> None:
+        self._match(re.compile(re.escape(token.content)))
+        mark, text = token.content[0], token.content[1:-1]
+        shift = Shift.SUPERSCRIPT if mark == "^" else Shift.SUBSCRIPT
+        self.pieces += [Mark(mark, Role.OPENS, mark, shift), text, Mark(mark, Role.CLOSES, mark)]
+
+    def _take(self, pattern: str, role: Role = Role.STANDS, name: str = "") -> None:
+        raw = self._match(re.compile(pattern, re.DOTALL))
+        self.pieces.append(Mark(self._broken(raw), role, name))
+
+    def _broken(self, raw: str) -> str:
+        """Write the lines of a mark as they are in the file."""
+        return raw.replace("\n", self._continued)
+
+    def _match(self, pattern: "re.Pattern[str]") -> str:
+        found = pattern.match(self._text, self.place)
+        if found is None:
+            raise Unread
+        self.place = found.end()
+        return found.group()
+
+
+def _raw(piece: str | Mark) -> str:
+    return piece.raw if isinstance(piece, Mark) else piece

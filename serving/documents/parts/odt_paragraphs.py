@@ -1,0 +1,133 @@
+"""Reads paragraphs of OpenDocument, text between elements as in HTML, and puts translations there.
+
+Some elements are pairs around words, and so are two that mark the ends of a range; all others are
+codes by themselves and move as they are.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from lxml import etree
+
+from serving.documents.parts.inline import Fragment, fragment_of
+from serving.documents.parts.items import Close, Item, Kept, Open, Single
+from serving.documents.parts.ranges import find_ranges
+
+Element = etree._Element
+_DEEPEST_RANGE = 20
+
+
+@dataclass(frozen=True)
+class OdtGrammar:
+    """Names the elements of paragraphs.
+
+    pairs: those around words. inner: of a pair, which of its children the words are in.
+    line_breaks: what parts lines. breaks: what always parts sentences. shown: what programs make,
+        which stands as a word.
+    """
+
+    pairs: frozenset[str]
+    inner: Mapping[str, str] = field(default_factory=dict)
+    line_breaks: frozenset[str] = frozenset()
+    breaks: frozenset[str] = frozenset()
+    shown: frozenset[str] = frozenset()
+
+    def inside(self, pair: Element) -> Element | None:
+        name = self.inner.get(pair.tag)
+        return pair if name is None else pair.find(name)
+
+
+@dataclass(frozen=True)
+class _Range:
+    begin: Element
+    end: Element
+
+
+class OdtParagraph:
+    """Holds one paragraph and what its codes stand for."""
+
+    def __init__(self, element: Element, grammar: OdtGrammar) -> None:
+        self._element, self._grammar = element, grammar
+        self._codes: dict[int, Element | _Range] = {}
+        items = [element.text or "", *self._items([*element], 0)]
+        self.fragment: Fragment = fragment_of(items)
+
+    def write(self, translation: str) -> None:
+        """Put a translation of the fragment in the place of the text."""
+        items = self.fragment.restored(translation)
+        self._element.text = None
+        for child in [*self._element]:
+            self._element.remove(child)
+        self._fill(items)
+
+    def _items(self, children: Sequence[Element], depth: int) -> Iterator[Item]:
+        spans = find_ranges(children) if depth < _DEEPEST_RANGE else {}
+        place = 0
+        while place < len(children):
+            child = children[place]
+            number = len(self._codes) + 1
+            if (span := spans.get(place)) is not None:
+                last = children[span.end]
+                self._codes[number] = _Range(child, last)
+                yield from (Open(number), child.tail or "")
+                yield from self._items(children[span.start : span.end], depth + 1)
+                yield from (Close(number), last.tail or "")
+                place = span.stop
+                continue
+            self._codes[number] = child
+            yield from self._items_of(child, number, depth)
+            yield child.tail or ""
+            place += 1
+
+    def _items_of(self, child: Element, number: int, depth: int) -> Iterator[Item]:
+        grammar = self._grammar
+        inside = grammar.inside(child) if child.tag in grammar.pairs else None
+        if inside is not None:
+            yield from (Open(number), inside.text or "")
+            yield from self._items([*inside], depth + 1)
+            yield Close(number)
+            return
+        own = Single(number, child.tag in grammar.breaks, child.tag in grammar.line_breaks)
+        shown = "".join(map(str, child.itertext())) if child.tag in grammar.shown else ""
+        yield Kept(number, (own,), shown) if shown.strip() else own
+
+    def _fill(self, items: Sequence[Item]) -> None:
+        places = [self._element]
+        for item in items:
+            if isinstance(item, str):
+                _add_text(places[-1], item)
+                continue
+            code = self._codes[item.number]
+            if isinstance(code, _Range):
+                _add(places[-1], code.end if isinstance(item, Close) else code.begin)
+            elif isinstance(item, Close):
+                places.pop()
+            elif isinstance(item, Open):
+                shell, inside = self._shell(code)
+                _add(places[-1], shell)
+                places.append(inside)
+            else:
+                _add(places[-1], code)
+
+    def _shell(self, pair: Element) -> tuple[Element, Element]:
+        """Return a pair without its words, and the element that these are in."""
+        shell = deepcopy(pair)
+        inside = self._grammar.inside(shell)
+        assert inside is not None  # else it is no pair
+        inside.text = None
+        for child in [*inside]:
+            inside.remove(child)
+        return shell, inside
+
+
+def _add(place: Element, element: Element) -> None:
+    element.tail = None
+    place.append(element)
+
+
+def _add_text(place: Element, text: str) -> None:
+    if len(place):
+        place[-1].tail = (place[-1].tail or "") + text
+    else:
+        place.text = (place.text or "") + text

@@ -1,0 +1,270 @@
+"""Reads the children of a paragraph of runs, as Office Open XML writes text, as pieces: text of one
+look, containers and ranges around pieces, and whatever else stands there.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+
+from lxml import etree
+
+from serving.documents.parts.fields import Fields, local_name, shows_language
+from serving.documents.parts.inline import NO_BREAK_HYPHEN, SOFT_HYPHEN
+from serving.documents.parts.ranges import RangeSpan, find_ranges
+
+Element = etree._Element
+# Of properties what no reader sees: the language for spelling, and marks of its checks.
+_UNSEEN_ATTRIBUTES = ("lang", "altLang", "dirty", "err", "smtClean", "noProof")
+_UNSEEN_ELEMENTS = ("lang", "noProof")
+_TABS = re.compile("(\t+)")
+_DEEPEST_RANGE = 20
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """Names the elements of one format's paragraphs, without their namespace.
+
+    leading, trailing: what stays first, and last, in a paragraph or a container.
+    containers: what holds runs, as links do. inner: of a container, where it holds them, if deeper.
+    fields: containers that show what their instruction makes. field_marks: what fields consist of
+        otherwise, in runs.
+    line_breaks: what parts lines. breaks: what always parts sentences.
+    dropped: what programs write again.
+    characters: elements that stand for a character within a word.
+    marks_space: text says itself that its spaces count.
+    """
+
+    leading: frozenset[str]
+    trailing: frozenset[str] = frozenset()
+    containers: frozenset[str] = frozenset()
+    inner: Mapping[str, str] = field(default_factory=dict)
+    fields: frozenset[str] = frozenset()
+    field_marks: frozenset[str] = frozenset()
+    line_breaks: frozenset[str] = frozenset({"br"})
+    breaks: frozenset[str] = frozenset()
+    dropped: frozenset[str] = frozenset()
+    characters: Mapping[str, str] = field(default_factory=dict)
+    marks_space: bool = True
+    run: str = "r"
+    properties: str = "rPr"
+    text: str = "t"
+
+    def inside(self, container: Element) -> Element | None:
+        """Return the element of a container that holds its runs; None if it has none."""
+        name = self.inner.get(local_name(container))
+        if name is None:
+            return container
+        return next((each for each in container if local_name(each) == name), None)
+
+
+WORD_CHARACTERS = {"noBreakHyphen": NO_BREAK_HYPHEN, "softHyphen": SOFT_HYPHEN}
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """Holds an element that is not divided. run: the one that it is in, if it is in one."""
+
+    element: Element
+    run: Element | None = None
+
+    @property
+    def name(self) -> str:
+        return local_name(self.element)
+
+
+@dataclass(frozen=True)
+class Text:
+    """Holds text of a run. look: its properties as they are seen."""
+
+    text: str
+    look: str
+    properties: Element | None
+
+
+@dataclass(frozen=True)
+class Other:
+    """Holds elements that move as they are. shown: what a field shows that a program made."""
+
+    leaves: tuple[Leaf, ...]
+    parts: bool = False
+    is_line_break: bool = False
+    is_machine_made: bool = False
+    shown: str = ""
+
+
+@dataclass(frozen=True)
+class Tab:
+    """Holds tabs, which part what stands in columns. properties: of their run."""
+
+    text: str
+    properties: Element | None
+
+
+@dataclass(frozen=True)
+class Container:
+    """Holds pieces in an element, which stays around them."""
+
+    shell: Leaf
+    content: tuple["Piece", ...]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Holds pieces between two marks, which stay around them, as those of a comment or a field."""
+
+    before: tuple[Leaf, ...]
+    content: tuple["Piece", ...]
+    after: tuple[Leaf, ...]
+
+
+Piece = Text | Other | Tab | Container | Range
+
+
+class PieceReader:
+    """Reads the children of a paragraph, or of a container in it, as pieces."""
+
+    def __init__(self, grammar: Grammar, fields: Fields) -> None:
+        self._grammar, self._fields = grammar, fields
+
+    def pieces(self, element: Element, depth: int = 0) -> tuple[Piece, ...]:
+        """Return the pieces in an element. depth: how many containers and ranges it is in."""
+        return self._of_leaves([*self._leaves(element)], depth)
+
+    def _leaves(self, element: Element) -> Iterator[Leaf]:
+        grammar = self._grammar
+        left_out = grammar.leading | grammar.trailing | grammar.dropped
+        for child in element:
+            name = local_name(child)
+            if name == grammar.run:
+                for inner in child:
+                    if local_name(inner) not in grammar.dropped | {grammar.properties}:
+                        yield Leaf(inner, child)
+            elif name not in left_out:
+                yield Leaf(child)
+
+    def _of_leaves(self, leaves: Sequence[Leaf], depth: int) -> tuple[Piece, ...]:
+        elements = [leaf.element for leaf in leaves]
+        spans = find_ranges(elements, self._fields) if depth < _DEEPEST_RANGE else {}
+        pieces: list[Piece] = []
+        place = 0
+        while place < len(leaves):
+            leaf = leaves[place]
+            if (span := spans.get(place)) is not None:
+                stop = span.stop + _is_reference(leaves, span)
+                pieces.append(self._range(leaves[place:stop], place, span, depth))
+                place = stop
+                continue
+            if leaf.element in self._fields.machine_made or leaf.name in self._grammar.field_marks:
+                pieces.append(Other((leaf,), is_machine_made=True, shown=self._shown(leaf)))
+            else:
+                pieces += self._piece(leaf, depth)
+            place += 1
+        return _merged(pieces)
+
+    def _range(self, leaves: Sequence[Leaf], first: int, span: RangeSpan, depth: int) -> Piece:
+        start, end = span.start - first, span.end - first
+        content = self._of_leaves(leaves[start:end], depth + 1)
+        if not any(texts(content)):
+            return Other(
+                (*leaves,), any(isinstance(each, Other) and each.parts for each in content)
+            )
+        return Range((*leaves[:start],), content, (*leaves[end:],))
+
+    def _piece(self, leaf: Leaf, depth: int) -> Iterator[Piece]:
+        grammar, name = self._grammar, leaf.name
+        if leaf.run is not None and name in {grammar.text, *grammar.characters}:
+            properties = _properties(leaf.run, grammar)
+            text = grammar.characters.get(name) or leaf.element.text or ""
+            yield from _with_tabs(text, _look(properties), properties)
+        elif (inside := self._inside(leaf)) is not None:
+            yield Container(leaf, self.pieces(inside, depth + 1))
+        else:
+            parts, is_line_break = name in grammar.breaks, name in grammar.line_breaks
+            yield Other((leaf,), parts, is_line_break, shown=self._shown(leaf))
+
+    def _shown(self, leaf: Leaf) -> str:
+        """Return the text that a field shows."""
+        if leaf.name not in {self._grammar.text, *self._grammar.fields}:
+            return ""
+        found = leaf.element.iter(f"{{*}}{self._grammar.text}")
+        return "".join(each.text or "" for each in found)
+
+    def _inside(self, leaf: Leaf) -> Element | None:
+        grammar, element = self._grammar, leaf.element
+        if leaf.name in grammar.fields:
+            return element if shows_language(_instruction(element)) else None
+        return grammar.inside(element) if leaf.name in grammar.containers else None
+
+
+def texts(pieces: Iterable[Piece]) -> Iterator[Text]:
+    """Yield all texts in pieces."""
+    for piece in pieces:
+        if isinstance(piece, Text):
+            yield piece
+        elif isinstance(piece, Container | Range):
+            yield from texts(piece.content)
+
+
+def _is_reference(leaves: Sequence[Leaf], span: RangeSpan) -> bool:
+    """Check whether the reference to a comment follows the end of its range."""
+    if span.stop >= len(leaves) or leaves[span.end].name != "commentRangeEnd":
+        return False
+    following = leaves[span.stop]
+    ids = [each.element.attrib.values()[:1] for each in (leaves[span.end], following)]
+    return following.name == "commentReference" and ids[0] == ids[1]
+
+
+def _with_tabs(text: str, look: str, properties: Element | None) -> Iterator[Piece]:
+    """Yield text, and its tabs as pieces that part sentences."""
+    for number, part in enumerate(_TABS.split(text)):
+        if number % 2:
+            yield Tab(part, properties)
+        else:
+            yield Text(part, look, properties)
+
+
+def _instruction(element: Element) -> str:
+    values = (value for name, value in element.attrib.items() if str(name).endswith("}instr"))
+    return str(next(values, ""))
+
+
+def _properties(run: Element, grammar: Grammar) -> Element | None:
+    return next((each for each in run if local_name(each) == grammar.properties), None)
+
+
+def _look(properties: Element | None) -> str:
+    if properties is None:
+        return ""
+    seen = deepcopy(properties)
+    seen.tail = None
+    for name in _UNSEEN_ATTRIBUTES:
+        seen.attrib.pop(name, "")
+    for child in [*seen]:
+        if local_name(child) in _UNSEEN_ELEMENTS:
+            seen.remove(child)
+    if not len(seen) and not seen.attrib:
+        return ""
+    return "".join(f"{each.tag} {sorted(each.items())} {each.text}" for each in seen.iter())
+
+
+def _merged(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+    """Join neighbouring texts of the same look, for programs cut runs wherever something was
+    edited, and what follows each other of a field.
+    """
+    merged: list[Piece] = []
+    for piece in pieces:
+        last = merged[-1] if merged else None
+        if isinstance(piece, Text) and isinstance(last, Text) and last.look == piece.look:
+            merged[-1] = Text(last.text + piece.text, last.look, last.properties)
+        elif _is_machine_made(piece) and _is_machine_made(last):
+            assert isinstance(piece, Other) and isinstance(last, Other)
+            leaves, shown = (*last.leaves, *piece.leaves), last.shown + piece.shown
+            merged[-1] = replace(last, leaves=leaves, shown=shown)
+        elif not (isinstance(piece, Text) and not piece.text):
+            merged.append(piece)
+    return tuple(merged)
+
+
+def _is_machine_made(piece: Piece | None) -> bool:
+    return isinstance(piece, Other) and piece.is_machine_made

@@ -1,0 +1,98 @@
+"""Finds text above or below the line that belongs to the word before it, as in H₂O and 48 m².
+
+A model would translate such a word in pieces, or give all of it the look of its part.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from serving.documents.parts.items import Close, Item, Kept, Open, Shift
+
+_WORD_END = re.compile(r"[^\s()\[\]{}\"“”«»,;:]*\Z")
+_WORD_START = re.compile(r"[^\W_]*")
+_SHIFTED = re.compile(r"\S{1,12}")
+_MOST_UNIT_LETTERS = 2  # as in km²; what stands above the line after longer words is a note's mark
+_ORDINAL_LETTERS = re.compile(r"[^\W\d_]{1,4}")
+
+
+def with_kept_words(items: Iterable[Item]) -> list[Item]:
+    """Return the items, with formulas, units and marks of notes as items that are kept whole."""
+    ahead = deque(items)
+    found: list[Item] = []
+    while ahead:
+        if _is_shifted(ahead):
+            found += _kept(found, [ahead.popleft() for _ in range(3)], ahead)
+        else:
+            found.append(ahead.popleft())
+    return found
+
+
+def _is_shifted(ahead: "deque[Item]") -> bool:
+    """Check whether short text above or below the line comes next."""
+    if len(ahead) < 3 or not isinstance(first := ahead[0], Open) or first.shift is None:
+        return False
+    text = ahead[1]
+    return (
+        isinstance(text, str) and bool(_SHIFTED.fullmatch(text)) and ahead[2] == Close(first.number)
+    )
+
+
+def _kept(found: list[Item], shifted: list[Item], ahead: "deque[Item]") -> list[Item]:
+    """Return what becomes of shifted text; takes what belongs to its word from both sides."""
+    opened, text, _ = shifted
+    assert isinstance(opened, Open) and isinstance(text, str)
+    stem = _last_word(found)
+    is_raised = opened.shift is Shift.SUPERSCRIPT
+    if is_raised and stem[-1:].isdigit() and _ORDINAL_LETTERS.fullmatch(text):
+        return [text]  # 13th: its letters are others in another language
+    if stem and (not is_raised or _is_compact(stem, text)):
+        items = (*_taken_end(found, stem), *shifted, *_taken_rest(ahead))
+        return [Kept(opened.number, items, _read(items))]
+    if stem or not any(map(str.isalpha, text)):
+        return [Kept(opened.number, tuple(shifted), "")]
+    return shifted
+
+
+def _last_word(found: Sequence[Item]) -> str:
+    last = found[-1] if found else ""
+    match = _WORD_END.search(last) if isinstance(last, str) else None
+    return match.group() if match else ""
+
+
+def _is_compact(stem: str, raised: str) -> bool:
+    """Check whether a word is a symbol, as km, 10, CO or mc are."""
+    letters = sum(map(str.isalpha, stem))
+    has_form = letters <= _MOST_UNIT_LETTERS or any(map(str.isdigit, stem)) or stem[1:].isupper()
+    return stem[-1].isalnum() and (has_form or raised[0] in "+-−–")
+
+
+def _taken_end(found: list[Item], stem: str) -> list[Item]:
+    last = found.pop()
+    assert isinstance(last, str)
+    if rest := last[: len(last) - len(stem)]:
+        found.append(rest)
+    return [stem]
+
+
+def _taken_rest(ahead: "deque[Item]") -> list[Item]:
+    """Take what the word goes on with, which may have shifted text again."""
+    taken: list[Item] = []
+    while ahead:
+        if _is_shifted(ahead):
+            taken += [ahead.popleft() for _ in range(3)]
+            continue
+        text = ahead[0]
+        match = _WORD_START.match(text) if isinstance(text, str) else None
+        if match is None or not match.group() or not isinstance(text, str):
+            break
+        taken.append(match.group())
+        ahead.popleft()
+        if rest := text[match.end() :]:
+            ahead.appendleft(rest)
+            break
+    return taken
+
+
+def _read(items: Iterable[Item]) -> str:
+    return "".join(item for item in items if isinstance(item, str))

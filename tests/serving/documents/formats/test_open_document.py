@@ -1,0 +1,85 @@
+"""What OpenDocument allows within a paragraph: words are translated, all elements stay in order."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+from lxml import etree
+from odf import opendocument, text
+
+from tests.serving.documents.formats.test_word_paragraphs import drawn
+from tests.serving.documents.shouting import shouted_file
+
+NAMESPACES = " ".join(
+    f'xmlns:{prefix}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
+    for prefix, name in {"text": "text", "office": "office", "draw": "drawing"}.items()
+)
+CASES = {
+    "ranges": (
+        'a <text:bookmark-start text:name="b"/>marked <text:span>word</text:span><text:bookmark-end'
+        ' text:name="b"/> and <office:annotation office:name="n"><text:p>a note</text:p>'
+        '</office:annotation>noted<office:annotation-end office:name="n"/> here',
+        ["a (marked (word)) and <>noted<> here", "a note"],
+    ),
+    "changes": (
+        'one <text:change-start text:change-id="c"/>two<text:change-end text:change-id="c"/>'
+        '<text:change text:change-id="d"/> three',
+        ["one (two)<> three"],
+    ),
+    "ranges that cross": (
+        'a <text:bookmark-start text:name="a"/>b <text:bookmark-start text:name="b"/>c'
+        ' <text:bookmark-end text:name="a"/>d <text:bookmark-end text:name="b"/>e',
+        ["a (b <>c )d <>e"],
+    ),
+    "a pronunciation": (
+        "<text:ruby><text:ruby-base>dog</text:ruby-base><text:ruby-text>INU</text:ruby-text>"
+        "</text:ruby> runs",
+        ["(dog) runs"],
+    ),
+    "fields and spaces": (
+        'page <text:page-number>3</text:page-number>, two<text:s text:c="2"/>spaces<text:tab/>next'
+        "<text:soft-page-break/> page",
+        ["page {3}, two<>spaces|next<> page"],
+    ),
+    "a note": (
+        'a word<text:note text:note-class="footnote"><text:note-citation>1</text:note-citation>'
+        "<text:note-body><text:p>its note</text:p></text:note-body></text:note> more",
+        ["a word<> more", "its note"],
+    ),
+    "lines": ("in<text:line-break/>the park.<text:line-break/>Now", ["in <> the park.|Now"]),
+}
+
+
+def written(path: Path, content: str) -> None:
+    document = opendocument.OpenDocumentText()
+    document.text.addElement(text.P(text="MARK"))
+    document.save(str(path))
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    paragraph = f"<text:p {NAMESPACES}>{content}</text:p>".encode()
+    parts["content.xml"] = parts["content.xml"].replace(b"<text:p>MARK</text:p>", paragraph)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+
+
+def outline(path: Path) -> list[str]:
+    with zipfile.ZipFile(path) as archive:
+        root = etree.fromstring(archive.read("content.xml"))
+    return [
+        "/".join(etree.QName(each).localname for each in (element, *element.iterancestors()))
+        + str(element.items())
+        for element in root.iter()
+    ]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_paragraph_may_hold(tmp_path: Path, name: str) -> None:
+    content, expected = CASES[name]
+    path, target = tmp_path / "a.odt", tmp_path / "b.odt"
+    written(path, content)
+
+    fragments = shouted_file(path, target)
+
+    assert [drawn(each) for each in fragments] == expected
+    assert outline(target) == outline(path)
