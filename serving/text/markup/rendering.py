@@ -1,9 +1,6 @@
 """Writes the translation of a segment with its marks, and tells which word came of which."""
 
-from difflib import SequenceMatcher
-from itertools import accumulate
-
-from serving.text.alignment import Array, Span, TokenizedText
+from serving.text.alignment import Array, Span, TokenizedText, over_text
 from serving.text.markup.cutting import MarkedSegment
 from serving.text.markup.numbers import put_right_numbers
 from serving.text.markup.placing import place
@@ -30,7 +27,7 @@ class MarkedTranslation:
     ) -> None:
         self._segment = segment
         self._source_words = source_words(segment.tokens)
-        over = _over(segment.text, source)
+        over = over_text(source, segment.text)
         self._translated = TranslatedWords(target, over, attention, self._source_words)
         self._translated.put_back_kept()
         put_right_numbers(self._translated, self._source_words.numbers)
@@ -74,17 +71,3 @@ class MarkedTranslation:
 
     def _cased(self, text: str) -> str:
         return text.upper() if self._segment.is_in_capitals else text
-
-
-def _over(text: str, source: TokenizedText) -> TokenizedText:
-    """Return the source's tokens over the text, where a tokenizer changes what it reads."""
-    if text == source.text:
-        return source
-    places = [0] * (len(source.text) + 1)
-    for own, other, size in SequenceMatcher(None, text, source.text, False).get_matching_blocks():
-        for offset in range(size):
-            places[other + offset] = own + offset
-            places[other + offset + 1] = own + offset + 1
-    places = [*accumulate(places, max)]
-    spans = (Span(places[span.start], places[span.end]) for span in source.spans)
-    return TokenizedText(text, tuple(spans))

@@ -132,13 +132,13 @@ class Synonyms:
 
     def terms(self, source: str, target: str) -> dict[str, str]:
         """Return up to two words whose translation in the target is not the usual one."""
-        left, right = _words(source) - self._common, _words(target) - self._common
+        left, right = (sorted(_words(text) - self._common) for text in (source, target))
         found = {}
-        for word in sorted(left):
+        for word in left:
             if len(word) < 3 or not self._both.get(word) or source.count(word) != 1:
                 continue
             best = max(right, key=lambda each: self._dice(word, each), default="")
-            usual = max(self._both[word], key=lambda each: self._dice(word, each))
+            usual = max(sorted(self._both[word]), key=lambda each: self._dice(word, each))
             is_own = max(left, key=lambda each: self._dice(each, best)) == word
             is_like = best[:4] in (usual[:4], word[:4])
             if is_own and not is_like and self._dice(word, best) >= MIN_DICE:
@@ -151,7 +151,8 @@ class Synonyms:
 
 
 def _preferred(source: str, target: str) -> Case | None:
-    glossary, expected = {}, target
+    glossary: dict[str, str] = {}
+    expected = target
     for word in WORD.findall(source.lower()):
         singular = word.removesuffix("s")
         for noun, is_plural in ((word, False), (singular, singular != word)):

@@ -1,10 +1,10 @@
 """Measures what glossaries do to translations.
 
-    python -m tests.serving.pipelines.translation.glossary_quality BUNDLE --data ../shared/data/en-fr
+    python -m tests.serving.pipelines.translation.glossary_quality BUNDLE --data DATA/en-fr
 
-For a model into French half of the cases are terms that the reference uses and half are made up, and
-scores are against the references; for one into Portuguese all are made up, and chrF is against what
-it translates without the glossary.
+For a model into French half of the cases are terms that the reference uses and half are made up,
+and scores are against the references. For one into Portuguese all are made up, and scores are
+against what it translates without the glossary.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -57,11 +58,11 @@ class Translated:
     @property
     def is_doubled(self) -> bool:
         """Tell whether a word stands twice in a row, or a term more often than its source."""
-        texts = self.text, self.plain
         if len(_doubled(self.text)) > len(_doubled(self.plain)):
             return True
         return any(
-            _count(self.text, wanted) > max(_count(self.case.source, term), _count(self.plain, wanted))
+            _count(self.text, wanted)
+            > max(_count(self.case.source, term), _count(self.plain, wanted))
             for term, wanted in self.case.glossary.items()
         )
 
@@ -72,7 +73,7 @@ def _count(text: str, term: str) -> int:
 
 def _doubled(text: str) -> list[str]:
     words = _WORD.findall(text.lower())
-    return [left for left, right in zip(words, words[1:], strict=False) if left == right]
+    return [left for left, right in pairwise(words) if left == right]
 
 
 async def _translated(
@@ -85,8 +86,13 @@ async def _translated(
     async def text_of(number: int, case: Case, glossary: Mapping[str, str]) -> str:
         entries = tuple(GlossaryEntry(term, (text,)) for term, text in glossary.items())
         job = TranslationJob(
-            f"{number}-{len(glossary)}", (case.source,), source, target, decoding,
-            glossary=entries, protection=True,
+            f"{number}-{len(glossary)}",
+            (case.source,),
+            source,
+            target,
+            decoding,
+            glossary=entries,
+            protection=True,
         )
         return (await translator.translate(job)).texts[0]
 
@@ -140,7 +146,9 @@ async def _measure(bundle: Path, data: Path, count: int, beams: int | None, show
 
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
-@click.option("--data", required=True, type=click.Path(path_type=Path), help="Of English and French.")
+@click.option(
+    "--data", required=True, type=click.Path(path_type=Path), help="Of English and French."
+)
 @click.option("--count", default=200, help="Sentences.")
 @click.option("--beam", type=int, help="Beams; else greedy.")
 @click.option("--show", is_flag=True, help="Write all translations.")
