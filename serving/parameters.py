@@ -31,7 +31,6 @@ MAX_BEAMS = 16
 MAX_BIAS = 100.0
 MAX_WORDS = 256
 MAX_WORD_TOKENS = 64
-MAX_TERMS = 64
 
 TEMPERATURE = "a temperature above 0"
 NUM_BEAMS = "num_beams"
@@ -232,23 +231,3 @@ OPTIONS: dict[str, Option] = {
     for params in (SamplingParams, BeamParams, ProcessorParams)
     for each in options_of(params)
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """Names a term that must occur in the output, as a word of its own.
-
-    spellings: the ways to write it, each as token ids, with whatever parts it from the word before.
-    bare: those without, which count at the start of the output and after one of `opening_ids`.
-    inner_ids: tokens that, coming right after it, would make it part of a longer word.
-    """
-
-    spellings: tuple[TokenIds, ...]
-    bare: tuple[TokenIds, ...] = ()
-    opening_ids: frozenset[int] = frozenset()
-    inner_ids: frozenset[int] = frozenset()
-
-    def __post_init__(self) -> None:
-        if not (self.spellings or self.bare):
-            raise RequestError("required", [], "must have a spelling")
-        _require_words("required", self.spellings + self.bare)

@@ -15,12 +15,10 @@ from serving.constraints import Constraint
 from serving.errors import RequestError
 from serving.parameters import (
     GREEDY,
-    MAX_TERMS,
     NO_PROCESSORS,
     BeamParams,
     ProcessorParams,
     SamplingParams,
-    Term,
     TokenIds,
     require_integer,
     require_number,
@@ -72,7 +70,6 @@ class GenerationRequest:
         or `beam`; else it is 0, and steps of rows that are all greedy and report none are faster.
     stop_token_ids: end the request as the bundle's own do. ignore_eos: the bundle's own do not.
     constraint: a grammar that the generated tokens must follow.
-    required: terms that must occur in the output, by lexically constrained beam search.
     wants_attention: report the attention over the source with every token, averaged over
         `attention_heads`; without any, over those the bundle recommends.
     looks: what tokens look at is reported too: of the target with every token, and at the end of
@@ -98,7 +95,6 @@ class GenerationRequest:
     stop_token_ids: TokenIds = ()
     ignore_eos: bool = False
     constraint: Constraint | None = None
-    required: tuple[Term, ...] = ()
     wants_attention: bool = False
     attention_heads: tuple[int, ...] = ()
     looks: tuple[Look, ...] = ()
@@ -122,12 +118,7 @@ class GenerationRequest:
         self._check_search()
 
     def _check_search(self) -> None:
-        if len(self.required) > MAX_TERMS:
-            message = f"at most {MAX_TERMS} terms must occur in one output"
-            raise RequestError("required", len(self.required), message)
         if self.beam is None:
-            if self.required:
-                raise RequestError("required", len(self.required), "needs num_beams")
             return
         if self.sampling.temperature > 0:
             message = "cannot be combined with num_beams"
@@ -148,7 +139,9 @@ class GenerationRequest:
 class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"
-    CONSTRAINT = "constraint"  # cannot be met: no token may come, or a required term is missing
+    CONSTRAINT = (
+        "constraint"  # cannot be met: no token may come, or a term of a glossary is missing
+    )
 
 
 @dataclass(frozen=True, slots=True)

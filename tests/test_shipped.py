@@ -1,8 +1,10 @@
 """The shipped checkpoints: real models, exported and decoded, against the torch they came from."""
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,8 @@ from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.parameters import BeamParams, SamplingParams
+from serving.pipelines.offline import opened
+from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
 from serving.request import FinishedEvent, FinishReason, GenerationRequest
 from tests.serving.engine.driving import Story, run_all, run_alone
 
@@ -70,6 +74,43 @@ def test_engine_and_torch_continue_200_prompts_alike(new_bundle: NewBundle) -> N
         for i, ids in enumerate(prompts)
     ]
     assert decode(new_bundle(checkpoint, Precision.FP32), requests) == theirs
+
+
+GLOSSARY = {
+    "hat": "bonnet",
+    "station": "gare routière",
+    "dog": "toutou",
+    "umbrella": "parapluie pliant",
+    "book": "bouquin",
+    "train": "TGV",
+    "potatoes": "patates",
+}
+WITH_TERMS = [
+    "Where did you buy that hat at the station?",
+    "The woman forgot her umbrella on the train.",
+    "My brother is reading a book in the garden.",
+    "A brown dog is running through the snow.",
+    "She gave the old book to her friend at the station.",
+    "A woman is eating potatoes.",
+]
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+async def test_terms_of_a_glossary_leave_sentences_whole(name: str, new_bundle: NewBundle) -> None:
+    bundle = new_bundle(load_checkpoint(SHIPPED / name), Precision.INT8)
+    entries = tuple(GlossaryEntry(term, (text,)) for term, text in GLOSSARY.items())
+    plain = TranslationJob("plain", tuple(WITH_TERMS), "en", "fr", protection=True)
+    async with opened(bundle.folder, EngineConfig(device="cpu")) as catalog:
+        translator = await catalog.translator(None, "en", "fr")
+        free = (await translator.translate(plain)).texts
+        found = (await translator.translate(replace(plain, glossary=entries))).texts
+    for source, without, text in zip(WITH_TERMS, free, found, strict=True):
+        words = re.findall(r"\w+", source)
+        wanted = [GLOSSARY[word] for word in words if word in GLOSSARY]
+        assert all(text.count(each) == 1 for each in wanted), text
+        assert not text.lower().startswith(tuple(each.lower() for each in wanted)), text
+        assert without.split()[0] == text.split()[0]
+        assert abs(len(without.split()) - len(text.split())) <= 3, (without, text)
 
 
 @pytest.mark.parametrize("stride", [5, EVERY_SENTENCE])

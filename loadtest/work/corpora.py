@@ -3,6 +3,7 @@
 Where the shipped texts are from stands in corpus/ORIGIN.md.
 """
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,11 +14,11 @@ _SHORT, _LONG = 8, 15  # words
 
 
 def _sentences() -> list[str]:
-    return read_lines(_FOLDER / "sentences.txt")
+    return read_lines(_FOLDER / "sentences.txt.gz")
 
 
 def _paragraphs() -> list[str]:
-    return read_lines(_FOLDER / "paragraphs.txt")
+    return read_lines(_FOLDER / "paragraphs.txt.gz")
 
 
 def _mixed() -> list[str]:
@@ -51,10 +52,12 @@ def read_texts(path: Path | None, lengths: str, words: tuple[int, int] | None) -
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a file that hold something, each once."""
+    """Return the lines of a file, compressed by gzip or not, that hold something, each once."""
+    opened = gzip.open if path.suffix == ".gz" else open
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        with opened(path, "rt", encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except (OSError, EOFError, UnicodeDecodeError) as error:
         raise PlanError(f"{path} cannot be read as text: {error}") from error
     return list(dict.fromkeys(stripped for line in lines if (stripped := line.strip())))
 

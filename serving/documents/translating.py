@@ -21,7 +21,6 @@ from serving.request import MAX_TIMEOUT_SECONDS
 _BATCH_CHARACTERS = 1_500
 _BATCH_FRAGMENTS = 16
 _BATCHES_AT_WORK = 16
-_GLOSSARY_BEAMS = 4  # terms are met by beam search
 _PRIORITY = 1_000  # a higher number is less urgent
 _OUT_OF_MEMORY_SECONDS = 5.0
 
@@ -53,10 +52,11 @@ async def job_of(catalog: Catalog, wanted: Wanted) -> tuple[Translator, Translat
     Raises RequestError where no model translates it, and ModelNotFound.
     """
     translator = await catalog.translator(wanted.model, wanted.source, wanted.target)
-    given = {"num_beams": _GLOSSARY_BEAMS} if wanted.glossary else {}
-    values = {**applicable(translator.card.generation, given, searches=bool(given)), **given}
     decoding = decoding_of(
-        values, priority=_PRIORITY, timeout_seconds=MAX_TIMEOUT_SECONDS, share=wanted.owner
+        applicable(translator.card.generation, {}),
+        priority=_PRIORITY,
+        timeout_seconds=MAX_TIMEOUT_SECONDS,
+        share=wanted.owner,
     )
     glossary = tuple(
         GlossaryEntry(term, (translation,)) for term, translation in (wanted.glossary or {}).items()

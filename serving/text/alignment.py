@@ -10,6 +10,8 @@ import codecs
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +59,20 @@ class TokenizedText:
             is_cut = bool(piece) and bool(decoder.getstate()[0])
             spans.append(Span(start, len(text) + is_cut))
         return cls(text + decoder.decode(b"", final=True), tuple(spans))
+
+
+def over_text(tokens: TokenizedText, text: str) -> TokenizedText:
+    """Return tokens over the text that a tokenizer has read, which it may have changed."""
+    if text == tokens.text:
+        return tokens
+    places = [0] * (len(tokens.text) + 1)
+    for own, other, size in SequenceMatcher(None, text, tokens.text, False).get_matching_blocks():
+        for offset in range(size):
+            places[other + offset] = own + offset
+            places[other + offset + 1] = own + offset + 1
+    places = [*accumulate(places, max)]
+    spans = (Span(places[span.start], places[span.end]) for span in tokens.spans)
+    return TokenizedText(text, tuple(spans))
 
 
 def words_of(text: str, pattern: re.Pattern[str] = WORD) -> list[Span]:

@@ -5,6 +5,7 @@ may begin or end a term.
 """
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 # Thai and Lao, Burmese, Hangul, Khmer, kana, Han
@@ -14,7 +15,8 @@ _WITHOUT_SPACES = (
 )
 _LETTER = rf"[^\W{_WITHOUT_SPACES}]"
 _WORD = re.compile(rf"[{_WITHOUT_SPACES}]|{_LETTER}+")
-
+# Letters, with hyphens among them; what is elided, as in "l'eau", is a word of its own.
+HYPHENATED_WORD = re.compile(rf"[{_WITHOUT_SPACES}]|{_LETTER}+(?:-{_LETTER}+)*")
 
 _LONGEST_RUN = 8  # words by which longer terms are told apart
 
@@ -56,3 +58,9 @@ def _words(text: str) -> list[str]:
 @lru_cache(maxsize=4096)
 def term_pattern(term: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!{_LETTER}){re.escape(term)}(?!{_LETTER})", re.IGNORECASE)
+
+
+def terms_pattern(terms: Iterable[str]) -> re.Pattern[str]:
+    """Match any of several terms, written exactly so; the longest of those that begin together."""
+    longest_first = sorted(terms, key=len, reverse=True)
+    return re.compile(rf"(?<!{_LETTER})(?:{'|'.join(map(re.escape, longest_first))})(?!{_LETTER})")

@@ -13,7 +13,6 @@ from serving.errors import KeyRefused, QuotaExceeded, RequestError
 FIELD_NAMES = {
     "glossary": "glossary_id",
     "markup": "tag_handling",
-    "required": "glossary_id",
     "source": "source_lang",
     "source_ids": "text",
     "target": "target_lang",

@@ -53,7 +53,7 @@ class TextsBody(RequestBody):
     reads it. formality: no model here knows any, so only default and what is preferred are taken.
     model_type: latency_optimized decodes greedily, the others by beam search; without it, as the
     model's makers recommend. preserve_formatting: translations begin with a letter as large, and
-    end with marks, as their texts. glossary_id, glossary_ids: need source_lang, and beam search; of
+    end with marks, as their texts. glossary_id, glossary_ids: need source_lang; of
     a term in several glossaries the first counts. tag_handling_version: both are one here.
     show_billed_characters, enable_beta_languages: without effect; what is billed is always told.
     custom_instructions, style_id, translation_memory_id: refused.
@@ -104,8 +104,8 @@ class TextsBody(RequestBody):
 
     @property
     def model_type_used(self) -> str:
-        """Return how texts are decoded, as a type of models. A glossary needs the search."""
-        is_quick = self.model_type == "latency_optimized" and not self.glossaries
+        """Return how texts are decoded, as a type of models."""
+        is_quick = self.model_type == "latency_optimized"
         return "latency_optimized" if is_quick else "quality_optimized"
 
     def check(self, max_characters: int) -> None:
@@ -138,9 +138,9 @@ class TextsBody(RequestBody):
         )
 
     def _decoding(self) -> Decoding:
-        """Search where quality or a glossary is asked for, with the model's beams if it has any."""
+        """Search where quality is asked for, with the model's beams if it has any."""
         asked: dict[str, Any] = {}
-        if self.model_type is not None or self.glossaries:
+        if self.model_type is not None:
             is_quick = self.model_type_used == "latency_optimized"
             beams = max(DEFAULT_BEAMS, self._generation.get(NUM_BEAMS, 1))
             asked = {NUM_BEAMS: 1 if is_quick else beams}

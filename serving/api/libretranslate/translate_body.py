@@ -49,7 +49,6 @@ FIELD_NAMES = {
     "forced_ids": "target_prefix",
     "looks": "return_attention",
     "num_hypotheses": "alternatives",
-    "required": "glossary",
     "source_ids": "q",
     "text": "q",
 }
@@ -80,7 +79,7 @@ class TranslateBody(DecodingFields, RequestBody):
     alternatives_at_prefix: alternatives differ in the token right after `target_prefix`.
     target_prefix: the translation begins with it; its last word may be typed half, unless a space
         follows it.
-    glossary: source terms, each with its translation or several to choose from; by beam search.
+    glossary: source terms, each with its translation or several to choose from.
     placeholders: texts to be taken over from `q`, or true for all that look like {name}, %s or <b>.
     replace_unknown: put the source's word where the model knows none.
     alignments: report which word comes of which.
@@ -191,9 +190,7 @@ class TranslateBody(DecodingFields, RequestBody):
         """Choose beam search where it was asked for, and where nothing else can do what was."""
         if self.num_beams is not None:
             return self.num_beams
-        if self._searches_alternatives:
-            return max(DEFAULT_BEAMS, self._fewest_beams)
-        return DEFAULT_BEAMS if self.glossary else None
+        return max(DEFAULT_BEAMS, self._fewest_beams) if self._searches_alternatives else None
 
     def _search_asked(self) -> dict[str, Any]:
         return {
@@ -224,8 +221,7 @@ class TranslateBody(DecodingFields, RequestBody):
             for name, value in sampling.filters.items():
                 raise RequestError(name, value, f"needs {TEMPERATURE}")
         if sampling.temperature > 0 and width is not None and self.num_beams is None:
-            cause = "alternatives" if self._searches_alternatives else "glossary"
-            message = f"cannot be combined with {cause}, which needs beam search"
+            message = "cannot be combined with alternatives, which needs beam search"
             raise RequestError("temperature", sampling.temperature, message)
 
     def _check_lengths(self) -> None:

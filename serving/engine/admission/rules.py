@@ -14,13 +14,10 @@ from serving.request import GenerationRequest, Ids
 
 
 def named_ids(request: GenerationRequest) -> set[int]:
-    """Collect the tokens that a request forces, requires or prefers by name."""
+    """Collect the tokens that a request forces or prefers by name."""
     processors = request.processors
     ids = {*request.forced_ids, *(processors.allowed_ids or ())}
     ids.update(token_id for token_id, bias in processors.logit_bias if bias > 0)
-    for term in request.required:
-        for spelling in term.spellings + term.bare:
-            ids.update(spelling)
     return ids
 
 
@@ -155,9 +152,6 @@ class RequestRules:
         self._check_ids("allowed_ids", processors.allowed_ids or ())
         for word in processors.bad_words:
             self._check_ids("bad_words", word)
-        for term in request.required:
-            for spelling in term.spellings + term.bare:
-                self._check_ids("required", spelling)
 
     def _check_ids(self, name: str, ids: TokenIds, vocab_size: int | None = None) -> None:
         size = vocab_size or self._vocab_size

@@ -3,7 +3,7 @@
 A step makes the next value of it; rows and states are for `Rows.apply` to change.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from serving.engine.beam.hypotheses import Ended, Node, Pool, common_node, tokens_until
@@ -75,10 +75,6 @@ class BeamGroup:
             and params.coverage_penalty == 0
             and self.generation.request.processors == NO_PROCESSORS
         )
-
-    def wanted(self, beam: Beam) -> Sequence[int]:
-        """List tokens to consider for a beam even if they are none of its best."""
-        return ()
 
     def grown(self, parent: Beam, row: int, logprob: float, event: TokenEvent) -> Beam:
         """Make the beam that goes on from a parent by one token."""

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from serving.engine.beam.group import BeamGroup, start_group
-from serving.engine.beam.lexical import start_lexical_group
 from serving.engine.decision import Decision
 from serving.engine.generation import Generation
 from serving.engine.rows import Follower
@@ -21,8 +20,7 @@ class BeamGroups(Follower):
 
     def admit(self, row: int, generation: Generation) -> None:
         if generation.request.beam is not None:
-            start = start_lexical_group if generation.request.required else start_group
-            self._groups[generation] = start(generation, row)
+            self._groups[generation] = start_group(generation, row)
 
     def move(self, source: int, target: int) -> None:
         if (group := self._of_row(source)) is not None:

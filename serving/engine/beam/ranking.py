@@ -20,15 +20,6 @@ def best_tokens(scores: Scores, rows: Array, count: int) -> tuple[Array, Array]:
     return _best_of_edited(scores, rows, count)
 
 
-def values_of(scores: Scores, row: int, token_ids: list[int]) -> list[float]:
-    """Return what some tokens of a row are worth."""
-    is_edited = scores.edited is not None and scores.edited.is_edited[row]
-    here = np.array([row])
-    logp = scores.edited.logp if scores.edited and is_edited else scores.logp_of(here)
-    values: list[float] = logp[row, token_ids].tolist()
-    return values
-
-
 def _all_values(scores: Scores, rows: Array) -> Array:
     values: Array = scores.logp_of(rows)[rows]
     if scores.edited is not None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from serving.engine.beam.group import BeamGroup, Continuation, EventOf
 from serving.engine.beam.groups import BeamGroups
-from serving.engine.beam.ranking import best_tokens, values_of
+from serving.engine.beam.ranking import best_tokens
 from serving.engine.decision import Decision, RowCopy
 from serving.engine.generation import Generation
 from serving.engine.scores import Scores
@@ -167,19 +167,5 @@ def continuations_of(groups: Sequence[BeamGroup], scores: Scores) -> Iterator[li
             for logprob, token_id in zip(*column, strict=True)
             if logprob > NO_TOKEN
         ]
-        if group.generation.request.required:
-            found += _for_terms(group, found, scores)
         found.sort(key=itemgetter(0), reverse=True)
         yield found
-
-
-def _for_terms(
-    group: BeamGroup, found: list[Continuation], scores: Scores
-) -> Iterator[Continuation]:
-    """Find those that bring a required term further, though they are none of the best."""
-    there = {(place, token_id) for _, place, token_id in found}
-    for place, beam in enumerate(group.beams):
-        ids = [each for each in group.wanted(beam) if (place, each) not in there]
-        for token_id, value in zip(ids, values_of(scores, beam.row, ids), strict=True):
-            if value > NO_TOKEN:
-                yield beam.logprob + value, place, token_id

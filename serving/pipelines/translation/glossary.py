@@ -1,16 +1,30 @@
-"""Finds the terms that must occur in the translation of a segment, and writes them in tokens."""
+"""Finds the terms of a glossary in a segment, and their translations in its translation."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from serving.errors import RequestError
-from serving.parameters import Term, TokenIds
+from serving.parameters import MAX_WORD_TOKENS
 from serving.pipelines.translation.job import GlossaryEntry
-from serving.text.guides.borders import WordBorders
-from serving.text.terms import Words, first_word, term_pattern
+from serving.text.alignment import Span
+from serving.text.terms import Words, first_word, term_pattern, terms_pattern
 from serving.text.tokenizer import Tokenizer
 
+MAX_TERMS = 64  # in one segment
 NOT_WRITABLE = "cannot be written with the model's vocabulary"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTerm:
+    """A place in a segment where a term of the glossary occurs.
+
+    span: its characters. translations: the ways in which it may be translated.
+    """
+
+    span: Span
+    translations: tuple[str, ...]
 
 
 class Glossary:
@@ -20,72 +34,105 @@ class Glossary:
     Raises RequestError for a translation that cannot be written.
     """
 
-    def __init__(
-        self, entries: Sequence[GlossaryEntry], tokenizer: Tokenizer, borders: WordBorders
-    ) -> None:
+    def __init__(self, entries: Sequence[GlossaryEntry], tokenizer: Tokenizer) -> None:
         self._entries = entries
-        self._terms = [_term(entry, tokenizer, borders) for entry in entries]
+        self._translations = [_checked(entry, tokenizer) for entry in entries]
         self._numbers_of: dict[str, list[int]] = {}
         for number, entry in enumerate(entries):
             self._numbers_of.setdefault(first_word(entry.term), []).append(number)
 
-    def required(self, segment: str) -> tuple[Term, ...]:
-        if not self._terms:
+    def found(self, segment: str) -> tuple[FoundTerm, ...]:
+        """Return the terms of a segment in their order. Raises RequestError for too many."""
+        if not self._entries:
             return ()
-        return tuple(self._terms[number] for number in sorted(_meant(self._found(segment))))
+        meant = self._in_order(segment)
+        if len(meant) > MAX_TERMS:
+            message = f"at most {MAX_TERMS} terms may occur in one sentence"
+            raise RequestError("glossary", len(meant), message)
+        return tuple(FoundTerm(each.span, self._translations[each.number]) for each in meant)
 
-    def _found(self, segment: str) -> Iterator["_Found"]:
+    def spans(self, text: str) -> Iterator[Span]:
+        """Yield where terms lie in a text of any length."""
+        return (each.span for each in self._in_order(text))
+
+    def _in_order(self, text: str) -> "list[_Match]":
+        return sorted(_meant(self._matches(text)), key=lambda each: each.span)
+
+    def _matches(self, segment: str) -> Iterator["_Match"]:
         words = Words(segment)
         for word in words.first_words():
             for number in self._numbers_of.get(word, ()):
                 term = self._entries[number].term
                 if words.may_have(term):
                     found = term_pattern(term).finditer(segment)
-                    yield from (_Found(number, term, match) for match in found)
+                    yield from (_Match(number, term, match) for match in found)
 
 
-class _Found:
+class _Match:
     """Holds one place where the term of an entry occurs."""
 
     def __init__(self, number: int, term: str, match: re.Match[str]) -> None:
-        self.number, self.start, self.end = number, match.start(), match.end()
-        self.rank = (self.start - self.end, match.group() != term, number)
+        self.number, self.span = number, Span(*match.span())
+        self.rank = (self.span.start - self.span.end, match.group() != term, number)
 
 
-def _meant(found: Iterable[_Found]) -> set[int]:
-    """Return the numbers of the entries that are left where longer ones go first."""
-    taken: list[_Found] = []
-    for each in sorted(found, key=lambda each: each.rank):
-        if all(each.end <= other.start or other.end <= each.start for other in taken):
+def _meant(matches: Iterable[_Match]) -> list[_Match]:
+    """Return those that are left where longer ones go first."""
+    taken: list[_Match] = []
+    for each in sorted(matches, key=lambda each: (*each.rank, each.span)):
+        if not any(overlap(each.span, other.span) for other in taken):
             taken.append(each)
-    return {each.number for each in taken}
+    return taken
 
 
-def _term(entry: GlossaryEntry, tokenizer: Tokenizer, borders: WordBorders) -> Term:
-    """Write the translations of a term in tokens. A tokenizer whose words have no space before them
-    has bare spellings only.
-    """
-    texts = [text.strip() for text in entry.translations]
+def overlap(one: Span, other: Span) -> bool:
+    return one.start < other.end and other.start < one.end
+
+
+def _checked(entry: GlossaryEntry, tokenizer: Tokenizer) -> tuple[str, ...]:
+    texts = tuple(text.strip() for text in entry.translations)
     for text in texts:
         if not tokenizer.can_write(text):
             raise RequestError("glossary", text, NOT_WRITABLE)
-    anywhere = [*texts, *map(_capitalised, texts)]
-    inside = _ids(tokenizer.encode_inside, anywhere)
-    apart = _ids(tokenizer.encode_inside, [" " + text for text in texts])
-    apart = [ids for ids in apart if ids not in inside]
-    begun = [ids for ids in _ids(tokenizer.encode, anywhere) if ids not in apart]
-    return Term(
-        spellings=tuple(apart),
-        bare=tuple(dict.fromkeys([*inside, *begun])),
-        opening_ids=borders.opening_ids,
-        inner_ids=borders.inner_ids,
-    )
+        if len(tokenizer.encode_inside(f" {text}")) > MAX_WORD_TOKENS:
+            message = f"must have at most {MAX_WORD_TOKENS} tokens each"
+            raise RequestError("glossary", text, message)
+    return texts
 
 
-def _ids(encode: Callable[[str], list[int]], texts: list[str]) -> list[TokenIds]:
-    return list(dict.fromkeys(tuple(encode(text)) for text in texts))
+class WantedTerms:
+    """Knows which terms the translation of a segment must have, each as often as its source."""
+
+    def __init__(self, found: Sequence[FoundTerm]) -> None:
+        self.found = found
+        self._num_wanted = Counter(each.translations for each in found)
+        self._owner = {
+            spelling: each.translations
+            for each in found
+            for text in each.translations
+            for spelling in (text, capitalised(text))
+        }
+        self._pattern = terms_pattern(self._owner)
+
+    def written(self, text: str) -> list[tuple[Span, tuple[str, ...]]]:
+        """Return where translations of terms are, and of which term they are."""
+        matches = self._pattern.finditer(text)
+        return [(Span(*match.span()), self._owner[match.group()]) for match in matches]
+
+    def missing(self, text: str) -> list[FoundTerm]:
+        """Return all places of those terms that are written too seldom."""
+        num_written = Counter(translations for _, translations in self.written(text))
+        return [
+            each
+            for each in self.found
+            if num_written[each.translations] < self._num_wanted[each.translations]
+        ]
+
+    def num_missing(self, text: str) -> int:
+        num_written = Counter(translations for _, translations in self.written(text))
+        return (self._num_wanted - num_written).total()
 
 
-def _capitalised(text: str) -> str:
+def capitalised(text: str) -> str:
     """Return a text as it may begin a sentence."""
     return text[:1].upper() + text[1:]

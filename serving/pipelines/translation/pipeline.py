@@ -28,6 +28,7 @@ from serving.pipelines.translation.rendering.segments import SegmentRenderer
 from serving.pipelines.translation.rendering.streaming import GrowingTexts
 from serving.pipelines.translation.rendering.texts import text_renderings
 from serving.pipelines.translation.requests import TranslationRequests
+from serving.pipelines.translation.term_placing import TermPlacing
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import Event, GenerationRequest
 from serving.text.chat.template import Chat
@@ -67,6 +68,7 @@ class TranslationPipeline:
         )
         self._requests = TranslationRequests(manifest, tokenizers, shortlist)
         self._looks = SentenceLooks(manifest, tokenizers)
+        self._terms = TermPlacing(engine, manifest, tokenizers)
         self._engine = engine
 
     async def translate(self, job: TranslationJob) -> Translation:
@@ -82,7 +84,8 @@ class TranslationPipeline:
     async def _translate(self, job: TranslationJob) -> Translation:
         job = self._checked(job)
         plan = await self._planned(job)
-        outcomes = await self._outcomes(await _run(self._requests.translations, job, plan))
+        requests = await _run(self._requests.translations, job, plan)
+        outcomes = await self._terms.run(plan, requests)
         return await _run(self._translation, job, plan, outcomes)
 
     async def stream(self, job: TranslationJob) -> TranslationStream:
@@ -103,7 +106,7 @@ class TranslationPipeline:
         renderer = self._renderer(job, plan)
         growing = GrowingTexts(plan, requests, renderer, self._tokenizers.target)
         if requests:
-            async with aclosing(self._engine.stream(requests)) as batches:
+            async with aclosing(self._terms.stream(plan, requests)) as batches:
                 async for events in batches:
                     for delta in growing.push(events):
                         yield delta
@@ -153,10 +156,7 @@ class TranslationPipeline:
         """Plan a job, if the engine has room for it."""
         work = round(_WORK_PER_CHARACTER * sum(map(len, job.texts)))
         self._engine.check_room(work, job.decoding.share, job.decoding.priority)
-        if job.glossary:  # the first glossary takes a look at the whole vocabulary
-            plan = await asyncio.to_thread(self._planner.plan, job)
-        else:
-            plan = await _run(self._planner.plan, job)
+        plan = await _run(self._planner.plan, job)
         return await self._with_alternatives(job, plan) if job.alternatives_at_prefix else plan
 
     async def _with_alternatives(

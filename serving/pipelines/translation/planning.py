@@ -9,13 +9,12 @@ from typing import Any
 from serving.bundle.manifest import Limits, Tokens
 from serving.constraints import Constraint
 from serving.errors import RequestError, TooLarge
-from serving.parameters import Term, TokenIds
-from serving.pipelines.translation.glossary import NOT_WRITABLE, Glossary
+from serving.parameters import TokenIds
+from serving.pipelines.translation.glossary import NOT_WRITABLE, FoundTerm, Glossary
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.language_frame import LanguageFrame
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.text.guides.beginnings import Beginnings
-from serving.text.guides.borders import WordBorders
 from serving.text.languages import primary_language
 from serving.text.markup.cutting import MarkedSegment
 from serving.text.markup.reading import MarkedReader
@@ -34,22 +33,24 @@ class Segment:
     """Holds a part of a text that is translated by itself, mostly a sentence.
 
     place: its number among the segments of its own text, from 0.
-    required: terms that must occur in its translation.
+    terms: where terms of the glossary occur in it.
     prefixes: what its translations begin with; each is a request of its own.
     beginning: what comes next, where that is known in part.
     marks: what stands among its words; None where nothing can.
     """
 
+    text: str
     source_ids: TokenIds
     place: int = 0
-    required: tuple[Term, ...] = ()
+    terms: tuple[FoundTerm, ...] = ()
     prefixes: tuple[TokenIds, ...] = ((),)
     beginning: Constraint | None = None
     marks: MarkedSegment | None = None
 
     @property
-    def needs_origins(self) -> bool:
-        return self.marks is not None and self.marks.needs_origins
+    def needs_attention(self) -> bool:
+        """Say if it matters which words of its translation came of which of its own."""
+        return bool(self.terms) or (self.marks is not None and self.marks.needs_origins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,10 @@ class TranslationPlan:
     frame: LanguageFrame
     layouts: tuple[TextLayout, ...]
     segments: tuple[Segment, ...]
+
+    @property
+    def has_terms(self) -> bool:
+        return any(segment.terms for segment in self.segments)
 
     @property
     def first_segments(self) -> list[int]:
@@ -105,7 +110,6 @@ class Planner:
         self._tokenizers = tokenizers
         self._source, self._target = tokenizers.source, tokenizers.target
         self._is_lossless = tokenizers.source.is_lossless
-        self._borders = WordBorders(tokenizers.target)
         self._beginnings = Beginnings(tokenizers.target)
         self._max_segments = max_segments
         self._known_words = known_words
@@ -117,9 +121,10 @@ class Planner:
         the target's vocabulary cannot write.
         """
         frame = self.frame(job.source, job.target)
-        layouts, marks = self._layouts(job, frame)
+        glossary = Glossary(job.glossary, self._target)
+        layouts, marks = self._layouts(job, frame, glossary)
         self.check_number([text for layout in layouts for text in layout.segments], "sentences")
-        segments = self._segments(job, frame, layouts)
+        segments = self._segments(frame, layouts, glossary)
         segments = tuple(map(_marked, segments, marks)) if marks else segments
         prefix = self._prefix(job)
         plan = TranslationPlan(frame, layouts, segments)
@@ -135,7 +140,7 @@ class Planner:
             raise TooLarge("text", parts[0], message)
 
     def _layouts(
-        self, job: TranslationJob, frame: LanguageFrame
+        self, job: TranslationJob, frame: LanguageFrame, glossary: Glossary
     ) -> tuple[tuple[TextLayout, ...], list[MarkedSegment]]:
         """Return a layout of each text, and of all segments what stands among their words, if
         texts of this job may have any.
@@ -145,23 +150,26 @@ class Planner:
         if not (job.has_marks or any(has_wrapped_lines(text, language) for text in job.texts)):
             return tuple(split_text(text, language, fits) for text in job.texts), []
         target = primary_language(job.target)
-        known = self._known_words
-        if known and job.glossary:
-            known = known.and_those_of(entry.term for entry in job.glossary)
-        protection = Protection(job.placeholder_pattern, job.protection, language, target, known)
+        protection = Protection(
+            job.placeholder_pattern,
+            job.protection,
+            language,
+            target,
+            self._known_words,
+            glossary.spans,
+        )
         reader = MarkedReader(job.markup, protection, job.splitting, fits)
         marked = [reader.layout(text) for text in job.texts]
         segments = [segment for layout in marked for segment in layout.segments]
         return tuple(layout.plain for layout in marked), segments
 
     def _segments(
-        self, job: TranslationJob, frame: LanguageFrame, layouts: Sequence[TextLayout]
+        self, frame: LanguageFrame, layouts: Sequence[TextLayout], glossary: Glossary
     ) -> tuple[Segment, ...]:
         texts = [text for layout in layouts for text in layout.segments]
         places = [place for layout in layouts for place in range(len(layout.segments))]
-        glossary = Glossary(job.glossary, self._target, self._borders)
         sources = self._tokenizers.encode_sources(texts, frame)
-        return tuple(map(Segment, sources, places, map(glossary.required, texts)))
+        return tuple(map(Segment, texts, sources, places, map(glossary.found, texts)))
 
     def _prefix(self, job: TranslationJob) -> dict[str, Any]:
         """Return what a text's first segment has of the prefix that its translation begins with."""

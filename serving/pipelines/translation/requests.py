@@ -57,12 +57,11 @@ class TranslationRequests:
                 **arguments,
                 sampling=sampling_with_own_seed(job.decoding.sampling, segment.place),
                 forced_ids=prefix,
-                required=segment.required,
                 constraint=segment.beginning,
                 max_new_tokens=self._max_new_tokens(job, segment.source_ids),
                 tells_logprobs=job.tells_scores,
                 wants_attention=job.wants_attention
-                or (segment.needs_origins and self._has_attention),
+                or (segment.needs_attention and self._has_attention),
             )
             for number, (segment, prefix) in enumerate(plan.prefixed_segments())
         ]

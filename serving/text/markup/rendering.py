@@ -3,10 +3,8 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import SequenceMatcher
-from itertools import accumulate
 
-from serving.text.alignment import Array, Span, TokenizedText
+from serving.text.alignment import Array, Span, TokenizedText, over_text
 from serving.text.markup.cutting import MarkedSegment
 from serving.text.markup.numbers import put_right_numbers
 from serving.text.markup.placing import place
@@ -39,7 +37,7 @@ class MarkedTranslation:
             segment = _with_brackets_as_marks(segment)
         self._segment = segment
         self._source_words = source_words(segment.tokens)
-        over = _over(segment.text, source)
+        over = over_text(source, segment.text)
         self._translated = TranslatedWords(target, over, attention, self._source_words)
         self._translated.put_back_kept()
         if any(token.text in _BRACKETS for token in segment.tokens if token.role is Role.OPEN):
@@ -120,17 +118,3 @@ def _line_starts(words: Sequence[TargetWord]) -> list[int]:
         for number, word in enumerate(words)
         if word.gap and (word.raw or is_wordy(word.text) or word.text in _OPENING)
     ]
-
-
-def _over(text: str, source: TokenizedText) -> TokenizedText:
-    """Return the source's tokens over the text, where a tokenizer changes what it reads."""
-    if text == source.text:
-        return source
-    places = [0] * (len(source.text) + 1)
-    for own, other, size in SequenceMatcher(None, text, source.text, False).get_matching_blocks():
-        for offset in range(size):
-            places[other + offset] = own + offset
-            places[other + offset + 1] = own + offset + 1
-    places = [*accumulate(places, max)]
-    spans = (Span(places[span.start], places[span.end]) for span in source.spans)
-    return TokenizedText(text, tuple(spans))

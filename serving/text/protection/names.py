@@ -3,7 +3,6 @@ have often enough. Like the rare words of Luong, Sutskever et al. (2015) they ar
 """
 
 import re
-from collections import ChainMap
 from collections.abc import Iterable, Iterator
 
 from serving.bundle.opening import Bundle
@@ -22,10 +21,8 @@ WITH_CAPITAL_NOUNS = frozenset({"de", "lb"})  # there a capital does not make a 
 class KnownWords:
     """Holds the words that a model knows of the languages it reads, as they are mostly written."""
 
-    def __init__(self, words: Iterable[str], known: "KnownWords | None" = None) -> None:
-        """Add words to those of another list."""
-        own = {word.lower(): word for word in words}
-        self._usual: ChainMap[str, str] = known._usual.new_child(own) if known else ChainMap(own)
+    def __init__(self, words: Iterable[str]) -> None:
+        self._usual = {word.lower(): word for word in words}
 
     @classmethod
     def load(cls, bundle: Bundle) -> "KnownWords | None":
@@ -33,26 +30,25 @@ class KnownWords:
         text = bundle.words_text
         return None if text is None else cls(text.split())
 
-    def and_those_of(self, terms: Iterable[str]) -> "KnownWords":
-        """Return these and the words of terms whose translation is given."""
-        return KnownWords((word for term in terms for word in _WORD.findall(term)), self)
-
     def unknown_names(self, text: str) -> Iterator[Span]:
         """Yield where unknown names stand; those that only a space parts are one."""
         start = end = 0
-        for match in _WORD.finditer(text):
-            if not text[match.start()].isupper():
-                continue
-            word = _POSSESSIVE.sub("", match.group())
-            if not (self._is_unknown_name(word) or _follows_title(text, match.start())):
-                continue
-            if not (start < end and text[end : match.start()] == " "):
+        for word in self.unknown_words(text):
+            if not (start < end and text[end : word.start] == " "):
                 if start < end:
                     yield Span(start, end)
-                start = match.start()
-            end = match.start() + len(word)
+                start = word.start
+            end = word.end
         if start < end:
             yield Span(start, end)
+
+    def unknown_words(self, text: str) -> Iterator[Span]:
+        """Yield where the words of unknown names stand."""
+        for match in _WORD.finditer(text):
+            if text[match.start()].isupper():
+                word = _POSSESSIVE.sub("", match.group())
+                if self._is_unknown_name(word) or _follows_title(text, match.start()):
+                    yield Span(match.start(), match.start() + len(word))
 
     def in_usual_letters(self, text: str) -> str:
         """Write a text as if it were not in capitals (truecasing, Lita et al. 2003)."""

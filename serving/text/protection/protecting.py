@@ -6,7 +6,7 @@ they learned from, and spell out anew, mostly wrongly, what is longer.
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from itertools import count, groupby
@@ -50,6 +50,7 @@ _WITH_ELISIONS = frozenset({"fr", "it", "ca", "oc"})
 
 
 class _Kind(IntEnum):
+    TERM = auto()
     WHOLE = auto()
     TIME = auto()
     AMOUNT = auto()
@@ -78,6 +79,7 @@ class Protection:
     source, target: languages, in two letters.
     known_words: names that are none of them are kept too; None where it is not known what a model
         knows.
+    terms: finds the terms of a glossary in a text; they are translated, whatever they look like.
     """
 
     placeholders: re.Pattern[str] | None
@@ -85,6 +87,7 @@ class Protection:
     source: str
     target: str
     known_words: KnownWords | None = None
+    terms: Callable[[str], Iterable[Span]] = lambda text: ()
 
     def protected(self, tokens: Iterable[Token]) -> Iterator[Token]:
         """Yield the tokens, with those apart that are protected."""
@@ -100,8 +103,9 @@ class Protection:
         pieces = placed(divided(tokens, borders))
         for slot, group in groupby(pieces, key=lambda piece: bisect_right(borders, piece[1].start)):
             part = [token for token, _ in group]
-            if slot % 2:
-                yield self._token(found[slot // 2][1], part)
+            kind = found[slot // 2][1] if slot % 2 else _Kind.TERM
+            if kind is not _Kind.TERM:
+                yield self._token(kind, part)
             elif self.is_whole:
                 yield from readable(part, self.source)
             else:
@@ -120,18 +124,23 @@ class Protection:
         return sorted(found)
 
     def _candidates(self, text: str) -> Iterator[tuple[Span, _Kind]]:
+        may_be_kept = self.is_whole and MAY_BE_KEPT.search(text)
         if self.placeholders is not None:
             yield from ((span, _Kind.WHOLE) for span in _spans(text, self.placeholders))
+        if may_be_kept:
+            yield from ((span, _Kind.WHOLE) for span in _spans(text, KEPT))
+            yield from ((span, _Kind.POINT) for span in _spans(text, EMOJI))
+        yield from ((span, _Kind.TERM) for span in self.terms(text))
         if not self.is_whole:
             return
-        if MAY_BE_KEPT.search(text):
+        if may_be_kept:
             yield from self._written_parts(text)
         if self.known_words and self.source not in WITH_CAPITAL_NOUNS:
             yield from ((span, _Kind.WHOLE) for span in self.known_words.unknown_names(text))
+            # A name with a term of the glossary in it is not found as a whole: its other words are.
+            yield from ((span, _Kind.WHOLE) for span in self.known_words.unknown_words(text))
 
     def _written_parts(self, text: str) -> Iterator[tuple[Span, _Kind]]:
-        yield from ((span, _Kind.WHOLE) for span in _spans(text, KEPT))
-        yield from ((span, _Kind.POINT) for span in _spans(text, EMOJI))
         for span, unit in written_units(text, self.source in _WITH_ELISIONS):
             yield span, _Kind[unit.name]
         yield from _brackets(text, PHRASE_BRACKETS)

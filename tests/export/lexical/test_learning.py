@@ -11,7 +11,7 @@ from export.cli import export
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.parameters import BeamParams, ProcessorParams, SamplingParams, Term
+from serving.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.request import GenerationRequest
 from serving.text.shortlist import Shortlist
 from tests.export.lexical.worded import ID_OF, WORDS, corpus, worded_checkpoint
@@ -76,7 +76,7 @@ def requests_of(bundle: Bundle) -> list[GenerationRequest]:
         {},
         {"beam": BeamParams(4)},
         {"sampling": SamplingParams(temperature=1.0, seed=3)},
-        {"beam": BeamParams(3), "required": (Term(((ID_OF["t70"],),)),)},
+        {"beam": BeamParams(3)},
     ]
     sources = [(*random.integers(3, 120, 2 + i % 5).tolist(), EOS) for i in range(12)]
     return [
@@ -97,7 +97,7 @@ def test_rows_say_the_same_alone_and_in_company(bundle: Bundle) -> None:
     alone = Engine(bundle, EngineConfig(slots=8, threads=1))
     for request in requests:
         assert told(together[request.request_id]) == told(run_alone(alone, request))
-        if not request.required and request.shortlist is not None:
+        if request.shortlist is not None:
             said = set(together[request.request_id].token_ids)
             assert said <= set(request.shortlist.tolist())
 
@@ -110,7 +110,6 @@ def test_what_a_request_names_can_come_though_it_is_on_no_list(bundle: Bundle) -
     namings = [
         {"processors": ProcessorParams(logit_bias=((wanted, 100.0),))},
         {"processors": ProcessorParams(allowed_ids=(wanted,)), "ignore_eos": True},
-        {"beam": BeamParams(3), "required": (Term(((wanted,),)),)},
         {"forced_ids": (wanted,)},
     ]
     for naming in namings:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from serving.bundle.manifest import Task
@@ -13,8 +14,9 @@ from serving.engine.admission.lanes import Lane
 from serving.engine.engine import Engine
 from serving.engine.graphs.session import open_graphs
 from serving.engine.shared import Shared
-from serving.parameters import BeamParams, ProcessorParams, SamplingParams, Term
+from serving.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.request import GenerationRequest
+from serving.text.guides.insertion import Insertion
 from tests.serving.engine.devices import DEVICE, PRECISIONS, assert_alike, config_of
 from tests.serving.engine.driving import Story, run_all, run_alone, tell
 from tests.tiny import tiny_bundle
@@ -22,6 +24,8 @@ from tests.tiny import tiny_bundle
 EOS = 2
 DRAWN = SamplingParams(temperature=1.0, seed=5)
 EDITS = ProcessorParams(repetition_penalty=1.3, no_repeat_ngram_size=2, frequency_penalty=0.5)
+NO_IDS = np.array([], np.int64)
+TERM = Insertion(1, (40, 41), (42,), (), frozenset({33}), NO_IDS, np.array([EOS]))
 ASKS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "plain": {"tells_logprobs": False},
@@ -37,7 +41,7 @@ ASKS: dict[str, dict[str, Any]] = {
     "wide beam": {"beam": BeamParams(12, 12, length_penalty=0.6, early_stopping="never")},
     "patient beam": {"beam": BeamParams(3, early_stopping=True, patience=2.0)},
     "edited beam": {"beam": BeamParams(5), "processors": EDITS},
-    "terms": {"beam": BeamParams(4), "required": (Term(((40, 41),)), Term(((50,), (60, 61))))},
+    "term": {"beam": BeamParams(4), "constraint": TERM},
     "forced": {"forced_ids": (30, 31, 32), "logprobs": 2},
     "forced beam": {"forced_ids": (30, 31), "beam": BeamParams(2)},
     "scored": {"forced_ids": (30, 31, 32, EOS), "max_new_tokens": 0},

@@ -1,7 +1,5 @@
 """A step's decision is a value: made by reading, of arrays alone, and carried out afterwards."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,7 @@ from serving.engine.beam.group import BeamGroup
 from serving.engine.decision import Decision, RowCopy
 from serving.engine.scores import Scores
 from serving.engine.search import Search
-from serving.parameters import BeamParams, ProcessorParams, SamplingParams, Term
+from serving.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.request import FinishReason, GenerationRequest, TokenEvent
 from tests.serving.engine.toy import BOS, STOP, VOCAB_SIZE, WINDOW, toy_bundle
 
@@ -130,7 +128,6 @@ REQUESTS = {
     ),
     "given": GenerationRequest("given", prompt_ids=(9,), forced_ids=(4, 5, 6, 7)),
     "beam": beam(3),
-    "terms": replace(beam(3), request_id="terms", required=(Term(((30, 31),)),)),
 }
 
 

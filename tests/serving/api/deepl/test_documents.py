@@ -1,6 +1,7 @@
 """DeepL's documents: sent, asked after, fetched once, cancelled; by DeepL's own client too."""
 
 import asyncio
+import io
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -167,10 +168,22 @@ async def test_a_glossary_holds_in_documents(desk: World) -> None:
             "entries_format": "tsv",
         },
     )
-    handle = (await send(desk, "a.txt", b"a dog", glossary_id=made.json()["glossary_id"])).json()
+    identity = made.json()["glossary_id"]
+    handle = (await send(desk, "a.txt", b"a red dog runs.", glossary_id=identity)).json()
     await ended(desk, handle)
 
-    assert any(request.required for request in desk.translator_engine.requests)
+    assert (await result(desk, handle)).content == b"A RED hound RUNS."
+
+    written = docx.Document()
+    paragraph = written.add_paragraph("We saw the ")
+    paragraph.add_run("dog").bold = True
+    paragraph.add_run(" of a friend.")
+    data = io.BytesIO()
+    written.save(data)
+    handle = (await send(desk, "a.docx", data.getvalue(), glossary_id=identity)).json()
+    await ended(desk, handle)
+    content = io.BytesIO((await result(desk, handle)).content)
+    assert docx.Document(content).paragraphs[0].text == "WE SAW THE hound OF A FRIEND."
 
 
 async def test_the_official_client(

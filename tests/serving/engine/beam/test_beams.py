@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.errors import RequestError
-from serving.parameters import BeamParams, Term
+from serving.parameters import BeamParams
 from serving.request import (
     AbortedEvent,
     FailedEvent,
@@ -225,30 +225,6 @@ def test_forced_tokens_that_end_are_a_hypothesis() -> None:
 def test_a_stop_token_within_forced_ones_ends_nothing() -> None:
     request = beam(forced_ids=(4, STOP, 8))
     agrees(run_alone(toy_engine(), request), request)
-
-
-def test_required_terms_occur_and_the_rest_is_good() -> None:
-    plain = run_alone(toy_engine(), beam(8)).final
-    terms = (Term(((44, 45),)), Term(((13,), (14, 15))))
-    story = run_alone(toy_engine(), beam(8, required=terms))
-    final = story.final
-    assert isinstance(final, FinishedEvent) and isinstance(plain, FinishedEvent)
-    text = " ".join(map(str, story.token_ids))
-    assert "44 45" in text and ("13" in text.split() or "14 15" in text)
-    assert final.reason in (FinishReason.STOP, FinishReason.LENGTH)
-    assert "44 45" not in " ".join(map(str, plain.hypotheses[0].token_ids))
-
-
-def test_more_terms_than_can_be_followed_are_refused() -> None:
-    with pytest.raises(RequestError, match=r"required: at most 64 terms"):
-        beam(required=(Term(((44,),)),) * 65)
-
-
-def test_terms_that_do_not_fit_end_with_a_reason_of_their_own() -> None:
-    story = run_alone(toy_engine(), beam(required=(Term(((44, 45, 46, 47),)),), max_new_tokens=3))
-    assert isinstance(story.final, FinishedEvent)
-    assert story.final.reason is FinishReason.CONSTRAINT
-    assert len(story.tokens) == 3
 
 
 def test_a_failing_step_ends_beams_too_and_the_engine_lives_on() -> None:

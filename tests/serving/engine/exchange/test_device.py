@@ -16,7 +16,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.graphs.graph import Graphs
 from serving.engine.graphs.session import open_graphs
-from serving.parameters import BeamParams, ProcessorParams, SamplingParams, Term
+from serving.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.request import FailedEvent, GenerationRequest
 from tests.serving.engine.driving import Story, run_all, run_as_they_come
 from tests.serving.engine.exchange.lazy_device import LazyDevice, in_turns, on_device, selecting
@@ -37,7 +37,6 @@ ASKS: dict[str, dict[str, Any]] = {
     "allowed": {"processors": ProcessorParams(allowed_ids=(33, 34, 35))},
     "beam": {"beam": BeamParams(3, num_hypotheses=2)},
     "edited beam": {"beam": BeamParams(2), "processors": EDITS},
-    "terms": {"beam": BeamParams(3), "required": (Term(((40, 41),)),)},
     "forced": {"forced_ids": (30, 31, 32), "logprobs": 2},
     "scored": {"forced_ids": (30, 31, 32, STOP), "max_new_tokens": 0},
     "typical": {"sampling": replace(DRAWN, typical_p=0.8)},

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from serving.arrays import Array
 from serving.engine.beam.hypotheses import Node, common_node, tokens_until
-from serving.engine.beam.ranking import best_tokens, values_of
+from serving.engine.beam.ranking import best_tokens
 from serving.engine.scores import Edited, Scores
 from serving.request import TokenEvent
 
@@ -45,7 +45,6 @@ def test_they_are_those_of_the_whole_vocabulary(data: st.DataObject, seed: int, 
     for row, value, token_ids in zip(rows.tolist(), values, ids, strict=True):
         assert expected[row, token_ids].tolist() == value.tolist()
         assert len({*token_ids.tolist()}) == count
-        assert values_of(scores, row, token_ids.tolist()) == value.tolist()
 
 
 def test_equal_values_come_by_token_id() -> None:

@@ -185,25 +185,6 @@ async def test_alternatives_at_a_prefix_go_on_from_the_likeliest_words(
     assert [each.text for each in ranked] == ["xAA.\nB.", "xBA.\nB.", "xCA.\nB."]
 
 
-async def test_terms_of_a_glossary_are_required_where_they_occur(tokenizer: Tokenizer) -> None:
-    pipeline, engine = shouting_translator(tokenizer)
-    glossary = (GlossaryEntry("dog", ("chien", "toutou")), GlossaryEntry("red hat", ("X",)))
-
-    await pipeline.translate(
-        job("A Dog!\nDogs.\nA red hat, a dog.", glossary=glossary, decoding=FOUR_BEAMS)
-    )
-
-    required = [
-        [
-            ([*map(tokenizer.decode, term.spellings)], [*map(tokenizer.decode, term.bare)])
-            for term in request.required
-        ]
-        for request in engine.requests
-    ]
-    dog = ([" chien", " toutou"], ["chien", "toutou", "Chien", "Toutou"])
-    assert required == [[dog], [], [dog, ([" X"], ["X"])]]
-
-
 async def test_what_cannot_be_met_is_told_of_the_whole_text(tokenizer: Tokenizer) -> None:
     pipeline, engine = shouting_translator(tokenizer)
     engine.end = FinishReason.CONSTRAINT

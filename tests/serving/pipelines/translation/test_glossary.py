@@ -1,57 +1,239 @@
-"""Glossaries: of entries that overlap the longest is required, and of like ones the exact one."""
+"""Glossaries: terms take the place of the words that attend to them, and nothing else changes.
+
+The translator writes the words of its source in capitals, and each letter attends to its own.
+"""
 
 from dataclasses import replace
+from difflib import SequenceMatcher
+from typing import Any
 
+import numpy as np
 import pytest
 
-from serving.parameters import BeamParams
-from serving.pipelines.decoding import Decoding
-from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
+from serving.bundle.manifest import Limits
+from serving.errors import DeadlineExceeded, RequestError
+from serving.parameters import BeamParams, SamplingParams
+from serving.pipelines.decoding import PLAIN, Decoding
+from serving.pipelines.translation.glossary import MAX_TERMS
+from serving.pipelines.translation.job import GlossaryEntry, Translation, TranslationJob
+from serving.pipelines.translation.pipeline import TranslationPipeline
+from serving.request import FinishReason, GenerationRequest, TokenEvent
+from serving.text.markup.options import Markup, MarkupKind
 from serving.text.protection.names import KnownWords
 from serving.text.tokenizer import Tokenizer
-from tests.serving.pipelines.fakes import shouting_translator
+from tests.serving.pipelines.fakes import FakeEngine, shouting_translator
 
 ENTRIES = {
-    "dog": "CHIEN",
-    "dog house": "NICHE",
-    "Dog": "MEDOR",
-    "house": "MAISON",
-    "%": "POUR CENT",
+    "dog": "chien",
+    "dog house": "niche",
+    "Dog": "Médor",
+    "house": "maison",
+    "hat": "bonnet de nuit",
+    "cap": "HAT",
+    "%": "pour cent",
 }
-JOB = TranslationJob(
-    "job",
-    (),
-    "en",
-    "fr",
-    Decoding(beam=BeamParams(num_beams=2)),
-    glossary=tuple(GlossaryEntry(term, (text,)) for term, text in ENTRIES.items()),
-)
+
+
+def entries(glossary: dict[str, str]) -> tuple[GlossaryEntry, ...]:
+    return tuple(GlossaryEntry(term, (text,)) for term, text in glossary.items())
+
+
+def job(*texts: str, **options: Any) -> TranslationJob:
+    return TranslationJob("job", texts, "en", "fr", **{"glossary": entries(ENTRIES)} | options)
+
+
+def aligning_translator(
+    tokenizer: Tokenizer, **options: Any
+) -> tuple[TranslationPipeline, FakeEngine]:
+    """Return the shouting translator; where it was made to write something else, that attends to
+    what it stands for.
+    """
+    pipeline, engine = shouting_translator(tokenizer, **options)
+    original = engine._token
+
+    def token(request: GenerationRequest, place: int, ids: list[int]) -> TokenEvent:
+        event = original(request, place, ids)
+        if event.attention is None:
+            return event
+        source = tokenizer.encode(tokenizer.decode(request.source_ids or ()).upper())
+        attention = np.zeros(len(request.source_ids or ()), np.float32)
+        for tag, start, end, own_start, own_end in SequenceMatcher(
+            None, source, ids, autojunk=False
+        ).get_opcodes():
+            if own_start <= place < own_end and tag == "equal":
+                attention[start + place - own_start] = 1
+            elif own_start <= place < own_end:
+                attention[start : max(end, start + 1)] = 1 / max(end - start, 1)
+        return replace(event, attention=attention)
+
+    engine._token = token  # type: ignore[method-assign]
+    return pipeline, engine
 
 
 @pytest.mark.parametrize(
-    ("text", "required"),
+    ("text", "translation"),
     [
-        ("a dog house", ["NICHE"]),
-        ("a dog and a dog house", ["CHIEN", "NICHE"]),
-        ("Dog", ["MEDOR"]),
-        ("DOG", ["CHIEN"]),
-        ("the house dog", ["CHIEN", "MAISON"]),
-        ("5 % of it", ["POUR CENT"]),
-        ("nothing", []),
+        ("a dog house", "A niche"),
+        ("a dog and a dog house", "A chien AND A niche"),
+        ("Dog", "Médor"),
+        ("DOG", "Chien"),
+        ("a red DOG runs", "A RED chien RUNS"),
+        ("the house dog", "THE maison chien"),
+        ("hat, dog, hat", "Bonnet de nuit, chien, bonnet de nuit"),
+        ("(hat)", "(Bonnet de nuit)"),
+        ("hats and dogs", "HATS AND DOGS"),
+        ("an l'dog", "AN L'chien"),
+        ("a cap", "A HAT"),
+        ("nothing", "NOTHING"),
     ],
 )
-async def test_what_is_required(tokenizer: Tokenizer, text: str, required: list[str]) -> None:
-    pipeline, engine = shouting_translator(tokenizer)
-    await pipeline.translate(replace(JOB, texts=(text,)))
-    [request] = engine.requests
-    assert [tokenizer.decode(term.bare[0]).strip() for term in request.required] == required
+@pytest.mark.parametrize("decoding", [PLAIN, Decoding(beam=BeamParams(2))], ids=["greedy", "beam"])
+async def test_terms_take_the_place_of_their_words(
+    tokenizer: Tokenizer, text: str, translation: str, decoding: Decoding
+) -> None:
+    pipeline, _ = aligning_translator(tokenizer)
+    found = await pipeline.translate(job(text, decoding=decoding))
+    assert found.texts == (translation,)
+    assert found.renderings[0][0].reason is FinishReason.STOP
+
+
+async def test_nothing_is_done_where_the_translation_has_the_term(tokenizer: Tokenizer) -> None:
+    pipeline, engine = aligning_translator(tokenizer)
+    glossary = (GlossaryEntry("dog", ("hound", "DOG")), GlossaryEntry("red hat", ("RED HAT",)))
+    await pipeline.translate(job("A dog, a red hat.", glossary=glossary))
+    assert len(engine.requests) == 1
+
+
+async def test_a_term_whose_word_is_another_terms_translation_is_not_put_elsewhere(
+    tokenizer: Tokenizer,
+) -> None:
+    pipeline, _ = aligning_translator(tokenizer)
+    found = await pipeline.translate(job("a cap and a hat"))
+    assert found.texts == ("A CAP AND A HAT",)
+    assert found.renderings[0][0].reason is FinishReason.CONSTRAINT
+
+
+async def test_the_likeliest_of_several_translations_is_taken(tokenizer: Tokenizer) -> None:
+    pipeline, _ = aligning_translator(tokenizer)
+    glossary = (GlossaryEntry("dog", ("toutou", "chien")),)  # each letter costs the same
+    found = await pipeline.translate(job("a dog", glossary=glossary))
+    assert found.texts == ("A chien",)
+
+
+async def test_models_without_attention_have_terms_too(tokenizer: Tokenizer) -> None:
+    pipeline, _ = aligning_translator(tokenizer, num_heads=0)
+    found = await pipeline.translate(job("a dog runs"))
+    assert "chien" in found.texts[0].lower()
+    assert len(found.texts[0].split()) == 3
+
+
+async def test_streamed_is_whole(tokenizer: Tokenizer) -> None:
+    pipeline, _ = aligning_translator(tokenizer)
+    asked = job("One. A dog runs. Two.", "a hat", protection=True)
+    whole = await pipeline.translate(asked)
+    *deltas, last = [each async for each in pipeline.stream(asked)]
+    assert isinstance(last, Translation)
+    assert last == whole
+    assert whole.texts == ("ONE. A chien RUNS. TWO.", "A bonnet de nuit")
+    for number, text in enumerate(whole.texts):
+        pieces = [each.piece for each in deltas if each.text == number]  # type: ignore[union-attr]
+        assert "".join(pieces) == text
+
+
+async def test_all_alternatives_have_the_terms(tokenizer: Tokenizer) -> None:
+    pipeline, _ = aligning_translator(tokenizer)
+    decoding = Decoding(beam=BeamParams(4, num_hypotheses=4))
+    found = await pipeline.translate(job("a dog", decoding=decoding, num_alternatives=2))
+    assert [each.text for each in found.renderings[0]] == ["A chien", "A chien!", "A chien!!"]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "translation", "reason"),
+    [
+        ("A ", "A chien AND", FinishReason.STOP),
+        ("A DOG ", "A DOG ", FinishReason.CONSTRAINT),
+    ],
+)
+async def test_a_prefix_stays(
+    tokenizer: Tokenizer, prefix: str, translation: str, reason: FinishReason
+) -> None:
+    pipeline, engine = aligning_translator(tokenizer)
+    script = engine.script
+    engine.script = lambda request: script(request)[len(prefix.rstrip()) :]
+    found = await pipeline.translate(job("a dog and", target_prefix=prefix))
+    assert found.texts[0].startswith(translation)
+    assert found.renderings[0][0].reason is reason
+
+
+async def test_what_is_cut_before_a_term_stays_as_it_is(tokenizer: Tokenizer) -> None:
+    pipeline, _ = aligning_translator(tokenizer)
+    decoding = Decoding(max_new_tokens=5)
+    found = await pipeline.translate(job("a red dog", decoding=decoding))
+    assert found.texts == ("A RED",)
+    assert found.renderings[0][0].reason is FinishReason.LENGTH
+
+
+async def test_what_is_drawn_stays_but_for_the_term(tokenizer: Tokenizer) -> None:
+    pipeline, engine = aligning_translator(tokenizer)
+    decoding = Decoding(sampling=SamplingParams(temperature=0.7, seed=5))
+    found = await pipeline.translate(job("a dog", decoding=decoding))
+    first, *others = engine.requests
+    assert found.texts == ("A chien",)
+    assert (first.sampling.temperature, first.sampling.seed) == (0.7, 5)
+    assert all(request.sampling.temperature == 0 for request in others)
+
+
+async def test_tags_stay_around_what_came_of_theirs(tokenizer: Tokenizer) -> None:
+    pipeline, _ = aligning_translator(tokenizer)
+    text = "the <b>hat</b> and <i>a dog</i> of https://a.example/hat now"
+    asked = job(text, markup=Markup(MarkupKind.HTML), protection=True)
+    [found] = (await pipeline.translate(asked)).texts
+    assert "<b>bonnet de nuit</b> AND <i>A chien</i>" in found
+    assert "https://a.example/hat" in found
+
+
+async def test_alignments_link_a_term_with_its_source(tokenizer: Tokenizer) -> None:
+    pipeline, _ = aligning_translator(tokenizer)
+    found = await pipeline.translate(job("a hat was", wants_alignments=True))
+    alignment = found.renderings[0][0].alignment
+    assert alignment is not None
+    assert alignment.target_words == ("A", "bonnet", "de", "nuit", "WAS")
+    assert {(1, 1), (1, 2), (1, 3)} <= {*alignment.links}
+
+
+async def test_all_that_was_generated_counts(tokenizer: Tokenizer) -> None:
+    pipeline, engine = aligning_translator(tokenizer)
+    found = await pipeline.translate(job("a dog"))
+    plain = len("A DOG")
+    assert found.num_source_tokens == len("a dog") + 1
+    assert found.num_generated_tokens > plain
+    assert len({request.request_id for request in engine.requests}) == len(engine.requests)
+
+
+async def test_a_deadline_holds_for_all_requests_of_a_term(tokenizer: Tokenizer) -> None:
+    pipeline, engine = aligning_translator(tokenizer)
+    await pipeline.translate(job("a dog", decoding=Decoding(timeout_seconds=60.0)))
+    first, *others = (request.timeout_seconds for request in engine.requests)
+    assert first == 60 and all(each is not None and each < 60 for each in others)
+    with pytest.raises(DeadlineExceeded):
+        await pipeline.translate(job("a dog", decoding=Decoding(timeout_seconds=0.001)))
+
+
+async def test_too_many_terms_are_refused(tokenizer: Tokenizer) -> None:
+    pipeline, engine = aligning_translator(tokenizer, limits=Limits(1000, 1000))
+    with pytest.raises(RequestError, match=f"glossary: at most {MAX_TERMS} terms"):
+        await pipeline.translate(job("% " * (MAX_TERMS + 1)))
+    assert engine.requests == []
 
 
 async def test_unknown_names_that_have_a_translation_are_not_kept(tokenizer: Tokenizer) -> None:
-    pipeline, engine = shouting_translator(tokenizer, known_words=KnownWords(["i", "met"]))
-    for glossary, required in ((), 0), ((GlossaryEntry("Okafor Inc", ("LA SA",)),), 1):
-        job = replace(JOB, texts=("I met Okafor Inc.",), glossary=glossary, protection=True)
-        await pipeline.translate(job)
-        assert len(engine.requests[-1].required) == required
-    read = [tokenizer.decode(request.source_ids or ()) for request in engine.requests]
-    assert read == ["I met %1.", "I met Okafor Inc."]
+    pipeline, engine = aligning_translator(tokenizer, known_words=KnownWords(["i", "met"]))
+    for glossary, read in (
+        ((), "I met %1."),
+        (entries({"Okafor Inc": "LA SA"}), "I met Okafor Inc."),
+        (entries({"Inc.": "SA"}), "I met %1 Inc."),
+    ):
+        asked = replace(job("I met Okafor Inc.", protection=True), glossary=glossary)
+        engine.requests.clear()
+        await pipeline.translate(asked)
+        assert tokenizer.decode(engine.requests[0].source_ids or ()) == read

@@ -1,0 +1,179 @@
+"""Finds which words of a translation the terms of a glossary replace, by attention."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from serving.parameters import TokenIds
+from serving.pipelines.translation.attention import attention_matrix
+from serving.pipelines.translation.glossary import FoundTerm, WantedTerms, overlap
+from serving.request import FinishReason, GenerationRequest, Hypothesis
+from serving.text.alignment import Array, Span, TokenizedText, shares_of, word_attention, words_of
+from serving.text.terms import HYPHENATED_WORD
+from serving.text.tokenizer import Tokenizer
+
+LEAST_ATTENTION = 0.01  # of a word that a term may replace
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Words of a translation that a term may replace.
+
+    span: their characters. anew: from where the model may write anew what is before the term.
+    """
+
+    span: Span
+    anew: tuple[int, ...]
+
+
+class AlignedTranslation:
+    """A translation with what its words attend to.
+
+    source: the tokens of the source. request: by which the sentence is translated; what it forces
+        stays, and so does the word after that where it is constrained.
+    """
+
+    def __init__(
+        self,
+        hypothesis: Hypothesis,
+        source: TokenizedText,
+        tokenizer: Tokenizer,
+        request: GenerationRequest,
+    ) -> None:
+        self.hypothesis = hypothesis
+        self.token_ids: TokenIds = hypothesis.token_ids
+        self.target = TokenizedText.from_pieces(tokenizer.pieces(self.token_ids))
+        self._source = source
+        self._num_fixed = self._end_of_given(request)
+
+    @property
+    def text(self) -> str:
+        return self.target.text
+
+    @cached_property
+    def words(self) -> list[Span]:
+        return words_of(self.text, HYPHENATED_WORD)
+
+    def next_places(
+        self, wanted: WantedTerms, given_up: Sequence[FoundTerm]
+    ) -> tuple[FoundTerm, list[Place]] | None:
+        """Return the missing term whose place is the leftmost, and where it may be put; None if
+        none is missing.
+        """
+        taken = wanted.written(self.text)
+        found = []
+        for term in wanted.missing(self.text):
+            own = [span for span, translations in taken if translations == term.translations]
+            if term not in given_up and not self._attends(own, term):
+                places = self._places(term, [span for span, _ in taken])
+                found += [(places[0].span.start, term, places)] if places else []
+        return min(found, key=lambda each: each[0])[1:] if found else None
+
+    def _attends(self, spans: Sequence[Span], term: FoundTerm) -> bool:
+        """Tell whether one of these words attends to the term more than all others do."""
+        if self._attention is None or not self.words:
+            return False
+        best = self.words[self._attention_to(term.span).argmax()]
+        return any(overlap(best, span) for span in spans)
+
+    def _places(self, term: FoundTerm, taken: Sequence[Span]) -> list[Place]:
+        """Return the word that attends to the term most, alone and with more or fewer of its
+        neighbours that attend to nothing more; without attention, every word.
+        """
+        is_free = [self._is_free(word, taken) for word in self.words]
+        free = [number for number, each in enumerate(is_free) if each]
+        if self._attention is None or not free:
+            return [self._place(number, number, is_free) for number in free]
+        weights = self._attention_to(term.span)
+        if self.words[weights.argmax()].start < self._num_fixed:
+            return []
+        best = max(free, key=lambda number: weights[number])
+        belongs = [each and self._is_mostly_at(n, term) for n, each in enumerate(is_free)]
+        may_come_later = self.hypothesis.reason is FinishReason.LENGTH and not belongs[best]
+        if weights[best] < LEAST_ATTENTION or may_come_later:
+            return []
+        first, last = _grown(best, belongs, is_free)
+        ranges = dict.fromkeys([(best, best), *((start, last) for start in range(first, best + 1))])
+        return [self._place(*each, is_free) for each in ranges]
+
+    def _end_of_given(self, request: GenerationRequest) -> int:
+        """Return how many characters of the translation must stay."""
+        given = self.target.spans[: len(request.forced_ids)]
+        end = given[-1].end if given else 0
+        if request.constraint is None:
+            return end
+        return next((word.end for word in self.words if word.end > end), end)
+
+    def _is_free(self, word: Span, taken: Sequence[Span]) -> bool:
+        return word.start >= self._num_fixed and not any(overlap(word, each) for each in taken)
+
+    def _place(self, first: int, last: int, is_free: Sequence[bool]) -> Place:
+        span = Span(self.words[first].start, self.words[last].end)
+        previous = [self.words[first - 1].start] if first > 0 and is_free[first - 1] else []
+        return Place(span, (*previous, span.start) if last > first else tuple(previous))
+
+    def with_own_attention(self, wanted: WantedTerms, terms: Sequence[FoundTerm]) -> Hypothesis:
+        """Return the hypothesis, the tokens of these terms attending to their sources alone."""
+        if self._attention is None:
+            return self.hypothesis
+        tokens = list(self.hypothesis.tokens)
+        left = list(terms)
+        for span, translations in wanted.written(self.text):
+            own = [each for each in left if each.translations == translations]
+            if not own:
+                continue
+            numbers = [n for n, token in enumerate(self.target.spans) if overlap(token, span)]
+            shares = shares_of([each.span for each in own], self._source.spans)
+            best = int((shares @ self._attention[numbers].sum(axis=0)).argmax())
+            left.remove(own[best])
+            attention = (shares[best] / max(shares[best].sum(), 1e-9)).astype(np.float32)
+            for number in numbers:
+                tokens[number] = replace(tokens[number], attention=attention)
+        return replace(self.hypothesis, tokens=tuple(tokens))
+
+    def _is_mostly_at(self, number: int, term: FoundTerm) -> bool:
+        """Tell whether a word attends to the term more than to any other word of the source."""
+        own = self._attention_to(term.span)[number]
+        others = [word for word in self._source_words if not overlap(word, term.span)]
+        return bool(own > 0 and own >= self._over(others)[number].max(initial=0.0))
+
+    def _attention_to(self, span: Span) -> Array:
+        """Return how much each word attends to a span of the source: [words]."""
+        return self._over([span])[:, 0]
+
+    def _over(self, source_spans: Sequence[Span]) -> Array:
+        assert self._attention is not None
+        return word_attention(self._attention, self.target, self._source, self.words, source_spans)
+
+    @cached_property
+    def _source_words(self) -> list[Span]:
+        return words_of(self._source.text, HYPHENATED_WORD)
+
+    @cached_property
+    def _attention(self) -> Array | None:
+        tokens = self.hypothesis.tokens
+        if any(token.attention is None for token in tokens):
+            return None
+        return attention_matrix(tokens, len(self._source.spans))
+
+
+def _grown(best: int, belongs: Sequence[bool], is_free: Sequence[bool]) -> tuple[int, int]:
+    """Return the first and the last of the words that belong together with the best one; one word
+    among them may be of another kind, as in "pomme de terre".
+    """
+    first = last = best
+    for step in (-1, 1):
+        end = best
+        while any(_holds(belongs, end + step * width) for width in (1, 2)):
+            is_next = _holds(belongs, end + step)
+            if not is_next and not is_free[end + step]:
+                break
+            end += step if is_next else 2 * step
+        first, last = min(first, end), max(last, end)
+    return first, last
+
+
+def _holds(values: Sequence[bool], number: int) -> bool:
+    return 0 <= number < len(values) and values[number]

@@ -1,0 +1,316 @@
+"""Puts the terms of a glossary into translations that are made without it.
+
+Words of the free translation that attend to a term give way to its translation, one term after the
+other. The model decides what is around it: it may write the word before anew (an article, a
+contraction) and go on freely after the term, or keep the rest. Of all these the likeliest sentence
+is taken that differs little from the free one.
+"""
+
+import asyncio
+import re
+import time
+import unicodedata
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from typing import Any, TypeVar
+
+from serving.bundle.manifest import Manifest
+from serving.errors import DeadlineExceeded
+from serving.pipelines.engine_port import EnginePort
+from serving.pipelines.translation.glossary import FoundTerm, WantedTerms
+from serving.pipelines.translation.hypotheses import ranked_hypotheses, successful_end
+from serving.pipelines.translation.language_frame import LanguageFrame
+from serving.pipelines.translation.planning import Segment, TranslationPlan
+from serving.pipelines.translation.term_candidates import CandidateRequests, Replacement
+from serving.pipelines.translation.term_places import AlignedTranslation, Place
+from serving.pipelines.translation.tokenizer_pair import TokenizerPair
+from serving.request import (
+    Event,
+    FinishedEvent,
+    FinishReason,
+    GenerationRequest,
+    Hypothesis,
+    Seen,
+    is_final,
+)
+from serving.text.alignment import TokenizedText, over_text
+from serving.text.terms import HYPHENATED_WORD
+from serving.text.tokenizer import Tokenizer
+
+# What a changed word costs, in nats: measured, see loadtest/LOG.md.
+COST_OF_CHANGE = 1.0
+COST_OF_ELISION = 10.0  # "l'" before a consonant
+_ELIDED = re.compile(r"\w['’]$")
+_VOWELS = "aeiouyhœæ"
+_SHORTEST_SECONDS = 0.001
+
+Result = TypeVar("Result")
+
+
+class TermPlacing:
+    """Puts terms into the translations of one model."""
+
+    def __init__(self, engine: EnginePort, manifest: Manifest, tokenizers: TokenizerPair) -> None:
+        self._engine, self._tokenizers = engine, tokenizers
+        self._candidates = CandidateRequests(manifest, tokenizers.target)
+
+    async def run(
+        self, plan: TranslationPlan, requests: Sequence[GenerationRequest]
+    ) -> list[list[Event]]:
+        """Return all events of a plan's requests, with the terms of their segments.
+
+        Raises DeadlineExceeded, what a request has failed with, and what the engine raises.
+        """
+        if not requests:
+            return []
+        started = time.monotonic()
+        outcomes = await self._engine.run(requests)
+        if not plan.has_terms:
+            return outcomes
+        await asyncio.to_thread(self._candidates.read_vocabulary)
+        segments = (segment for segment, _ in plan.prefixed_segments())
+        work = zip(segments, requests, outcomes, strict=True)
+        return await _gathered(self._placed(plan.frame, *each, started) for each in work)
+
+    async def stream(
+        self, plan: TranslationPlan, requests: Sequence[GenerationRequest]
+    ) -> AsyncGenerator[list[Event], None]:
+        """Yield the same events as they come; those of a request with terms when all are there."""
+        started = time.monotonic()
+        segments = (segment for segment, _ in plan.prefixed_segments())
+        held: dict[str, tuple[Segment, GenerationRequest, list[Event]]] = {
+            request.request_id: (segment, request, [])
+            for segment, request in zip(segments, requests, strict=True)
+            if segment.terms
+        }
+        if held:
+            await asyncio.to_thread(self._candidates.read_vocabulary)
+        tasks: list[asyncio.Task[list[Event]]] = []
+        try:
+            async with aclosing(self._engine.stream(requests)) as batches:
+                async for batch in batches:
+                    yield [event for event in batch if event.request_id not in held]
+                    for event in batch:
+                        if event.request_id not in held:
+                            continue
+                        segment, request, events = held[event.request_id]
+                        events.append(event)
+                        if is_final(event):
+                            work = self._placed(plan.frame, segment, request, events, started)
+                            tasks.append(asyncio.create_task(work))
+            for task in asyncio.as_completed(tasks):
+                yield await task
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _placed(
+        self,
+        frame: LanguageFrame,
+        segment: Segment,
+        request: GenerationRequest,
+        events: list[Event],
+        started: float,
+    ) -> list[Event]:
+        """Return the events of a request with its segment's terms in all hypotheses."""
+        if not segment.terms:
+            return events
+        end = successful_end(events)
+        pieces = self._tokenizers.source_pieces(segment.source_ids, frame)
+        source = over_text(TokenizedText.from_pieces(pieces), segment.text)
+        sentence = _Sentence(source, WantedTerms(segment.terms), request, started)
+        revisions = [
+            _Revision(self._engine, self._candidates, self._tokenizers.target, sentence, each, n)
+            for n, each in enumerate(ranked_hypotheses(events, len(request.forced_ids)))
+        ]
+        await _gathered(each.put_all_terms() for each in revisions)
+        return _events(request, end, revisions)
+
+
+def _events(
+    request: GenerationRequest, end: FinishedEvent, revisions: Sequence["_Revision"]
+) -> list[Event]:
+    """Return the events of a request whose hypotheses were revised, the best of them first."""
+    if request.beam is not None:
+        revisions = sorted(revisions, key=lambda each: _rank(each.hypothesis))
+    best, name = revisions[0].hypothesis, request.request_id
+    finished = replace(
+        end,
+        reason=best.reason,
+        num_generated_tokens=end.num_generated_tokens
+        + sum(each.num_generated for each in revisions),
+        stop_logprob=best.stop_logprob,
+        hypotheses=tuple(each.hypothesis for each in revisions) if end.hypotheses else (),
+        seen=revisions[0].seen or end.seen,
+    )
+    return [*(replace(token, request_id=name) for token in best.tokens), finished]
+
+
+def _rank(hypothesis: Hypothesis) -> tuple[bool, float]:
+    return hypothesis.reason is FinishReason.CONSTRAINT, -hypothesis.score
+
+
+async def _gathered(work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """Return all results; where one fails, or nobody waits any more, cancel the others."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    source: TokenizedText
+    wanted: WantedTerms
+    request: GenerationRequest
+    started: float
+
+    @property
+    def seconds_left(self) -> float | None:
+        timeout = self.request.timeout_seconds
+        if timeout is None:
+            return None
+        left = timeout - (time.monotonic() - self.started)
+        if left < _SHORTEST_SECONDS:
+            raise DeadlineExceeded(timeout)
+        return left
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A translation with one term more. score: the higher the better."""
+
+    replacement: Replacement
+    hypothesis: Hypothesis
+    seen: Seen | None
+    score: float
+
+
+class _Revision:
+    """One translation of a sentence, into which terms are put one by one, from left to right.
+
+    seen: as the last request that changed it has ended; None if none did. num_generated: tokens of
+        all requests for it.
+    """
+
+    def __init__(
+        self,
+        engine: EnginePort,
+        candidates: CandidateRequests,
+        tokenizer: Tokenizer,
+        sentence: _Sentence,
+        hypothesis: Hypothesis,
+        number: int,
+    ) -> None:
+        self._engine, self._candidates, self._tokenizer = engine, candidates, tokenizer
+        self._sentence = sentence
+        self._name = f"{sentence.request.request_id}-{number}"
+        self._num_requests = 0
+        self._draft = self._aligned(hypothesis)
+        self.hypothesis = hypothesis
+        self.seen: Seen | None = None
+        self.num_generated = 0
+
+    async def put_all_terms(self) -> None:
+        """Raises DeadlineExceeded, and what the engine raises."""
+        wanted = self._sentence.wanted
+        given_up: list[FoundTerm] = []
+        put: list[FoundTerm] = []
+        while (following := self._draft.next_places(wanted, given_up)) is not None:
+            term, places = following
+            if (found := await self._with_term(term, places)) is None:
+                given_up.append(term)
+                continue
+            put.append(term)
+            self.seen = found.seen
+            self._draft = self._aligned(found.hypothesis)
+        self.hypothesis = self._draft.with_own_attention(wanted, put)
+        if self.hypothesis.reason is FinishReason.STOP and wanted.num_missing(self._draft.text):
+            self.hypothesis = replace(self.hypothesis, reason=FinishReason.CONSTRAINT)
+
+    async def _with_term(self, term: FoundTerm, places: Sequence[Place]) -> _Candidate | None:
+        """Return the best translation with the term in one of these places; None if there is none.
+
+        Where there are several places, or ways to translate it, the likeliest plain replacement
+        says which is meant.
+        """
+        request, build = self._sentence.request, self._candidates
+        options = [
+            Replacement(self._draft, place, text) for place in places for text in term.translations
+        ]
+        if len(options) > 1:
+            plain = await self._run([(build.plain(request, each), each) for each in options])
+            if not plain:
+                return None
+            options = [_best(plain).replacement]
+        [option] = options
+        requests = [build.plain(request, option), *build.others(request, option)]
+        found = await self._run([(each, option) for each in requests])
+        return _best(found) if found else None
+
+    async def _run(self, work: Sequence[tuple[GenerationRequest, Replacement]]) -> list[_Candidate]:
+        """Return those results in which fewer terms are missing than now."""
+        seconds = self._sentence.seconds_left
+        requests = []
+        for request, _ in work:
+            name = f"{self._name}-{self._num_requests}"
+            requests.append(replace(request, request_id=name, timeout_seconds=seconds))
+            self._num_requests += 1
+        outcomes = await self._engine.run(requests)
+        wanted = self._sentence.wanted
+        num_missing = wanted.num_missing(self._draft.text)
+        found = []
+        for (_, replacement), events in zip(work, outcomes, strict=True):
+            end = successful_end(events)
+            self.num_generated += end.num_generated_tokens
+            for each in ranked_hypotheses(events, 0):
+                text = self._aligned(each).text
+                is_whole = each.reason is not FinishReason.CONSTRAINT
+                if is_whole and wanted.num_missing(text) < num_missing:
+                    score = sum(_logprobs(each)) - _cost(replacement, text)
+                    found.append(_Candidate(replacement, self._rated(each), end.seen, score))
+        return found
+
+    def _aligned(self, hypothesis: Hypothesis) -> AlignedTranslation:
+        sentence = self._sentence
+        return AlignedTranslation(hypothesis, sentence.source, self._tokenizer, sentence.request)
+
+    def _rated(self, hypothesis: Hypothesis) -> Hypothesis:
+        """Return a hypothesis with the score that the sentence's own request would give it."""
+        request = self._sentence.request
+        beam = request.beam
+        logprobs = _logprobs(hypothesis)[len(request.forced_ids) :]
+        length = max(len(logprobs) + (beam.num_counted if beam else 0), 1)
+        return replace(
+            hypothesis, score=sum(logprobs) / length ** (beam.length_penalty if beam else 1.0)
+        )
+
+
+def _best(candidates: Sequence[_Candidate]) -> _Candidate:
+    return max(candidates, key=lambda each: each.score)
+
+
+def _logprobs(hypothesis: Hypothesis) -> list[float]:
+    logprobs = [token.logprob for token in hypothesis.tokens]
+    stop = hypothesis.stop_logprob
+    return logprobs if stop is None else [*logprobs, stop]
+
+
+def _cost(replacement: Replacement, text: str) -> float:
+    """Return what a translation with a term loses: by each word that is not as it was, and by an
+    elided word before the term if that begins with a consonant.
+    """
+    left, right = (HYPHENATED_WORD.findall(each.lower()) for each in (replacement.result, text))
+    blocks = SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks()
+    num_changes = len(left) + len(right) - 2 * sum(block.size for block in blocks)
+    is_elided = _ELIDED.search(text[: text.lower().find(replacement.text.lower())])
+    is_wrong = is_elided and not _begins_with_vowel(replacement.text)
+    return COST_OF_CHANGE * num_changes + COST_OF_ELISION * bool(is_wrong)
+
+
+def _begins_with_vowel(word: str) -> bool:
+    return unicodedata.normalize("NFD", word[:1].lower())[:1] in _VOWELS

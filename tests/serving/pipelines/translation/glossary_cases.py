@@ -1,0 +1,222 @@
+"""Makes sentences with glossaries: those that the reference keeps to, and made-up ones."""
+
+import gzip
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+WORD = re.compile(r"[^\W\d_]+")
+ORIGINS = {"tatoeba", "multi30k", "ddtp", "lohelp", "wesnoth"}
+MIN_DICE = 0.05
+MOST_OF_A_TERM = 6  # sentences
+NUM_COMMON = 150  # words that are too frequent to be terms
+
+# What French references call a thing, and what a customer prefers, both with their genders.
+PREFERRED = {
+    "hat": ("chapeau m", "bonnet m"),
+    "station": ("gare f", "gare routière f"),
+    "dog": ("chien m", "toutou m"),
+    "boy": ("garçon m", "gamin m"),
+    "girl": ("fille f", "demoiselle f"),
+    "woman": ("femme f", "dame f"),
+    "car": ("voiture f", "bagnole f"),
+    "house": ("maison f", "demeure f"),
+    "book": ("livre m", "bouquin m"),
+    "street": ("rue f", "chaussée f"),
+    "ball": ("ballon m", "balle f"),
+    "shirt": ("chemise f", "tunique f"),
+    "bike": ("vélo m", "bicyclette f"),
+    "horse": ("cheval m", "poney m"),
+    "beach": ("plage f", "grève f"),
+    "doctor": ("médecin m", "docteur m"),
+    "guitar": ("guitare f", "guitare sèche f"),
+    "field": ("champ m", "pré m"),
+    "boat": ("bateau m", "navire m"),
+    "bench": ("banc m", "siège m"),
+    "building": ("bâtiment m", "immeuble m"),
+    "jacket": ("veste f", "blouson m"),
+    "grass": ("herbe f", "pelouse f"),
+    "bus": ("bus m", "car scolaire m"),
+    "mountain": ("montagne f", "colline f"),
+}
+PORTUGUESE = {
+    "hat": "boné",
+    "station": "rodoviária",
+    "dog": "cachorrinho",
+    "boy": "rapazinho",
+    "girl": "moça",
+    "woman": "senhora",
+    "car": "viatura",
+    "house": "moradia",
+    "book": "volume",
+    "street": "avenida",
+    "ball": "pelota",
+    "shirt": "blusa",
+    "bike": "bicicleta elétrica",
+    "horse": "cavalinho",
+    "beach": "orla",
+    "doctor": "doutor",
+    "guitar": "viola",
+    "field": "gramado",
+    "boat": "navio",
+    "bench": "assento",
+    "building": "edifício comercial",
+    "jacket": "casaco",
+    "grass": "relva",
+    "bus": "autocarro",
+    "mountain": "colina",
+}
+_FEMININE = {"un": "une", "le": "la", "du": "de la", "au": "à la", "son": "sa", "ce": "cette"}
+_ARTICLES = "|".join(
+    [*_FEMININE, *_FEMININE.values(), r"de l['’]", r"à l['’]", r"[ld]['’]", "cet", "quel", "quelle"]
+)
+_FULL = {"l'": "le", "de l'": "du", "à l'": "au", "d'": "de", "cet": "ce"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A sentence, its glossary, what it means without it, and with it.
+
+    kind: "reference" where the reference uses the terms, "preferred" where they were made up.
+    """
+
+    kind: str
+    source: str
+    glossary: Mapping[str, str]
+    plain: str
+    expected: str
+
+
+def cases(data: Path, count: int) -> list[Case]:
+    """Return half of each kind, spread over the test sentences."""
+    pairs = [pair for pair in _pairs(data / "test.tsv.gz") if 6 <= len(pair[0].split()) <= 30]
+    synonyms = Synonyms(list(_pairs(data / "train.tsv.gz")))
+    reference = [
+        Case("reference", source, found, target, target)
+        for source, target in pairs
+        if (found := synonyms.terms(source, target))
+    ]
+    preferred = [case for pair in pairs if (case := _preferred(*pair))]
+    return [*_spread(reference, count // 2), *_spread(preferred, count - count // 2)]
+
+
+def portuguese_cases(data: Path, count: int) -> list[Case]:
+    """Return made-up terms only: there is no Portuguese reference."""
+    found = []
+    for source, _ in _pairs(data / "test.tsv.gz"):
+        words = WORD.findall(source.lower())
+        glossary = {word: PORTUGUESE[word] for word in words if word in PORTUGUESE}
+        if 6 <= len(source.split()) <= 30 and glossary:
+            found.append(Case("preferred", source, dict(islice(glossary.items(), 2)), "", ""))
+    return _spread(found, count)
+
+
+class Synonyms:
+    """Knows which words of two languages often come together, by their Dice coefficient."""
+
+    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
+        self._left, self._right = Counter[str](), Counter[str]()
+        self._both: dict[str, Counter[str]] = {}
+        for source, target in pairs:
+            left, right = _words(source), _words(target)
+            self._left.update(left)
+            self._right.update(right)
+            for word in left:
+                self._both.setdefault(word, Counter()).update(right)
+        self._common = {
+            word for each in (self._left, self._right) for word, _ in each.most_common(NUM_COMMON)
+        }
+
+    def terms(self, source: str, target: str) -> dict[str, str]:
+        """Return up to two words whose translation in the target is not the usual one."""
+        left, right = (sorted(_words(text) - self._common) for text in (source, target))
+        found = {}
+        for word in left:
+            if len(word) < 3 or not self._both.get(word) or source.count(word) != 1:
+                continue
+            best = max(right, key=lambda each: self._dice(word, each), default="")
+            usual = max(sorted(self._both[word]), key=lambda each: self._dice(word, each))
+            is_own = max(left, key=lambda each: self._dice(each, best)) == word
+            is_like = best[:4] in (usual[:4], word[:4])
+            if is_own and not is_like and self._dice(word, best) >= MIN_DICE:
+                found[word] = best
+        return dict(islice(found.items(), 2))
+
+    def _dice(self, left: str, right: str) -> float:
+        both = self._both.get(left, Counter())[right]
+        return 2 * both / max(self._left[left] + self._right[right], 1)
+
+
+def _preferred(source: str, target: str) -> Case | None:
+    glossary: dict[str, str] = {}
+    expected = target
+    for word in WORD.findall(source.lower()):
+        singular = word.removesuffix("s")
+        for noun, is_plural in ((word, False), (singular, singular != word)):
+            if noun not in PREFERRED or len(glossary) == 2 or word in glossary:
+                continue
+            usual, new = (_plural(text) if is_plural else text for text in PREFERRED[noun])
+            if source.lower().split().count(word) == 1 and _holds(expected, usual[:-2]):
+                expected = _exchanged(expected, usual, new)
+                glossary[word] = new[:-2]
+    return Case("preferred", source, glossary, target, expected) if glossary else None
+
+
+def _holds(text: str, phrase: str) -> bool:
+    return len(re.findall(rf"\b{phrase}\b", text, re.IGNORECASE)) == 1
+
+
+def _plural(text: str) -> str:
+    """Return the plural of a noun and its gender, "bateau m" or the like."""
+    return " ".join([*map(_plural_word, text[:-2].split()), text[-1]])
+
+
+def _plural_word(word: str) -> str:
+    if word.endswith("al"):
+        return f"{word[:-2]}aux"
+    return word if word.endswith("s") else word + ("x" if word.endswith("eau") else "s")
+
+
+def _exchanged(text: str, usual: str, new: str) -> str:
+    """Put a noun in another's place, with the article that it needs."""
+    pattern = re.compile(rf"(?:\b({_ARTICLES})(\s*))?\b{usual[:-2]}\b", re.IGNORECASE)
+
+    def other(match: re.Match[str]) -> str:
+        if not match[1]:
+            return new[:-2]
+        article = match[1].lower().replace("’", "'")
+        article = _FULL.get(article, article)
+        masculine = {feminine: each for each, feminine in _FEMININE.items()}.get(article, article)
+        wanted = _FEMININE.get(masculine, masculine) if new.endswith("f") else masculine
+        if match[1][0].isupper():
+            wanted = wanted[0].upper() + wanted[1:]
+        return f"{wanted} {new[:-2]}"
+
+    return pattern.sub(other, text)
+
+
+def _pairs(path: Path) -> Iterator[tuple[str, str]]:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            origin, source, target = line.rstrip("\n").split("\t")
+            if origin in ORIGINS:
+                yield source, target
+
+
+def _words(text: str) -> set[str]:
+    return set(WORD.findall(text.lower()))
+
+
+def _spread(all_cases: list[Case], count: int) -> list[Case]:
+    """Return cases from all over the list, of each term a few."""
+    num_of_term = Counter[str]()
+    found = []
+    for case in all_cases:
+        num_of_term.update(list(case.glossary))
+        if all(num_of_term[term] <= MOST_OF_A_TERM for term in case.glossary):
+            found.append(case)
+    step = max(len(found) / count, 1)
+    return [found[int(number * step)] for number in range(min(count, len(found)))]
