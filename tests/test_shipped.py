@@ -104,6 +104,9 @@ async def test_terms_of_a_glossary_leave_sentences_whole(name: str, new_bundle: 
         translator = await catalog.translator(None, "en", "fr")
         free = (await translator.translate(plain)).texts
         found = (await translator.translate(replace(plain, glossary=entries))).texts
+        for source, text in zip(WITH_TERMS, found, strict=True):
+            alone = replace(plain, texts=(source,), glossary=entries)
+            assert (await translator.translate(alone)).texts == (text,)
     for source, without, text in zip(WITH_TERMS, free, found, strict=True):
         words = re.findall(r"\w+", source)
         wanted = [GLOSSARY[word] for word in words if word in GLOSSARY]
