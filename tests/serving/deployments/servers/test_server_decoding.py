@@ -54,9 +54,8 @@ def test_glossary_and_alignments(client: httpx.Client, model: str) -> None:
     answer = client.post("/translate", json={**body, **EN_FR}).json()
 
     assert answer["finish_reasons"] in ("stop", "length", "constraint")
-    assert ("toutou" in answer["translatedText"].lower()) or (
-        answer["finish_reasons"] == "constraint"
-    )
+    is_whole = answer["finish_reasons"] == "stop"  # else the term may come later, or nowhere
+    assert "toutou" in answer["translatedText"].lower() or not is_whole
     aligned = answer["alignments"]
     assert aligned["source"] == ["A", "dog", "runs."]
     for link in aligned["pharaoh"].split():

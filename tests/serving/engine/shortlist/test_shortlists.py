@@ -21,7 +21,7 @@ from tests.serving.engine.toy import VOCAB_SIZE, WINDOW, Script, toy_bundle, toy
 
 WITHOUT = {"forced", "plain and forced", "forced beam", "scored", "forced beyond a stop"} | {
     "allowed",
-    "terms",
+    "term",
 }
 SMALL_ASKS = {name: ask for name, ask in ASKS.items() if name not in WITHOUT}
 
