@@ -14,7 +14,7 @@ from serving.text.alignment import Span
 _BEGINNING = re.compile(
     r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,\s*(?:offset:\d+\s*)?"
 )
-_SELECTOR = re.compile(r"\s*(=\d+|[^\s{}'=,]+)\s*\{")
+_SELECTOR = re.compile(r"\s*(=\d+|[^\s{}'=,\ufdd0]+)\s*\{")  # U+FDD0: a code in documents
 _END = re.compile(r"\s*\}")
 _QUOTED = re.compile(r"''|'[{}#|][^']*'")
 _MOST_NESTED = 5
