@@ -14,7 +14,7 @@ from serving.text.alignment import Span
 _BEGINNING = re.compile(
     r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,\s*(?:offset:\d+\s*)?"
 )
-_SELECTOR = re.compile(r"\s*(=\d+|[^\s{}'=,]+)\s*\{")
+_SELECTOR = re.compile(r"\s*(=\d+|[^\s{}'=,\ufdd0]+)\s*\{")  # U+FDD0: a code in documents
 _END = re.compile(r"\s*\}")
 _QUOTED = re.compile(r"''|'[{}#|][^']*'")
 _MOST_NESTED = 5
@@ -24,9 +24,9 @@ _MOST_NESTED = 5
 class Argument:
     """An argument with branches of text.
 
-    span: where it lies in its message.
-    branches: where the texts of its branches lie, in order.
-    selectors: what each is chosen by, as "one" or "=0".
+    span: its position in the message.
+    branches: the positions of the branches' texts.
+    selectors: of each branch, as "one" or "=0".
     has_number: a "#" in a branch stands for the argument's number.
     """
 
@@ -37,10 +37,7 @@ class Argument:
 
 
 def arguments(message: str) -> Iterator[Argument]:
-    """Yield the outermost arguments with branches; those within their branches are not looked for.
-
-    What is not well-formed is no argument.
-    """
+    """Yield the arguments with branches that are within no other and well-formed."""
     start = 0
     while match := _BEGINNING.search(message, start):
         argument = _argument(message, match)
@@ -65,7 +62,7 @@ def _argument(message: str, beginning: re.Match[str]) -> Argument | None:
 
 
 def _end_of_branch(message: str, start: int) -> int | None:
-    """Return where the brace lies that closes a branch; None if none does."""
+    """Return the position of the brace that closes a branch, or None."""
     depth, position = 1, start
     while position < len(message):
         character = message[position]

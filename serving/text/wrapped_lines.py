@@ -1,10 +1,10 @@
-"""Tells line breaks within a sentence, where a text was wrapped, from those that part it: between
-paragraphs, items of a list, verses, parts of an address.
+"""Finds the line breaks within sentences of a wrapped text; others are between paragraphs, items of
+a list, verses or parts of an address.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, pairwise
 
 from serving.text.abbreviations import ends_with_abbreviation
 
@@ -17,19 +17,20 @@ _ITEM = re.compile(
 _KEY = re.compile(r"\s*[\w.-]+(?: [\w.-]+)?\s*(?::(?:\s|$)|=)")
 _BORDER = re.compile(r"\s+|['’]")
 _FIRST_WORD = re.compile(r"[\w-]+")
+_HYPHENATED = re.compile(r"\w[-‐\u00AD]\s*$")
 _COLUMNS = re.compile(r"\t|\S {3,}\S")
-_FULL_LINE = 40  # characters; shorter lines may be short for any reason
-_FEWEST_OF_CLAUSE = 3  # words of a line that may be a clause of text in small letters
-_FEWEST_OF_PHRASE = 4  # words of a line that may be an unfinished sentence by itself
-_FEWEST_OF_BLOCK = 3  # lines by whose lengths a wrapped paragraph is known
+_MIN_FULL_LENGTH = 40  # characters; shorter lines may be short for any reason
+_MIN_WORDS_OF_CLAUSE = 3  # in a line of a text without capitals
+_MIN_WORDS_OF_PHRASE = 4  # in a line without a function word at its end
+_MIN_LINES_OF_PARAGRAPH = 3  # from which its width can be known
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Words that call for another one in the same sentence: articles, prepositions, conjunctions.
-_CALLING = {
+# Articles, prepositions, conjunctions, auxiliaries: after these a sentence goes on.
+_FUNCTION_WORDS = {
     "en": _words(
         "a an the this these my your his its our their and or but nor of to in on at by for from"
         " with without into onto about over under between behind beside near through during before"
@@ -75,8 +76,8 @@ _CALLING = {
         " worden kan niet zeer heel mijn jouw uw haar ons onze hun deze dit geen"
     ),
 }
-_CALLING_IN_ANY = frozenset().union(*_CALLING.values())
-# Those that a short text may end with, as a button does: "Log in".
+_FUNCTION_WORDS_OF_ALL = frozenset().union(*_FUNCTION_WORDS.values())
+# Function words that a short text may end with, as in "Log in".
 _MAY_END = _words(
     "in on at by for to of with over under up out about is are was were be do does did has have"
     " had not no so that this who which when where a may can will must am an auf aus um über vor"
@@ -85,38 +86,45 @@ _MAY_END = _words(
 
 
 def wrapped_breaks(lines: Sequence[str], language: str) -> list[bool]:
-    """Say of each break between two lines if the sentence before it goes on after it.
+    """Return for each break between two lines whether it is within a sentence.
 
     language: of the lines, in two letters; empty if it is not known.
     """
-    goes_on = [False] * max(len(lines) - 1, 0)
-    for start, end in _blocks(lines):
+    wrapped = [False] * max(len(lines) - 1, 0)
+    for start, end in _runs(bool(line.strip()) for line in lines):
         block = lines[start:end]
-        is_paragraph = len(block) >= _FEWEST_OF_BLOCK
+        is_paragraph = len(block) >= _MIN_LINES_OF_PARAGRAPH
         width = max(len(line.strip()) for line in block) if is_paragraph else None
-        may = [_may_go_on(*pair, language) for pair in pairwise(block)]
-        for first, last in _chains(may):
-            chain = _Chain(block[first : last + 1], width, language)
-            goes_on[start + first : start + last] = chain.breaks()
-    return goes_on
+        for first, last in _runs(_may_go_on(*pair, language) for pair in pairwise(block)):
+            stretch = _Stretch(block[first : last + 1], width, language)
+            wrapped[start + first : start + last] = stretch.wrapped_breaks()
+    return wrapped
 
 
 def has_wrapped_lines(text: str, language: str) -> bool:
-    """Say if a sentence of a text goes on in another line."""
     return any(wrapped_breaks(text.splitlines(), language))
 
 
+def _runs(values: Iterable[bool]) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each run of true values."""
+    end = 0
+    for value, run in groupby(values):
+        start, end = end, end + sum(1 for _ in run)
+        if value:
+            yield start, end
+
+
 def _may_go_on(line: str, following: str, language: str) -> bool:
-    """Say if nothing speaks against a sentence that goes on from a line to the next."""
-    if ends_sentence(line, language) or not line.strip() or _ITEM.match(following):
+    """Return whether a sentence may go on from a line to the next."""
+    if ends_sentence(line, language) or _ITEM.match(following):
         return False
     if _COLUMNS.search(line.strip()) or _COLUMNS.search(following.strip()):
         return False
-    return bool(following.strip()) and not (_KEY.match(line) and _KEY.match(following))
+    return not (_KEY.match(line) and _KEY.match(following))
 
 
 def ends_sentence(line: str, language: str) -> bool:
-    """Say if a line ends with the mark of a sentence's end, whatever closes after it.
+    """Return whether a line ends with a mark that ends sentences, or with one and closing marks.
 
     language: empty if it is not known.
     """
@@ -124,81 +132,56 @@ def ends_sentence(line: str, language: str) -> bool:
     return bare.endswith(_ENDS) and not ends_with_abbreviation(bare, language)
 
 
-class _Chain:
-    """Holds lines that may be one sentence.
+class _Stretch:
+    """Lines that may be one sentence.
 
-    paragraph_width: of the lines without an empty one between that they are of; None for too few.
+    paragraph_width: length of the longest line of the paragraph; None where it has few lines.
     """
 
     def __init__(self, lines: Sequence[str], paragraph_width: int | None, language: str) -> None:
         self._lines, self._language = lines, language
         self._paragraph_width = paragraph_width
-        self._calling = _CALLING.get(language, frozenset()) if language else _CALLING_IN_ANY
-        self._is_closed = ends_sentence(lines[-1], language)
-        self._is_begun = not _begins_small(lines[0])
-        self._is_wrapped = self._is_begun and _are_wrapped(lines)
+        known = _FUNCTION_WORDS.get(language, frozenset()) if language else _FUNCTION_WORDS_OF_ALL
+        self._function_words = known
+        self._has_end = ends_sentence(lines[-1], language)
+        self._has_capital = not _begins_small(lines[0])
+        self._is_wrapped = self._has_capital and _are_wrapped(lines)
 
-    def breaks(self) -> list[bool]:
-        pairs = [*pairwise(self._lines)]
-        if not any(len(line.split()) > 1 for line in self._lines):
-            return [False] * len(pairs)
-        return [self._goes_on(*pair) for pair in pairs]
+    def wrapped_breaks(self) -> list[bool]:
+        has_phrase = any(len(line.split()) > 1 for line in self._lines)
+        return [has_phrase and self._goes_on(*pair) for pair in pairwise(self._lines)]
 
     def _goes_on(self, line: str, following: str) -> bool:
         last = _last_word(line)
-        calls = last in self._calling or ends_with_abbreviation(line, self._language)
-        calls_surely = (calls and last not in _MAY_END) or _is_hyphenated(line)
+        may = last in self._function_words or ends_with_abbreviation(line, self._language)
+        must = (may and last not in _MAY_END) or _HYPHENATED.search(line) is not None
         if not _begins_small(following):
-            closed_after = calls or self._fills_paragraph(line, following)
-            return calls_surely or (self._is_closed and closed_after)
-        if self._is_closed or calls_surely:
+            return must or (self._has_end and (may or self._fills_paragraph(line, following)))
+        if self._has_end or must:
             return True
-        linked = calls or _first_word(following) in self._calling
-        if self._is_begun:
-            return linked or self._is_wrapped
-        return linked and len(line.split()) >= _FEWEST_OF_CLAUSE
+        is_linked = may or _first_word(following) in self._function_words
+        if self._has_capital:
+            return is_linked or self._is_wrapped
+        return is_linked and len(line.split()) >= _MIN_WORDS_OF_CLAUSE
 
     def _fills_paragraph(self, line: str, following: str) -> bool:
         width = self._paragraph_width
-        return width is not None and _is_full(line, following, width, _FULL_LINE)
+        is_long = len(line.strip()) >= _MIN_FULL_LENGTH
+        return width is not None and is_long and _is_full(line, following, width)
 
 
 def _are_wrapped(lines: Sequence[str]) -> bool:
-    """Say if each line is a phrase that had no more room for the next one's first word."""
+    """Return whether each line is a phrase without room for the next line's first word."""
     width = max(len(line.strip()) for line in lines)
     return all(
-        len(line.split()) >= _FEWEST_OF_PHRASE and _is_full(line, following, width)
+        len(line.split()) >= _MIN_WORDS_OF_PHRASE and _is_full(line, following, width)
         for line, following in pairwise(lines)
     )
 
 
-def _blocks(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
-    start = 0
-    for place, line in enumerate([*lines, ""]):
-        if not line.strip():
-            if start < place:
-                yield start, place
-            start = place + 1
-
-
-def _chains(may_go_on: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last line of all that are linked."""
-    first = 0
-    for place, links in enumerate([*may_go_on, False]):
-        if not links:
-            if first < place:
-                yield first, place
-            first = place + 1
-
-
-def _is_full(line: str, following: str, width: int, least: int = 0) -> bool:
-    """Say if a line of at least so many characters had no room for the next one's first word."""
-    length = len(line.strip())
-    return length >= least and length + len(_first_word(following)) + 1 > width
-
-
-def _is_hyphenated(line: str) -> bool:
-    return re.search(r"\w[-‐\u00AD]\s*$", line) is not None
+def _is_full(line: str, following: str, width: int) -> bool:
+    """Return whether a line has no room for the next line's first word."""
+    return len(line.strip()) + len(_first_word(following)) + 1 > width
 
 
 def _begins_small(line: str) -> bool:
@@ -211,7 +194,7 @@ def _first_word(line: str) -> str:
 
 
 def _last_word(line: str) -> str:
-    """Return the last word if nothing follows it; an elided one, as in l', too."""
-    *_, last = ("", *_BORDER.split(line.rstrip(" \t'’")))
+    """Return the last word, also an elided one, as in l'; empty if anything else follows it."""
+    last = _BORDER.split(line.rstrip(" \t'’"))[-1]
     bare = last.lstrip(_OPENING)
     return bare.lower() if bare.isalpha() else ""

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from serving.documents.parts.icu import icu_pieces
 from serving.documents.parts.spans import Mark, Role
+from serving.text.icu_messages import arguments
 
 _TAG = r"(?P<tag> </?[A-Za-z][^<>]*> )"
 _ESCAPE = r"\{\\[^{}]*\}"  # {\an8}, of subtitles
@@ -78,18 +78,34 @@ def _with_words_or_apart(part: Sequence[str | Mark]) -> Iterator[str | Mark]:
         yield Mark(piece, Role.PARTS) if isinstance(piece, str) and piece else piece
 
 
-def _message_pieces(text: str, is_format: bool, waiting: Iterator[Mark]) -> Iterator[str | Mark]:
-    for piece in icu_pieces(text):
-        if not piece.is_text:
-            yield Mark(piece.text, Role.PARTS)
-            continue
-        for part in (_COUNT_OR_CODE if piece.counts else _KNOWN_CODE).split(piece.text):
-            if part == CODE:
-                yield next(waiting, Mark(part))
-            elif part == "#" and piece.counts:
-                yield Mark(part)
-            else:
-                yield from _laid_out(part, is_format)
+def _message_pieces(
+    text: str, is_format: bool, waiting: Iterator[Mark], has_number: bool = False
+) -> Iterator[str | Mark]:
+    """has_number: a "#" in this text stands for a number."""
+    start = 0
+    for argument in arguments(text):
+        yield from _text_pieces(text[start : argument.span.start], is_format, waiting, has_number)
+        start = argument.span.start
+        for branch in argument.branches:
+            yield Mark(text[start : branch.start], Role.PARTS)
+            inner, counts = text[branch.start : branch.end], has_number or argument.has_number
+            yield from _message_pieces(inner, is_format, waiting, counts)
+            start = branch.end
+        yield Mark(text[start : argument.span.end], Role.PARTS)
+        start = argument.span.end
+    yield from _text_pieces(text[start:], is_format, waiting, has_number)
+
+
+def _text_pieces(
+    text: str, is_format: bool, waiting: Iterator[Mark], has_number: bool
+) -> Iterator[str | Mark]:
+    for part in (_COUNT_OR_CODE if has_number else _KNOWN_CODE).split(text):
+        if part == CODE:
+            yield next(waiting, Mark(part))
+        elif part == "#" and has_number:
+            yield Mark(part)
+        else:
+            yield from _laid_out(part, is_format)
 
 
 def _laid_out(text: str, is_format: bool) -> Iterator[str | Mark]:

@@ -18,10 +18,7 @@ NOT_WRITABLE = "cannot be written with the model's vocabulary"
 
 @dataclass(frozen=True, slots=True)
 class FoundTerm:
-    """A place in a segment where a term of the glossary occurs.
-
-    span: its characters. translations: the ways in which it may be translated.
-    """
+    """A place in a segment where a term of the glossary occurs, and the term's translations."""
 
     span: Span
     translations: tuple[str, ...]

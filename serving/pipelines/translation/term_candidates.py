@@ -1,4 +1,4 @@
-"""Builds the requests that put a term into a translation: each makes a candidate."""
+"""Builds the requests whose results are the candidates for a translation with a term."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,12 +17,12 @@ from serving.text.terms import HYPHENATED_WORD, term_pattern
 from serving.text.tokenizer import Tokenizer
 
 NUM_BEAMS = 4
-MAX_FREE_TOKENS = 2  # that the model may write in place of the word before a term
+MAX_FREE_TOKENS = 2  # with which the model may replace the word before a term
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Words of a translation and the term that replaces them."""
+    """Words of a translation and the text of the term that replaces them."""
 
     draft: AlignedTranslation
     place: Place
@@ -30,7 +30,7 @@ class Replacement:
 
     @property
     def result(self) -> str:
-        """Return the translation with nothing else changed."""
+        """Return the translation with only these words replaced."""
         span = self.place.span
         return self.draft.text[: span.start] + self.text + self.draft.text[span.end :]
 
@@ -40,7 +40,7 @@ class Replacement:
 
 
 class CandidateRequests:
-    """Builds requests over those by which translations were made without their terms."""
+    """Builds requests from the one by which a segment was translated without its terms."""
 
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer) -> None:
         self._tokens, self._tokenizer = manifest.tokens, tokenizer
@@ -48,7 +48,7 @@ class CandidateRequests:
         self._borders = WordBorders(tokenizer)
 
     def read_vocabulary(self) -> None:
-        """Find once what tokens begin and go on with words: this takes its time."""
+        """Sort the tokens of the vocabulary, which is slow the first time."""
         _ = self._borders.opening_ids, self._inner_ids
 
     @cached_property
@@ -56,7 +56,7 @@ class CandidateRequests:
         return np.array(sorted(self._borders.inner_ids), np.int64)
 
     def plain(self, request: GenerationRequest, replacement: Replacement) -> GenerationRequest:
-        """Return the request that scores the translation with nothing but the words replaced."""
+        """Return the request that scores the translation with only these words replaced."""
         start = replacement.place.span.start
         prefix = self._before(replacement.draft, start)
         ids = (*prefix, *self._term(replacement, prefix), *self._after(replacement))
@@ -73,12 +73,14 @@ class CandidateRequests:
     def others(
         self, request: GenerationRequest, replacement: Replacement
     ) -> Iterator[GenerationRequest]:
-        """Yield requests that let the model write words before the term anew, and go on after it;
-        where tokens are drawn, those after the term stay as they were drawn.
+        """Yield requests in which the model may also change the words before the term, or all words
+        after it. If tokens were sampled, those after the term stay.
         """
         place, draft = replacement.place, replacement.draft
         starts = [(place.span.start, 0)]
-        starts += [(start, num + 1) for start in place.anew for num in range(MAX_FREE_TOKENS)]
+        starts += [
+            (start, num + 1) for start in place.free_starts for num in range(MAX_FREE_TOKENS)
+        ]
         rests: list[TokenIds] = [self._after(replacement)]
         if request.sampling.temperature == 0:
             rests.append(())
@@ -128,8 +130,8 @@ class CandidateRequests:
         )
 
     def _unwanted(self, replacement: Replacement) -> list[TokenIds]:
-        """Return the replaced words, which the model would write again after the term; but not if
-        they are a part of the term, or occur elsewhere too.
+        """Return the replaced words, so that the model does not write them after the term. Empty if
+        they are a part of the term or occur elsewhere in the translation.
         """
         replaced = replacement.replaced
         if term_pattern(replaced).search(replacement.result):
@@ -137,17 +139,17 @@ class CandidateRequests:
         return self._spellings(replaced)
 
     def _spellings(self, text: str) -> list[TokenIds]:
-        """Return the tokens of a text inside another one, after a space and without."""
+        """Return the tokens of a text within another one, with a space before it and without."""
         return [tuple(self._tokenizer.encode_inside(space + text)) for space in (" ", "")]
 
     def _max_new_tokens(self, request: GenerationRequest) -> int:
-        """Return how many tokens may come after those that the request forces itself."""
+        """Return how many tokens may come after the request's forced ones."""
         num_given = len(self._tokens.prompt_prefix) + len(request.prompt_ids)
-        room = self._max_target_tokens - num_given - len(request.forced_ids)
-        return room if request.max_new_tokens is None else min(request.max_new_tokens, room)
+        num_left = self._max_target_tokens - num_given - len(request.forced_ids)
+        return num_left if request.max_new_tokens is None else min(request.max_new_tokens, num_left)
 
     def _term(self, replacement: Replacement, prefix: TokenIds) -> TokenIds:
-        """Write the term after a prefix, capitalised where the words it replaces begin the text."""
+        """Return the tokens of the term after a prefix, capitalised if it begins the sentence."""
         before = replacement.draft.text[: replacement.place.span.start]
         text = replacement.text
         if not HYPHENATED_WORD.search(before) and replacement.replaced[:1].isupper():
@@ -162,19 +164,22 @@ class CandidateRequests:
         spans = draft.target.spans
         number = next((n for n, span in enumerate(spans) if span.end > end), len(spans))
         cut = draft.text[spans[number].start : end].rstrip() if number < len(spans) else ""
-        return (*draft.token_ids[:number], *self._written(cut, number == 0))
+        return (*draft.hypothesis.token_ids[:number], *self._tokens_of(cut, number == 0))
 
     def _after(self, replacement: Replacement) -> TokenIds:
-        """Return the tokens of the text after the words, and the end if there was one."""
+        """Return the tokens after the replaced words, with the end token if there was one."""
         draft, start = replacement.draft, replacement.place.span.end
         spans = draft.target.spans
         number = next((n for n, span in enumerate(spans) if span.start >= start), len(spans))
         until = spans[number].start if number < len(spans) else len(draft.text)
-        ids = (*self._written(draft.text[start:until].rstrip()), *draft.token_ids[number:])
+        ids = (
+            *self._tokens_of(draft.text[start:until].rstrip()),
+            *draft.hypothesis.token_ids[number:],
+        )
         has_ended = draft.hypothesis.reason is FinishReason.STOP
         return (*ids, self._tokens.eos) if has_ended else ids
 
-    def _written(self, text: str, begins_text: bool = False) -> Sequence[int]:
+    def _tokens_of(self, text: str, begins_text: bool = False) -> Sequence[int]:
         if not text.strip():
             return ()
         return self._tokenizer.encode(text) if begins_text else self._tokenizer.encode_inside(text)

@@ -1,4 +1,4 @@
-"""Finds which words of a translation the terms of a glossary replace, by attention."""
+"""Finds by attention which words of a translation the terms of a glossary replace."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,7 +6,6 @@ from functools import cached_property
 
 import numpy as np
 
-from serving.parameters import TokenIds
 from serving.pipelines.translation.attention import attention_matrix
 from serving.pipelines.translation.glossary import FoundTerm, WantedTerms, overlap
 from serving.request import FinishReason, GenerationRequest, Hypothesis
@@ -14,25 +13,25 @@ from serving.text.alignment import Array, Span, TokenizedText, shares_of, word_a
 from serving.text.terms import HYPHENATED_WORD
 from serving.text.tokenizer import Tokenizer
 
-LEAST_ATTENTION = 0.01  # of a word that a term may replace
+MIN_ATTENTION = 0.01  # to a term, of the word that it replaces
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Words of a translation that a term may replace.
 
-    span: their characters. anew: from where the model may write anew what is before the term.
+    free_starts: the starts of words from which on the model may change the text before the term.
     """
 
     span: Span
-    anew: tuple[int, ...]
+    free_starts: tuple[int, ...]
 
 
 class AlignedTranslation:
-    """A translation with what its words attend to.
+    """A translation with its words' attention to the source.
 
-    source: the tokens of the source. request: by which the sentence is translated; what it forces
-        stays, and so does the word after that where it is constrained.
+    request: by which it was translated. Its forced tokens are never replaced, nor is the next word
+        if the request is constrained.
     """
 
     def __init__(
@@ -43,10 +42,9 @@ class AlignedTranslation:
         request: GenerationRequest,
     ) -> None:
         self.hypothesis = hypothesis
-        self.token_ids: TokenIds = hypothesis.token_ids
-        self.target = TokenizedText.from_pieces(tokenizer.pieces(self.token_ids))
+        self.target = TokenizedText.from_pieces(tokenizer.pieces(hypothesis.token_ids))
         self._source = source
-        self._num_fixed = self._end_of_given(request)
+        self._fixed_end = self._end_of_fixed(request)
 
     @property
     def text(self) -> str:
@@ -59,8 +57,8 @@ class AlignedTranslation:
     def next_places(
         self, wanted: WantedTerms, given_up: Sequence[FoundTerm]
     ) -> tuple[FoundTerm, list[Place]] | None:
-        """Return the missing term whose place is the leftmost, and where it may be put; None if
-        none is missing.
+        """Return the missing term that belongs leftmost, with the places for it; None if no term
+        is missing.
         """
         taken = wanted.written(self.text)
         found = []
@@ -72,34 +70,34 @@ class AlignedTranslation:
         return min(found, key=lambda each: each[0])[1:] if found else None
 
     def _attends(self, spans: Sequence[Span], term: FoundTerm) -> bool:
-        """Tell whether one of these words attends to the term more than all others do."""
+        """Return whether the word that attends to the term most is in one of these spans."""
         if self._attention is None or not self.words:
             return False
         best = self.words[self._attention_to(term.span).argmax()]
         return any(overlap(best, span) for span in spans)
 
     def _places(self, term: FoundTerm, taken: Sequence[Span]) -> list[Place]:
-        """Return the word that attends to the term most, alone and with more or fewer of its
-        neighbours that attend to nothing more; without attention, every word.
+        """Return the places for a term: the word that attends to it most, alone and together with
+        neighbours that attend mostly to the term. For a model without attention, every word.
         """
         is_free = [self._is_free(word, taken) for word in self.words]
         free = [number for number, each in enumerate(is_free) if each]
         if self._attention is None or not free:
             return [self._place(number, number, is_free) for number in free]
         weights = self._attention_to(term.span)
-        if self.words[weights.argmax()].start < self._num_fixed:
+        if self.words[weights.argmax()].start < self._fixed_end:
             return []
         best = max(free, key=lambda number: weights[number])
         belongs = [each and self._is_mostly_at(n, term) for n, each in enumerate(is_free)]
         may_come_later = self.hypothesis.reason is FinishReason.LENGTH and not belongs[best]
-        if weights[best] < LEAST_ATTENTION or may_come_later:
+        if weights[best] < MIN_ATTENTION or may_come_later:
             return []
         first, last = _grown(best, belongs, is_free)
         ranges = dict.fromkeys([(best, best), *((start, last) for start in range(first, best + 1))])
         return [self._place(*each, is_free) for each in ranges]
 
-    def _end_of_given(self, request: GenerationRequest) -> int:
-        """Return how many characters of the translation must stay."""
+    def _end_of_fixed(self, request: GenerationRequest) -> int:
+        """Return how many characters at the beginning must not change."""
         given = self.target.spans[: len(request.forced_ids)]
         end = given[-1].end if given else 0
         if request.constraint is None:
@@ -107,7 +105,7 @@ class AlignedTranslation:
         return next((word.end for word in self.words if word.end > end), end)
 
     def _is_free(self, word: Span, taken: Sequence[Span]) -> bool:
-        return word.start >= self._num_fixed and not any(overlap(word, each) for each in taken)
+        return word.start >= self._fixed_end and not any(overlap(word, each) for each in taken)
 
     def _place(self, first: int, last: int, is_free: Sequence[bool]) -> Place:
         span = Span(self.words[first].start, self.words[last].end)
@@ -115,7 +113,7 @@ class AlignedTranslation:
         return Place(span, (*previous, span.start) if last > first else tuple(previous))
 
     def with_own_attention(self, wanted: WantedTerms, terms: Sequence[FoundTerm]) -> Hypothesis:
-        """Return the hypothesis, the tokens of these terms attending to their sources alone."""
+        """Return the hypothesis in which the tokens of these terms attend only to their sources."""
         if self._attention is None:
             return self.hypothesis
         tokens = list(self.hypothesis.tokens)
@@ -134,7 +132,7 @@ class AlignedTranslation:
         return replace(self.hypothesis, tokens=tuple(tokens))
 
     def _is_mostly_at(self, number: int, term: FoundTerm) -> bool:
-        """Tell whether a word attends to the term more than to any other word of the source."""
+        """Return whether a word attends to no other source word more than to the term."""
         own = self._attention_to(term.span)[number]
         others = [word for word in self._source_words if not overlap(word, term.span)]
         return bool(own > 0 and own >= self._over(others)[number].max(initial=0.0))
@@ -160,8 +158,8 @@ class AlignedTranslation:
 
 
 def _grown(best: int, belongs: Sequence[bool], is_free: Sequence[bool]) -> tuple[int, int]:
-    """Return the first and the last of the words that belong together with the best one; one word
-    among them may be of another kind, as in "pomme de terre".
+    """Return the first and last word of the run of words that belong to a term. One word between
+    two of them may attend to something else, as in "pomme de terre".
     """
     first = last = best
     for step in (-1, 1):

@@ -1,9 +1,9 @@
-"""Puts the terms of a glossary into translations that are made without it.
+"""Puts the terms of a glossary into translations that were made without it.
 
-Words of the free translation that attend to a term give way to its translation, one term after the
-other. The model decides what is around it: it may write the word before anew (an article, a
-contraction) and go on freely after the term, or keep the rest. Of all these the likeliest sentence
-is taken that differs little from the free one.
+One after another, each term replaces the words of the translation that attend to it. The model
+scores several candidates for each term: the rest unchanged, with another word before the term (an
+article, a contraction), and with another text after it. The likeliest candidate that differs little
+from the free translation is taken.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class TermPlacing:
     async def stream(
         self, plan: TranslationPlan, requests: Sequence[GenerationRequest]
     ) -> AsyncGenerator[list[Event], None]:
-        """Yield the same events as they come; those of a request with terms when all are there."""
+        """Yield the events as they come; of a request with terms, when its terms are in place."""
         started = time.monotonic()
         segments = (segment for segment, _ in plan.prefixed_segments())
         held: dict[str, tuple[Segment, GenerationRequest, list[Event]]] = {
@@ -114,7 +114,7 @@ class TermPlacing:
         events: list[Event],
         started: float,
     ) -> list[Event]:
-        """Return the events of a request with its segment's terms in all hypotheses."""
+        """Return the events of a request, with the terms in each of its hypotheses."""
         if not segment.terms:
             return events
         end = successful_end(events)
@@ -132,7 +132,7 @@ class TermPlacing:
 def _events(
     request: GenerationRequest, end: FinishedEvent, revisions: Sequence["_Revision"]
 ) -> list[Event]:
-    """Return the events of a request whose hypotheses were revised, the best of them first."""
+    """Return the events of a request with its revised hypotheses, best first."""
     if request.beam is not None:
         revisions = sorted(revisions, key=lambda each: _rank(each.hypothesis))
     best, name = revisions[0].hypothesis, request.request_id
@@ -153,7 +153,7 @@ def _rank(hypothesis: Hypothesis) -> tuple[bool, float]:
 
 
 async def _gathered(work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
-    """Return all results; where one fails, or nobody waits any more, cancel the others."""
+    """Return all results; if one fails or the caller is cancelled, cancel the others."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
         return await asyncio.gather(*tasks)
@@ -182,7 +182,7 @@ class _Sentence:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A translation with one term more. score: the higher the better."""
+    """A translation with one more term. score: higher is better."""
 
     replacement: Replacement
     hypothesis: Hypothesis
@@ -193,8 +193,8 @@ class _Candidate:
 class _Revision:
     """One translation of a sentence, into which terms are put one by one, from left to right.
 
-    seen: as the last request that changed it has ended; None if none did. num_generated: tokens of
-        all requests for it.
+    seen: of the last request that changed it; None if none did.
+    num_generated: tokens of all requests for it.
     """
 
     def __init__(
@@ -233,10 +233,10 @@ class _Revision:
             self.hypothesis = replace(self.hypothesis, reason=FinishReason.CONSTRAINT)
 
     async def _with_term(self, term: FoundTerm, places: Sequence[Place]) -> _Candidate | None:
-        """Return the best translation with the term in one of these places; None if there is none.
+        """Return the best candidate with the term in one of these places, or None.
 
-        Where there are several places, or ways to translate it, the likeliest plain replacement
-        says which is meant.
+        With several places or translations of the term, the likeliest plain replacement is taken
+        first, and the other candidates are made only for that one.
         """
         request, build = self._sentence.request, self._candidates
         options = [
@@ -253,7 +253,7 @@ class _Revision:
         return _best(found) if found else None
 
     async def _run(self, work: Sequence[tuple[GenerationRequest, Replacement]]) -> list[_Candidate]:
-        """Return those results in which fewer terms are missing than now."""
+        """Return the results in which fewer terms are missing than now."""
         seconds = self._sentence.seconds_left
         requests = []
         for request, _ in work:
@@ -280,7 +280,7 @@ class _Revision:
         return AlignedTranslation(hypothesis, sentence.source, self._tokenizer, sentence.request)
 
     def _rated(self, hypothesis: Hypothesis) -> Hypothesis:
-        """Return a hypothesis with the score that the sentence's own request would give it."""
+        """Return a hypothesis with the score that the original request would give it."""
         request = self._sentence.request
         beam = request.beam
         logprobs = _logprobs(hypothesis)[len(request.forced_ids) :]
@@ -301,8 +301,8 @@ def _logprobs(hypothesis: Hypothesis) -> list[float]:
 
 
 def _cost(replacement: Replacement, text: str) -> float:
-    """Return what a translation with a term loses: by each word that is not as it was, and by an
-    elided word before the term if that begins with a consonant.
+    """Return what to subtract from a candidate's score: for each word that differs from the plain
+    replacement, and for an elided word before a term that begins with a consonant.
     """
     left, right = (HYPHENATED_WORD.findall(each.lower()) for each in (replacement.result, text))
     blocks = SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks()

@@ -1,4 +1,4 @@
-"""Guides what is generated to contain given tokens at a given place."""
+"""Constrains generation to a term at a given place."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from serving.request import Ids
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Insertion:
-    """Constrains what is generated to some tokens that the model chooses, a term, and what follows.
+    """Constrains generation to a few tokens of the model's choice, a term, and the tokens after it.
 
-    num_free: how many tokens come before the term; none of them is one of `unwanted_ids`.
-    spaced_ids: the term with the space before it. bare_ids: without, for after `opening_ids`.
-    following_ids: the tokens right after the term. Where there are none, anything may follow but
-        `inner_ids`, with which the term would be a part of a longer word.
+    num_free: tokens that the model chooses before the term; `unwanted_ids` are not allowed there.
+    spaced_ids: the term with a space before it. bare_ids: without one, for after `opening_ids`.
+    following_ids: the tokens after the term. If empty, the model goes on freely, but not with one
+        of `inner_ids`, which would make the term a part of a longer word.
     """
 
     num_free: int
@@ -26,16 +26,11 @@ class Insertion:
     unwanted_ids: Ids
 
     def start(self) -> Matcher:
-        given = self.spaced_ids + self.following_ids
-        return _InsertionMatcher(self, self.num_free, given)
+        return _InsertionMatcher(self, self.num_free, self.spaced_ids + self.following_ids)
 
 
 class _InsertionMatcher:
-    """Follows one text.
-
-    num_free: tokens to come before the term.
-    given: the tokens to come from there on.
-    """
+    """num_free: tokens that are left before the term. given: tokens that must come after those."""
 
     def __init__(
         self, insertion: Insertion, num_free: int, given: TokenIds, is_after_term: bool = False

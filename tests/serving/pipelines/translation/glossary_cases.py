@@ -1,4 +1,4 @@
-"""Makes sentences with glossaries: those that the reference keeps to, and made-up ones."""
+"""Makes test cases for glossaries, of terms that the reference has and of made-up ones."""
 
 import gzip
 import re
@@ -14,60 +14,38 @@ MIN_DICE = 0.05
 MOST_OF_A_TERM = 6  # sentences
 NUM_COMMON = 150  # words that are too frequent to be terms
 
-# What French references call a thing, and what a customer prefers, both with their genders.
-PREFERRED = {
-    "hat": ("chapeau m", "bonnet m"),
-    "station": ("gare f", "gare routière f"),
-    "dog": ("chien m", "toutou m"),
-    "boy": ("garçon m", "gamin m"),
-    "girl": ("fille f", "demoiselle f"),
-    "woman": ("femme f", "dame f"),
-    "car": ("voiture f", "bagnole f"),
-    "house": ("maison f", "demeure f"),
-    "book": ("livre m", "bouquin m"),
-    "street": ("rue f", "chaussée f"),
-    "ball": ("ballon m", "balle f"),
-    "shirt": ("chemise f", "tunique f"),
-    "bike": ("vélo m", "bicyclette f"),
-    "horse": ("cheval m", "poney m"),
-    "beach": ("plage f", "grève f"),
-    "doctor": ("médecin m", "docteur m"),
-    "guitar": ("guitare f", "guitare sèche f"),
-    "field": ("champ m", "pré m"),
-    "boat": ("bateau m", "navire m"),
-    "bench": ("banc m", "siège m"),
-    "building": ("bâtiment m", "immeuble m"),
-    "jacket": ("veste f", "blouson m"),
-    "grass": ("herbe f", "pelouse f"),
-    "bus": ("bus m", "car scolaire m"),
-    "mountain": ("montagne f", "colline f"),
-}
-PORTUGUESE = {
-    "hat": "boné",
-    "station": "rodoviária",
-    "dog": "cachorrinho",
-    "boy": "rapazinho",
-    "girl": "moça",
-    "woman": "senhora",
-    "car": "viatura",
-    "house": "moradia",
-    "book": "volume",
-    "street": "avenida",
-    "ball": "pelota",
-    "shirt": "blusa",
-    "bike": "bicicleta elétrica",
-    "horse": "cavalinho",
-    "beach": "orla",
-    "doctor": "doutor",
-    "guitar": "viola",
-    "field": "gramado",
-    "boat": "navio",
-    "bench": "assento",
-    "building": "edifício comercial",
-    "jacket": "casaco",
-    "grass": "relva",
-    "bus": "autocarro",
-    "mountain": "colina",
+# English nouns: what French references say, what a customer prefers, both with their genders, and
+# what one prefers in Portuguese.
+_NOUNS = """
+    hat: chapeau m, bonnet m, boné
+    station: gare f, gare routière f, rodoviária
+    dog: chien m, toutou m, cachorrinho
+    boy: garçon m, gamin m, rapazinho
+    girl: fille f, demoiselle f, moça
+    woman: femme f, dame f, senhora
+    car: voiture f, bagnole f, viatura
+    house: maison f, demeure f, moradia
+    book: livre m, bouquin m, volume
+    street: rue f, chaussée f, avenida
+    ball: ballon m, balle f, pelota
+    shirt: chemise f, tunique f, blusa
+    bike: vélo m, bicyclette f, bicicleta elétrica
+    horse: cheval m, poney m, cavalinho
+    beach: plage f, grève f, orla
+    doctor: médecin m, docteur m, doutor
+    guitar: guitare f, guitare sèche f, viola
+    field: champ m, pré m, gramado
+    boat: bateau m, navire m, navio
+    bench: banc m, siège m, assento
+    building: bâtiment m, immeuble m, edifício comercial
+    jacket: veste f, blouson m, casaco
+    grass: herbe f, pelouse f, relva
+    bus: bus m, car scolaire m, autocarro
+    mountain: montagne f, colline f, colina
+"""
+_TRANSLATIONS = {
+    noun: tuple(translations.split(", "))
+    for noun, translations in (row.strip().split(": ") for row in _NOUNS.strip().split("\n"))
 }
 _FEMININE = {"un": "une", "le": "la", "du": "de la", "au": "à la", "son": "sa", "ce": "cette"}
 _ARTICLES = "|".join(
@@ -78,9 +56,9 @@ _FULL = {"l'": "le", "de l'": "du", "à l'": "au", "d'": "de", "cet": "ce"}
 
 @dataclass(frozen=True)
 class Case:
-    """A sentence, its glossary, what it means without it, and with it.
+    """A sentence, its glossary, and the expected translations: without the glossary and with it.
 
-    kind: "reference" where the reference uses the terms, "preferred" where they were made up.
+    kind: "reference" if the reference has the terms, "preferred" if they were made up.
     """
 
     kind: str
@@ -108,14 +86,14 @@ def portuguese_cases(data: Path, count: int) -> list[Case]:
     found = []
     for source, _ in _pairs(data / "test.tsv.gz"):
         words = WORD.findall(source.lower())
-        glossary = {word: PORTUGUESE[word] for word in words if word in PORTUGUESE}
+        glossary = {word: _TRANSLATIONS[word][2] for word in words if word in _TRANSLATIONS}
         if 6 <= len(source.split()) <= 30 and glossary:
             found.append(Case("preferred", source, dict(islice(glossary.items(), 2)), "", ""))
     return _spread(found, count)
 
 
 class Synonyms:
-    """Knows which words of two languages often come together, by their Dice coefficient."""
+    """Finds translations of words by the Dice coefficient of words in sentence pairs."""
 
     def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
         self._left, self._right = Counter[str](), Counter[str]()
@@ -156,9 +134,9 @@ def _preferred(source: str, target: str) -> Case | None:
     for word in WORD.findall(source.lower()):
         singular = word.removesuffix("s")
         for noun, is_plural in ((word, False), (singular, singular != word)):
-            if noun not in PREFERRED or len(glossary) == 2 or word in glossary:
+            if noun not in _TRANSLATIONS or len(glossary) == 2 or word in glossary:
                 continue
-            usual, new = (_plural(text) if is_plural else text for text in PREFERRED[noun])
+            usual, new = (_plural(text) if is_plural else text for text in _TRANSLATIONS[noun][:2])
             if source.lower().split().count(word) == 1 and _holds(expected, usual[:-2]):
                 expected = _exchanged(expected, usual, new)
                 glossary[word] = new[:-2]
@@ -181,7 +159,7 @@ def _plural_word(word: str) -> str:
 
 
 def _exchanged(text: str, usual: str, new: str) -> str:
-    """Put a noun in another's place, with the article that it needs."""
+    """Replace a noun by another one, with the article that it needs."""
     pattern = re.compile(rf"(?:\b({_ARTICLES})(\s*))?\b{usual[:-2]}\b", re.IGNORECASE)
 
     def other(match: re.Match[str]) -> str:
@@ -211,7 +189,7 @@ def _words(text: str) -> set[str]:
 
 
 def _spread(all_cases: list[Case], count: int) -> list[Case]:
-    """Return cases from all over the list, of each term a few."""
+    """Return so many cases, evenly spaced, with few of each term."""
     num_of_term = Counter[str]()
     found = []
     for case in all_cases:

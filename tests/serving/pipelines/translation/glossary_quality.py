@@ -47,7 +47,7 @@ class Translated:
 
     @property
     def is_misplaced(self) -> bool:
-        """Tell whether it begins with a term that the source does not begin with."""
+        """Return whether it begins with a term that the source does not begin with."""
         return any(
             term_pattern(wanted).match(self.text)
             and not term_pattern(wanted).match(self.plain)
@@ -57,7 +57,7 @@ class Translated:
 
     @property
     def is_doubled(self) -> bool:
-        """Tell whether a word stands twice in a row, or a term more often than its source."""
+        """Return whether a word stands twice in a row, or a term more often than its source."""
         if len(_doubled(self.text)) > len(_doubled(self.plain)):
             return True
         return any(
@@ -84,15 +84,10 @@ async def _translated(
     decoding = Decoding(beam=BeamParams(beams) if beams else None)
 
     async def text_of(number: int, case: Case, glossary: Mapping[str, str]) -> str:
+        name, texts = f"{number}-{len(glossary)}", (case.source,)
         entries = tuple(GlossaryEntry(term, (text,)) for term, text in glossary.items())
         job = TranslationJob(
-            f"{number}-{len(glossary)}",
-            (case.source,),
-            source,
-            target,
-            decoding,
-            glossary=entries,
-            protection=True,
+            name, texts, source, target, decoding, glossary=entries, protection=True
         )
         return (await translator.translate(job)).texts[0]
 
@@ -107,17 +102,13 @@ async def _translated(
 
 def _report(kind: str, found: Sequence[Translated]) -> str:
     terms = [is_there for each in found for _, is_there in each.terms]
+    plain, texts = [each.plain for each in found], [each.text for each in found]
     references = [each.case.plain or each.plain for each in found]
     expected = [each.case.expected or each.plain for each in found]
-    plain, texts = [each.plain for each in found], [each.text for each in found]
-    counts = {
-        "begin misplaced": sum(each.is_misplaced for each in found),
-        "doubled": sum(each.is_doubled for each in found),
-    }
     parts = [
-        f"{kind}: {len(found)} sentences, terms present {sum(terms)} of {len(terms)}"
-        f" ({100 * sum(terms) / len(terms):.1f} %)",
-        *(f"{name} {count}" for name, count in counts.items()),
+        f"{kind}: {len(found)} sentences, terms present {sum(terms)} of {len(terms)}",
+        f"begin misplaced {sum(each.is_misplaced for each in found)}",
+        f"doubled {sum(each.is_doubled for each in found)}",
         f"BLEU {_score(BLEU(), plain, references)} -> {_score(BLEU(), texts, expected)}",
         f"chrF {_score(CHRF(), plain, references)} -> {_score(CHRF(), texts, expected)}",
     ]

@@ -1,4 +1,4 @@
-"""Sets of lines that hold numbers, addresses, signs and the like."""
+"""Reads lines with numbers, addresses, signs and the like."""
 
 import gzip
 import re
@@ -11,19 +11,19 @@ _HAS_UNITS = re.compile(r"[\d@#%&<>=+*/\\|~^_{}\[\]()€$£¥§©®™°•`]")
 
 
 def units() -> list[str]:
-    """Return 300 sentences with numbers in all ways to write them."""
-    return _lines(MADE / "units.txt")
+    """Return 300 sentences with numbers, written in all ways."""
+    return lines_of(MADE / "units.txt")
 
 
 def signs() -> list[str]:
     """Return sentences with signs, entities, code, keys, emoji and marks of lists."""
-    return _lines(MADE / "signs.txt")
+    return lines_of(MADE / "signs.txt")
 
 
 def thousand_lines() -> list[str]:
-    """Return both sets and lines of real text, 1,000 in all; fewer where the corpus is missing."""
+    """Return both sets and lines of the corpus, 1,000 in all; fewer if the corpus is missing."""
     own = list(dict.fromkeys([*units(), *signs()]))
-    real = corpus_lines()
+    real = _corpus_lines()
     holding = [line for line in real if _HAS_UNITS.search(line)]
     others = [line for line in real if not _HAS_UNITS.search(line)]
     num_holding = (1000 - len(own)) * 3 // 4
@@ -31,8 +31,8 @@ def thousand_lines() -> list[str]:
     return [*own, *chosen, *_spread(others, 1000 - len(own) - len(chosen))]
 
 
-def corpus_lines() -> list[str]:
-    """Return the English of the held-out pairs, where they are."""
+def _corpus_lines() -> list[str]:
+    """Return the English of the held-out pairs; nothing if they are missing."""
     found: dict[str, None] = {}
     folders = (folder / CORPUS for folder in TESTS.parents)
     corpus = next((folder for folder in folders if folder.exists()), TESTS)
@@ -43,11 +43,11 @@ def corpus_lines() -> list[str]:
     return [line for line in found if 10 <= len(line) <= 300]
 
 
-def _lines(path: Path) -> list[str]:
+def lines_of(path: Path) -> list[str]:
     return [line for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 
 def _spread(lines: list[str], count: int) -> list[str]:
-    """Take so many lines from all over a list."""
+    """Return so many lines, evenly spaced."""
     step = max(1, len(lines) / count) if count else 1
     return [lines[int(number * step)] for number in range(min(count, len(lines)))]

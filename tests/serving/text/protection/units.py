@@ -1,6 +1,6 @@
-"""Finds in a text what a translation must keep, and says what an answer has lost of it.
+"""Finds what of a text its translation has lost: numbers, addresses, placeholders, code, signs.
 
-It shares nothing with the code that protects texts: it measures it.
+It measures the code that protects texts, and shares nothing with it.
 """
 
 import html
@@ -18,27 +18,9 @@ _TIME = re.compile(
     r"(\d{1,2})(?:[:.](\d\d))?\s?([apAP])\.?[mM]\b"
 )
 _MOST_READINGS = 4096
-_NUMBER_WORDS = {
-    "a": "1",
-    "an": "1",
-    "one": "1",
-    "once": "1",
-    "two": "2",
-    "twice": "2",
-    "three": "3",
-    "four": "4",
-    "five": "5",
-    "six": "6",
-    "seven": "7",
-    "eight": "8",
-    "nine": "9",
-    "ten": "10",
-    "eleven": "11",
-    "twelve": "12",
-    "noon": "12",
-    "half": "30",
-    "zero": "0",
-}
+_COUNTED = "zero one two three four five six seven eight nine ten eleven twelve"
+_NUMBER_WORDS = {word: str(number) for number, word in enumerate(_COUNTED.split())}
+_NUMBER_WORDS |= {"a": "1", "an": "1", "once": "1", "twice": "2", "noon": "12", "half": "30"}
 _JOINED = re.compile(rf"\d+(?:[-–:/.,'’×x{_SPACES}]\d+)+")
 _SIGNED = re.compile(r"(?<![\w)\]}.,])[-−](?=\d)")
 
@@ -82,7 +64,7 @@ LIST_MARK = re.compile(
 )
 
 _ICU = re.compile(r"\{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal)\s*,")
-# he/she, and/or: said with a word elsewhere; addresses are looked at as a whole.
+# he/she, and/or: other languages have a word for it. Addresses are checked as a whole.
 _BETWEEN_WORDS = re.compile(r"(?<=[^\W\d_])/(?=[^\W\d_])")
 
 CURRENCY = "€$£¥₹₩₽₺₪฿₫¢"
@@ -91,34 +73,24 @@ OPERATORS = "<>=+*^~|\\/×÷±≤≥≠≈∞√∑→←⇒↔"
 BRACKETS = "()[]{}"
 OTHERS = "%‰#@•°½¼¾⅓⅔²³†‡№_"
 SIGNS = CURRENCY + LEGAL + OPERATORS + BRACKETS + OTHERS
-# No translation has these of itself, but for × where the source has x.
+# No translation adds these, except × where the source has x.
 _NEVER_MADE = "©®™¶<>{}[]=\\|~^×\ufffd⁇"
-
-_EXACT = {
-    "address": _ADDRESSES,
-    "message": _ICU,
-    "code": _CODE,
-    "keys": _KEYS,
-    "identifier": _CODES,
-    "tag": _TAGS,
-}
 
 
 def lost(source: str, answer: str) -> list[str]:
-    """Return what of a source its answer has not exactly as often, each as its kind and what it
-    is; [] where all units survive.
+    """Return the units that an answer has more or less often than its source, each after its kind:
+    "digits 5"; [] if all units survive.
     """
     source, answer = html.unescape(source), html.unescape(answer)
     return [f"{kind} {unit}" for kind, find in _CHECKS.items() for unit in find(source, answer)]
 
 
 def _digits(source: str, answer: str) -> Iterator[str]:
-    """Yield the runs of digits that are more or fewer; numbers may be grouped another way, hours
-    be those of 24.
+    """Yield the runs of digits that are more or fewer. Numbers may be grouped in another way, and
+    hours written with a clock of 24.
     """
-    extra = Counter(
-        _NUMBER_WORDS[w] for w in re.findall(r"[a-z]+", source.lower()) if w in _NUMBER_WORDS
-    )
+    words = re.findall(r"[a-z]+", source.lower())
+    extra = Counter(_NUMBER_WORDS[word] for word in words if word in _NUMBER_WORDS)
     for own_text, text in ((_ungrouped(source), _ungrouped(answer)), (source, answer)):
         found = Counter(_RUN.findall(text))
         for runs in islice(_readings(own_text), _MOST_READINGS):
@@ -181,7 +153,7 @@ def _exact(pattern: re.Pattern[str]) -> Callable[[str, str], Iterator[str]]:
 
 
 def _placeholders(source: str, answer: str) -> Iterator[str]:
-    """Yield the placeholders that are lost, but for the branches of messages."""
+    """Yield the placeholders that are lost; the branches of messages look like some."""
     if not _ICU.search(source):
         yield from _exact(_PLACEHOLDERS)(source, answer)
 
@@ -218,7 +190,12 @@ _CHECKS: dict[str, Callable[[str, str], Iterator[str]]] = {
     "digits": _digits,
     "joined": _joined,
     "placeholder": _placeholders,
-    **{kind: _exact(pattern) for kind, pattern in _EXACT.items()},
+    "address": _exact(_ADDRESSES),
+    "message": _exact(_ICU),
+    "code": _exact(_CODE),
+    "keys": _exact(_KEYS),
+    "identifier": _exact(_CODES),
+    "tag": _exact(_TAGS),
     "emoji": _emoji,
     "sign": _signs,
     "minus": _minus,
