@@ -8,19 +8,19 @@ stands for is the format's.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from xml.sax.saxutils import escape
 
 from lxml import etree
 
 from serving.documents.parts.items import Close, Item, Kept, Open, Single
 from serving.documents.parts.shifted import with_kept_words
+from serving.text.wrapped_lines import wrapped_breaks
 
 # What XML cannot hold, whatever it stands for in its format.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 PARTING_TAG = "br"
 KEPT_TAG = "k"
-_SENTENCE_ENDS = frozenset(".!?…:;。！？")
-
 _CLOSING = frozenset(")]}»”’\"',;:.!?")
 
 SOFT_HYPHEN, ZERO_WIDTH_SPACE, NO_BREAK_HYPHEN = "\u00ad", "\u200b", "\u2011"
@@ -103,21 +103,32 @@ def fragment_of(items: Sequence[Item]) -> Fragment:
 
 
 def _with_lines_joined(items: Sequence[Item]) -> list[Item]:
-    """Let sentences go across line breaks after which they go on with a small letter."""
-    texts = [item.strip() if isinstance(item, str) else "" for item in items]
-    following = ""
-    starts = [""] * len(items)
-    for place in range(len(items) - 1, -1, -1):
-        starts[place] = following
-        following = texts[place][:1] or following
-    joined, end = [], ""
-    for item, text, start in zip(items, texts, starts, strict=True):
-        if isinstance(item, Single) and item.is_line_break:
-            goes_on = end != "" and end not in _SENTENCE_ENDS and start.islower()
-            item = replace(item, parts=not goes_on)
-        joined.append(item)
-        end = text[-1:] or end
+    """Let sentences go across line breaks within them."""
+    places = [place for place, item in enumerate(items) if _is_line_break(item)]
+    ends = [-1, *places, len(items)]
+    lines = ["".join(map(_plain, items[start + 1 : end])) for start, end in pairwise(ends)]
+    joined = [*items]
+    for place, goes_on in zip(places, wrapped_breaks(lines, ""), strict=True):
+        line_break = items[place]
+        assert isinstance(line_break, Single)
+        joined[place] = replace(line_break, parts=not goes_on)
     return joined
+
+
+def _is_line_break(item: Item) -> bool:
+    return isinstance(item, Single) and item.is_line_break
+
+
+def _plain(item: Item) -> str:
+    """Return an item as text of one line; what parts sentences is a tab there."""
+    match item:
+        case str():
+            return " ".join(item.splitlines())
+        case Kept(text=text):
+            return text
+        case Single(parts=True):
+            return "\t"
+    return ""
 
 
 def _is_still(item: Item) -> bool:

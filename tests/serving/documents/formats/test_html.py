@@ -118,10 +118,16 @@ def test_pages(tmp_path: Path, name: str) -> None:
             "<p>en H<sub>2</sub>O</p>",
         ),
         (
-            "<p>in<br>\n the park</p>",
-            'in <x id="2"/>  the park',
-            'dans <x id="2"/> le parc',
-            "<p>dans<br> le parc</p>",
+            "<p>He is in<br>\n the park</p>",
+            'He is in <x id="2"/>  the park',
+            'Il est dans <x id="2"/> le parc',
+            "<p>Il est dans<br> le parc</p>",
+        ),
+        (
+            "<p>First verse<br>second verse of it</p>",  # as lines of a text are
+            'First verse<br id="2"/>second verse of it',
+            'Premier vers<br id="2"/>second vers',
+            "<p>Premier vers<br>second vers</p>",
         ),
         ("<p>I.<br>Be</p>", 'I.<br id="2"/>Be', 'Je.<br id="2"/>Suis', "<p>Je.<br>Suis</p>"),
     ],
