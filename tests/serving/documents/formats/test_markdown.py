@@ -326,7 +326,7 @@ a <b title="x">word</b> <img src="a" alt="a dog">
 
 <!-- kept -->
 
-A <b title="X">WORD</b> <img src="a" alt="A DOG">
+A <b title="x">WORD</b> <img src="a" alt="A DOG">
 
 <div class="a">
   <p>MORE &copy; TEXT</p>
@@ -341,10 +341,10 @@ A <b title="X">WORD</b> <img src="a" alt="A DOG">
 | **e** |  |
 """,
         r"""
-| A NAME | B |
+| A NAME | b |
 |:--|--:|
 | C \| D | `code` |
-| **E** |  |
+| **e** |  |
 """,
     ),
     "lists": (

@@ -113,7 +113,7 @@ title: FRONT
 ---
 # A *HEADING* HERE
 
-> QUOTED **BOLD AND [A LINK](http://x.y/z "T")** TEXT OVER TWO LINES.\x20\x20
+> QUOTED **BOLD AND [A LINK](http://x.y/z "t")** TEXT OVER TWO LINES.\x20\x20
 > AFTER A BREAK.
 
 - ITEM `code` ONE \\* TWO &amp; THREE
@@ -123,7 +123,7 @@ title: FRONT
 code block
 ```
 
-| A HEAD | B |
+| A HEAD | b |
 |---|---|
 | CELL ONE | X \\| Y Z |
 
@@ -225,7 +225,12 @@ def test_po(tmp_path: Path) -> None:
 
     fragments, written = shout(tmp_path, "a.po", str(source))
 
-    assert fragments == ['Hello <x id="2"/>, <g id="4">you</g>', "file", "files", "Open"]
+    assert fragments == [
+        'Hello <k id="2">%s</k>, <g id="4">you</g>',
+        '<k id="2">%d</k> file',
+        '<k id="2">%d</k> files',
+        "Open",
+    ]
     hello, files, done, opened, old = polib.pofile(written.decode())
     assert (hello.msgstr, hello.msgctxt) == ("HELLO %s, <b>YOU</b>\n", "c")
     assert files.msgstr_plural == {0: "%d FILE", 1: "%d FILES"}
