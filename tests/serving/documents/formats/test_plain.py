@@ -40,6 +40,19 @@ def test_txt_whose_sentences_go_on_in_the_next_line(tmp_path: Path) -> None:
     assert written.decode() == text.upper()
 
 
+def test_columns_of_txt(tmp_path: Path) -> None:
+    text = "Name\tAge \t City\n\tA dog   is old\nA cat  is here.\n"
+
+    fragments, written = shout(tmp_path, "a.txt", text)
+
+    assert fragments == [
+        'Name<br id="2"/>Age<br id="4"/>City',
+        'A dog<br id="2"/>is old',
+        "A cat  is here.",
+    ]
+    assert written.decode() == text.upper()
+
+
 def test_txt_with_what_xml_cannot_hold(tmp_path: Path) -> None:
     fragments, written = shout(tmp_path, "a.txt", "a < b & c\x0b d")
 
@@ -182,6 +195,10 @@ CUES = [
     ("1\n#\n- A dog\nruns.\n- No.\n", ["A dog runs.", "No."]),
     ("1\n#\n♪ A dog\n♪ A cat\n", ["♪ A dog", "♪ A cat"]),
     ("\ufeff1\n#\nA dog", ["A dog"]),
+    ("1\n#\n[Door opens]\nCome in\nplease.\n", ["[Door opens]", "Come in please."]),
+    ("1\n#\nHe is\n[Dog barks]\n", ["He is", "[Dog barks]"]),
+    ("1\n#\n(Bell)\n(Laughing) Come in!\n", ["(Bell)", "(Laughing) Come in!"]),
+    ("1\n#\nThe town\n(in the south) is big.\n", ["The town (in the south) is big."]),
 ]
 TIMINGS = [
     ("00:00:01,000 --> 00:00:02,500", "00:00:03,000 --> 00:00:04,000"),
@@ -211,6 +228,9 @@ def test_a_cue_is_broken_at_a_like_place() -> None:
 
     assert cue.translated("Un deux trois quatre cinq six ?") == "Un deux trois quatre cinq\r\nsix ?"
     assert cue.translated("Un") == "Un"
+    tagged = CueLines(0, "<i>One two</i>\n<i>three four five?</i>")
+    translation = '<g id="2">Un deux trois quatre</g> <g id="8">cinq ?</g>'
+    assert tagged.translated(translation) == "<i>Un deux trois quatre</i>\n<i>cinq ?</i>"
 
 
 def test_po(tmp_path: Path) -> None:
