@@ -15,6 +15,7 @@ from lxml import etree
 
 from serving.documents.parts.items import Close, Item, Kept, Open, Single
 from serving.documents.parts.shifted import with_kept_words
+from serving.text.markup.readers.plain import LINE_MARK
 from serving.text.wrapped_lines import wrapped_breaks
 
 # What XML cannot hold, whatever it stands for in its format.
@@ -24,6 +25,8 @@ KEPT_TAG = "k"
 _CLOSING = frozenset(")]}»”’\"',;:.!?")
 
 SOFT_HYPHEN, ZERO_WIDTH_SPACE, NO_BREAK_HYPHEN = "\u00ad", "\u200b", "\u2011"
+_LINE_MARK = re.compile(LINE_MARK)
+_SIGNS = re.compile(r"[^\w\s]{1,3}")
 _LETTER = "[0-9A-Za-z\u00c0-\u052f]"  # of scripts with spaces between words
 _WITHIN_WORD = re.compile(f"{SOFT_HYPHEN}|(?<={_LETTER})[{ZERO_WIDTH_SPACE}\u2060]+(?={_LETTER})")
 _WORD = re.compile(rf"[\w'’{SOFT_HYPHEN}{ZERO_WIDTH_SPACE}\u2060{NO_BREAK_HYPHEN}-]+")
@@ -86,7 +89,8 @@ class Fragment:
 
 def fragment_of(items: Sequence[Item]) -> Fragment:
     """Cut off what need not go through a translation: codes at the ends, pairs around all."""
-    core = _with_lines_joined(with_kept_words(_joined(items)))
+    core = _with_lines_joined(_with_kept_joined(with_kept_words(_joined(items))))
+    core = [*_with_line_marks(core)]
     before: list[Item] = []
     after: list[Item] = []
     while core:
@@ -116,6 +120,46 @@ def _with_lines_joined(items: Sequence[Item]) -> list[Item]:
         assert isinstance(line_break, Single)
         joined[place] = replace(line_break, parts=not goes_on)
     return joined
+
+
+def _with_kept_joined(items: Iterable[Item]) -> list[Item]:
+    """Keep kept words as one that have signs alone between them, as in Ctrl+C and %d/%d."""
+    joined: list[Item] = []
+    for item in items:
+        if isinstance(item, Kept) and item.text:
+            parts: list[Item] = [item]
+            if joined and isinstance(joined[-1], str) and _SIGNS.fullmatch(joined[-1]):
+                parts = [joined[-1], item]
+            place = len(joined) - len(parts)
+            first = joined[place] if place >= 0 else None
+            if isinstance(first, Kept) and first.text:
+                item = _as_one([first, *parts])
+                del joined[place:]
+        joined.append(item)
+    return joined
+
+
+def _as_one(items: Sequence[Item]) -> Kept:
+    """Return kept words, and what is between them, as one that has the number of the first."""
+    numbers = [item.number for item in items if isinstance(item, Kept)]
+    return Kept(numbers[0], tuple(_expanded(items)), "".join(map(_plain, items)))
+
+
+def _with_line_marks(items: Iterable[Item]) -> Iterator[Item]:
+    """Keep the marks of lists at the beginning of lines out of their sentences."""
+    begins, number = True, 0
+    for item in items:
+        if isinstance(item, str):
+            if begins and (found := _LINE_MARK.match(item)):
+                number -= 1
+                yield Kept(number, (found.group(),), "")
+                item = item[found.end() :]
+            begins = begins and not item.strip()
+        elif isinstance(item, Single) and item.parts:
+            begins = True
+        elif isinstance(item, Kept):
+            begins = False
+        yield item
 
 
 def _is_line_break(item: Item) -> bool:

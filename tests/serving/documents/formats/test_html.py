@@ -75,6 +75,10 @@ CASES = {
         "<!--[if IE]><p>kept</p><![endif]--><p>A <!-- note --> TEXT</p><![if !IE]><p>SHOWN</p>"
         "<![endif]><?php echo 'kept' ?>",
     ),
+    "what templates fill in": (
+        "<% if a > b %><p>Hello <%= a.name %>, you</p><% end %><p>a<%# note %> dog</p>",
+        "<% if a > b %><p>HELLO <%= a.name %>, YOU</p><% end %><p>A<%# note %> DOG</p>",
+    ),
     "characters": (
         "<p>&copy; we &mdash; you&nbsp;&amp; me &lt;3 it&rsquo;s &#8364;5 &hellip;</p>",
         "<p>&copy; WE &mdash; YOU&nbsp;&amp; ME &lt;3 IT&rsquo;S &#8364;5 &hellip;</p>",
@@ -122,6 +126,12 @@ def test_pages(tmp_path: Path, name: str) -> None:
             'He is in <x id="2"/>  the park',
             'Il est dans <x id="2"/> le parc',
             "<p>Il est dans<br> le parc</p>",
+        ),
+        (
+            "<p>press <kbd>Ctrl</kbd>+<kbd>C</kbd> now</p>",
+            'press <k id="2">Ctrl+C</k> now',
+            'appuyez <k id="2">Ctrl+C</k>',
+            "<p>appuyez <kbd>Ctrl</kbd>+<kbd>C</kbd></p>",
         ),
         (
             "<p>First verse<br>second verse of it</p>",  # as lines of a text are

@@ -253,6 +253,9 @@ a {{ page.title }} and {% if x %}one{% endif %} {{< ref "a" >}} {#id} :smile: {r
 
 import Tabs from '@theme/Tabs';
 
+{/* a comment
+that is kept */}
+
 at 10:30:45 we {:toc}
 """,
         r"""
@@ -261,6 +264,9 @@ A {{ page.title }} AND {% if x %}ONE{% endif %} {{< ref "a" >}} {#id} :smile: {r
 # HEAD {#the-head .big}
 
 import Tabs from '@theme/Tabs';
+
+{/* a comment
+that is kept */}
 
 AT 10:30:45 WE {:toc}
 """,
@@ -517,3 +523,12 @@ def test_documents_of_any_pieces(tmp_path: Path, seed: int) -> None:
     shouted_file(path, target)
 
     assert parsed(target.read_text("utf-8")) == parsed(source)
+
+
+def test_comments_of_mdx_within_a_text(tmp_path: Path) -> None:
+    path, target = tmp_path / "a.md", tmp_path / "b.md"
+    path.write_text("we {/* kept */} go\n")
+
+    shouted_file(path, target)
+
+    assert target.read_text() == "WE {/* kept */} GO\n"

@@ -33,11 +33,33 @@ def test_txt_whose_sentences_go_on_in_the_next_line(tmp_path: Path) -> None:
 
     fragments, written = shout(tmp_path, "a.txt", text.replace("\r", ""))
 
-    assert fragments == ["A dog runs in\nthe snow. It\n  barks.", "- one", "- two", "end"]
+    assert fragments == ["A dog runs in\nthe snow. It\n  barks.", "one", "two", "end"]
     assert written.decode() == text.replace("\r", "").upper()
     fragments, written = shout(tmp_path, "a.txt", text)
     assert len(fragments) == 6  # lines that end in several ways are not joined
     assert written.decode() == text.upper()
+
+
+@pytest.mark.parametrize(
+    ("line", "fragment"),
+    [
+        ("a) Use a bowl.", "Use a bowl."),
+        (" (iv) Mix it", "Mix it"),
+        ("12. Wait", "Wait"),
+        ("[ ] Buy bread", "Buy bread"),
+        ("One\ttwo\tb) three", 'One<br id="2"/>two<br id="4"/><x id="-1"/>three'),
+        ("A) or b) is right", "or b) is right"),
+        ("a dog", "a dog"),
+    ],
+)
+def test_marks_of_lists(tmp_path: Path, line: str, fragment: str) -> None:
+    """A model makes words of them."""
+    fragments, written = shout(tmp_path, "a.txt", line)
+
+    assert fragments == [fragment]
+    begin = line[: len(line) - len(fragment)] if "<" not in fragment else ""
+    expected = begin + fragment.upper() if begin else line.upper().replace("B) T", "b) T")
+    assert written.decode() == expected
 
 
 def test_columns_of_txt(tmp_path: Path) -> None:
