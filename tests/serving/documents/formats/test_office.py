@@ -204,7 +204,7 @@ def test_xlsx(tmp_path: Path) -> None:
     sheet = openpyxl.load_workbook(target, rich_text=True)["a sheet"]
     assert [sheet[cell].value for cell in ("A1", "B1", "A2", "B2")] == [
         *("name", "price"),  # a table's headers
-        *("RED APPLE", 1.5),
+        *("red apple", 1.5),  # what a formula names
     ]
     rich = sheet["A3"].value
     assert str(rich) == "HALF BOLD" and rich[1].font.b
