@@ -1,6 +1,7 @@
-"""Reads and writes .docx: body, tables, headers, footers, notes and text boxes.
+"""Reads and writes .docx: body, tables, headers, footers, notes, comments and text boxes.
 
-Of fields the shown text of links is translated; what programs make stays. What may stand in a
+Of fields the shown text of links and tables of contents are translated; what else programs make
+stays. What may stand in a
 paragraph is listed in ECMA-376, part 1, 17.3.
 """
 
@@ -18,7 +19,7 @@ from serving.documents.parts.runs import RunParagraph
 MAIN_TYPE = "wordprocessingml.document"
 _PARTS = tuple(
     f"wordprocessingml.{name}+xml"
-    for name in ("document.main", "header", "footer", "footnotes", "endnotes")
+    for name in ("document.main", "header", "footer", "footnotes", "endnotes", "comments")
 )
 _GRAMMAR = Grammar(
     leading=frozenset({"pPr", "customXmlPr", "smartTagPr", "fldData"}),

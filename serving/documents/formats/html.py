@@ -138,7 +138,7 @@ def _piece(token: Token, state: State, raw: str) -> str | Mark | None:
     if state.whole:
         return Mark(raw, shown=unescape(_TAG.sub("", raw)) if token.name in _WITH_WORDS else "")
     if token.kind is Kind.OTHER or token.name in VOID:
-        return Mark(raw)
+        return Mark(raw, shown=raw if raw.startswith(("<%=", "<?=")) else "")
     role = Role.OPENS if token.kind is Kind.START else Role.CLOSES
     return Mark(raw, role, token.name, SHIFT_TAGS.get(token.name))
 

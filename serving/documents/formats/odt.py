@@ -37,8 +37,7 @@ _GRAMMAR = OdtGrammar(
         " user-field-get variable-get variable-set"
     ),
 )
-# What programs make, and what was deleted.
-_LEFT_ALONE = (f"{_TEXT}tracked-changes", f"{_TEXT}index-body")
+_DELETED = f"{_TEXT}tracked-changes"
 _LOADED = (f"{_DRAW}image", f"{_DRAW}object", f"{_DRAW}object-ole", f"{_DRAW}plugin")
 
 
@@ -55,7 +54,7 @@ def read(path: Path) -> Document:
 
 def _paragraphs(root: etree._Element) -> Iterator[Paragraph]:
     for element in [*root.iter(f"{_TEXT}p", f"{_TEXT}h")]:
-        if next(element.iterancestors(*_LEFT_ALONE), None) is None:
+        if next(element.iterancestors(_DELETED), None) is None:
             yield OdtParagraph(element, _GRAMMAR)
 
 

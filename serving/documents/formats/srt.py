@@ -7,7 +7,7 @@ and broken again into as many lines; what different speakers say stays apart.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 from serving.documents.document import Document
@@ -26,10 +26,12 @@ _NUMBER = re.compile(r"[ \t\ufeff]*\d+[ \t]*")
 _CODES = r"\s*(?:<[^<>]*>|\{[^{}]*\})*\s*"
 _SPEAKER = re.compile(rf"(?P<codes>{_CODES})(?P<dash>[-‐–—](?![\d.])\s*)")
 _STARTS = re.compile(
-    rf"{_CODES}(?:[-‐–—♪♫#*](?![\d.])|[A-Z][A-Z .'’]*:)"
-)  # a speech, or a line of a song
+    rf"{_CODES}(?:[-‐–—♪♫#*](?![\d.])|[A-Z][A-Z .'’]*:|\[|\([^()]*\)\s*(?:[A-Z]|$))"
+)  # a speech, a line of a song, or a sound in brackets
+_SOUND = re.compile(rf"{_CODES}(?:\[[^\[\]]*\]|\([^()]*\)){_CODES}")
 _TAGS = re.compile(r"<[^<>]*>|\{[^{}]*\}")
 _MOST_LINES = 8  # that are translated as one; cues have two or three
+_BETWEEN_TAGS = re.compile(r"> <")
 _TAG_OR_SPACE = re.compile(r"<[^<>]*>| (?![?!:;»%])")
 
 
@@ -39,16 +41,22 @@ class CueLines(Span):
     def __init__(self, start: int, text: str) -> None:
         lines = _LINE_END.split(text)
         self._ends = _LINE_END.findall(text)
+        self._is_tagged = all(_BETWEEN_TAGS.search(f"{a} {b}") for a, b in pairwise(lines))
         self._lengths = [len(_TAGS.sub("", line)) or 1 for line in lines]
         pieces = [piece for line in lines for piece in (" ", *_pieces_of_line(line))]
         super().__init__(start, start + len(text), pieces[1:])
 
     def translated(self, translation: str) -> str:
-        """Break the text at the spaces nearest to the shares of it that the lines had."""
+        """Break the text at the spaces nearest to the shares of it that the lines had; between the
+        end of a tag and the start of the next if all its lines were tagged.
+        """
         text = super().translated(translation)
         *shares, whole = accumulate(self._lengths)
         found = _TAG_OR_SPACE.finditer(text) if shares else ()
         places = [each.start() for each in found if each.group() == " "]
+        between = [place for place in places if _BETWEEN_TAGS.match(text, place - 1)]
+        if self._is_tagged and len(between) == len(shares):
+            places = between
         breaks: dict[int, str] = {}
         for share, line_end in zip(shares, self._ends, strict=True):
             if free := [place for place in places if place > max(breaks, default=0)]:
@@ -97,7 +105,9 @@ def _sentences(lines: Sequence["re.Match[str]"]) -> Iterator[CueLines]:
 
 def _is_apart(line: str, following: str) -> bool:
     """Say if a line of a cue does not go on in the next."""
-    return bool(_STARTS.match(following)) or ends_sentence(_TAGS.sub("", line), "")
+    if _STARTS.match(following) or _SOUND.fullmatch(line):
+        return True
+    return ends_sentence(_TAGS.sub("", line), "")
 
 
 def _pieces_of_line(line: str) -> Iterator[str | Mark]:

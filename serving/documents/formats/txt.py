@@ -9,10 +9,11 @@ from pathlib import Path
 from serving.documents.document import Document
 from serving.documents.formats.plain import PlainDocument
 from serving.documents.parts.encoding import TextFile, read_text
-from serving.documents.parts.spans import Span
+from serving.documents.parts.spans import Mark, Role, Span
 from serving.text.wrapped_lines import wrapped_breaks
 
 _LINE = re.compile(r"[^\r\n]+")
+_COLUMN = re.compile(r"(?<=\S)( *\t[ \t]*| {3,}\t*)(?=\S)")
 _LONGEST = 1_000  # characters of a text that still goes on in the next line
 
 
@@ -43,4 +44,5 @@ def _spans(text: str, language: str) -> Iterator[Span]:
 
 
 def _span(text: str, start: int, end: int) -> Span:
-    return Span(start, end, [text[start:end]])
+    pieces = enumerate(_COLUMN.split(text[start:end]))
+    return Span(start, end, [Mark(piece, Role.PARTS) if n % 2 else piece for n, piece in pieces])

@@ -1,12 +1,14 @@
 """Finds the cells of a workbook whose text other parts of it name, and so must not change.
 
 Tables name their columns as their header cells do, as do the pivot tables of a range of cells:
-Excel repairs a workbook where they differ, and formulas name columns as well.
+Excel repairs a workbook where they differ, and formulas name columns as well. Formulas compare
+cells with texts, `=IF(A1="Yes", ...)`, and lists of choices and filters name them.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from html import unescape
 from posixpath import dirname, join, normpath
 
 from lxml import etree
@@ -18,6 +20,9 @@ from serving.documents.parts.xml import parse_xml
 SHEETS = "spreadsheetml.worksheet+xml"
 _WORKBOOK = "spreadsheetml.sheet.main+xml"
 _PIVOT_CACHES = "spreadsheetml.pivotCacheDefinition+xml"
+_FORMULA = re.compile(r"<(?:\w+:)?(?:f|formula[12]?)(?:\s[^<>]*)?>([^<]*)<")
+_FILTER = re.compile(r"<(?:\w+:)?(?:filter|customFilter)\s[^<>]*?\bval=\"([^\"]*)\"")
+_LITERAL = re.compile(r"\"((?:[^\"]|\"\")*)\"")
 _CELL = re.compile(r"\$?([A-Z]{1,3})\$?(\d{1,7})\Z")
 
 
@@ -56,6 +61,18 @@ def named_cells(package: Package, types: Mapping[str, str]) -> dict[str, list[Ce
             if whole and sheet in found:
                 found[sheet].append(whole.rows(whole.first_row, whole.first_row))
     return found
+
+
+def quoted_texts(package: Package, types: Mapping[str, str]) -> frozenset[str]:
+    """Return, in lower case, the texts that formulas, lists of choices and filters name."""
+    found: set[str] = set()
+    for name in parts_of(types, SHEETS):
+        sheet = package.read(name).decode(errors="replace")
+        found.update(map(unescape, _FILTER.findall(sheet)))
+        for formula in map(unescape, _FORMULA.findall(sheet)):
+            literals = (each.replace('""', '"') for each in _LITERAL.findall(formula))
+            found.update(text for each in literals for text in (each, *each.split(",")))
+    return frozenset(text.strip().lower() for text in found)
 
 
 def _of_table(table: etree._Element) -> Iterator[CellRange]:

@@ -10,11 +10,12 @@ from dataclasses import replace
 
 from serving.documents.parts.inline import Fragment
 from serving.documents.parts.spans import Mark, Role, Span
-from serving.documents.parts.tags import CODE, message_pieces
+from serving.documents.parts.tags import CODE, is_placeholder, message_pieces, word_mark
 from serving.documents.parts.xml_text import (
     XmlElement,
     is_cdata,
     meant,
+    text_within,
     written_as_cdata,
     written_as_text,
 )
@@ -85,14 +86,16 @@ def _parts(element: XmlElement, document: str) -> Iterator[str | Mark]:
         protected_end = _protected_end(child, element)
         place = protected_end or child.end
         if protected_end:
-            yield Mark(document[child.start : place])
+            raw = document[child.start : place]
+            yield word_mark(raw, text_within(raw).strip())
         elif child.name in _PAIRS and not child.is_empty:
             name = f"{_ELEMENT}{child.start}"
             yield Mark(child.tag, Role.OPENS, name)
             yield from _parts(child, document)
             yield Mark(child.end_tag, Role.CLOSES, name)
         else:
-            yield Mark(document[child.start : place], *_role_of(child))
+            raw = document[child.start : place]
+            yield Mark(raw, *_role_of(child), shown=_placeholder(child, raw))
     yield meant(document[place : element.inner_end])
 
 
@@ -115,6 +118,13 @@ def _role_of(code: XmlElement) -> tuple[Role, str]:
     if code.name == "x" and (found := _NAMED_ROLE.match(code.attributes.get("id", ""))):
         return Role.OPENS if found[1] == "START" else Role.CLOSES, found[2]
     return Role.STANDS, ""
+
+
+def _placeholder(code: XmlElement, raw: str) -> str:
+    """Return the placeholder that a code stands for, if it says so; else an empty text."""
+    said = (code.attributes.get(name, "") for name in ("equiv-text", "equiv", "disp"))
+    shown = next((each.strip() for each in (text_within(raw), *said) if each.strip()), "")
+    return shown if is_placeholder(shown) else ""
 
 
 def _key(code: XmlElement) -> str | None:

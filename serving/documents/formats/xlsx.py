@@ -1,7 +1,7 @@
 """Reads and writes .xlsx: cells that hold text, and comments.
 
 Formulas, numbers, dates, codes and sheets' names stay; so do the headers of tables, by which
-formulas and other parts name columns.
+formulas and other parts name columns, and cells that formulas compare with a text.
 """
 
 import re
@@ -14,7 +14,7 @@ from lxml import etree
 
 from serving.documents.document import Document
 from serving.documents.formats.office import Paragraph, open_package, parts_of
-from serving.documents.formats.workbook import SHEETS, CellRange, named_cells
+from serving.documents.formats.workbook import SHEETS, CellRange, named_cells, quoted_texts
 from serving.documents.parts.inline import Fragment
 from serving.documents.parts.package import Package
 from serving.documents.parts.run_pieces import Grammar
@@ -99,7 +99,7 @@ class XlsxDocument:
 def read(path: Path) -> Document:
     """Raises RequestError."""
     package, types = open_package(path, MAIN_TYPE)
-    named = named_cells(package, types)
+    named, quoted = named_cells(package, types), quoted_texts(package, types)
     needs_all = any(named.values())
     sheets = {
         name: parse_xml(package.read(name), name)
@@ -111,8 +111,11 @@ def read(path: Path) -> Document:
     only_named, also_named = _indices_of_named(sheets, named)
     translated = [item for n, item in enumerate(items) if str(n) not in only_named]
     parts = [
-        *(_Part(name, tree, _with_words(_texts(translated))) for name, tree in shared),
-        *(_sheet(name, tree, named[name], also_named, items) for name, tree in sheets.items()),
+        *(_Part(name, tree, _with_words(_texts(translated, quoted))) for name, tree in shared),
+        *(
+            _sheet(name, tree, named[name], also_named, items, quoted)
+            for name, tree in sheets.items()
+        ),
         *_parts(package, parts_of(types, _COMMENTS), _remarks),
         *_parts(package, parts_of(types, _THREADS), _threaded_remarks),
     ]
@@ -131,10 +134,15 @@ def _with_words(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
     return [each for each in paragraphs if each.fragment.has_words]
 
 
-def _texts(items: Iterable[Element]) -> Iterator[Paragraph]:
-    """Yield the texts of items that have either text or runs, as those of cells have."""
+def _texts(items: Iterable[Element], quoted: frozenset[str] = frozenset()) -> Iterator[Paragraph]:
+    """Yield the texts of items that have either text or runs, as those of cells have.
+
+    quoted: what formulas compare cells with, in lower case; it stays.
+    """
     for item in items:
         text = item.find("{*}t")
+        if _text_of(item).lower() in quoted:
+            continue
         if text is None:
             yield RunParagraph(item, _GRAMMAR)
         elif not _is_code((text.text or "").strip()):
@@ -181,6 +189,7 @@ def _sheet(
     named: Sequence[CellRange],
     also_named: set[str],
     shared: Sequence[Element],
+    quoted: frozenset[str],
 ) -> _Part:
     """Read a sheet; named cells get texts of their own where other cells have the same."""
     cells = [*tree.getroot().iter("{*}c")]
@@ -191,7 +200,7 @@ def _sheet(
             _give_own_text(cell, shared[int(index)])
             is_changed = True
     own = [text for cell in cells if not _is_named(cell, named) for text in cell.iter("{*}is")]
-    return _Part(name, tree, _with_words(_texts(own)), is_changed)
+    return _Part(name, tree, _with_words(_texts(own, quoted)), is_changed)
 
 
 def _give_own_text(cell: Element, shared: Element) -> None:

@@ -1,7 +1,7 @@
 """Finds the fields of WordprocessingML: marks in runs, from `begin` over `separate` to `end`.
 
-ECMA-376, part 1, 17.16. Programs make what most fields show, as page numbers and tables of
-contents; what people write into a few is language, as the text of a link.
+ECMA-376, part 1, 17.16. Programs make what most fields show, as page numbers; what people
+write into a few is language, as the text of a link, and so are headings in a table of contents.
 """
 
 import re
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from lxml import etree
 
 Element = etree._Element
-_WITH_LANGUAGE = frozenset({"HYPERLINK", "FORMTEXT", "FILLIN"})
+_WITH_LANGUAGE = frozenset({"HYPERLINK", "FORMTEXT", "FILLIN", "TOC"})
 # A field begins and ends in one of these, outside those within.
 _STORIES = frozenset({"txbxContent", "footnote", "endnote", "comment"})
 _FIRST_WORD = re.compile(r"\s*(\w*)")

@@ -31,7 +31,7 @@ _CLOSED_BY = {
 }
 _ONLY_TEXT = names("iframe noframes script style textarea title xmp")  # holds no tags
 _MARK = re.compile(
-    r"<!--(?:>|->|.*?(?:-->|--!>|\Z))|<\?(?:php|=).*?(?:\?>|\Z)|<[!?][^>]*(?:>|\Z)"
+    r"<!--(?:>|->|.*?(?:-->|--!>|\Z))|<\?(?:php|=).*?(?:\?>|\Z)|<%.{0,2000}?%>|<[!?][^>]*(?:>|\Z)"
     r"|</[^A-Za-z][^>]*(?:>|\Z)|</(?P<end>[A-Za-z][^\s/>]*)[^>]*>"
     r"|<(?P<start>[A-Za-z][^\s/>]*)"
     r"(?P<attributes>(?:[^>=]++|=\s*+(?:\"[^\"]*+\"|'[^']*')?+)*+)>",

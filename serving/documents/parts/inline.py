@@ -8,22 +8,25 @@ stands for is the format's.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from xml.sax.saxutils import escape
 
 from lxml import etree
 
 from serving.documents.parts.items import Close, Item, Kept, Open, Single
 from serving.documents.parts.shifted import with_kept_words
+from serving.text.markup.readers.plain import LINE_MARK
+from serving.text.wrapped_lines import wrapped_breaks
 
 # What XML cannot hold, whatever it stands for in its format.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 PARTING_TAG = "br"
 KEPT_TAG = "k"
-_SENTENCE_ENDS = frozenset(".!?…:;。！？")
-
 _CLOSING = frozenset(")]}»”’\"',;:.!?")
 
 SOFT_HYPHEN, ZERO_WIDTH_SPACE, NO_BREAK_HYPHEN = "\u00ad", "\u200b", "\u2011"
+_LINE_MARK = re.compile(LINE_MARK)
+_SIGNS = re.compile(r"[^\w\s]{1,3}")
 _LETTER = "[0-9A-Za-z\u00c0-\u052f]"  # of scripts with spaces between words
 _WITHIN_WORD = re.compile(f"{SOFT_HYPHEN}|(?<={_LETTER})[{ZERO_WIDTH_SPACE}\u2060]+(?={_LETTER})")
 _WORD = re.compile(rf"[\w'’{SOFT_HYPHEN}{ZERO_WIDTH_SPACE}\u2060{NO_BREAK_HYPHEN}-]+")
@@ -42,7 +45,10 @@ class Fragment:
 
     @property
     def has_words(self) -> bool:
-        return any(any(map(str.isalpha, item)) for item in self.core if isinstance(item, str))
+        """Say if there is text that is more than numbers, signs and one letter, as `Q1`."""
+        text = "".join(item for item in self.core if isinstance(item, str))
+        letters = "".join(filter(str.isalpha, text))
+        return len(letters) > 1 or (letters != "" and re.fullmatch(_LETTER, letters) is None)
 
     @property
     def xml(self) -> str:
@@ -83,7 +89,8 @@ class Fragment:
 
 def fragment_of(items: Sequence[Item]) -> Fragment:
     """Cut off what need not go through a translation: codes at the ends, pairs around all."""
-    core = _with_lines_joined(with_kept_words(_joined(items)))
+    core = _with_lines_joined(_with_kept_joined(with_kept_words(_joined(items))))
+    core = [*_with_line_marks(core)]
     before: list[Item] = []
     after: list[Item] = []
     while core:
@@ -103,21 +110,72 @@ def fragment_of(items: Sequence[Item]) -> Fragment:
 
 
 def _with_lines_joined(items: Sequence[Item]) -> list[Item]:
-    """Let sentences go across line breaks after which they go on with a small letter."""
-    texts = [item.strip() if isinstance(item, str) else "" for item in items]
-    following = ""
-    starts = [""] * len(items)
-    for place in range(len(items) - 1, -1, -1):
-        starts[place] = following
-        following = texts[place][:1] or following
-    joined, end = [], ""
-    for item, text, start in zip(items, texts, starts, strict=True):
-        if isinstance(item, Single) and item.is_line_break:
-            goes_on = end != "" and end not in _SENTENCE_ENDS and start.islower()
-            item = replace(item, parts=not goes_on)
-        joined.append(item)
-        end = text[-1:] or end
+    """Let sentences go across line breaks within them."""
+    places = [place for place, item in enumerate(items) if _is_line_break(item)]
+    ends = [-1, *places, len(items)]
+    lines = ["".join(map(_plain, items[start + 1 : end])) for start, end in pairwise(ends)]
+    joined = [*items]
+    for place, goes_on in zip(places, wrapped_breaks(lines, ""), strict=True):
+        line_break = items[place]
+        assert isinstance(line_break, Single)
+        joined[place] = replace(line_break, parts=not goes_on)
     return joined
+
+
+def _with_kept_joined(items: Iterable[Item]) -> list[Item]:
+    """Keep kept words as one that have signs alone between them, as in Ctrl+C and %d/%d."""
+    joined: list[Item] = []
+    for item in items:
+        if isinstance(item, Kept) and item.text:
+            parts: list[Item] = [item]
+            if joined and isinstance(joined[-1], str) and _SIGNS.fullmatch(joined[-1]):
+                parts = [joined[-1], item]
+            place = len(joined) - len(parts)
+            first = joined[place] if place >= 0 else None
+            if isinstance(first, Kept) and first.text:
+                item = _as_one([first, *parts])
+                del joined[place:]
+        joined.append(item)
+    return joined
+
+
+def _as_one(items: Sequence[Item]) -> Kept:
+    """Return kept words, and what is between them, as one that has the number of the first."""
+    numbers = [item.number for item in items if isinstance(item, Kept)]
+    return Kept(numbers[0], tuple(_expanded(items)), "".join(map(_plain, items)))
+
+
+def _with_line_marks(items: Iterable[Item]) -> Iterator[Item]:
+    """Keep the marks of lists at the beginning of lines out of their sentences."""
+    begins, number = True, 0
+    for item in items:
+        if isinstance(item, str):
+            if begins and (found := _LINE_MARK.match(item)):
+                number -= 1
+                yield Kept(number, (found.group(),), "")
+                item = item[found.end() :]
+            begins = begins and not item.strip()
+        elif isinstance(item, Single) and item.parts:
+            begins = True
+        elif isinstance(item, Kept):
+            begins = False
+        yield item
+
+
+def _is_line_break(item: Item) -> bool:
+    return isinstance(item, Single) and item.is_line_break
+
+
+def _plain(item: Item) -> str:
+    """Return an item as text of one line; what parts sentences is a tab there."""
+    match item:
+        case str():
+            return " ".join(item.splitlines())
+        case Kept(text=text):
+            return text
+        case Single(parts=True):
+            return "\t"
+    return ""
 
 
 def _is_still(item: Item) -> bool:

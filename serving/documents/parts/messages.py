@@ -15,7 +15,7 @@ _NUMBERED = frozenset(
 )
 _PRINTF = _NUMBERED | {"python-format", "lua-format", "go-format", "object-pascal-format"}
 # What takes the next argument: not `%%`, `%1$s`, `%(name)s`, `%m` or Qt's `%1`.
-_ARGUMENT = re.compile(r"%(?![\d*.]*\$|\d+\$|\(|%|m|L?\d+$)[^%]*[a-zA-Z@>]$")
+_ARGUMENT = re.compile(r"%(?![\d*.]*\$|\d+\$|\(|%|m|L?\d+$)[^%]*[a-zA-Z@>](?:%%)?$")
 _OF_DATES = re.compile(r"%[-_0^#]?[aAbBHIjmMpSUwWyYZ]$")
 
 

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from html import unescape
 
 from serving.documents.parts.spans import Mark, Role
 from serving.text.icu_messages import arguments
 
 _TAG = r"(?P<tag> </?[A-Za-z][^<>]*> )"
 _ESCAPE = r"\{\\[^{}]*\}"  # {\an8}, of subtitles
-_BRACES = r"[$\#%]?\{\{[^{}\n]*\}\} | [$\#]?\{[^{}\n]*\}"  # {name}, ${name}, {{name}}
+_ENTITY = r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|\#\d{1,7}|\#[xX][\da-fA-F]{1,6});"
+_BRACES = r"[$\#%]?(?: \{\{[^{}\n]*\}\} | \{[^{}\n]*\} )"  # {name}, %{name}, ${{name}}
 _NUMBER = r"(?:\*(?:\d+\$)?|\d{1,9})"
 _TYPE = r"(?:(?:hh?|ll?|[qjztL])?[diouxXeEfFgGaAcCsSprn@]|<PRI\w+>)"
 
@@ -22,21 +24,30 @@ def _printf(flags: str) -> str:
 
 
 def _pattern(percents: str) -> re.Pattern[str]:
-    return re.compile(rf"{_TAG} | (?P<other> {_ESCAPE} | {_BRACES} | %% | {percents} )", re.VERBOSE)
+    return re.compile(
+        rf"{_TAG} | (?P<entity> {_ENTITY} ) | (?P<escape> {_ESCAPE} | %% )"
+        rf" | (?P<word> (?: {_BRACES} | {percents} )(?:%%)? )",
+        re.VERBOSE,
+    )
 
 
 _SHORT = r"%L?\d{1,2}(?![\d$]) | %[A-Za-z](?![A-Za-z])"  # %1, of Qt; %B, of dates
+# %name% of Symfony, :name of Laravel, @name and %name of Drupal.
+_NAMED = r"%[A-Za-z_][\w.-]+%(?![\w%]) | (?<![\w%:@/])(?: %[a-z]\w{2,} | [:@][a-z_]\w*:? )"
 _FLAGS = r"-+\#0I'"
 _IN_FORMAT = _pattern(f"{_printf(_FLAGS + ' ')} | {_SHORT}")
 # In a text that is not known to be a format, a sign after a number is a percentage.
-_IN_TEXT = _pattern(rf"(?<!\d)(?: {_printf(_FLAGS)} | {_SHORT} | (?<!\d\s)%[ ][dfsu](?!\w) )")
+_IN_TEXT = _pattern(
+    rf"{_NAMED} | (?<!\d)(?: {_printf(_FLAGS)} | {_SHORT} | (?<!\d\s)%[ ][dfsu](?!\w) )"
+)
 CODE = "\ufdd0"  # no character of any text
 _KNOWN_CODE, _COUNT_OR_CODE = re.compile(f"({CODE})"), re.compile(f"([#{CODE}])")
 # How programs lay texts out: lines, columns, and options before what is said of them. White space
 # is tried once a run of it.
 _LAYOUT = re.compile(
-    r"(?P<line>(?<![ \t])[ \t]*\n\s*)|(?P<column>(?<![ \t])(?:[ ]{2,}|\t)[ \t]*)"
-    r"|(?P<option>(?<!\S)--?[A-Za-z][\w-]*(?:[ =][A-Z]+)?(?=,|[ ]{2}|\n|\Z))"
+    r"(?P<line>(?<![ \t])[ \t]*\n\s*)"
+    r"|(?P<column>(?<![ \t])(?:[ ]{3,}|(?<![^\W\d_])[ ]{2}|\t)[ \t]*)"
+    r"|(?P<option>(?<!\S)--?[A-Za-z][\w-]*(?:[ =][A-Z]+)?(?:(?P<gap>[ ]{2,})|(?=,|\n|\Z)))"
 )
 
 
@@ -48,9 +59,37 @@ def pieces_of(text: str, is_format: bool = False) -> Iterator[str | Mark]:
     end = 0
     for found in (_IN_FORMAT if is_format else _IN_TEXT).finditer(text):
         yield text[end : found.start()]
-        yield Mark(found.group()) if found["other"] else tag_mark(found.group())
+        yield _mark(found)
         end = found.end()
     yield text[end:]
+
+
+def word_mark(raw: str, shown: str = "") -> Mark:
+    """Return a mark that stands for a word of the sentence, as a placeholder does."""
+    return Mark(raw, shown=shown or raw)
+
+
+def is_placeholder(text: str) -> bool:
+    found = _IN_TEXT.fullmatch(text)
+    return found is not None and found["word"] is not None
+
+
+def _mark(found: re.Match[str]) -> Mark | str:
+    raw = found.group()
+    if found["tag"]:
+        return tag_mark(raw)
+    if found["entity"]:
+        return _entity(raw)
+    return Mark(raw) if found["escape"] else word_mark(raw)
+
+
+def _entity(raw: str) -> Mark | str:
+    """Return the mark of a character; a control character is none of a text, and stands."""
+    character = unescape(raw)
+    if character == raw:
+        return raw
+    is_of_text = character in "&<>\"'" or character >= "\xa0"
+    return Mark(raw, character=character if is_of_text else "")
 
 
 def message_pieces(
@@ -63,7 +102,7 @@ def message_pieces(
     part: list[str | Mark] = []
     for piece in _message_pieces(text, is_format, iter(codes)):
         part.append(piece)
-        if isinstance(piece, Mark) and piece.role is Role.PARTS:
+        if isinstance(piece, Mark) and piece.role in (Role.PARTS, Role.LINE_BREAK):
             yield from _with_words_or_apart(part)
             part = []
     yield from _with_words_or_apart(part)
@@ -103,7 +142,7 @@ def _text_pieces(
         if part == CODE:
             yield next(waiting, Mark(part))
         elif part == "#" and has_number:
-            yield Mark(part)
+            yield word_mark(part)
         else:
             yield from _laid_out(part, is_format)
 
@@ -122,11 +161,9 @@ def _laid_out(text: str, is_format: bool) -> Iterator[str | Mark]:
 
 
 def _role_of_layout(found: re.Match[str]) -> Role:
-    """Let no sentence go across a line's end, unless it is cut off there."""
-    text, start, end = found.string, found.start(), found.end()
-    is_within = text[start - 1 : start].isalpha() and text[end : end + 1].islower()
-    is_cut = found["line"] and found.group().count("\n") == 1 and is_within
-    return Role.STANDS if is_cut or found["option"] else Role.PARTS
+    if found["option"] and not found["gap"]:
+        return Role.STANDS
+    return Role.LINE_BREAK if found.group().count("\n") == 1 else Role.PARTS
 
 
 def tag_mark(raw: str) -> Mark:

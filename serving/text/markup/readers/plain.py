@@ -15,10 +15,10 @@ _LIST_MARK = (
     r"#{1,6}|>+|[-*+•◦▪▫■□●○‣⁃∙·»→➜➤►▶✓✔✗✘–—]|[-=]>|\(?(?:\d{1,3}|[A-Za-z]|[ivx]{1,5})\)"
     r"|(?:\d{1,3}|[a-z]|[ivx]{1,5})\.|\d{1,2}(?:\.\d{1,2}){1,4}\.?(?=[ \t]+[^\W\da-z])"
 )
-_LINE_MARK = rf"[ \t]*(?:{_LIST_MARK})[ \t]+(?:\[[ xX]\][ \t]+)?|[ \t]*\[[ xX\d]{{1,3}}\][ \t]+"
+LINE_MARK = rf"[ \t]*(?:{_LIST_MARK})[ \t]+(?:\[[ xX]\][ \t]+)?|[ \t]*\[[ xX\d]{{1,3}}\][ \t]+"
 _RULE = r"[ \t]*(?:[-*_=|:][ \t]*){3,}"
 _BETWEEN = re.compile(
-    rf"^(?:[ \t]*(?P<mark>```++|~~~++)[^\n]*\n|{_RULE}$|{_LINE_MARK}(?=\S))", re.MULTILINE
+    rf"^(?:[ \t]*(?P<mark>```++|~~~++)[^\n]*\n|{_RULE}$|{LINE_MARK}(?=\S))", re.MULTILINE
 )
 _FENCE_END = re.compile(r"^[ \t]*(```++|~~~++)[ \t]*$", re.MULTILINE)
 _CODE = re.compile(r"(?<!`)(`++).+?(?<!`)\1(?!`)")

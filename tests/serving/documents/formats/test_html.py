@@ -75,6 +75,10 @@ CASES = {
         "<!--[if IE]><p>kept</p><![endif]--><p>A <!-- note --> TEXT</p><![if !IE]><p>SHOWN</p>"
         "<![endif]><?php echo 'kept' ?>",
     ),
+    "what templates fill in": (
+        "<% if a > b %><p>Hello <%= a.name %>, you</p><% end %><p>a<%# note %> dog</p>",
+        "<% if a > b %><p>HELLO <%= a.name %>, YOU</p><% end %><p>A<%# note %> DOG</p>",
+    ),
     "characters": (
         "<p>&copy; we &mdash; you&nbsp;&amp; me &lt;3 it&rsquo;s &#8364;5 &hellip;</p>",
         "<p>&copy; WE &mdash; YOU&nbsp;&amp; ME &lt;3 IT&rsquo;S &#8364;5 &hellip;</p>",
@@ -118,10 +122,22 @@ def test_pages(tmp_path: Path, name: str) -> None:
             "<p>en H<sub>2</sub>O</p>",
         ),
         (
-            "<p>in<br>\n the park</p>",
-            'in <x id="2"/>  the park',
-            'dans <x id="2"/> le parc',
-            "<p>dans<br> le parc</p>",
+            "<p>He is in<br>\n the park</p>",
+            'He is in <x id="2"/>  the park',
+            'Il est dans <x id="2"/> le parc',
+            "<p>Il est dans<br> le parc</p>",
+        ),
+        (
+            "<p>press <kbd>Ctrl</kbd>+<kbd>C</kbd> now</p>",
+            'press <k id="2">Ctrl+C</k> now',
+            'appuyez <k id="2">Ctrl+C</k>',
+            "<p>appuyez <kbd>Ctrl</kbd>+<kbd>C</kbd></p>",
+        ),
+        (
+            "<p>First verse<br>second verse of it</p>",  # as lines of a text are
+            'First verse<br id="2"/>second verse of it',
+            'Premier vers<br id="2"/>second vers',
+            "<p>Premier vers<br>second vers</p>",
         ),
         ("<p>I.<br>Be</p>", 'I.<br id="2"/>Be', 'Je.<br id="2"/>Suis', "<p>Je.<br>Suis</p>"),
     ],

@@ -253,6 +253,9 @@ a {{ page.title }} and {% if x %}one{% endif %} {{< ref "a" >}} {#id} :smile: {r
 
 import Tabs from '@theme/Tabs';
 
+{/* a comment
+that is kept */}
+
 at 10:30:45 we {:toc}
 """,
         r"""
@@ -261,6 +264,9 @@ A {{ page.title }} AND {% if x %}ONE{% endif %} {{< ref "a" >}} {#id} :smile: {r
 # HEAD {#the-head .big}
 
 import Tabs from '@theme/Tabs';
+
+{/* a comment
+that is kept */}
 
 AT 10:30:45 WE {:toc}
 """,
@@ -326,7 +332,7 @@ a <b title="x">word</b> <img src="a" alt="a dog">
 
 <!-- kept -->
 
-A <b title="X">WORD</b> <img src="a" alt="A DOG">
+A <b title="x">WORD</b> <img src="a" alt="A DOG">
 
 <div class="a">
   <p>MORE &copy; TEXT</p>
@@ -341,10 +347,10 @@ A <b title="X">WORD</b> <img src="a" alt="A DOG">
 | **e** |  |
 """,
         r"""
-| A NAME | B |
+| A NAME | b |
 |:--|--:|
 | C \| D | `code` |
-| **E** |  |
+| **e** |  |
 """,
     ),
     "lists": (
@@ -517,3 +523,12 @@ def test_documents_of_any_pieces(tmp_path: Path, seed: int) -> None:
     shouted_file(path, target)
 
     assert parsed(target.read_text("utf-8")) == parsed(source)
+
+
+def test_comments_of_mdx_within_a_text(tmp_path: Path) -> None:
+    path, target = tmp_path / "a.md", tmp_path / "b.md"
+    path.write_text("we {/* kept */} go\n")
+
+    shouted_file(path, target)
+
+    assert target.read_text() == "WE {/* kept */} GO\n"

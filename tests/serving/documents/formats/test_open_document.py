@@ -83,3 +83,14 @@ def test_what_a_paragraph_may_hold(tmp_path: Path, name: str) -> None:
 
     assert [drawn(each) for each in fragments] == expected
     assert outline(target) == outline(path)
+
+
+def test_tables_of_contents(tmp_path: Path) -> None:
+    path, target = tmp_path / "a.odt", tmp_path / "b.odt"
+    entries = (
+        "<text:index-title><text:p>Contents</text:p></text:index-title><text:p>One dog</text:p>"
+    )
+    index = f"<text:index-body>{entries}</text:index-body>"
+    written(path, f'<text:table-of-content text:name="t">{index}</text:table-of-content>')
+
+    assert shouted_file(path, target) == ["Contents", "One dog"]

@@ -33,10 +33,45 @@ def test_txt_whose_sentences_go_on_in_the_next_line(tmp_path: Path) -> None:
 
     fragments, written = shout(tmp_path, "a.txt", text.replace("\r", ""))
 
-    assert fragments == ["A dog runs in\nthe snow. It\n  barks.", "- one", "- two", "end"]
+    assert fragments == ["A dog runs in\nthe snow. It\n  barks.", "one", "two", "end"]
     assert written.decode() == text.replace("\r", "").upper()
     fragments, written = shout(tmp_path, "a.txt", text)
     assert len(fragments) == 6  # lines that end in several ways are not joined
+    assert written.decode() == text.upper()
+
+
+@pytest.mark.parametrize(
+    ("line", "fragment"),
+    [
+        ("a) Use a bowl.", "Use a bowl."),
+        (" (iv) Mix it", "Mix it"),
+        ("12. Wait", "Wait"),
+        ("[ ] Buy bread", "Buy bread"),
+        ("One\ttwo\tb) three", 'One<br id="2"/>two<br id="4"/><x id="-1"/>three'),
+        ("A) or b) is right", "or b) is right"),
+        ("a dog", "a dog"),
+    ],
+)
+def test_marks_of_lists(tmp_path: Path, line: str, fragment: str) -> None:
+    """A model makes words of them."""
+    fragments, written = shout(tmp_path, "a.txt", line)
+
+    assert fragments == [fragment]
+    begin = line[: len(line) - len(fragment)] if "<" not in fragment else ""
+    expected = begin + fragment.upper() if begin else line.upper().replace("B) T", "b) T")
+    assert written.decode() == expected
+
+
+def test_columns_of_txt(tmp_path: Path) -> None:
+    text = "Name\tAge \t City\n\tA dog   is old\nA cat  is here.\n"
+
+    fragments, written = shout(tmp_path, "a.txt", text)
+
+    assert fragments == [
+        'Name<br id="2"/>Age<br id="4"/>City',
+        'A dog<br id="2"/>is old',
+        "A cat  is here.",
+    ]
     assert written.decode() == text.upper()
 
 
@@ -113,7 +148,7 @@ title: FRONT
 ---
 # A *HEADING* HERE
 
-> QUOTED **BOLD AND [A LINK](http://x.y/z "T")** TEXT OVER TWO LINES.\x20\x20
+> QUOTED **BOLD AND [A LINK](http://x.y/z "t")** TEXT OVER TWO LINES.\x20\x20
 > AFTER A BREAK.
 
 - ITEM `code` ONE \\* TWO &amp; THREE
@@ -123,7 +158,7 @@ title: FRONT
 code block
 ```
 
-| A HEAD | B |
+| A HEAD | b |
 |---|---|
 | CELL ONE | X \\| Y Z |
 
@@ -182,6 +217,10 @@ CUES = [
     ("1\n#\n- A dog\nruns.\n- No.\n", ["A dog runs.", "No."]),
     ("1\n#\n♪ A dog\n♪ A cat\n", ["♪ A dog", "♪ A cat"]),
     ("\ufeff1\n#\nA dog", ["A dog"]),
+    ("1\n#\n[Door opens]\nCome in\nplease.\n", ["[Door opens]", "Come in please."]),
+    ("1\n#\nHe is\n[Dog barks]\n", ["He is", "[Dog barks]"]),
+    ("1\n#\n(Bell)\n(Laughing) Come in!\n", ["(Bell)", "(Laughing) Come in!"]),
+    ("1\n#\nThe town\n(in the south) is big.\n", ["The town (in the south) is big."]),
 ]
 TIMINGS = [
     ("00:00:01,000 --> 00:00:02,500", "00:00:03,000 --> 00:00:04,000"),
@@ -211,6 +250,9 @@ def test_a_cue_is_broken_at_a_like_place() -> None:
 
     assert cue.translated("Un deux trois quatre cinq six ?") == "Un deux trois quatre cinq\r\nsix ?"
     assert cue.translated("Un") == "Un"
+    tagged = CueLines(0, "<i>One two</i>\n<i>three four five?</i>")
+    translation = '<g id="2">Un deux trois quatre</g> <g id="8">cinq ?</g>'
+    assert tagged.translated(translation) == "<i>Un deux trois quatre</i>\n<i>cinq ?</i>"
 
 
 def test_po(tmp_path: Path) -> None:
@@ -225,7 +267,12 @@ def test_po(tmp_path: Path) -> None:
 
     fragments, written = shout(tmp_path, "a.po", str(source))
 
-    assert fragments == ['Hello <x id="2"/>, <g id="4">you</g>', "file", "files", "Open"]
+    assert fragments == [
+        'Hello <k id="2">%s</k>, <g id="4">you</g>',
+        '<k id="2">%d</k> file',
+        '<k id="2">%d</k> files',
+        "Open",
+    ]
     hello, files, done, opened, old = polib.pofile(written.decode())
     assert (hello.msgstr, hello.msgctxt) == ("HELLO %s, <b>YOU</b>\n", "c")
     assert files.msgstr_plural == {0: "%d FILE", 1: "%d FILES"}

@@ -102,7 +102,12 @@ def test_the_mark_of_a_machine_stands_before_what_a_message_was(tmp_path: Path) 
         ("qt-format", "%1 of %L2 and %n", "%1|%L2|%n"),
         ("objc-format", "%@ and %1$@", "%@|%1$@"),
         ("", "on %B %-d, %Y at %H:%M", "%B|%-d|%Y|%H|%M"),
-        ("", "{{user}} and ${place} and #{now}", "{{user}}|${place}|#{now}"),
+        ("", "{{user}} and ${place} and #{now} at %{site}", "{{user}}|${place}|#{now}|%{site}"),
+        (
+            "",
+            "%name% at :place has @count %items or :smile:",
+            "%name%|:place|@count|%items|:smile:",
+        ),
     ],
 )
 def test_placeholders(tmp_path: Path, flags: str, msgid: str, placeholders: str) -> None:
@@ -122,9 +127,61 @@ def test_percentages_are_text(tmp_path: Path, msgid: str) -> None:
     assert polib.pofile(written)[0].msgstr == msgid.upper()
 
 
+@pytest.mark.parametrize(
+    ("flags", "msgid", "fragment"),
+    [
+        ("c-format", "%d dogs in %s", '<k id="2">%d</k> dogs in <k id="4">%s</k>'),
+        ("c-format", "(%d%%) of dogs", '(<k id="2">%d%%</k>) of dogs'),
+        ("", "{name} has ${n} dogs", '<k id="2">{name}</k> has <k id="4">${n}</k> dogs'),
+        (
+            "",
+            "{n, plural, one {# dog} other {# dogs}}",
+            '<k id="4">#</k> dog<br id="6"/><k id="8">#</k> dogs',
+        ),
+    ],
+)
+def test_placeholders_are_words(tmp_path: Path, flags: str, msgid: str, fragment: str) -> None:
+    """A model that sees no placeholder begins a sentence behind it."""
+    fragments, _ = translate(tmp_path, message(msgid, flags))
+
+    assert fragments == [fragment]
+
+
+@pytest.mark.parametrize(
+    ("msgid", "fragment", "translation", "expected"),
+    [
+        ("caf&eacute; &amp; bar", "café &amp; bar", "bar &amp; café", "bar &amp; caf&eacute;"),
+        ("2 &lt; 3 &#169; us", "2 &lt; 3 © us", "nous © 2 &lt; 3", "nous &#169; 2 &lt; 3"),
+        ("&nbsp;a dog", "a dog", "un chien", "&nbsp;un chien"),
+        ("a dog &foo; is", "a dog &amp;foo; is", "un &amp;foo;", "un &foo;"),
+        ("a &#10; dog", 'a <x id="2"/> dog', 'un <x id="2"/> chien', "un &#10; chien"),
+    ],
+)
+def test_entities_are_characters(
+    tmp_path: Path, msgid: str, fragment: str, translation: str, expected: str
+) -> None:
+    fragments, written = translate(tmp_path, message(msgid), change=lambda _: translation)
+
+    assert fragments == [fragment]
+    assert polib.pofile(written)[0].msgstr == expected
+
+
+def test_two_spaces_between_words_are_no_column(tmp_path: Path) -> None:
+    fragments, _ = translate(tmp_path, message("Two  men are here"))
+
+    assert fragments == ["Two  men are here"]
+
+
+@pytest.mark.parametrize("msgid", ["x", "Q1", "(A)", "%s: %d x"])
+def test_one_letter_is_no_text(tmp_path: Path, msgid: str) -> None:
+    fragments, _ = translate(tmp_path, message(msgid) + message("dog"))
+
+    assert fragments == ["dog"]
+
+
 def swapped(fragment: str) -> str:
     """Put the last code of a fragment before all else of it."""
-    *_, last = re.findall("<x[^>]*>", fragment)
+    *_, last = re.findall("<k[^>]*>[^<]*</k>", fragment)
     return last + " " + fragment.replace(last, "")
 
 
@@ -157,13 +214,13 @@ def test_arguments_in_another_order(tmp_path: Path, flags: str, msgid: str, expe
         ("_Open", "Ouvrir", "_Ouvrir"),
         ("E_xit", "Sortie", "_Sortie"),
         ("~File", "Fichier", "~Fichier"),
-        ("&Print %s now", '<x id="2"/> imprimer', "%s im&primer"),
+        ("&Print %s now", '<k id="2">%s</k> imprimer', "%s im&primer"),
         ("&Open", "開く", "開く(&O)"),
         ("&Open...", "開く...", "開く(&O)..."),
         ("AT&T", "AT&amp;T", "AT&T"),
         ("R&D costs", "Les frais de R&amp;D", "Les frais de R&D"),
         ("the user_id", "le user_id", "le user_id"),
-        ("Fish &amp; chips", "Poisson &amp;amp; frites", "Poisson &amp; frites"),
+        ("Fish &amp; chips", "Poisson &amp; frites", "Poisson &amp; frites"),
         ("Fish && chips", "Poisson &amp;&amp; frites", "Poisson && frites"),
     ],
 )
@@ -269,7 +326,7 @@ def test_lines_of_a_message(tmp_path: Path) -> None:
         "THE DOG IS\nRUNNING.\n"
     )
     assert polib.pofile(written)[0].msgstr == shouted_usage
-    assert re.search(r"The dog is<x[^>]*>running", fragments[0])
+    assert re.search(r"The dog is <x[^>]*> running", fragments[0])
     assert '\n"  -v, --verbose   SAY MORE\\n"\n' in written
 
 

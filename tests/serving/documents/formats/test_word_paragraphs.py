@@ -266,7 +266,7 @@ def test_fields_over_several_paragraphs(tmp_path: Path) -> None:
     path, target = tmp_path / "a.docx", tmp_path / "b.docx"
     document_of(
         path,
-        run("before ") + begun("TOC") + run("an entry"),
+        run("before ") + begun("INDEX") + run("an entry"),
         run("another entry") + mark("end") + run(" after"),
         run("see ") + begun("HYPERLINK x") + run("a link"),
         run("of two paragraphs") + mark("end") + run(" ends"),
@@ -339,3 +339,14 @@ def test_elements_within_elements(tmp_path: Path, number: int) -> None:
     shouted_file(path, target)
 
     assert text_of(target) == "DEEP TEXT"
+
+
+def test_comments(tmp_path: Path) -> None:
+    path, target = tmp_path / "a.docx", tmp_path / "b.docx"
+    document = docx.Document()
+    document.add_comment(document.add_paragraph().add_run("a text"), "a remark", author="Ann")
+    document.save(str(path))
+
+    assert sorted(shouted_file(path, target)) == ["a remark", "a text"]
+    [comment] = docx.Document(str(target)).comments
+    assert (comment.author, comment.text) == ("Ann", "A REMARK")

@@ -261,3 +261,19 @@ def test_broken_files(tmp_path: Path, text: str) -> None:
 
     with pytest.raises(RequestError, match="file"):
         read_document(path, path.name)
+
+
+@pytest.mark.parametrize(
+    ("source", "fragment"),
+    [
+        ('<x id="1" equiv-text="{{ n }}"/> dogs', '<k id="2">{{ n }}</k> dogs'),
+        ('<ph id="1">%s</ph> runs', '<k id="2">%s</k> runs'),
+        ('<x id="1" equiv-text="&lt;br>"/>dogs', "dogs"),
+        ('the <mrk mtype="protected">Big Dog</mrk> sleeps', 'the <k id="2">Big Dog</k> sleeps'),
+    ],
+)
+def test_codes_that_are_words(tmp_path: Path, source: str, fragment: str) -> None:
+    path = tmp_path / "a.xliff"
+    path.write_text(f'{HEAD_1}<trans-unit id="1"><source>{source}</source></trans-unit>{TAIL_1}')
+
+    assert [*read_document(path, path.name).fragments] == [fragment]

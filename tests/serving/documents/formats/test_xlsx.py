@@ -284,3 +284,22 @@ def test_odd_workbooks(tmp_path: Path, change: tuple[bytes, bytes]) -> None:
     except RequestError:
         return
     assert read_document(target, target.name)
+
+
+def test_texts_that_formulas_choices_and_filters_name(tmp_path: Path) -> None:
+    """`=IF(A1="Yes", ...)` has to find in its cell what it found before."""
+
+    def fill(book: Any, sheet: Any) -> None:
+        texts = ["Yes", "no", "North & East", "a dog", 'the "big" one', "late"]
+        sheet.write_column("A1", texts)
+        sheet.write("B1", '=IF(A1="yes","a cat","none")&COUNTIF(A:A,"North & East")')
+        sheet.write("B2", '=A5="the ""big"" one"')
+        sheet.data_validation("A2", {"validate": "list", "source": ["Maybe", "No"]})
+        sheet.autofilter("D1:D3")
+        sheet.filter_column("D", "x == late")
+        sheet.write_rich_string("C1", "foxes ", book.add_format({"bold": True}), "go")
+
+    path, target = make(tmp_path, fill)
+
+    assert shouted_file(path, target) == ["a dog", 'foxes <g id="1">go</g>']
+    assert cells(target)["A4"] == "A DOG"
