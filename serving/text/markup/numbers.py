@@ -15,10 +15,11 @@ from serving.text.protection.numbers import NUMBER, values
 class _Found:
     """A number in a translation, of one word or more.
 
-    suffix: letters that follow it in its last word, as in 3rd.
+    prefix, suffix: what is before it in its first word and after it in its last, as in mid-1990s.
     """
 
     words: list[TargetWord]
+    prefix: str
     text: str
     suffix: str
     values: frozenset[Decimal]
@@ -81,8 +82,9 @@ def _numbers(translated: TranslatedWords) -> list[_Found]:
         ]
         if covered:
             words = [word for word, _ in covered]
+            prefix = text[covered[0][1].start : match.start()]
             suffix = text[match.end() : covered[-1][1].end]
-            found.append(_Found(words, match.group(), suffix, values(match.group())))
+            found.append(_Found(words, prefix, match.group(), suffix, values(match.group())))
     return found
 
 
@@ -93,5 +95,5 @@ def _write(translated: TranslatedWords, found: _Found, token: Token | None) -> N
         for word in found.words:
             word.raw = word.text
         return
-    first.text = first.raw = token.name + found.suffix
+    first.text = first.raw = found.prefix + token.name + found.suffix
     translated.words = [word for word in translated.words if word not in others]

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from serving.text.markup.tokens import Role, Token, is_range_name, written
+from serving.text.markup.tokens import STAND_IN, Role, Token, is_range_name, written
 
 
 @dataclass(slots=True, eq=False)
@@ -16,7 +16,8 @@ class Mark:
     begins_earlier, ends_later: the tag stands in another segment, so that this end is the
         segment's own.
     before_hugs, after_hugs: what is written belongs to the word before it: a space comes after.
-    is_apart: spaces stand on both sides of it.
+    follows_space: a space stands before it.
+    is_apart: a space stands before it, and no word right after it.
     is_line_break: it stands instead of a space.
     low, high: the target's words that it is around, once it is placed.
     range_end: the point at the other end of the same words; tags that cross others are two points.
@@ -31,6 +32,7 @@ class Mark:
     ends_later: bool = False
     before_hugs: bool = False
     after_hugs: bool = True
+    follows_space: bool = False
     is_apart: bool = False
     is_line_break: bool = False
     inner: list["Mark"] = field(default_factory=list)
@@ -71,7 +73,8 @@ class _Builder:
     def add(self, number: int, token: Token, word: int) -> None:
         if token.role is Role.OPEN:
             mark = Mark(token.name, token.raw, word)
-            mark.before_hugs = self._space_after[number] and not self._space_before[number]
+            mark.follows_space = self._space_before[number]
+            mark.before_hugs = self._space_after[number] and not mark.follows_space
             self._open.append(mark)
             self._first.append(number)
             self._num_open[mark.name] += 1
@@ -142,10 +145,15 @@ class _Builder:
 
     def _point(self, raw: str, word: int, first: int, following: int) -> Mark:
         point = Mark("", raw, word, word)
-        has_space = self._space_before[first]
-        point.before_hugs = not has_space
-        point.is_apart = has_space and self._space_after[following - 1]
+        point.follows_space = self._space_before[first]
+        point.before_hugs = not point.follows_space
+        is_before_word = self._is_word(following) and not self._space_after[following - 1]
+        point.is_apart = point.follows_space and not is_before_word
         return point
+
+    def _is_word(self, number: int) -> bool:
+        following = next((token.text for token in self._tokens[number:] if token.text), "")
+        return following[:1].isalnum() or following.startswith(STAND_IN[0])
 
 
 def _follows_space(tokens: Sequence[Token], end: int) -> list[bool]:

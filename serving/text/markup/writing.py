@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from serving.text.markup.tree import Mark
 
+_CLOSING = frozenset(".,;:!?…)]}»”’")
+
 
 @dataclass(frozen=True, slots=True)
 class Written:
@@ -19,9 +21,17 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class _Tag:
+    """A mark, or one end of it.
+
+    hugs: it belongs to the word before it.
+    needs_space_before, needs_space_after: it is a sign that a space parts from words.
+    """
+
     raw: str
-    hugs: bool  # the word before it
+    hugs: bool
     is_line_break: bool = False
+    needs_space_before: bool = False
+    needs_space_after: bool = False
 
 
 def write(root: Mark, text: Written) -> str:
@@ -33,23 +43,30 @@ def write(root: Mark, text: Written) -> str:
         if isinstance(item, _Tag):
             tags.append(item)
         else:
-            parts += _between(tags, text.gaps[number])
+            parts += _between(tags, text, number)
             parts.append(text.words[number])
             tags, number = [], number + 1
-    parts += _between(tags, text.gaps[number])
+    parts += _between(tags, text, number)
     return "".join(parts)
 
 
-def _between(tags: Sequence[_Tag], gap: str) -> Iterator[str]:
-    """Yield the tags between two words, with the gap after the last that belongs to the first; a
-    line break stands instead of it.
+def _between(tags: Sequence[_Tag], text: Written, number: int) -> Iterator[str]:
+    """Yield the tags before a word, with the gap after the last that belongs to the word before
+    them; a line break stands instead of it.
     """
+    gap = text.gaps[number]
     if any(tag.is_line_break for tag in tags):
         gap = gap.strip()
-    last = max((number + 1 for number, tag in enumerate(tags) if tag.hugs), default=0)
+    last = max((place + 1 for place, tag in enumerate(tags) if tag.hugs), default=0)
     yield from (tag.raw for tag in tags[:last])
+    is_parted = bool(gap) or number == 0
     yield gap
-    yield from (tag.raw for tag in tags[last:])
+    is_before_word = number < len(text.words) and text.words[number] not in _CLOSING
+    for tag in tags[last:]:
+        space_before = " " * (tag.needs_space_before and not is_parted)
+        space_after = " " * (tag.needs_space_after and is_before_word)
+        yield space_before + tag.raw + space_after
+        is_parted = bool(space_after)
 
 
 def _sequence(root: Mark) -> Iterator[_Tag | int]:
@@ -76,4 +93,5 @@ def _sequence(root: Mark) -> Iterator[_Tag | int]:
 
 def _before(mark: Mark) -> Iterator[_Tag]:
     if mark.before:
-        yield _Tag(mark.before + " " * mark.is_apart, mark.before_hugs, mark.is_line_break)
+        follows_space = mark.follows_space and not mark.before.startswith("<")
+        yield _Tag(mark.before, mark.before_hugs, mark.is_line_break, follows_space, mark.is_apart)

@@ -15,6 +15,12 @@ _PARTS = re.compile(r"['’-]")
 _TITLE = re.compile(
     r"\b(?:Mr|Mrs|Ms|Mx|Dr|Prof|Rev|Capt|Sgt|Lt|Col|Gen|Sen|Gov|Sir|Madam|Lady|Mme|Mlle)\.? $"
 )
+# What is counted, abbreviated: p. 45, no. 5/B, vol. II.
+_REFERENCE = re.compile(
+    r"(?<![\w.])(?:[Nn]os?|[Pp]p?|[Cc]h|[Vv]ol|[Ff]igs?|[Ss]ecs?|[Aa]rt|[Pp]ara|[Ee]q|[Ee]xt)\. ?"
+    r"(?:\d[\w/,.–-]*\w|\d|[IVX]{2,}(?!\w))"
+)
+_NUMERAL = re.compile(r"X{0,3}(?:IX|IV|V?I{0,3})")
 WITH_CAPITAL_NOUNS = frozenset({"de", "lb"})  # there a capital does not make a name
 
 
@@ -29,6 +35,10 @@ class KnownWords:
         """Read a bundle's list; None where it has none."""
         text = bundle.words_text
         return None if text is None else cls(text.split())
+
+    def references(self, text: str) -> Iterator[Span]:
+        """Yield where references to numbered things stand, as p. 45."""
+        return (Span(*match.span()) for match in _REFERENCE.finditer(text))
 
     def unknown_names(self, text: str) -> Iterator[Span]:
         """Yield where unknown names stand; those that only a space parts are one."""
@@ -60,7 +70,7 @@ class KnownWords:
 
     def _is_unknown_name(self, word: str) -> bool:
         if len(word) < 2 or word.isupper():
-            return False
+            return len(word) > 1 and _NUMERAL.fullmatch(word) is not None
         small = word.lower()
         is_known = small in self._usual or all(part in self._usual for part in _PARTS.split(small))
         return not is_known

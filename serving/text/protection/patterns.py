@@ -16,7 +16,9 @@ _KEY = "Ctrl|Control|Alt|AltGr|Shift|Cmd|Command|Option|Opt|Win|Windows|Super|Me
 _PLACEHOLDER = r"\{\{[^{}\n]{1,80}\}\}|\{%[^{}\n]{1,80}%\}|[$#]?\{[^\s{}]{0,80}\}"
 # An address may hold placeholders: https://a.b/{id}?q=${query}
 _ADDRESS_END = rf"(?:{_PLACEHOLDER}|[^\s<>\"{{}}])+"
-_OPERATOR = r"(?:[<>=!:+*/^~|&-]?=|<=?>|[-=]>|<-|&&|\|\||<<|>>|[<>=+*/^≤≥≠≈≡±×÷−→⇒∈⊂∪∩-])"
+_OPERATOR = (
+    r"(?:[<>=!:+*/^~|&-]?=|<=?>|[-=]>|<-|&&|\|\||<<|>>|&(?:amp;)?|[<>=+*/^≤≥≠≈≡±×÷−→⇒∈⊂∪∩-])"
+)
 _OPERAND = (
     r"(?:(?:[A-Za-z]|[A-Za-z]+[\d_]\w*|\d*[a-z])(?:\([\w,]{1,20}\)|\[\w{1,20}\])?(?:\^\w+)?"
     r"|[-−]?\d[\d.,]*\d|[-−]?\d)%?"
@@ -56,7 +58,8 @@ _PATTERNS = {
     "entity": rf"(?<![^\W_])\w{{0,40}}(?:{_ENTITY}\w{{0,40}})+",
     "keys": rf"\b(?:{_KEY})(?: ?[+-] ?(?:{_KEY}|F\d\d?|[A-Z][a-z]{{1,8}}\b|[A-Z\d]\b))+",
     "expression": rf"(?<![^\s(\"'“]){_OPERAND}(?: {_OPERATOR} {_OPERAND})+(?![\w(])",
-    "checkbox": r"\[[ xX]\]",
+    "empty": r"\[(?:[ xX]|[^\w\[\]\n]{1,9})\]",
+    "trademark": r"(?<!\w)[A-Za-z][\w-]{0,40}[®™℠]",
     "hex": r"\b0x[\da-fA-F]+\b|#[\da-fA-F]{6}\b",
 }
 KEPT = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _PATTERNS.items()))

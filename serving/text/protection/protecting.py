@@ -42,10 +42,12 @@ from serving.text.protection.signs import (
     SIGNS,
     foreign_words,
     readable,
+    separators,
     words_with_signs,
 )
 from serving.text.protection.units import TIME_OF_DAY, written_units
 
+_BETWEEN_KEPT = re.compile(r"[\s,/|+*=&×:;–—-]*")
 _WITH_ELISIONS = frozenset({"fr", "it", "ca", "oc"})
 
 
@@ -57,6 +59,7 @@ class _Kind(IntEnum):
     QUANTITY = auto()
     NUMBER = auto()
     POINT = auto()
+    BREAK = auto()
     OPENING = auto()
     CLOSING = auto()
 
@@ -64,6 +67,7 @@ class _Kind(IntEnum):
 _ROLES = {
     _Kind.NUMBER: Role.NUMBER,
     _Kind.POINT: Role.POINT,
+    _Kind.BREAK: Role.BREAK,
     _Kind.OPENING: Role.OPEN,
     _Kind.CLOSING: Role.CLOSE,
 }
@@ -130,9 +134,12 @@ class Protection:
         if may_be_kept:
             yield from ((span, _Kind.WHOLE) for span in _spans(text, KEPT))
             yield from ((span, _Kind.POINT) for span in _spans(text, EMOJI))
+            yield from ((span, _Kind.BREAK) for span in separators(text))
         yield from ((span, _Kind.TERM) for span in self.terms(text))
         if not self.is_whole:
             return
+        if self.known_words:
+            yield from ((span, _Kind.WHOLE) for span in self.known_words.references(text))
         if may_be_kept:
             yield from self._written_parts(text)
         if self.known_words and self.source not in WITH_CAPITAL_NOUNS:
@@ -153,7 +160,7 @@ class Protection:
     def _token(self, kind: _Kind, part: list[Token]) -> Token:
         raw, text = written(part), read(part)
         role = _ROLES.get(kind, Role.KEPT)
-        if role is Role.POINT:
+        if role in (Role.POINT, Role.BREAK):
             return Token(role, raw)
         if role in (Role.OPEN, Role.CLOSE):
             return Token(role, raw, name="]")
@@ -181,13 +188,13 @@ class Protection:
 
 def with_stand_ins(passage: Sequence[Token]) -> Iterator[Token]:
     """Yield the tokens, those that are kept read as names that are nowhere else in the passage;
-    what is kept side by side, or apart by a space, is one.
+    what is kept side by side, or apart by spaces and signs, is one.
     """
     known = {*MADE_OF_STAND_IN.findall(read(passage))}
     names = (name for name in map(STAND_IN.format, count(1)) if name not in known)
-    waiting: list[Token] = []  # tokens that are kept, and perhaps a space after them
+    waiting: list[Token] = []  # tokens that are kept, and what may part them
     for token in passage:
-        if token.role is Role.KEPT or (waiting and _is_space(token, waiting[-1])):
+        if token.role is Role.KEPT or (waiting and _may_part_kept(token)):
             waiting.append(token)
             continue
         yield from _stood_for(waiting, names)
@@ -196,17 +203,20 @@ def with_stand_ins(passage: Sequence[Token]) -> Iterator[Token]:
     yield from _stood_for(waiting, names)
 
 
-def _is_space(token: Token, before: Token) -> bool:
-    is_space = token.role is Role.TEXT and token.text == " "
-    return is_space and before.role is Role.KEPT
+def _may_part_kept(token: Token) -> bool:
+    if token.role is Role.TEXT:
+        return _BETWEEN_KEPT.fullmatch(token.text) is not None
+    return token.role is Role.POINT and not token.raw.startswith("<")
 
 
 def _stood_for(tokens: list[Token], names: Iterator[str]) -> Iterator[Token]:
-    """Yield one token for all that is kept, and the space after it."""
-    last = len(tokens) - (tokens[-1].role is not Role.KEPT) if tokens else 0
-    if kept := tokens[:last]:
+    """Yield one token for all that is kept, and what follows the last."""
+    kept = [*tokens]
+    while kept and kept[-1].role is not Role.KEPT:
+        kept.pop()
+    if kept:
         yield Token(Role.KEPT, written(kept), next(names), translations(kept))
-    yield from tokens[last:]
+    yield from tokens[len(kept) :]
 
 
 def _is_in_brackets(text: str, span: Span) -> bool:

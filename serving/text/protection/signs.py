@@ -53,9 +53,23 @@ _WITH_SIGN = re.compile(
 _SUBSCRIPTED = re.compile(
     r"(?<![\w.])[A-Za-z_][\w.]{0,80}(?:\[[^\s\[\]]{0,40}\]|\([^\s()]{0,40}\))+"
 )
+# What parts the items of a menu, a path or a title: Home > Dogs, Save | Cancel.
+_SEPARATOR = re.compile(r"(?:(?<=[\w.?!%)\]}…])|\A)\s+[|·•→›»>/]\s+(?=[^\W\d_a-zß-ÿ]|\Z)")
+# A remark before a sentence: [laughs] Come in.
+_REMARK = re.compile(r"\A\s*\[[^\[\]\n]{2,80}\](\s+)(?=[A-Z♪])")
 # Around several words, or around one.
 PHRASE_BRACKETS = re.compile(r"(?<!\S)(?:\[[^\[\]\n]{1,300}\]|\{[^{}\n]{0,300}\s[^{}\n]{0,300}\})")
 BRACKETS = re.compile(r"\[[^\[\]\n]{1,300}\]|\{[^{}\n]{1,300}\}")
+
+
+def separators(text: str) -> Iterator[Span]:
+    """Yield what parts the items of a text that are no sentence together."""
+    if remark := _REMARK.match(text):
+        yield Span(*remark.span(1))
+    for match in _SEPARATOR.finditer(text):
+        before = text[: match.start()]
+        if before.count("(") == before.count(")"):
+            yield Span(*match.span())
 
 
 def words_with_signs(text: str) -> Iterator[Span]:
@@ -69,7 +83,7 @@ def foreign_words(text: str, language: str) -> Iterator[Span]:
     """Yield where words lie that are not in a language's script, if that is Latin: letters that a
     model cannot write; those that only spaces part are one.
     """
-    if _MAY_BE_UNUSUAL.search(text) and is_in_latin_script(language):
+    if is_in_latin_script(language):
         yield from (Span(*match.span()) for match in _FOREIGN.finditer(text))
 
 
@@ -88,13 +102,15 @@ def is_in_latin_script(language: str) -> bool:
 
 def readable(tokens: Sequence[Token], language: str) -> Iterator[Token]:
     """Yield the tokens of a text, each unusual character as a token that is read as a usual one."""
-    for token in tokens:
+    for number, token in enumerate(tokens):
         if token.role is not Role.TEXT or not _MAY_BE_UNUSUAL.search(token.text):
             yield token
         elif token.is_divisible:
             yield from _readable_text(token.text, language)
         else:
-            yield Token(Role.TEXT, token.raw, _read_as(token.text, "", "", language))
+            before = tokens[number - 1].text[-1:] if number else ""
+            after = tokens[number + 1].text[:1] if number + 1 < len(tokens) else ""
+            yield Token(Role.TEXT, token.raw, _read_as(token.text, before, after, language))
 
 
 def _readable_text(text: str, language: str) -> Iterator[Token]:

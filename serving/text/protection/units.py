@@ -17,7 +17,7 @@ CURRENCIES = "$¢£¤¥֏؋৳฿៛₠-⃀"
 _SYMBOL = (
     r"[kcmdµn]?m[²³23]?|[kmµ]?g|[mcdµ]?[lL]|ha|k?cal|[kMGT]?Hz|[kMG]?W|kWh|MWh|m?A|mAh|[mk]?V|[kMGT]i?B"
     r"|[kMG]bit/s|[kMG]bps|km/h|m/s|°[CF]?|K|[kM]?Pa|bar|dB|[µmn]s|min|px|pt|dpi|rpm|ppm|k?J|k?N|Ω"
-    r"|mmHg|mmol|mol|[%‰]"
+    r"|mmHg|mmol|mol|(?<=\s)[sh]|lbs?|oz|mph|psi|[%‰]"
 )
 _SPACE = r"[ \u00a0\u2009\u202f]"
 _DECIMAL = r"\d+(?:[.,]\d+)*"
@@ -56,7 +56,7 @@ _AMOUNT = re.compile(
     rf"(?![\w/+-]|[.,:]\d|{_SPACE}?[-–—]{_SPACE}?[{CURRENCIES}]?\d|{_SPACE}?(?:[kKMm]|[mb]n|thousand|[mbtr]+illions?)\b)"
 )
 _QUANTITY = re.compile(
-    rf"(?<![\w.,:/'’-]){_SIGN}{_DECIMAL}(?:{_SPACE}?[-–x×]{_SPACE}?{_DECIMAL}){{0,3}}{_SPACE}?"
+    rf"(?<![\w.,:/'’%-]){_SIGN}{_DECIMAL}(?:{_SPACE}?[-–x×]{_SPACE}?{_DECIMAL}){{0,3}}{_SPACE}?"
     rf"(?:{_SYMBOL})(?![\w/²³'’-])"
 )
 _TIME_WITH_MERIDIEM = re.compile(
@@ -74,7 +74,7 @@ _SPACED = re.compile(
     # Grouped digits: 4111 1111 1111 1111, 1 234 567,89, 978 3 16
     rf"|\d{{1,6}}(?:{_SPACE}\d{{1,7}}){{2,9}}(?:,\d+)?|\d{{1,3}}(?:{_SPACE}\d{{3}})+(?:,\d+)?"
     # IBANs, post codes and plates: GB29 NWBK 6016, SW1A 1AA, K1A 0B1, AB 123 CD, 1012 AB
-    rf"|[A-Z]{{2}}\d{{2}}(?:{_SPACE}[A-Z\d]{{1,4}}){{2,8}}"
+    rf"|[A-Z]{{2}}\d{{2}}(?:{_SPACE}[A-Z\d]{{1,4}}){{2,8}}|[A-Z]{{2,3}}(?:{_SPACE}\d{{2,5}}){{2,8}}"
     rf"|[A-Z]{{1,2}}\d[A-Z\d]?{_SPACE}\d[A-Z]{{2}}|[A-Z]\d[A-Z]{_SPACE}\d[A-Z]\d"
     rf"|[A-Z]{{1,3}}{_SPACE}\d{{1,4}}{_SPACE}[A-Z]{{1,3}}|\d{{4}}{_SPACE}[A-Z]{{2}}"
     # Masked digits: **** 4242
@@ -94,7 +94,7 @@ _SPACED = re.compile(
     rf"|\d[\d.,]*°(?:{_SPACE}?\d[\d.,]*['′’](?:{_SPACE}?\d[\d.,]*(?:[\"″”]|'')?)?)?(?:{_SPACE}?[NSEWO]\b)?"
     r"|\d+['′]\d+(?:[\"″]|'')?|\d+(?:[\"″])(?!\w)"
     r"|\[\d[\d,;– -]{0,30}\]"
-    rf"|['’]\d0s)(?![\w°]|[.,:/-]\d)"
+    rf"|['’]\d0s)(?![\w°#]|[.,:/-]\d)"
 )
 # What a number follows makes it a name that no language writes otherwise: version 3.10, Python 3.12
 _NAMED = re.compile(
@@ -106,7 +106,7 @@ _WITHOUT_SPACES = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uff65"
 )
 _CHUNK = re.compile(rf"[^\s;…\"“”„«»‹›—―{_WITHOUT_SPACES}]+")
-_LEADING = re.compile(r"^(?:[^\w$€£¥@#&§©+±~≈<>=≤≥≠°\\/*.¢-]+|[-.*~=+<>]+(?!\.?\d)|['‘’(\[{])+")
+_LEADING = re.compile(r"^(?:[^\w$€£¥@#&§©+±~≈<>=≤≥≠°\\/*.¢-]+|[-.*~=+<>]+(?!\.?[\d#])|['‘’(\[{])+")
 _TRAILING = re.compile(r"[^\w%‰°+#/\\)\]}>²³$€£¥¢'′]")
 _BRACKETS = {")": "(", "]": "[", "}": "{", ">": "<"}
 _ELIDED = re.compile(r"^(?:[cdjlmnst]|qu)['’]", re.IGNORECASE)
@@ -118,7 +118,7 @@ _NUMERAL = re.compile(
 )
 # A plain number joined to words: 2-year-old, mid-1990s, 3rd, 2024's
 _JOINED_BEFORE = re.compile(r"(?:[a-z]{2,}[-–/])+$")
-_JOINED_AFTER = re.compile(r"(?:[-–/][a-z]{2,}[a-z]*)+$|['’]s$|(?:st|nd|rd|th|s|e|er|º|ª)$")
+_JOINED_AFTER = re.compile(r"(?:(?:st|nd|rd|th|s|e|er|º|ª)?(?:[-–/][a-z]{2,})*|['’]s)$")
 
 
 def written_units(text: str, has_elisions: bool = False) -> Iterator[tuple[Span, UnitKind]]:

@@ -37,6 +37,8 @@ KNOWN = KnownWords(
         ("Jean-Paul is new-Day", ["Jean-Paul"]),
         ("NATO met UNESCO at x", []),
         ("new-day kofi", []),
+        ("Paul II met Rose XIV in a day", ["II", "XIV"]),
+        ("I met Noor III", ["Noor III"]),
         ("Zoë  Žižek, Łódź", ["Zoë", "Žižek", "Łódź"]),
         ("", []),
     ],
@@ -53,6 +55,18 @@ def kept(text: str, source: str = "en", known: KnownWords | None = KNOWN) -> lis
 
 def test_names_within_addresses_are_no_names_of_their_own() -> None:
     assert kept("Kofi at Kofi.Okafor@b.org") == ["Kofi", "Kofi.Okafor@b.org"]
+
+
+@pytest.mark.parametrize(
+    ("text", "references"),
+    [
+        ("at p. 45, in ch. 3 and vol. IV.", ["p. 45", "ch. 3", "vol. IV"]),
+        ("at Art. 12 in No. 7/B, figs. 2-4.", ["Art. 12", "No. 7/B", "figs. 2-4"]),
+        ("in no. i met Paul", []),
+    ],
+)
+def test_references_to_numbered_things_are_kept(text: str, references: list[str]) -> None:
+    assert kept(text) == references
 
 
 def test_nothing_is_a_name_where_nouns_have_capitals_or_nothing_is_known() -> None:

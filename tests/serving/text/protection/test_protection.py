@@ -79,6 +79,11 @@ def test_emoji_are_marks() -> None:
         ("https://a.b/{id}?q=${x}.", ["https://a.b/{id}?q=${x}"]),
         ("an old дом and 東京", ["дом", "東京"]),
         ("[ ] buy, [x] done", ["[ ]", "[x]"]),
+        ("He left [...] and came […] back", ["[...]", "[…]"]),
+        ("Lego® and Kleenex™", ["Lego®", "Kleenex™"]),
+        ("the letter π, Привет", ["π, Привет"]),
+        ("from A & B to C &amp; D", ["A & B", "C &amp; D"]),
+        ("Dial *#06# now", ["*#06#"]),
         ("it is a < b", ["a < b"]),
         ("He said and/or left (now); it's fine - so.", []),
     ],
@@ -91,7 +96,7 @@ def test_signs_and_code_are_kept(text: str, kept: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "marks"),
     [
-        ("Lego® and Kleenex™ → left • right", ["®", "™", "→", "•"]),
+        ("left ® and ™ → left • right", ["®", "™", "→", "•"]),
         ("&Open § here", ["&", "§"]),
         ("a‎b ‪c‬", ["‎", "‪", "‬"]),
         ("I am sad :( or ;-)", [":(", ";-)"]),
@@ -99,6 +104,20 @@ def test_signs_and_code_are_kept(text: str, kept: list[str]) -> None:
 )
 def test_signs_that_stand_for_no_word_are_marks(text: str, marks: list[str]) -> None:
     assert found(text, Role.POINT) == marks
+
+
+@pytest.mark.parametrize(
+    ("text", "breaks"),
+    [
+        ("Home > Products > Dogs", [" > ", " > "]),
+        ("Settings | Help | About us", [" | ", " | "]),
+        ("Red / Green, and go to File → Save", [" / ", " → "]),
+        ("[laughs] I see [him] Mary", [" "]),
+        ("See the dog (Rex / Bello), dogs > cats and x > Y", []),
+    ],
+)
+def test_items_of_menus_and_titles_are_translated_one_by_one(text: str, breaks: list[str]) -> None:
+    assert found(text, Role.BREAK) == breaks
 
 
 def test_brackets_are_pairs_around_words() -> None:
@@ -174,6 +193,36 @@ def test_numbers_in_other_languages() -> None:
 )
 def test_a_number_that_came_out_wrong_is_put_right(wrong: dict[str, str], expected: str) -> None:
     assert translate(layout("a 500 b", protection=True), by_table(wrong)) == expected
+
+
+@pytest.mark.parametrize("text", ["a mid-1990s b", "a top-10 b", "a pre-5th b"])
+def test_what_a_number_is_joined_to_stays(text: str) -> None:
+    assert translate(layout(text, protection=True), by_table({})) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{a} / {b}",
+        "a@b.org, c@d.org",
+        "{a} — {b}",
+        "`a`+`b`",
+        "¥5000 / €40",
+    ],
+)
+def test_what_is_kept_is_one_with_the_signs_between(text: str) -> None:
+    [segment] = layout(f"a {text} b", protection=True).segments
+    assert segment.text == "a %1 b"
+
+
+@pytest.mark.parametrize(
+    ("text", "table", "expected"),
+    [
+        ("a 🎾, b 😀.", {}, "a 🎾, b 😀."),
+    ],
+)
+def test_a_sign_has_the_space_before_it(text: str, table: dict[str, str], expected: str) -> None:
+    assert translate(layout(text, protection=True), by_table(table)) == expected
 
 
 def test_a_small_number_stays_in_figures() -> None:

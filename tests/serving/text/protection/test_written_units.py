@@ -49,6 +49,7 @@ def units(text: str, has_elisions: bool = False) -> list[tuple[str, UnitKind]]:
         *["1/2", "1 1/2", "3½", "m²", "10x15", "4x4", "10 × 15 cm"],
         *["10.0.0.1", "00:1B:44:11:3A:B7", "0x1F", "4d36e96e-e325"],
         *["H2O", "B-52", "3D", "A4", "iPhone15", "MP3", "[12]", "§ 5", "© 2024", "> 100", "x2"],
+        *["10%-20%", "*#06#", "FR 40 303 265 045"],
         *["US$ 30", "CHF 12.50", "30 EUR", "$5-10", "€1,000–€2,000", "1,2,3"],
     ],
 )
@@ -63,6 +64,7 @@ def test_a_unit_is_kept_whole(unit: str) -> None:
         ("5 of 30 were here, in 1984.", ["5", "30", "1984"]),
         ("The 3rd and the 21st, 1990s style", ["3", "21", "1990"]),
         ("A 2-year-old, mid-1990s, top-10 dog", ["2", "1990", "10"]),
+        ("The 20th-century dog", ["20"]),
         ("In 2024's summer (2 weeks) \u201c12\u201d!", ["2024", "2", "12"]),
         ("Room 12, floor 3.", ["12", "3"]),
     ],
@@ -75,6 +77,7 @@ def test_plain_numbers_are_left_to_the_model(text: str, numbers: list[str]) -> N
     ("text", "expected"),
     [
         ("5 kg, -3.5 °C, 50%, 3-4 km", [("5 kg", QUANTITY), ("-3.5 °C", QUANTITY)]),
+        ("9.58 s, 2 h, 5 lbs, 60 mph", [(f"{x}", QUANTITY) for x in ("9.58 s", "2 h")]),
         ("$3.50 or 5 €, £4", [("$3.50", AMOUNT), ("5 €", AMOUNT), ("£4", AMOUNT)]),
         ("at 7:45 pm or 9:05 a.m.", [("7:45 pm", TIME), ("9:05 a.m", TIME)]),
         ("to Python 3.12, version 2.5", [("3.12", WHOLE), ("2.5", WHOLE)]),
