@@ -1,4 +1,4 @@
-"""Tells whoever exports a model what its export leaves out, on the command line and in its card."""
+"""Makes notes of what an export leaves out, which the command line and the model card show."""
 
 import re
 import reprlib
@@ -21,8 +21,10 @@ def noted(checkpoint: Checkpoint, notes: Collection[str]) -> Checkpoint:
 
 
 def unused_notes(options: Options, *without_effect: re.Pattern[str]) -> list[str]:
-    """Name the options of a file that nobody has read, but for those whose whole names match
-    one of these patterns."""
+    """Return a note with the options of a file that were not read, or no note if there are none.
+
+    without_effect: patterns; an option whose whole name matches one is left out.
+    """
     found = [
         f"{name} = {reprlib.repr(value)}"
         for name, value in options.unused()

@@ -1,10 +1,7 @@
-"""Reads options by name, of the type they must have; what is wrong is noted by name, and so can be
-what nobody read.
-"""
+"""Reads options by name, of the type they must have; what is wrong is noted by name."""
 
 import reprlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +13,13 @@ WIDEST = 2**16  # vector
 LARGEST = 1e30
 
 
-@dataclass
-class Usage:
-    """Names of an object's options that were read; sections: of those that are objects."""
-
-    names: set[str] = field(default_factory=set)
-    sections: dict[str, "Usage"] = field(default_factory=dict)
-
-
 class Options:
     """Holds values of one object. A null counts as absent, but for what `default_to` put there.
 
     A value of another type is noted in `problems`, and the default is given in its place, so that
-    reading goes on. `unused` lists what nobody has asked for.
+    reading goes on.
+
+    prefix: of the names in `used`, the names that were read; a section adds its own, with a dot.
     """
 
     def __init__(
@@ -36,38 +27,36 @@ class Options:
         file: str,
         values: Mapping[str, Any],
         problems: list[str],
-        usage: Usage | None = None,
+        used: set[str] | None = None,
+        prefix: str = "",
     ) -> None:
         self.file, self.problems = file, problems
         self.values = {name: value for name, value in values.items() if value is not None}
         self._nulls = values.keys() - self.values.keys()
         self._own = tuple(self.values)
-        self._usage = Usage() if usage is None else usage
+        self._used, self._prefix = set() if used is None else used, prefix
 
     def __contains__(self, name: str) -> bool:
-        self._usage.names.add(name)
+        self.use(name)
         return name in self.values
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return a value of any type."""
-        self._usage.names.add(name)
+        self.use(name)
         return self.values.get(name, default)
 
     def use(self, *names: str) -> None:
-        """Count these as used: they have no effect here."""
-        self._usage.names.update(names)
+        """Count options as read that have no effect here."""
+        self._used.update(self._prefix + name for name in names)
 
     def unused(self) -> Iterator[tuple[str, Any]]:
-        """Yield the options of the file that nobody has asked for; those of a section that was
-        opened under its name, a dot and theirs.
-        """
+        """Yield the full names and values of the file's options that were not read."""
         for name in self._own:
-            value, inner = self.values.get(name), self._usage.sections.get(name)
-            if inner is not None and isinstance(value, dict):
-                section = Options(self.file, value, self.problems, inner)
-                yield from ((f"{name}.{each}", found) for each, found in section.unused())
-            elif name not in self._usage.names:
-                yield name, value
+            full_name, value = self._prefix + name, self.values.get(name)
+            if f"{full_name}." in self._used and isinstance(value, dict):
+                yield from self.section(name).unused()
+            elif full_name not in self._used:
+                yield full_name, value
 
     def default_to(self, **values: Any) -> None:
         """Say what names mean that are not in the file at all; a null there stays one."""
@@ -117,9 +106,9 @@ class Options:
 
     def section(self, name: str) -> "Options":
         """Open an object inside the object; empty where there is none."""
-        usage = self._usage.sections.setdefault(name, Usage())
-        values = self._typed(name, {}, False, dict)
-        return Options(f"{self.file}: {name}", values, self.problems, usage)
+        self.use(f"{name}.")
+        values, prefix = self._typed(name, {}, False, dict), f"{self._prefix}{name}."
+        return Options(f"{self.file}: {name}", values, self.problems, self._used, prefix)
 
     def only(self, name: str, *supported: Any) -> None:
         """Note any value but these."""

@@ -41,9 +41,8 @@ class Tensors:
         return self._taken[key]
 
     def differ(self, name: str, other: str) -> bool:
-        """Tell whether both are stored, and not as the same numbers; they are read for it."""
-        found = [self.stored.get(self._resolved(each)) for each in (name, other)]
-        first, second = found
+        """Return whether both tensors are stored, with different numbers."""
+        first, second = (self.stored.get(self._resolved(each)) for each in (name, other))
         if first is None or second is None or not {first.kind, second.kind} <= {*FLOATS}:
             return False
         return first.shape != second.shape or not np.array_equal(first.read(), second.read())

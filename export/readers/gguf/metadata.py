@@ -151,7 +151,7 @@ def _model_type(name: str, metadata: Options) -> str:
 
 
 def _window_pattern(pattern: Any) -> dict[str, Any]:
-    """Every so many layers one sees everything, or there is a flag for each that does not."""
+    """Return the options for a pattern: the distance of full layers, or a flag for each layer."""
     if not isinstance(pattern, list):
         return {"sliding_window_pattern": pattern}
     kinds = ("full_attention", "sliding_attention")
@@ -159,7 +159,7 @@ def _window_pattern(pattern: Any) -> dict[str, Any]:
 
 
 def conventions(metadata: Options, notes: list[str]) -> Conventions:
-    """notes: what is left out is added to them."""
+    """notes: gets a note of chat templates that are left out."""
     begins = metadata.flag("tokenizer.ggml.add_bos_token", _begins_with_bos(metadata))
     bos = _special_id(metadata, "bos")
     template = _chat_template(metadata, notes)
@@ -183,7 +183,7 @@ def _chat_template(metadata: Options, notes: list[str]) -> str | None:
 
 
 def _generation(metadata: Options) -> dict[str, Any]:
-    """Read what the makers recommend for sampling."""
+    """Read the recommended options of sampling."""
     keys = {name: f"general.sampling.{name}" for name in SAMPLING}
     return {
         SAMPLING[name]: round(metadata.number(key), 6) if name != "top_k" else metadata.integer(key)
@@ -239,8 +239,8 @@ def _head_dim(name: str, metadata: Options, default: int) -> int:
 
 
 def _rotated(name: str, metadata: Options, head_dim: int) -> float | None:
-    """Tell which part of a head rotates; None for all of it. Rows that llama.cpp has in another
-    order are so for the whole head.
+    """Return the part of a head that rotates; None for all of it. Others are refused where the rows
+    of weights are permuted, as these permutations are of whole heads.
     """
     key = f"{name}.rope.dimension_count"
     count = metadata.integer(key, head_dim)

@@ -58,8 +58,9 @@ class _Fields:
 
     @property
     def unknown(self) -> str | None:
-        """The name of the token whose id the file gives; without one the first token's, as in
-        llama.cpp, unless a token is of the kind that says so itself.
+        """Return the unknown token by the id in the file, or the first token, as llama.cpp does.
+
+        None if a token's kind says which it is.
         """
         token_id = self._fields.get("unknown_token_id", None if Kind.UNKNOWN in self.kinds else 0)
         if token_id is None:

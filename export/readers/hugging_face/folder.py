@@ -85,7 +85,7 @@ class Folder:
         return noted(found, [*self.notes, *self._unused()])
 
     def _unused(self) -> Iterator[str]:
-        """Name what the files say and nobody has used."""
+        """Yield a note for each file with options that were not read."""
         if self.defaults is not self.config:
             self.config.use(*KEYS)
         yield from unused_notes(self.config, OF_CONFIG, OF_GENERATION)
@@ -93,8 +93,8 @@ class Folder:
         yield from unused_notes(self.tokenizer, OF_TOKENIZER)
 
     def check_head(self, *expected: str) -> None:
-        """Look at which class was saved, by `architectures`. expected: the ends of its name. A base
-        model has no head of its own; every other class is a problem.
+        """Check the classes in `architectures`. expected: ends of their names. A base model has no
+        head, which is noted; any other class is refused.
         """
         for kind in self.config.words("architectures"):
             if kind.endswith(BASE_MODEL) and not kind.endswith(expected):

@@ -14,15 +14,8 @@ NAMES = {  # theirs -> ours
     "max_new_tokens": "max_new_tokens",
     "min_new_tokens": "min_tokens",
 }
-SAMPLING = {  # with what generate() takes if none is said
-    "temperature": 1.0,
-    "top_k": 50,
-    "top_p": 1.0,
-    "min_p": 0.0,
-    "typical_p": 1.0,
-    "epsilon_cutoff": 0.0,
-    "eta_cutoff": 0.0,
-}
+OFF = {"min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0}
+SAMPLING = {"temperature": 1.0, "top_k": 50, "top_p": 1.0, **OFF}  # generate()'s own defaults
 NEUTRAL: Mapping[str, Any] = {
     "num_beams": 1,
     "length_penalty": 1.0,
@@ -30,10 +23,7 @@ NEUTRAL: Mapping[str, Any] = {
     "repetition_penalty": 1.0,
     "no_repeat_ngram_size": 0,
     "min_tokens": 0,
-    "min_p": 0.0,
-    "typical_p": 1.0,
-    "epsilon_cutoff": 0.0,
-    "eta_cutoff": 0.0,
+    **OFF,
 }
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {  # with the values that ask for nothing
     "bad_words_ids": ([],),
@@ -57,7 +47,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {  # with the values that ask for n
     "top_h": (),
     "watermarking_config": (),
 }
-# All that a `config.json` may say of generation, which counts only where no other file does.
+# Options of generation in `config.json`, which count only if no other file has any.
 KEYS = frozenset(
     {*NAMES, *SAMPLING, *UNSUPPORTED}
     | {"do_sample", "max_length", "min_length", "forced_bos_token_id", "forced_eos_token_id"}
@@ -78,7 +68,7 @@ def generation_defaults(options: Options) -> dict[str, Any]:
 
 
 def refuse_unsupported(options: Options, *supported: str) -> None:
-    """Note what changes a text and cannot be done here. supported: by this model's reader."""
+    """Refuse options that change what is generated. supported: those that the caller reads."""
     for name, values in UNSUPPORTED.items():
         if name not in supported:
             options.only(name, *values)

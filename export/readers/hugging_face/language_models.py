@@ -1,11 +1,12 @@
 """Reads a folder with a language model as a checkpoint, whatever the family."""
 
+from pathlib import Path
 from typing import Any
 
 from export.readers.common.language_models.family import LanguageFamily
 from export.readers.common.language_models.rope import rope_section
 from export.readers.common.options import Options
-from export.readers.hugging_face.chat_templates import read_chat_template
+from export.readers.common.text.chat_templates import DEFAULT, joined_template
 from export.readers.hugging_face.encoders.modules import MODULES_FILE
 from export.readers.hugging_face.folder import CONFIG_FILE, UNTIED, Folder
 from export.readers.hugging_face.generation import (
@@ -17,7 +18,11 @@ from export.readers.hugging_face.generation import (
 from export.readers.hugging_face.tokenizers import encode
 from models.conventions import Conventions
 from models.storage.checkpoint import TOKENIZER_FILE, Checkpoint
+from models.storage.files import read_file
 
+TEMPLATE_FILE = "chat_template.jinja"
+MORE_TEMPLATES = "additional_chat_templates"  # a folder of files
+MOST_TEMPLATES = 100
 PARTIALLY_ROTATED = ("gpt_neox", "phi", "phi3")  # heads; of others transformers has whole ones
 
 
@@ -43,15 +48,15 @@ def read_language_model(family: LanguageFamily, folder: Folder) -> Checkpoint:
         prompt_prefix=prompt_prefix(folder, config.bos_id),
         stop=stop,
         forced_eos=forced_eos(folder.defaults, stop),
-        chat_template=read_chat_template(folder),
+        chat_template=_chat_template(folder),
         generation=_defaults(folder.defaults, config.context_length),
     )
     return folder.checkpoint(config, weights, conventions)
 
 
 def _defaults(options: Options, context_length: int) -> dict[str, Any]:
-    """Read those of requests. Lengths that count prompts too are none of them; they mean nothing
-    if they are 0, or as long as the context.
+    """Return the defaults of requests. `min_length` and `max_length` count the prompt too, which is
+    not supported; they have no effect if they are 0 or as long as the context.
     """
     if options.values.get("min_length") == 0:
         options.use("min_length")
@@ -74,3 +79,25 @@ def prompt_prefix(folder: Folder, bos_id: int) -> tuple[int, ...]:
     marks = encoding.special_tokens_mask
     first = marks.index(0) if 0 in marks else len(marks)
     return tuple(encoding.ids[:first])
+
+
+def _chat_template(folder: Folder) -> str | None:
+    """Read the template, in Jinja; None without one. Files of templates count before others."""
+    return joined_template(_template_files(folder.path) or _named_templates(folder), folder.notes)
+
+
+def _template_files(folder: Path) -> dict[str, str]:
+    paths = sorted((folder / MORE_TEMPLATES).glob("*.jinja"))[:MOST_TEMPLATES]
+    named = {path.stem: path for path in paths}
+    if (path := folder / TEMPLATE_FILE).is_file():
+        named[DEFAULT] = path
+    return {name: read_file(path).decode(errors="replace") for name, path in named.items()}
+
+
+def _named_templates(folder: Folder) -> dict[str, str]:
+    template = folder.tokenizer.get("chat_template")
+    if isinstance(template, str):
+        return {DEFAULT: template}
+    several = template if isinstance(template, list) else []
+    named = ((each.get("name"), each.get("template")) for each in several if isinstance(each, dict))
+    return {name: text for name, text in named if isinstance(name, str) and isinstance(text, str)}

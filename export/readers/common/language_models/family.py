@@ -27,7 +27,7 @@ class LanguageFamily(NamedTuple):
     context_length: int | None = None
 
     def has_own_output(self, options: Options, config: Any, tensors: Tensors) -> bool:
-        """Tell whether a table of output words is stored beside another one of input words."""
+        """Return whether the output has a table of its own, with other numbers than the input's."""
         table = self.table(options, config)
         tensors.prefix = table.prefix
         return tensors.differ(*(f"{name}.weight" for name in _vocabulary(table)))
@@ -43,7 +43,7 @@ class LanguageFamily(NamedTuple):
 
 
 def _vocabulary(table: Table) -> tuple[str, str]:
-    """What they call the tables of input and of output words."""
+    """Return the names of the input's and the output's table of words."""
     return str(table.names["embedding"]), str(table.names["output"])
 
 

@@ -74,7 +74,7 @@ def windows(config: Options, num_windowed_from: int = 0) -> dict[str, Any]:
 
 
 def without_windows(config: Options) -> None:
-    """Note layers that would have a window, of a model that has none."""
+    """Refuse layers with a window in a model without one."""
     config.use("sliding_window")
     if {*config.words("layer_types")} - {"full_attention"}:
         config.refuse("layer_types", "needs use_sliding_window")

@@ -85,9 +85,7 @@ def read_rotary(
 
 
 def rope_section(config: Options) -> Options:
-    """`rope_parameters`, as of transformers 5, or what was `rope_scaling` before, which counts
-    where both are said.
-    """
+    """Return `rope_scaling` if it is given, else `rope_parameters`, its name in transformers 5."""
     return config.section("rope_scaling" if config.get("rope_scaling") else "rope_parameters")
 
 
@@ -96,7 +94,7 @@ def _plain(scaling: Scaling) -> tuple[Array, float]:
 
 
 def _dynamic(scaling: Scaling) -> tuple[Array, float]:
-    """Scale nothing: its factor counts beyond the length that the model was made for."""
+    """Scale nothing: the factor has an effect only in texts longer than the model was made for."""
     scaling.rope.use("factor")
     return _plain(scaling)
 

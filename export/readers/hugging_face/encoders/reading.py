@@ -85,7 +85,7 @@ def _is_classifier(folder: Folder) -> bool:
 
 
 def _check_head(folder: Folder, pooling: Sequence[str]) -> None:
-    """A head of another kind is a problem, and one that is left out is noted."""
+    """Refuse a head of another kind, and note one that is left out."""
     for kind in folder.config.words("architectures"):
         if kind.endswith(OTHER_HEADS):
             folder.config.refuse("architectures", f"is neither an encoder alone nor {CLASSIFIER}")

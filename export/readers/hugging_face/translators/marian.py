@@ -79,7 +79,7 @@ def read(folder: Folder) -> Checkpoint:
 
 
 def _check_tables(folder: Folder) -> None:
-    """Note that a table of words is missing that one side does not share with the other."""
+    """Note a missing table of words of a model whose two sides share none."""
     for stack in ("encoder", "decoder") if folder.tensors else ():
         if (name := f"model.{stack}.embed_tokens.weight") not in folder.tensors:
             folder.problems.append(f"{name} is missing")

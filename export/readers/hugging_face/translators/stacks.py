@@ -64,8 +64,8 @@ def sizes(folder: Folder, *, default_activation: str, scales: bool) -> dict[str,
 
 
 def _is_tied(folder: Folder) -> bool:
-    """Tell whether source, target and output share one table. One of the output's own that is
-    stored with other numbers is used whatever the configuration says, as transformers 5 does it.
+    """Return whether source, target and output share one table. If the output's table is stored
+    with other numbers, it is used whatever the configuration says, as in transformers 5.
     """
     shared, source, target, output = EMBEDDINGS
     tensors = folder.tensors

@@ -90,8 +90,8 @@ def _sizes(options: Options) -> dict[str, Any]:
 
 
 def _feed_forward(options: Options) -> dict[str, Any]:
-    """`feed_forward_proj` is an activation, or "gated-" and one; gated, gelu is its tanh form. What
-    newer files say of both parts counts before it.
+    """`feed_forward_proj` is an activation, or "gated-" and one; gated, gelu is its tanh form. In
+    newer files `dense_act_fn` and `is_gated_act` come before it.
     """
     name = "feed_forward_proj"
     word = options.word(name, "gated-gelu" if _is_mt5(options) else "relu")
