@@ -22,7 +22,7 @@ from serving.api.http.reading.fields import Fields, limited_to, reads_json_or_fo
 from serving.api.http.services import Services
 from serving.api.http.uploads import File, file_response, queued, uploaded
 from serving.documents.documents import Handle
-from serving.documents.formats.table import extension_of
+from serving.documents.formats.table import extension_of, result_name
 from serving.documents.tables import Record, State
 from serving.errors import RequestError
 from serving.glossaries.entries import Pair
@@ -33,8 +33,8 @@ _MAX_KEY_BYTES = 4096
 
 class DocumentBody(FieldsBody):
     """Holds a document and how it is translated. filename: instead of the file's own name.
-    output_format: must be the file's own. formality: no model here knows any. model: ours, one of
-    the models by name.
+    output_format: must be the result's; a .pot becomes a .po.
+    formality: no model here knows any. model: ours, one of the models by name.
     enable_document_minification: without effect.
     """
 
@@ -59,9 +59,9 @@ class DocumentBody(FieldsBody):
     def check(self) -> None:
         if self.filename:
             self.file.filename = self.filename
-        own = extension_of(self.file.filename)
-        if self.output_format not in (None, own):
-            raise RequestError("output_format", self.output_format, f"must be the file's, {own}")
+        own = result_name(self.file.filename).rpartition(".")[2].lower()
+        if self.output_format not in (None, own, extension_of(self.file.filename)):
+            raise RequestError("output_format", self.output_format, f"must be the result's, {own}")
         if self.glossaries and self.source_lang is None:
             raise RequestError("source_lang", None, "is required with a glossary")
         if len(self.glossaries) > MAX_GLOSSARIES:

@@ -63,7 +63,10 @@ class _TextSpan(Span):
         super().__init__(block.start, block.end, block.read().pieces, self._as_markdown)
 
     def translated(self, translation: str) -> str:
-        outline = self._page.outline(self._block.block.content)
+        content = self._block.block.content
+        outline = self._page.outline(content)
+        if "\n" in content and "html_block" in outline:
+            return self._block.raw  # what surrounds these lines decides what they are
         for self._escapes in (False, True):
             text = super().translated(translation)
             if self._page.outline(self._block.content_of(text)) == outline:

@@ -45,10 +45,7 @@ class Fragment:
 
     @property
     def has_words(self) -> bool:
-        """Say if there is text that is more than numbers, signs and one letter, as `Q1`."""
-        text = "".join(item for item in self.core if isinstance(item, str))
-        letters = "".join(filter(str.isalpha, text))
-        return len(letters) > 1 or (letters != "" and re.fullmatch(_LETTER, letters) is None)
+        return any(any(map(str.isalpha, item)) for item in self.core if isinstance(item, str))
 
     @property
     def xml(self) -> str:

@@ -96,6 +96,14 @@ async def test_a_document_in_progress(desk: World) -> None:
     await ended(desk, handle)
 
 
+@pytest.mark.parametrize("output_format", ["po", "pot"])
+async def test_a_template_becomes_a_po_file(desk: World, output_format: str) -> None:
+    """DeepL's client says so where the file that it writes is called a.po."""
+    answer = await send(desk, "a.pot", b'msgid "one"\nmsgstr ""\n', output_format=output_format)
+
+    assert answer.status_code == 200, answer.text
+
+
 async def test_a_document_is_cancelled(desk: World) -> None:
     handle = (await send(desk, "a.txt", b"one")).json()
     path = f"/v2/document/{handle['document_id']}"

@@ -54,7 +54,7 @@ a <b title="x">word</b> <img src="a" alt="a dog">
 
 <!-- kept -->
 
-A <b title="x">WORD</b> <img src="a" alt="A DOG">
+A <b title="X">WORD</b> <img src="a" alt="A DOG">
 
 <div class="a">
   <p>MORE &copy; TEXT</p>
@@ -69,10 +69,10 @@ A <b title="x">WORD</b> <img src="a" alt="A DOG">
 | **e** |  |
 """,
         r"""
-| A NAME | b |
+| A NAME | B |
 |:--|--:|
 | C \| D | `code` |
-| **e** |  |
+| **E** |  |
 """,
     ),
     "lists": (

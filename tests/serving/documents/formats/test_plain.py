@@ -148,7 +148,7 @@ title: FRONT
 ---
 # A *HEADING* HERE
 
-> QUOTED **BOLD AND [A LINK](http://x.y/z "t")** TEXT OVER TWO LINES.\x20\x20
+> QUOTED **BOLD AND [A LINK](http://x.y/z "T")** TEXT OVER TWO LINES.\x20\x20
 > AFTER A BREAK.
 
 - ITEM `code` ONE \\* TWO &amp; THREE
@@ -158,7 +158,7 @@ title: FRONT
 code block
 ```
 
-| A HEAD | b |
+| A HEAD | B |
 |---|---|
 | CELL ONE | X \\| Y Z |
 

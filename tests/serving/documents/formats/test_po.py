@@ -172,13 +172,6 @@ def test_two_spaces_between_words_are_no_column(tmp_path: Path) -> None:
     assert fragments == ["Two  men are here"]
 
 
-@pytest.mark.parametrize("msgid", ["x", "Q1", "(A)", "%s: %d x"])
-def test_one_letter_is_no_text(tmp_path: Path, msgid: str) -> None:
-    fragments, _ = translate(tmp_path, message(msgid) + message("dog"))
-
-    assert fragments == ["dog"]
-
-
 def swapped(fragment: str) -> str:
     """Put the last code of a fragment before all else of it."""
     *_, last = re.findall("<k[^>]*>[^<]*</k>", fragment)
