@@ -63,15 +63,24 @@ class _TextSpan(Span):
         super().__init__(block.start, block.end, block.read().pieces, self._as_markdown)
 
     def translated(self, translation: str) -> str:
-        content = self._block.block.content
-        outline = self._page.outline(content)
-        if "\n" in content and "html_block" in outline:
-            return self._block.raw  # what surrounds these lines decides what they are
+        outline = self._page.outline(self._block.block.content)
+        if self._may_be_code():
+            return self._block.raw
         for self._escapes in (False, True):
             text = super().translated(translation)
             if self._page.outline(self._block.content_of(text)) == outline:
                 return text
         return self._block.raw
+
+    def _may_be_code(self) -> bool:
+        """Return whether a first line is indented as code and a later one is not: parsers that know
+        no definitions take the first for code, so that the lines must not be joined.
+        """
+        text, start = self._page.text, self._block.start
+        indentation = text[text.rfind("\n", 0, start) + 1 : start]
+        later = self._block.raw.splitlines()[1:]
+        is_code = indentation.isspace() and len(indentation.expandtabs(4)) >= 4
+        return is_code and not all(line.startswith(("    ", "\t")) for line in later)
 
     def _as_markdown(self, text: str) -> str:
         if self._block.is_title:
