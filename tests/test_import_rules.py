@@ -230,17 +230,27 @@ def breaks_reader_rule(found: Import) -> bool:
     return is_reader and is_inside(found.target, "torch")
 
 
-def breaks_room_rule(found: Import) -> bool:
-    """A reader imports no other's room, and what they share none at all."""
-    home, room = room_of(found.importer), room_of(found.target)
-    return home is not None and room not in (None, home, "common")
+def breaks_format_rule(found: Import) -> bool:
+    """A reader imports no other format's modules, and what they share imports none of them."""
+    home, target = format_of(found.importer), format_of(found.target)
+    return home is not None and target not in (None, home, "common")
 
 
-def room_of(module: str) -> str | None:
-    """The folder of `export.readers` that a module is in, if any."""
-    parts = module.removeprefix("export.readers.").split(".")
-    is_room = module.startswith("export.readers.") and len(parts) > 1
-    return parts[0] if is_room else None
+def format_of(module: str) -> str | None:
+    """The format that a module of `export.readers` reads, or "common"."""
+    name = module.removeprefix("export.readers.").split(".")[0]
+    formats = (
+        "common",
+        "fairseq",
+        "gguf",
+        "hugging_face",
+        "joeynmt",
+        "marian",
+        "opennmt",
+        "sockeye",
+    )
+    is_reader = module.startswith("export.readers.")
+    return next((each for each in formats if is_reader and name.startswith(each)), None)
 
 
 RULES = (
@@ -251,7 +261,7 @@ RULES = (
     breaks_export_rule,
     breaks_models_rule,
     breaks_reader_rule,
-    breaks_room_rule,
+    breaks_format_rule,
 )
 
 
@@ -350,8 +360,8 @@ def test_package_files_are_empty() -> None:
         ("loadtest/clients.py", "from serving.engine.engine import Engine"),
         ("loadtest/bench/command.py", "from serving.api import openai"),
         ("serving/commands/serve.py", "from loadtest.bench.command import bench"),
-        ("export/readers/marian/model.py", "def read():\n    import torch"),
-        ("export/readers/gguf/names.py", "from export.readers.marian.options import EPSILON"),
+        ("export/readers/marian.py", "def read():\n    import torch"),
+        ("export/readers/gguf/names.py", "from export.readers.marian_options import EPSILON"),
         ("export/readers/common/tables.py", "from export.readers.gguf.names import NAMES"),
     ],
 )

@@ -1,18 +1,16 @@
-"""Reads whatever a user has as a checkpoint: the format is told by the files themselves."""
+"""Reading a checkpoint of any known format, which is recognised by the files themselves."""
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from export.readers import torch_checkpoints
+from export.readers import fairseq, joeynmt, marian, opennmt, sockeye
 from export.readers.common.options import read_options
-from export.readers.gguf import reading as gguf
+from export.readers.common.torch_files.pickles import looks_like_torch, read_torch
+from export.readers.gguf import reader as gguf
 from export.readers.hugging_face import families
-from export.readers.joeynmt import reading as joeynmt
-from export.readers.marian import folder as marian_folder
-from export.readers.marian import model as marian
-from export.readers.sockeye import reading as sockeye
 from models.storage import checkpoint
 from models.storage.checkpoint import CONFIG_FILE, Checkpoint, CheckpointError
 
@@ -28,17 +26,58 @@ class Format(NamedTuple):
     can_shorten: bool = False
 
 
+TORCH_ENDINGS = (".pt", ".pth")
+
+
+def is_torch_checkpoint(source: Path) -> bool:
+    """Tell whether the source is a file of torch.save, or a folder with one."""
+    path = _torch_file(source)
+    return path is not None and looks_like_torch(path)
+
+
+def read_torch_checkpoint(source: Path) -> Checkpoint:
+    """Read a checkpoint of torch.save, its weights still unread.
+
+        {"model": weights, "generator": weights, "vocab": words, "opt": options}      OpenNMT-py
+        {"vocab": words, "opt": options}, and weights in safetensors beside it        OpenNMT-py
+        {"model": weights, "args" or "cfg": options, ...}                             fairseq
+
+    The source is the file, or a folder that holds one such file. Raises CheckpointError with every
+    problem.
+    """
+    path = _torch_file(source)
+    if path is None:
+        raise CheckpointError(source, ["it holds no checkpoint, or several"])
+    tree = read_torch(path, opennmt.NAMES | fairseq.NAMES)
+    keys = set(map(str, tree)) if isinstance(tree, dict) else set()
+    if {"model", "generator", "opt"} <= keys or ({"vocab", "opt"} <= keys and opennmt.shards(path)):
+        return replace(opennmt.read(path, tree), folder=source)
+    if "model" in keys and keys & {"args", "cfg"}:
+        return replace(fairseq.read(path, tree), folder=source)
+    found = f"found {', '.join(sorted(keys)[:10])}" if keys else "found no names"
+    raise CheckpointError(path, [f"it is no checkpoint of OpenNMT-py or fairseq: {found}"])
+
+
+def _torch_file(source: Path) -> Path | None:
+    if source.is_file():
+        return source
+    if not source.is_dir():
+        return None
+    paths = [path for path in source.iterdir() if path.suffix in TORCH_ENDINGS and path.is_file()]
+    return paths[0] if len(paths) == 1 else None
+
+
 FORMATS = (
     Format("a checkpoint folder of our own", checkpoint.looks_like, checkpoint.load_checkpoint),
     Format("a Hugging Face folder", families.looks_like, families.read, can_shorten=True),
     Format("a GGUF file", gguf.looks_like, gguf.read, can_shorten=True),
-    Format("a folder of Marian or Bergamot", marian_folder.looks_like, marian.read),
+    Format("a folder of Marian or Bergamot", marian.looks_like, marian.read),
     Format("a folder of JoeyNMT", joeynmt.looks_like, joeynmt.read),
     Format("a folder of Sockeye", sockeye.looks_like, sockeye.read),
     Format(
         "a checkpoint of OpenNMT-py or fairseq",
-        torch_checkpoints.looks_like,
-        torch_checkpoints.read,
+        is_torch_checkpoint,
+        read_torch_checkpoint,
     ),
 )
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from export.readers.gguf.metadata import UNSUPPORTED
-from export.readers.gguf.reading import read
+from export.readers.gguf.reader import read
 from export.readers.gguf.tokenizer import from_gguf
 from models.configs.language_models.llama import LlamaConfig
 from models.storage.checkpoint import CheckpointError

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from export.bundling.exporting import export_checkpoint
 from export.checking.rows import Rows
 from export.cli import export
-from export.readers.gguf.reading import read
+from export.readers.gguf.reader import read
 from export.readers.gguf.tensors import kept_bits
 from export.readers.reading import read_model
 from models.decoding.forced import teacher_forced_log_probabilities

@@ -1,6 +1,4 @@
-"""Reads Transformers of OpenNMT-py (onmt/encoders/transformer.py, onmt/decoders/transformer.py):
-norms before the sublayers and at the end, embeddings times sqrt(d_model) plus sinusoids.
-"""
+"""Configurations and weights of OpenNMT-py's recurrent models and Transformers."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -9,12 +7,128 @@ from typing import Any
 import numpy as np
 
 from export.readers.common.activations import ACTIVATIONS
+from export.readers.common.luong_shapes import encoder_names, luong_shapes
 from export.readers.common.shapes import transformer_shapes
 from export.readers.common.sinusoids import sinusoids
-from export.readers.common.tables import Made, Names, Table, read_weights
+from export.readers.common.tables import Held, Made, Names, Table, read_weights
 from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import WeightReader
-from export.readers.opennmt.embeddings import NAMES, NEEDLESS, Embeddings
+
+SOURCE = "encoder.embeddings.make_embedding.emb_luts.0.weight"
+TARGET = "decoder.embeddings.make_embedding.emb_luts.0.weight"
+OUTPUT = "generator.weight"
+NEEDLESS = (r"(encoder|decoder)\.embeddings\.make_embedding\.pe\.pe",)  # sinusoids
+
+NAMES = {
+    "embedding.weight": TARGET,
+    "source_embedding.weight": SOURCE,
+    "target_embedding.weight": TARGET,
+    "output.weight": OUTPUT,
+    "output_bias": "generator.bias",
+}
+
+
+class Embeddings:
+    """The sizes of the embedding tables and of the output: one table if shared, else three."""
+
+    def __init__(self, model: TorchModel) -> None:
+        source, target, output = model.dims(SOURCE, TARGET, OUTPUT)
+        self.source_words, self.source_dim = source
+        self.target_words, self.target_dim = target
+        self.readout_dim = output[1]
+        flag = model.options.flag
+        shared = flag("share_embeddings", False), flag("share_decoder_embeddings", False)
+        self.are_tied = all(shared)
+
+
+SCORES = {"dot": "dot", "general": "general", "mlp": "concat"}
+CELL_TYPES = ("LSTM", "GRU")
+CELLS: Names = {
+    "decoder.layers.*.input": "decoder.rnn.{}_ih_l*",
+    "decoder.layers.*.hidden": "decoder.rnn.{}_hh_l*",
+}
+FED_CELLS: Names = {  # the first reads a word and the attentional vector side by side
+    "decoder.layers.*.input": "decoder.rnn.layers.*.{}_ih",
+    "decoder.layers.*.hidden": "decoder.rnn.layers.*.{}_hh",
+    ("decoder.layers.0.input.weight", "decoder.layers.0.context.weight"): Held(
+        "decoder.rnn.layers.0.weight_ih", axis=1
+    ),
+}
+KEY: dict[
+    str, str | Held
+] = {  # by our score; in `general` it is the decoder's side that is multiplied
+    "dot": "",
+    "general": Held("decoder.attn.linear_in", is_transposed=True),
+    "concat": "decoder.attn.linear_context",
+}
+
+
+class OpenNMTRecurrent:
+    """A recurrent model as our `luong`: onmt/encoders/rnn_encoder.py, onmt/decoders/decoder.py and
+    onmt/modules/global_attention.py.
+
+        dot, general   score(h_t, h_s) = (W h_t) . h_s     readout tanh(W_out [c; h_t])
+        mlp            v . tanh(W h_t + b + U h_s)         readout W_out [c; h_t] + b
+    """
+
+    def __init__(self, model: TorchModel, embeddings: Embeddings) -> None:
+        self.model, self.embeddings = model, embeddings
+        self.options, self.tensors = model.options, model.tensors
+
+    def values(self) -> dict[str, Any]:
+        """Read options of ours."""
+        self._refuse_what_differs()
+        score = self.options.word("global_attention", "general")
+        return {
+            "architecture": "luong",
+            "cell": self.options.word("rnn_type", "LSTM").lower(),
+            "embedding_dim": self.embeddings.target_dim,
+            "hidden_dim": self.embeddings.readout_dim,
+            "readout_dim": self.embeddings.readout_dim,
+            "embedding_scale": 1.0,
+            "num_layers": self.model.count("encoder.rnn.weight_ih_l{}"),
+            "score": SCORES.get(score, "general"),
+            "input_feeding": bool(self.options.values.get("input_feed", 1)),
+            "imported": {
+                "biases": score == "mlp",
+                "readout": "linear" if score == "mlp" else "tanh",
+                "bidirectional": self.options.word("encoder_type", "rnn") == "brnn",
+                "bridge": "relu" if self.options.flag("bridge", False) else "none",
+            },
+            "max_source_tokens": LONGEST,
+            "max_target_tokens": LONGEST,
+        }
+
+    def _refuse_what_differs(self) -> None:
+        only = self.options.only
+        only("decoder_type", "rnn")
+        only("rnn_type", *CELL_TYPES)
+        only("global_attention", *SCORES)
+        only("global_attention_function", "softmax")
+        only("input_feed", 0, 1)
+        only("coverage_attn", False)
+        only("position_encoding", False)
+        if "context_gate" in self.options:
+            self.options.refuse("context_gate")
+        if self.embeddings.source_dim != self.embeddings.target_dim:
+            sizes = f"{self.embeddings.source_dim} and {self.embeddings.target_dim}"
+            self.model.problems.append(f"embeddings of {sizes} numbers are not supported")
+
+    def weights(self, config: Any) -> dict[str, WeightReader]:
+        """Find them by our names."""
+        shapes = luong_shapes(config)
+        names: Names = {
+            **NAMES,
+            **encoder_names(config, "encoder.rnn"),
+            "bridge.parts.*": "encoder.bridge.*",
+            **(FED_CELLS if config.input_feeding else CELLS),
+            "readout": "decoder.attn.linear_out",
+            "attention.score.key": KEY[config.score],
+            "attention.score.query": "decoder.attn.linear_query",
+            "attention.score.score": "decoder.attn.v",
+        }
+        return read_weights(shapes, Table(names, {}, NEEDLESS), self.tensors)
+
 
 GATED = ("silu", "gated-gelu")  # activations with which a second layer gates the first
 LAYERS = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
@@ -36,7 +150,11 @@ PLAIN, GATES = {"up": "w_1", "down": "w_2"}, {"gate": "w_1", "up": "w_3", "down"
 
 
 class OpenNMTTransformer:
-    """Reads configuration and weights of one checkpoint."""
+    """A Transformer: onmt/encoders/transformer.py and onmt/decoders/transformer.py.
+
+    Layers are normalised before the sublayers and at the end; embeddings are multiplied by
+    sqrt(d_model) before sinusoids are added.
+    """
 
     def __init__(self, model: TorchModel, embeddings: Embeddings) -> None:
         self.model, self.embeddings = model, embeddings

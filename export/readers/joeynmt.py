@@ -1,5 +1,4 @@
-"""Reads folders of JoeyNMT (Kreutzer et al. 2019), 1.x and 2.x: recurrent encoder-decoders with
-attention, and Transformers.
+"""Folders of JoeyNMT (Kreutzer et al. 2019), 1.x and 2.x.
 
     config.yaml  best.ckpt  src_vocab.txt  trg_vocab.txt
 
@@ -16,9 +15,7 @@ from export.readers.common.toolkits import TorchModel
 from export.readers.common.torch_files.pickles import looks_like_torch, read_torch
 from export.readers.common.vocabularies import read_vocabulary
 from export.readers.common.yaml_files import read_yaml
-from export.readers.joeynmt.embeddings import Embeddings
-from export.readers.joeynmt.recurrent import JoeyNMTRecurrent
-from export.readers.joeynmt.transformer import JoeyNMTTransformer
+from export.readers.joeynmt_models import Embeddings, JoeyNMTRecurrent, JoeyNMTTransformer
 from models.conventions import Conventions
 from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
 from models.storage.files import read_text

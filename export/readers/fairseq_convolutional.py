@@ -1,7 +1,7 @@
-"""Reads fairseq's convolutional models: models/fconv.py of it.
+"""Convolutional models of fairseq: models/fconv.py.
 
-How large layers are, and which of them attend, the tensors say themselves. A matrix has its rows'
-directions and their lengths apart (weight normalisation, Salimans and Kingma 2016).
+How large layers are, and which of them attend, is read from the tensors. A matrix is stored as the
+directions and the lengths of its rows (weight normalisation, Salimans and Kingma 2016).
 """
 
 import re
@@ -13,8 +13,7 @@ import numpy as np
 from export.readers.common.shapes import Shapes, linears
 from export.readers.common.tables import Entry, Held, Joined, Table, read_weights
 from export.readers.common.weights import Shape, WeightReader
-from export.readers.fairseq.embeddings import FIRST_POSITION, SOURCE, TARGET
-from export.readers.fairseq.reader import FairseqReader
+from export.readers.fairseq_models import FIRST_POSITION, SOURCE, TARGET, FairseqReader
 from models.arrays import Array
 from models.configs.translators.fconv import FConvConfig
 

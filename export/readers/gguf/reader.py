@@ -1,22 +1,22 @@
-"""Reads a GGUF file of Llama's family as a checkpoint.
+"""GGUF files as checkpoints.
 
-Its options, in Hugging Face's words, go through the reader of their families.
+The options, translated into Hugging Face's words, go through the reader of their families.
 """
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from export.readers.common.context import fit
-from export.readers.common.files import checkpoint_files
+from export.readers.common.files import card_of, checkpoint_files
 from export.readers.common.language_models.families import FAMILIES
 from export.readers.common.language_models.shapes import shapes_of
 from export.readers.common.notes import noted, unused_notes
 from export.readers.common.options import Options
 from export.readers.common.tables import Names, Table, read_weights
 from export.readers.common.weights import Tensors
-from export.readers.gguf.card import file_card
 from export.readers.gguf.container import MAGIC, Container, read_container
 from export.readers.gguf.metadata import (
     ARCHITECTURES,
@@ -104,3 +104,19 @@ def _names(kind: Architecture, config: Any) -> Names:
 
 def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def file_card(container: Container) -> bytes:
+    """Write name, kind, licence and types of tensors in Markdown, as far as the file says them."""
+    path, fields = container.path, container.fields
+    kinds = Counter(tensor.kind.name for tensor in container.tensors.values())
+    facts = [
+        f"Architecture: {fields.get('general.architecture')}",
+        f"Tensors: {', '.join(f'{count} {kind}' for kind, count in kinds.most_common())}",
+    ]
+    for title, key in (("Author", "organization"), ("Licence", "license"), ("Size", "size_label")):
+        if value := fields.get(f"general.{key}"):
+            facts.append(f"{title}: {value}")
+    size = f"{path.stat().st_size / 1e6:.1f} MB"
+    origin = f"Imported from the GGUF file `{path.name}` ({size})."
+    return card_of(fields.get("general.name") or path.stem, origin, *facts)

@@ -1,5 +1,4 @@
-"""Reads checkpoints of fairseq (Ott et al. 2019): Transformers, convolutional
-models and LSTMs for translation.
+"""Checkpoints of fairseq (Ott et al. 2019): Transformers, convolutional models and LSTMs.
 
 Options are an argparse namespace, since 0.10 also dictionaries by part. Sources end with </s>;
 targets begin with it, and end before it (fairseq/data/language_pair_dataset.py).
@@ -13,12 +12,11 @@ from typing import Any
 from export.readers.common.toolkits import TorchModel
 from export.readers.common.torch_files.unpickling import Record
 from export.readers.common.vocabularies import read_vocabulary
-from export.readers.fairseq.convolutional import FairseqConvolutional
-from export.readers.fairseq.dictionary import EOS, PAD, SPECIAL, UNK, read_dictionary
-from export.readers.fairseq.recurrent import FairseqRecurrent
-from export.readers.fairseq.transformer import FairseqTransformer
+from export.readers.fairseq_convolutional import FairseqConvolutional
+from export.readers.fairseq_models import FairseqRecurrent, FairseqTransformer
 from models.conventions import Conventions
 from models.storage.checkpoint import Checkpoint
+from models.storage.files import read_text
 
 __all__ = ["NAMES", "read"]
 
@@ -116,3 +114,33 @@ def _tokenizers(
     if source is None or target is None:
         return None
     return source, None if words[0] == words[1] else target
+
+
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+PAD, EOS, UNK = 1, 2, 3
+OVERWRITE = "#fairseq:overwrite"  # the word is there twice, and the later one counts
+
+
+def read_dictionary(path: Path, problems: list[str]) -> list[str]:
+    """Read all words by their ids; none, and a problem, if the file is missing or damaged."""
+    try:
+        lines = read_text(path).splitlines()
+        return [*SPECIAL, *_words(lines)]
+    except FileNotFoundError:
+        problems.append(f"{path.name} is missing beside the checkpoint")
+    except (OSError, ValueError) as error:
+        problems.append(f"{path.name} cannot be read: {error}")
+    return []
+
+
+def _words(lines: list[str]) -> list[str]:
+    words: dict[str, None] = {}
+    for number, line in enumerate(lines, start=1):
+        is_again = line.endswith(OVERWRITE)
+        word, _, count = line.removesuffix(OVERWRITE).rstrip().rpartition(" ")
+        if not word or not count.isdecimal():
+            raise ValueError(f"line {number} is not a word and its count")
+        if word in words and not is_again:
+            raise ValueError(f"line {number} has a word for the second time")
+        words[word] = None
+    return [word for word in words if word not in SPECIAL]

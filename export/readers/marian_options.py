@@ -1,17 +1,20 @@
-"""Reads the options in a Marian model (`special:model.yml`) as a configuration of ours.
+"""The options of Marian and Nematus models as configurations of ours.
 
-What marian-dev's src/models/transformer.h and s2s.h do with each; options of training are not
-looked at.
+The options are those in the model itself (`special:model.yml`); what they do stands in marian-dev's
+src/models/transformer.h and s2s.h. Options of training are ignored. Nematus (Sennrich et al. 2017)
+on Theano keeps its options in `model.npz.json`, and names its weights in its own way, as Marian's
+types "amun" and "nematus" do (src/models/amun.h, nematus.h).
 """
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
-from export.readers.common.options import MOST_LAYERS, WIDEST, Options, joined
-from export.readers.marian.items import OPTIONS, Item, num_elements
-from export.readers.marian.nematus_settings import read_nematus, settings_path
+from export.readers.common.options import MOST_LAYERS, WIDEST, Options, joined, read_options
+from export.readers.marian_files import OPTIONS, Item, num_elements
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 
 MOST_YAML_BYTES = 2**18  # of a configuration, a thousand of whose lines take 70 ms to read
@@ -53,7 +56,7 @@ NORMS = {("", "an"): "post", ("n", "a"): "pre"}
 TRAINED_POSITIONS = ("transformer-train-position-embeddings", "transformer-train-positions")
 
 
-def read_options(items: dict[str, Item], model: Path | None, problems: list[str]) -> Options:
+def read_marian_options(items: dict[str, Item], model: Path | None, problems: list[str]) -> Options:
     """Read the YAML among the items, or what Nematus keeps beside the model; empty where there is
     neither or where it is wrong.
     """
@@ -201,3 +204,97 @@ def _parse(values: dict[str, Any], options: Options) -> AnyConfig | None:
     except ModelConfigError as error:
         options.problems += [f"{options.file}: {problem}" for problem in error.problems]
     return None
+
+
+NAMES = {
+    "dim_word": "dim-emb",
+    "dim": "dim-rnn",
+    "enc_recurrence_transition_depth": "enc-cell-depth",
+    "dec_base_recurrence_transition_depth": "dec-cell-base-depth",
+    "layer_normalisation": "layer-normalization",
+}
+SUPPORTED_IN_NEMATUS: dict[str, tuple[Any, ...]] = {
+    "encoder": ("gru",),
+    "decoder": ("gru_cond",),
+    "enc_depth": (1,),
+    "dec_depth": (1,),
+    "factors": (1,),
+    "weight_normalisation": (False,),
+    "concatenate_lm_decoder": (False,),
+    "deep_fusion_lm": ("",),
+}
+SCALED = 0.1  # version of a model since which dropout leaves nothing to do but in training
+
+
+def settings_path(model: Path) -> Path:
+    """Name the file beside a model."""
+    return model.with_name(f"{model.name}.json")
+
+
+def read_nematus(model: Path, problems: list[str]) -> Options:
+    """Read the options under Marian's names; what this project does not compute is a problem."""
+    found = read_options(settings_path(model), problems, is_required=True)
+    for name, supported in SUPPORTED_IN_NEMATUS.items():
+        found.only(name, *supported)
+    if found.flag("use_dropout", False) and found.number("model_version", 0.0) < SCALED:
+        found.refuse("use_dropout", f"is not supported where model_version is below {SCALED}")
+    values = {theirs: found.values[name] for name, theirs in NAMES.items() if name in found}
+    is_tied = found.flag("tie_decoder_embeddings", False)
+    is_shared = found.flag("tie_encoder_decoder_embeddings", False)
+    ties = {"tied-embeddings-all": is_tied and is_shared}
+    ties |= {"tied-embeddings": is_tied, "tied-embeddings-src": is_shared}
+    cells = {"enc-cell": "gru-nematus", "dec-cell": "gru-nematus"}
+    return Options(found.file, {"type": "nematus", **cells, **values, **ties}, problems)
+
+
+MARK = "decoder_c_tt"  # Marian adds it for Nematus, which wants it
+NEEDLESS = (MARK, "uidx", "history_errs", "zipped_params")
+PARTS = {"prev": "0", "lstm": "1", "ctx": "2"}  # of what the readout sums up
+NORM = r"((?:_ln[sb])?)"
+
+T = TypeVar("T")
+
+
+def _next(number: str, by: int) -> str:
+    return str(int(number) + by)
+
+
+RULES = [
+    (
+        rf"encoder_(r_)?(Ux?|bx?)_drt_(\d+){NORM}",
+        lambda m: f"encoder_bi_{m[1] or ''}cell{_next(m[3], 1)}_{m[2]}{m[4]}",
+    ),
+    (
+        rf"encoder_(r_)?(Ux?|Wx?|bx?|gamma[12]){NORM}",
+        lambda m: f"encoder_bi_{m[1] or ''}{m[2]}{m[3]}",
+    ),
+    (
+        rf"decoder_(Ux?|bx?)_nl_drt_(\d+){NORM}",
+        lambda m: f"decoder_cell{_next(m[2], 2)}_{m[1]}{m[3]}",
+    ),
+    (rf"decoder_(Ux?|bx?)_nl{NORM}", lambda m: f"decoder_cell2_{m[1]}{m[2]}"),
+    (rf"decoder_Wc(x?){NORM}", lambda m: f"decoder_cell2_W{m[1]}{m[2]}"),
+    (rf"decoder_(Ux?|Wx?|bx?){NORM}", lambda m: f"decoder_cell1_{m[1]}{m[2]}"),
+    (r"ff_logit_(prev|lstm|ctx)_(\w+)", lambda m: f"decoder_ff_logit_l1_{m[2]}{PARTS[m[1]]}"),
+    (r"ff_logit_l1_gamma(\d)", lambda m: f"decoder_ff_logit_l1_gamma{m[1]}"),
+    (r"ff_logit_([Wb])", lambda m: f"decoder_ff_logit_l2_{m[1]}"),
+    (r"ff_state_(\w+)", lambda m: f"decoder_ff_state_{m[1]}"),
+    (r"Wemb_dec", lambda _: "decoder_Wemb"),
+]
+
+
+def marian_names(items: Mapping[str, T], *, has_one_embedding: bool) -> dict[str, T]:
+    """Give Nematus' weights the names of Marian's s2s; leave others as they are."""
+    if MARK not in items:
+        return dict(items)
+    named = {_renamed(name): item for name, item in items.items() if name not in NEEDLESS}
+    if "Wemb" in named and not has_one_embedding:
+        named["encoder_Wemb"] = named.pop("Wemb")
+    return named
+
+
+def _renamed(name: str) -> str:
+    for pattern, rename in RULES:
+        if match := re.fullmatch(pattern, name):
+            return rename(match)
+    return name
