@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from export.readers.common.activations import read_activation
-from export.readers.common.bart_names import stack_names
-from export.readers.common.luong_shapes import encoder_names, luong_shapes
-from export.readers.common.shapes import STACKS, transformer_shapes
-from export.readers.common.sinusoids import sinusoids
+from export.readers.common.shapes import (
+    STACKS,
+    encoder_names,
+    luong_shapes,
+    read_activation,
+    sinusoids,
+    stack_names,
+    transformer_shapes,
+)
 from export.readers.common.tables import Entry, Held, Joined, Made, Names, Table, read_weights
 from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import Shape, WeightReader

@@ -5,9 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from export.readers.common.activations import read_activation
-from export.readers.common.luong_shapes import encoder_names, luong_shapes
-from export.readers.common.shapes import STACKS, transformer_shapes
+from export.readers.common.shapes import (
+    STACKS,
+    encoder_names,
+    luong_shapes,
+    read_activation,
+    transformer_shapes,
+)
 from export.readers.common.tables import Entry, Held, Made, Names, Table, read_weights
 from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import Shape, WeightReader

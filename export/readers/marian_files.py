@@ -14,11 +14,10 @@ import numpy as np
 import yaml
 from safetensors.numpy import save
 
-from export.readers.common import vocabularies
-from export.readers.common.cursor import Cursor, MalformedFile
-from export.readers.common.text.errors import TokenizerError
-from export.readers.common.text.pieces import Order
-from export.readers.common.text.sentencepiece import from_sentencepiece, piece_ids
+from export.readers.common import word_lists
+from export.readers.common.files import Cursor, MalformedFile
+from export.readers.common.pieces import Order, TokenizerError
+from export.readers.common.word_lists import from_sentencepiece, piece_ids
 from models.arrays import Array
 from models.conventions import LanguageIds
 from models.storage.files import MOST_CONFIG_BYTES, open_archive, read_file, read_json, read_text
@@ -401,7 +400,7 @@ def _read_words(
         problems.append(f"{path.name} has no {missing[0]}")
         return None
     special = [name for name in words if name in (EOS, UNKNOWN) or LANGUAGE.fullmatch(name)]
-    tokenizer = vocabularies.read_vocabulary(words, special, UNKNOWN, path.parent, side, problems)
+    tokenizer = word_lists.read_vocabulary(words, special, UNKNOWN, path.parent, side, problems)
     found = {name: token_id for token_id, name in enumerate(words)}
     if tokenizer is None:
         return None

@@ -19,10 +19,10 @@ from export.readers.common.shapes import (
     Shapes,
     linears,
     norms,
+    sinusoids,
     transformer_shapes,
     vocabulary,
 )
-from export.readers.common.sinusoids import sinusoids
 from export.readers.common.tables import (
     Change,
     Entry,

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from export.readers.common.toolkits import TorchModel
-from export.readers.common.torch_files.unpickling import Record
-from export.readers.common.vocabularies import read_vocabulary
+from export.readers.common.unpickling import Record
+from export.readers.common.word_lists import read_vocabulary
 from export.readers.opennmt_models import Embeddings, OpenNMTRecurrent, OpenNMTTransformer
 from models.conventions import Conventions
 from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint

@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from export.readers.common.activations import ACTIVATIONS
-from export.readers.common.luong_shapes import encoder_names, luong_shapes
-from export.readers.common.shapes import transformer_shapes
-from export.readers.common.sinusoids import sinusoids
+from export.readers.common.shapes import (
+    ACTIVATIONS,
+    encoder_names,
+    luong_shapes,
+    sinusoids,
+    transformer_shapes,
+)
 from export.readers.common.tables import Held, Made, Names, Table, read_weights
 from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import WeightReader

@@ -1,10 +1,13 @@
-"""Reads options by name, of the type they must have; what is wrong is noted by name."""
+"""Options of a configuration file, read with all problems noted, and notes on unused ones."""
 
+import re
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from models.storage.checkpoint import CARD_FILE, Checkpoint
 from models.storage.files import MOST_CONFIG_BYTES, read_json
 
 MOST_LAYERS = 1000  # more than any model has, and few enough to look for
@@ -174,3 +177,32 @@ def read_options(
         problems.append(f"{path.name}: expected an object, found {type(values).__name__}")
         values = {}
     return Options(path.name, values, problems)
+
+
+MOST_NAMED = 20
+
+
+def noted(checkpoint: Checkpoint, notes: Collection[str]) -> Checkpoint:
+    """Add the notes to the checkpoint and to its model card."""
+    if not notes:
+        return checkpoint
+    lines = "".join(f"\nNote: {note}.\n" for note in notes)
+    files = {**checkpoint.files, CARD_FILE: checkpoint.files.get(CARD_FILE, b"") + lines.encode()}
+    return replace(checkpoint, notes=(*checkpoint.notes, *notes), files=files)
+
+
+def unused_notes(options: Options, *without_effect: re.Pattern[str]) -> list[str]:
+    """Return a note with the options of a file that were not read, or no note if there are none.
+
+    without_effect: patterns; an option whose whole name matches one is left out.
+    """
+    found = [
+        f"{name} = {reprlib.repr(value)}"
+        for name, value in options.unused()
+        if not any(pattern.fullmatch(name) for pattern in without_effect)
+    ]
+    if not found:
+        return []
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    shown = ", ".join(found[:MOST_NAMED]) + more
+    return [f"{options.file} has keys that are not known here and were not used: {shown}"]

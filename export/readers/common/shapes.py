@@ -1,11 +1,19 @@
-"""Tells which weights translators of ours have, and their shapes by the configuration."""
+"""Shapes and names of the weights of Transformers and recurrent models, activations, sinusoids."""
 
+import math
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
+import numpy as np
+
+from export.readers.common.options import Options
 from export.readers.common.weights import Shape
+from models.arrays import Array
 from models.configs.positions import Learned, Relative
 from models.configs.recurrent import RecurrentConfig
+from models.configs.translators.luong import LuongConfig
 from models.configs.translators.transformer import TransformerSizes
+from models.layers.equations import CELLS
 
 Shapes = dict[str, Shape]
 STACKS = ("encoder", "decoder")
@@ -95,3 +103,131 @@ def attention(
 
 def _norms(config: TransformerSizes, names: Iterable[str]) -> Shapes:
     return norms(names, config.d_model, bias=config.norm.kind == "layer")
+
+
+def luong_shapes(config: LuongConfig) -> Shapes:
+    """Give all weights."""
+    dim, readout, biases = config.hidden_dim, config.readout_dim, config.imported.biases
+    found = vocabulary(config, config.embedding_dim, readout)
+    found |= {"output_bias": (config.vocab_size,)} | _encoder(config)
+    for layer in range(config.num_layers):
+        name, gates = f"decoder.layers.{layer}", CELLS[config.cell].num_gates * dim
+        into = dim if layer else config.embedding_dim
+        found |= linears(
+            {f"{name}.input": (gates, into), f"{name}.hidden": (gates, dim)}, bias=True
+        )
+        if layer == 0 and config.input_feeding:
+            found[f"{name}.context.weight"] = (gates, readout)
+    found |= linears({"readout": (readout, config.encoder_dim + dim)}, bias=biases)
+    if config.score != "dot":
+        found["attention.score.key.weight"] = (dim, config.encoder_dim)
+    if config.score == "concat":
+        found |= linears({"attention.score.query": (dim, dim)}, bias=biases)
+        found["attention.score.score.weight"] = (1, dim)
+    return found
+
+
+def _encoder(config: LuongConfig) -> Shapes:
+    """Give the encoder's; each direction has its part of a vector."""
+    found: Shapes = {}
+    dim = config.encoder_dim // config.num_directions
+    gates = CELLS[config.cell].num_gates * dim
+    for layer in range(config.layers_of_encoder):
+        into = config.encoder_dim if layer else config.embedding_dim
+        for end in (f"l{layer}", f"l{layer}_reverse")[: config.num_directions]:
+            found |= {f"encoder.weight_ih_{end}": (gates, into)}
+            found |= {f"encoder.weight_hh_{end}": (gates, dim)}
+            found |= {f"encoder.bias_{part}_{end}": (gates,) for part in ("ih", "hh")}
+    return found | _bridge(config, dim * config.num_layers)
+
+
+def _bridge(config: LuongConfig, size: int) -> Shapes:
+    """Give those between encoder and decoder; size: of a direction's states in all layers."""
+    num_states = CELLS[config.cell].num_states
+    kinds = {
+        "relu": (num_states, (size, size)),
+        "linear": (num_states, (config.hidden_dim, config.encoder_dim)),
+        "tanh": (1, (config.hidden_dim, config.encoder_dim)),
+    }
+    number, shape = kinds.get(config.imported.bridge, (0, (0, 0)))
+    return linears({f"bridge.parts.{n}": shape for n in range(number)}, bias=True)
+
+
+def encoder_names(config: LuongConfig, theirs: str) -> dict[str, str]:
+    """Name the encoder's weights as torch does, in their module."""
+    names = (name for name in _encoder(config) if name.startswith("encoder."))
+    return {name: name.replace("encoder.", f"{theirs}.") for name in names}
+
+
+ACTIVATIONS = {  # theirs -> ours
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "silu": "swish",
+    "swish": "swish",
+}
+
+
+def read_activation(options: Options, name: str, default: str) -> str:
+    """Read the option `name` as one of ours; one that we have not is a problem."""
+    word = options.word(name, default)
+    if word not in ACTIVATIONS:
+        options.refuse(name)
+    return ACTIVATIONS.get(word, "relu")
+
+
+def sinusoids(
+    shape: tuple[int, ...],
+    first: int = 0,
+    *,
+    rates: Literal["vaswani", "tensor2tensor"] = "tensor2tensor",
+    precision: type[np.floating] = np.float32,
+) -> Array:
+    """Compute positions from `first` on: f32 [positions, dim]; if dim is odd, the last is 0.
+
+    rates: of pair i of n, 10000^(-i / n) (Vaswani et al. 2017), or 10000^(-i / (n - 1)), of which
+        the last is 1/10000 exactly (tensor2tensor, and what came after it).
+    precision: what the angles are computed in, as the toolkit did.
+    """
+    num_positions, dim = shape
+    pairs = np.arange(dim // 2, dtype=precision)
+    positions = np.arange(first, first + num_positions, dtype=precision)[:, None]
+    if rates == "vaswani":
+        angles = positions / 10000.0 ** (2 * pairs / dim)
+    else:
+        step = precision(-math.log(10000) / max(len(pairs) - 1, 1))
+        angles = positions * np.exp(pairs * step)
+    table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+    return np.pad(table, ((0, 0), (0, dim % 2)))
+
+
+_LAYER = {
+    "self_attention.query": "self_attn.q_proj",
+    "self_attention.key": "self_attn.k_proj",
+    "self_attention.value": "self_attn.v_proj",
+    "self_attention.output": "self_attn.out_proj",
+    "self_attention_norm": "self_attn_layer_norm",
+    "cross_attention.query": "encoder_attn.q_proj",
+    "cross_attention.key": "encoder_attn.k_proj",
+    "cross_attention.value": "encoder_attn.v_proj",
+    "cross_attention.output": "encoder_attn.out_proj",
+    "cross_attention_norm": "encoder_attn_layer_norm",
+    "feed_forward.up": "fc1",
+    "feed_forward.down": "fc2",
+    "feed_forward_norm": "final_layer_norm",
+}
+
+
+def stack_names(before: str = "") -> dict[str, str]:
+    """Give theirs by ours, of both stacks; `before` is what all of theirs begin with."""
+    names = {f"layers.*.{ours}": f"layers.*.{theirs}" for ours, theirs in _LAYER.items()}
+    names |= {"norm": "layer_norm", "embedding_norm": "layernorm_embedding"}
+    return {
+        f"{stack}.{ours}": f"{before}{stack}.{theirs}"
+        for stack in STACKS
+        for ours, theirs in names.items()
+    }

@@ -6,7 +6,7 @@ from typing import Any
 
 from export.readers.common.files import card_of, checkpoint_files
 from export.readers.common.options import Options
-from export.readers.common.torch_files.storages import LazyArray
+from export.readers.common.torch_files import LazyArray
 from export.readers.common.weights import Tensors, WeightReader
 from models.arrays import Arrays
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config

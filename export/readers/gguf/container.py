@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 
-from export.readers.common.cursor import Cursor, MalformedFile
+from export.readers.common.files import Cursor, MalformedFile
 from export.readers.gguf.tensors import READABLE, Tensor
 from models.arrays import Array
 from models.storage.checkpoint import CheckpointError

@@ -12,7 +12,7 @@ import numpy as np
 
 from export.readers.common.options import Options
 from export.readers.common.tables import Names
-from export.readers.common.text.chat_templates import DEFAULT, joined_template
+from export.readers.common.tokenizers import DEFAULT, joined_template
 from export.readers.gguf.names import (
     ROPE_FREQUENCIES,
     ROPE_LONG,

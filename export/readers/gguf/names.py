@@ -5,7 +5,7 @@ and llama.cpp's convert_hf_to_gguf.py.
 import re
 from collections.abc import Collection
 
-from export.readers.common.language_models.family import QUERY_KEY_VALUE
+from export.readers.common.language_family import QUERY_KEY_VALUE
 from export.readers.common.tables import Change, Held, Names
 from models.arrays import Array
 

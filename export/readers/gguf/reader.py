@@ -9,12 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from export.readers.common.context import fit
 from export.readers.common.files import card_of, checkpoint_files
-from export.readers.common.language_models.families import FAMILIES
-from export.readers.common.language_models.shapes import shapes_of
-from export.readers.common.notes import noted, unused_notes
-from export.readers.common.options import Options
+from export.readers.common.language_family import shapes_of
+from export.readers.common.language_models import FAMILIES
+from export.readers.common.options import Options, noted, unused_notes
+from export.readers.common.rope import fit
 from export.readers.common.tables import Names, Table, read_weights
 from export.readers.common.weights import Tensors
 from export.readers.gguf.container import MAGIC, Container, read_container

@@ -9,9 +9,16 @@ from typing import Any
 import numpy as np
 from tokenizers import AddedToken, Tokenizer
 
-from export.readers.common.text.byte_level import byte_level_bpe
-from export.readers.common.text.errors import TokenizerError
-from export.readers.common.text.pieces import Kind, Order, Piece, Pieces, Spelling, tokenizer_json
+from export.readers.common.pieces import (
+    Kind,
+    Order,
+    Piece,
+    Pieces,
+    Spelling,
+    TokenizerError,
+    tokenizer_json,
+)
+from export.readers.common.tokenizers import byte_level_bpe
 
 _PREFIX = "tokenizer.ggml."
 

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from export.readers.common.context import fit
-from export.readers.common.language_models.families import FAMILIES as LANGUAGE_MODELS
-from export.readers.common.notes import noted
-from export.readers.common.options import read_options
+from export.readers.common.language_models import FAMILIES as LANGUAGE_MODELS
+from export.readers.common.options import noted, read_options
+from export.readers.common.rope import fit
 from export.readers.hugging_face.encoders.families import FAMILIES as ENCODERS
 from export.readers.hugging_face.encoders.reading import read_encoder
 from export.readers.hugging_face.folder import CONFIG_FILE, Folder, open_folder

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from export.readers.common.files import checkpoint_files
-from export.readers.common.notes import noted, unused_notes
-from export.readers.common.options import Options, read_options
+from export.readers.common.options import Options, noted, read_options, unused_notes
 from export.readers.common.weights import Tensors, WeightReader
 from export.readers.hugging_face.card import folder_card
 from export.readers.hugging_face.generation import KEYS

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from export.readers.common.language_models.family import LanguageFamily
-from export.readers.common.language_models.rope import rope_section
+from export.readers.common.language_family import LanguageFamily
 from export.readers.common.options import Options
-from export.readers.common.text.chat_templates import DEFAULT, joined_template
+from export.readers.common.rope import rope_section
+from export.readers.common.tokenizers import DEFAULT, joined_template
 from export.readers.hugging_face.encoders.modules import MODULES_FILE
 from export.readers.hugging_face.folder import CONFIG_FILE, UNTIED, Folder
 from export.readers.hugging_face.generation import (

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from export.readers.common.options import read_options
-from export.readers.common.torch_files.pickles import read_torch
-from export.readers.common.torch_files.storages import LazyArray
+from export.readers.common.torch_files import LazyArray, read_torch
 from models.storage.checkpoint import CheckpointError
 from models.storage.stored import Stored, in_safetensors
 

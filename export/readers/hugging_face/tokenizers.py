@@ -13,11 +13,9 @@ from typing import Any
 
 from tokenizers import AddedToken, Encoding, Tokenizer
 
-from export.readers.common.text.byte_level import byte_level_bpe
-from export.readers.common.text.errors import TokenizerError, using_library
-from export.readers.common.text.pieces import Order
-from export.readers.common.text.sentencepiece import fairseq_order, from_sentencepiece
-from export.readers.common.text.word_pieces import word_pieces
+from export.readers.common.pieces import Order, TokenizerError, using_library
+from export.readers.common.tokenizers import byte_level_bpe, word_pieces
+from export.readers.common.word_lists import fairseq_order, from_sentencepiece
 from export.readers.hugging_face import fairseq_languages
 from models.storage.files import MOST_BYTES, MOST_CONFIG_BYTES, read_file
 

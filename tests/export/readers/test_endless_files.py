@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.readers.common.torch_files import unpickling
+from export.readers.common import unpickling
 from export.readers.gguf.container import MOST_TEXTS
 from export.readers.reading import read_model
 from models.storage.checkpoint import CheckpointError

@@ -5,10 +5,9 @@ from pathlib import Path
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from export.readers.common.text.sentencepiece import from_sentencepiece
-from export.readers.common.text.words import from_words
+from export.readers.common.word_lists import from_sentencepiece, from_words
 from serving.text.tokenizer import Tokenizer
-from tests.export.readers.common.text.sentencepiece_models import GEMMA, LLAMA, trained
+from tests.export.readers.common.sentencepiece_models import GEMMA, LLAMA, trained
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 
 TEXTS = ("a black dog in the snow", "un chien noir dans la neige", "l'été à Noël (froid), 😀")

@@ -8,9 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from export.readers.common.activations import read_activation
 from export.readers.common.options import MOST_LAYERS, MOST_POSITIONS, WIDEST
-from export.readers.common.shapes import attention, linears, norms, repeated
+from export.readers.common.shapes import attention, linears, norms, read_activation, repeated
 from export.readers.common.tables import Held, Table, read_weights
 from export.readers.common.weights import Shape, WeightReader
 from export.readers.hugging_face.encoders.families import EncoderFamily

@@ -6,7 +6,7 @@ Pre-norm layers; sinusoids with the rates of tensor2tensor, in single precision 
 from functools import partial
 from typing import Any
 
-from export.readers.common.sinusoids import sinusoids
+from export.readers.common.shapes import sinusoids
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.translators.decoding import Decoding
 from export.readers.hugging_face.translators.languages import (

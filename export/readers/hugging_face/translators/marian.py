@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from export.readers.common.options import Options, joined
-from export.readers.common.sinusoids import sinusoids
+from export.readers.common.shapes import sinusoids
 from export.readers.common.tables import Made
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.translators.decoding import Decoding

@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from export.readers.common.activations import read_activation
-from export.readers.common.bart_names import stack_names
 from export.readers.common.options import MOST_LAYERS, MOST_POSITIONS, WIDEST, Options
-from export.readers.common.shapes import STACKS, transformer_shapes
+from export.readers.common.shapes import STACKS, read_activation, stack_names, transformer_shapes
 from export.readers.common.tables import Held, Made, Names, Table, read_weights, then
 from export.readers.common.weights import Shape, Tensors, WeightReader
 from export.readers.hugging_face.folder import UNTIED, Folder

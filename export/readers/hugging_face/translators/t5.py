@@ -11,9 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from export.readers.common.activations import ACTIVATIONS, read_activation
 from export.readers.common.options import MOST_LAYERS, Options
-from export.readers.common.shapes import transformer_shapes
+from export.readers.common.shapes import ACTIVATIONS, read_activation, transformer_shapes
 from export.readers.common.tables import Table, read_weights, times
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.tokenizers import encode

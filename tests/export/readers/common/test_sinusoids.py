@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from export.readers.common.sinusoids import sinusoids
+from export.readers.common.shapes import sinusoids
 
 DIM, NUM, FIRST = 8, 5, 2
 

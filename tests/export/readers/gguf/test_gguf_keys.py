@@ -11,7 +11,7 @@ from export.readers.gguf.reader import read
 from export.readers.gguf.tokenizer import from_gguf
 from models.configs.language_models.llama import LlamaConfig
 from models.storage.checkpoint import CheckpointError
-from tests.export.readers.common.text.sentencepiece_models import GEMMA, trained
+from tests.export.readers.common.sentencepiece_models import GEMMA, trained
 from tests.export.readers.gguf.files import write_gguf
 from tests.export.readers.gguf.test_gguf_models import TOLERANCE, UNSAID, largest_error
 from tests.export.readers.gguf.test_gguf_tokenizer import sentencepiece_fields, served

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer as Library
 
 from export.readers.gguf.tokenizer import from_gguf
 from serving.text.tokenizer import Tokenizer
-from tests.export.readers.common.text.awkward import SCRIPTS, awkward_texts
-from tests.export.readers.common.text.sentencepiece_models import GEMMA, LLAMA, trained
+from tests.export.readers.common.awkward import SCRIPTS, awkward_texts
+from tests.export.readers.common.sentencepiece_models import GEMMA, LLAMA, trained
 
 TEXTS = awkward_texts()
 CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from export.readers.common.text.chat_templates import joined_template
+from export.readers.common.tokenizers import joined_template
 from export.readers.hugging_face.families import read
 from serving.text.chat.rendering import render
 from tests.export.readers.hugging_face.changing import change

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from export.bundling.exporting import export_checkpoint
 from export.checking.rows import Rows
-from export.readers.common.language_models.families import FAMILIES as LANGUAGE_MODELS
+from export.readers.common.language_models import FAMILIES as LANGUAGE_MODELS
 from export.readers.hugging_face.families import read
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle

@@ -13,8 +13,8 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from export.readers.hugging_face.tokenizers import Tokenizers, encode, read_tokenizers, token_ids
 from serving.text.tokenizer import Tokenizer
-from tests.export.readers.common.text.awkward import SCRIPTS, awkward_texts
-from tests.export.readers.common.text.sentencepiece_models import GEMMA, LLAMA, trained
+from tests.export.readers.common.awkward import SCRIPTS, awkward_texts
+from tests.export.readers.common.sentencepiece_models import GEMMA, LLAMA, trained
 from tests.serving.text.tokenizers_for_tests import FAILS_AT, write_failing_tokenizer
 
 TEXTS = awkward_texts()

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from export.bundling.exporting import export_checkpoint
 from export.cli import export
-from export.readers.common.text.sentencepiece import piece_ids
+from export.readers.common.word_lists import piece_ids
 from export.readers.hugging_face.tokenizers import read_tokenizers
 from export.readers.reading import read_model
 from models.configs.base import TranslationModelConfig
@@ -26,7 +26,7 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.commands.translate import translate
 from serving.text.tokenizer import Tokenizer
-from tests.export.readers.common.text.sentencepiece_models import trained
+from tests.export.readers.common.sentencepiece_models import trained
 from tests.export.readers.hugging_face.translators import FAMILIES, MARIAN, save
 
 TEXT = "A dog runs in the snow."

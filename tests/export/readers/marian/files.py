@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from tests.export.readers.common.text.sentencepiece_models import trained
+from tests.export.readers.common.sentencepiece_models import trained
 
 FLOAT32, INT8, INTGEMM8 = 0x404, 0x101, 0x4101
 OPTIONS: dict[str, Any] = {

@@ -8,13 +8,12 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Tokenizer as Library
 
-from export.readers.common.text.errors import TokenizerError
-from export.readers.common.text.pieces import Order
-from export.readers.common.text.sentencepiece import fairseq_order, from_sentencepiece, piece_ids
+from export.readers.common.pieces import Order, TokenizerError
+from export.readers.common.word_lists import fairseq_order, from_sentencepiece, piece_ids
 from models.data.tokenizer import encode_all, load_tokenizer
 from serving.text.tokenizer import Tokenizer
-from tests.export.readers.common.text.awkward import awkward_texts
-from tests.export.readers.common.text.sentencepiece_models import GEMMA, LLAMA, trained
+from tests.export.readers.common.awkward import awkward_texts
+from tests.export.readers.common.sentencepiece_models import GEMMA, LLAMA, trained
 
 MODELS: dict[str, dict[str, Any]] = {
     "unigram": {},

@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from export.readers.common.torch_files.pickles import looks_like_torch, read_torch
-from export.readers.common.torch_files.storages import LazyArray
-from export.readers.common.torch_files.unpickling import Name, Record
+from export.readers.common.torch_files import LazyArray, looks_like_torch, read_torch
+from export.readers.common.unpickling import Name, Record
 from models.storage.checkpoint import CheckpointError
 
 FORMATS: list[dict[str, Any]] = [

@@ -1,9 +1,10 @@
-"""Mamba-2 (Dao and Gu 2024), which reads texts of any length."""
+"""The families of language models by `model_type`, and Mamba-2 (Dao and Gu 2024)."""
 
 import math
 from typing import Any
 
-from export.readers.common.language_models.family import LanguageFamily, num_layers, special_ids
+from export.readers.common import gemma, gpt, llama
+from export.readers.common.language_family import LanguageFamily, num_layers, special_ids
 from export.readers.common.options import Options
 from export.readers.common.tables import Names, Table
 from models.configs.language_models.mamba2 import Mamba2Config
@@ -28,7 +29,7 @@ NAMES: Names = {
 }
 
 
-def configure(config: Options) -> dict[str, Any]:
+def configure_mamba2(config: Options) -> dict[str, Any]:
     config.only("hidden_act", "silu", "swish")
     config.only("time_step_limit", *NO_LIMITS)
     d_model, expand = config.integer("hidden_size"), config.integer("expand", 2)
@@ -56,8 +57,25 @@ def configure(config: Options) -> dict[str, Any]:
     }
 
 
-def table(options: Options, config: Mamba2Config) -> Table:
+def mamba2_table(options: Options, config: Mamba2Config) -> Table:
     return Table(NAMES, prefix="backbone.")
 
 
-FAMILY = LanguageFamily(configure, table, CONTEXT_LENGTH)
+MAMBA2 = LanguageFamily(configure_mamba2, mamba2_table, CONTEXT_LENGTH)
+
+
+FAMILIES: dict[str, LanguageFamily] = {
+    "gemma": gemma.GEMMA,
+    "gemma2": gemma.GEMMA2,
+    "gemma3_text": gemma.GEMMA3,
+    "gpt2": gpt.GPT2,
+    "gpt_neox": gpt.GPT_NEOX,
+    "llama": llama.LLAMA,
+    "mamba2": MAMBA2,
+    "mistral": llama.MISTRAL,
+    "phi": gpt.PHI,
+    "phi3": llama.PHI3,
+    "qwen2": llama.QWEN2,
+    "qwen3": llama.QWEN3,
+    "smollm3": llama.SMOLLM3,
+}

@@ -1,14 +1,14 @@
-"""Makes byte-level BPE (Radford et al. 2019), and parts words before it as models do.
+"""Byte-level BPE (Radford et al. 2019), WordPiece (Devlin et al. 2019), and chat templates.
 
-Names and patterns are those of llama.cpp, llm_tokenizer_bpe.
+Names and patterns of byte-level BPE are those of llama.cpp, llm_tokenizer_bpe.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from export.readers.common.text.errors import TokenizerError, check_names
+from export.readers.common.pieces import TokenizerError, check_names
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 _CONTRACTIONS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
@@ -77,3 +77,51 @@ def _bpe(
             raise TokenizerError([f"the merge {merge!r} is not one of tokens"])
         pairs.append((left, right))
     return models.BPE(vocab=dict(vocabulary), merges=pairs, ignore_merges=takes_whole_words)
+
+
+UNKNOWN = "[UNK]"
+
+
+def word_pieces(
+    ids: Mapping[str, int],
+    *,
+    special: Iterable[str],
+    lowercase: bool,
+    strip_accents: bool | None,
+    splits_chinese: bool,
+) -> bytes:
+    """Make `tokenizer.json` of pieces with their ids; those inside words begin with ##. Raises
+    TokenizerError where no piece stands for what is unknown.
+
+    special: tokens that texts cannot spell, as far as they are pieces. strip_accents: None where
+    that goes with `lowercase`. splits_chinese: each of its characters is a word.
+    """
+    if UNKNOWN not in ids:
+        raise TokenizerError([f"vocab.txt has no {UNKNOWN}"])
+    tokenizer = Tokenizer(models.WordPiece(dict(ids), unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        handle_chinese_chars=splits_chinese, strip_accents=strip_accents, lowercase=lowercase
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.add_special_tokens([token for token in dict.fromkeys(special) if token in ids])
+    return tokenizer.to_str().encode()
+
+
+DEFAULT, TOOLS = "default", "tool_use"
+
+
+def joined_template(templates: Mapping[str, str], notes: list[str]) -> str | None:
+    """Return one template that is "tool_use" in chats with tools and "default" in others, as
+    `transformers` chooses between them. Other templates are left out, with a note.
+    """
+    others = sorted(templates.keys() - {DEFAULT, TOOLS})
+    if others:
+        notes.append(f"chat templates are left out: {', '.join(others)}")
+    usual, for_tools = (templates.get(name) for name in (DEFAULT, TOOLS))
+    if for_tools is None or usual is None or for_tools == usual:
+        return usual if for_tools is None else for_tools
+    # A plus keeps the white space beside a tag, which Jinja would remove with `trim_blocks` and
+    # `lstrip_blocks`. Of each template it drops one newline at the end.
+    first, second = for_tools.removesuffix("\n"), usual.removesuffix("\n")
+    return f"{{% if tools +%}}{first}{{%+ else +%}}{second}{{%+ endif %}}"

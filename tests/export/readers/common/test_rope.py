@@ -8,10 +8,9 @@ import pytest
 from transformers import LlamaConfig, PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from export.readers.common.context import shorten
-from export.readers.common.language_models.families import FAMILIES
-from export.readers.common.language_models.rope import read_rotary, rope_section
+from export.readers.common.language_models import FAMILIES
 from export.readers.common.options import Options
+from export.readers.common.rope import read_rotary, rope_section, shorten
 from models.configs.registry import parse_config
 from tests.export.readers.hugging_face.language_models import LLAMA3, SIZES, YARN
 

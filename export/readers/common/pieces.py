@@ -1,21 +1,51 @@
-"""Writes pieces of a sentencepiece model as a `tokenizers` file that finds the same pieces.
+"""SentencePiece's pieces as a `tokenizer.json` that finds the same pieces, and tokenizers' errors.
 
-It knows neither where they come from (a `.spm` file, a GGUF file) nor whose order of ids is wanted.
-Algorithms: Kudo 2018 (unigram), Sennrich et al. 2016 (BPE), as sentencepiece 0.2 runs them.
-
-A piece that no text may become has a space before its name: normalised text has none.
+The pieces may come from a `.spm` or a GGUF file; the order of ids is the caller's. Algorithms: Kudo
+2018 (unigram), Sennrich et al. 2016 (BPE), as sentencepiece 0.2 runs them. A piece that no text may
+become has a space before its name: normalised text has none.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from export.readers.common.text.errors import TokenizerError, check_names
 from models.data.tokenizer import BEYOND
+
+
+class TokenizerError(Exception):
+    """Not to be converted; `problems` lists everything found wrong."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+@contextmanager
+def using_library(subject: str) -> Iterator[None]:
+    """Inside, what the tokenizers' library raises becomes TokenizerError: bare Exception, or a
+    panic, which is no Exception.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise TokenizerError([f"{subject}: {error}"]) from None
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raises TokenizerError for a name that is no Unicode text, as JSON and pickles may hold."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise TokenizerError([f"the token {name!r} is no text"]) from None
+
 
 SPACE = "\u2581"  # stands for a space in the names of pieces
 MOST_SPACES = 2**16  # more than any text begins with

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from export.readers.common.text.errors import TokenizerError
-from export.readers.common.text.words import from_words
+from export.readers.common.pieces import TokenizerError
+from export.readers.common.word_lists import from_words
 from serving.text.tokenizer import Tokenizer
-from tests.export.readers.common.text.awkward import awkward_texts
+from tests.export.readers.common.awkward import awkward_texts
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 MERGES = [

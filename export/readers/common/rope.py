@@ -1,17 +1,16 @@
-"""Reads rotary position embeddings from `config.json`: one angle a position for each pair.
+"""Rotary position embeddings from `config.json`, and the context lengths that they allow.
 
-Every kind of scaling comes down to a table of frequencies, radians a position, and what the rotated
-numbers are stretched by. Formulas are those of transformers/modeling_rope_utils.py. Two kinds there
-change with the length of a text. A dynamic one is no other than the plain one up to the length that
-the model was made for, beyond which we never go. LongRoPE has a short and a long table, of which
-transformers takes the long one for what is read at once beyond `original_max_position_embeddings`.
-Here a model has one table: the short one unless it may read more than that. That it may not, unless
-this is asked for, is the business of `export.readers.common.context`.
+Every kind of scaling is a table of frequencies, radians a position for each pair, and a factor that
+the rotated numbers are multiplied by (transformers/modeling_rope_utils.py). Two kinds there change
+with the length of a text. A dynamic one equals the plain one up to the length that the model was
+made for, which is never exceeded here. LongRoPE has a short and a long table; transformers takes
+the long one beyond `original_max_position_embeddings`. Here a model has one table: the short one,
+unless a longer context is asked for. A shorter context also saves memory of keys and values.
 """
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -165,3 +164,84 @@ SCALINGS: dict[str, Callable[[Scaling], tuple[Array, float]]] = {
     "longrope": _longrope,
     "su": _longrope,  # its first name
 }
+
+
+BY_LENGTHS = ("longrope", "su", "yarn")  # scalings whose factor may follow from two lengths
+CAPPED = (
+    "the context is {border} tokens, of {whole}: longer texts are rotated by another table of"
+    " LongRoPE, and here a model has one. `attendant export --context-length {whole}` takes the"
+    " other one, for short texts too"
+)
+LONG = (
+    "texts of up to {border} tokens are not read exactly as transformers reads them, but as vLLM"
+    " does: with a context of {length} tokens all are rotated by the long table of LongRoPE, which"
+    " transformers takes beyond {border} only"
+)
+
+
+def fit(config: Options, context_length: int | None) -> tuple[str, ...]:
+    """Let `config`, of a language model, read `context_length` tokens at most; without one, as many
+    as are read exactly. Gives what whoever exports it should know.
+    """
+    border, whole = _border_of_longrope(config), config.get("max_position_embeddings")
+    if context_length is not None:
+        shorten(config, context_length)
+        is_exact = border is None or context_length <= border
+        return () if is_exact else (LONG.format(border=border, length=context_length),)
+    if border is None:
+        return ()
+    shorten(config, border)
+    return (CAPPED.format(border=border, whole=whole),)
+
+
+def shorten(config: Options, context_length: int) -> None:
+    """Let `config`, of a language model, say that it reads `context_length` tokens at most.
+
+    Scalings of its positions stay what they are, but LongRoPE takes its short table up to where the
+    long one begins. A length beyond the model's own is a problem.
+    """
+    whole = config.integer("max_position_embeddings", config.integer("n_positions", 1))
+    if not 2 <= context_length <= whole:
+        config.problems.append(f"context length {context_length} is not one of 2 to {whole}")
+        return
+    for rope in _ropes(config):
+        inner = rope.get("original_max_position_embeddings") or whole
+        rope["original_max_position_embeddings"] = inner
+        original = config.integer("original_max_position_embeddings", inner)
+        is_told = rope.get("factor") is not None
+        if not is_told and {rope.get("rope_type"), rope.get("type")} & {*BY_LENGTHS}:
+            rope["factor"] = whole / original
+    config.values["max_position_embeddings"] = context_length
+
+
+def _border_of_longrope(config: Options) -> int | None:
+    """Find the longest text that the short table rotates, if longer ones have another table."""
+    whole = config.get("max_position_embeddings")
+    for rope in _ropes(config):
+        kind = rope.get("rope_type") or rope.get("type")
+        is_phi = config.get("model_type") == "phi3" and kind == "yarn"  # of its early files
+        if not (kind in ("longrope", "su") or is_phi):
+            continue
+        name = "original_max_position_embeddings"
+        border = config.get(name, rope.get(name))
+        is_there = isinstance(border, int) and isinstance(whole, int) and 2 <= border < whole
+        if is_there and rope.get("short_factor") != rope.get("long_factor"):
+            return border
+    return None
+
+
+def _ropes(config: Options) -> Iterator[dict[str, Any]]:
+    """Where scalings stand: for all layers, or for each kind of them."""
+    for name in ("rope_parameters", "rope_scaling"):
+        rope = config.values.get(name)
+        if isinstance(rope, dict):
+            config.values[name] = rope = dict(rope)
+            yield from _copied(rope)
+            yield rope
+
+
+def _copied(rope: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for kind, inner in rope.items():
+        if isinstance(inner, dict):
+            rope[kind] = dict(inner)
+            yield rope[kind]

@@ -1,18 +1,30 @@
-"""Llama (1 to 3.2, SmolLM and SmolLM2 too), and what models of its shape are read by."""
+"""Llama and the families of its shape.
+
+Llama 1 to 3.2, SmolLM and SmolLM2; Mistral (Jiang et al. 2023), where a layer may attend to a
+window of the last positions; Qwen2 and Qwen2.5 with biases of queries, keys and values (Qwen Team
+2024), Qwen3 with norms of queries and keys (Qwen Team 2025); SmolLM3 (Bakouch et al. 2025), of
+which every fourth layer does not rotate; Phi-3, Phi-3.5 and Phi-4 (Abdin et al. 2024), whose
+projections are written side by side.
+"""
 
 from typing import Any
 
-from export.readers.common.activations import read_activation
-from export.readers.common.language_models.family import LanguageFamily, num_layers, special_ids
-from export.readers.common.language_models.rope import read_rotary, rope_section
+from export.readers.common.language_family import (
+    QUERY_KEY_VALUE,
+    LanguageFamily,
+    num_layers,
+    special_ids,
+)
 from export.readers.common.options import Options, joined
-from export.readers.common.tables import Table
+from export.readers.common.rope import read_rotary, rope_section
+from export.readers.common.shapes import read_activation
+from export.readers.common.tables import Names, Table
 from models.configs.language_models.llama import LlamaConfig
 
 NEEDLESS = (r"(.*\.)?rotary_emb\.inv_freq",)
 
 
-def configure(config: Options) -> dict[str, Any]:
+def configure_llama(config: Options) -> dict[str, Any]:
     """Read a Llama, which has biases everywhere or nowhere."""
     config.only("rope_interleaved", False)  # of nanotron, as SmolLM's files say
     config.use("is_llama_config")
@@ -103,4 +115,96 @@ NAMES = {
     "layers.*.feed_forward.up": "model.layers.*.mlp.up_proj",
     "layers.*.feed_forward.down": "model.layers.*.mlp.down_proj",
 }
-FAMILY = LanguageFamily(configure, table)
+LLAMA = LanguageFamily(configure_llama, table)
+
+
+def configure_mistral(config: Options) -> dict[str, Any]:
+    config.default_to(sliding_window=4096)
+    return joined(sizes(config), rotary(config), windows(config))
+
+
+MISTRAL = LanguageFamily(configure_mistral, table)
+
+
+def configure_qwen2(config: Options) -> dict[str, Any]:
+    return joined(_qwen_sizes(config), {"imported": {"attention_bias": "qkv"}})
+
+
+def configure_qwen3(config: Options) -> dict[str, Any]:
+    config.default_to(head_dim=128)
+    has_bias = config.flag("attention_bias", False)
+    imported = {"attention_bias": "all" if has_bias else "none", "qk_norm": True}
+    return joined(_qwen_sizes(config), {"imported": imported})
+
+
+def _qwen_sizes(config: Options) -> dict[str, Any]:
+    config.default_to(sliding_window=4096)
+    found = joined(sizes(config), rotary(config))
+    if not config.flag("use_sliding_window", False):
+        config.use("max_window_layers")
+        without_windows(config)
+        return found
+    return joined(found, windows(config, config.integer("max_window_layers", 28)))
+
+
+QWEN2 = LanguageFamily(configure_qwen2, table)
+QWEN3 = LanguageFamily(configure_qwen3, table)
+
+
+def configure_smollm3(config: Options) -> dict[str, Any]:
+    rotating = _rotating(config)
+    found = joined(sizes(config, is_tied=True), rotary(config, theta=2_000_000.0))
+    if config.flag("use_sliding_window", False):
+        kinds = ("sliding_attention", "full_attention")
+        config.default_to(layer_types=[kinds[rotates > 0] for rotates in rotating])
+        found = joined(found, windows(config))
+    else:
+        without_windows(config)
+    has_bias = config.flag("attention_bias", False)
+    imported = {
+        "attention_bias": "all" if has_bias else "none",
+        "ffn_bias": config.flag("mlp_bias", False),
+        "layers_without_rotation": tuple(
+            layer for layer, rotates in enumerate(rotating) if not rotates
+        ),
+    }
+    return joined(found, {"imported": imported})
+
+
+def _rotating(config: Options) -> tuple[int, ...]:
+    """`no_rope_layers` holds a 1 for each layer that does rotate."""
+    interval = max(config.integer("no_rope_layer_interval", 4), 1)
+    layers = range(num_layers(config))
+    usual = tuple(int((layer + 1) % interval != 0) for layer in layers)
+    told = config.integers("no_rope_layers") or usual
+    if len(told) != len(usual):
+        config.refuse("no_rope_layers", f"must hold {len(usual)} numbers")
+    return told
+
+
+SMOLLM3 = LanguageFamily(configure_smollm3, table)
+
+
+def configure_phi3(config: Options) -> dict[str, Any]:
+    """Its early files call LongRoPE "su" or "yarn"."""
+    config.default_to(rms_norm_eps=1e-5)
+    rope = rope_section(config)
+    for name in ("type", "rope_type"):
+        if rope.values.get(name) == "yarn":
+            rope.values[name] = "longrope"
+    return joined(sizes(config), rotary(config, rope=rope), windows(config))
+
+
+PHI3_NAMES: Names = {
+    **NAMES,
+    **NORMS,
+    QUERY_KEY_VALUE: "model.layers.*.self_attn.qkv_proj",
+    ("layers.*.feed_forward.gate", "layers.*.feed_forward.up"): "model.layers.*.mlp.gate_up_proj",
+}
+
+
+def phi3_table(options: Options, config: LlamaConfig) -> Table:
+    return Table(PHI3_NAMES, needless=NEEDLESS, prefix="model.")
+
+
+PHI3 = LanguageFamily(configure_phi3, phi3_table)

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from export.readers.common.language_models import llama
-from export.readers.common.language_models.family import LanguageFamily, num_layers
-from export.readers.common.language_models.rope import read_rotary
+from export.readers.common import llama
+from export.readers.common.language_family import LanguageFamily, num_layers
 from export.readers.common.options import Options, joined
+from export.readers.common.rope import read_rotary
 from export.readers.common.tables import Change, Table, times
 from models.arrays import Array
 from models.configs.language_models.llama import LlamaConfig

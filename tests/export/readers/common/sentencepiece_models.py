@@ -7,7 +7,7 @@ from typing import Any
 
 import sentencepiece
 
-from tests.export.readers.common.text.awkward import SCRIPTS
+from tests.export.readers.common.awkward import SCRIPTS
 
 PAIRS = Path(__file__).parents[4] / "data" / "en-fr-200.tsv"
 LLAMA = {
