@@ -7,20 +7,20 @@ from pathlib import Path
 from export.readers.common.language_models import FAMILIES as LANGUAGE_MODELS
 from export.readers.common.options import noted, read_options
 from export.readers.common.rope import fit
-from export.readers.hugging_face.encoders.families import FAMILIES as ENCODERS
-from export.readers.hugging_face.encoders.reading import read_encoder
+from export.readers.hugging_face import bart, marian, t5
+from export.readers.hugging_face.encoder_families import FAMILIES as ENCODERS
+from export.readers.hugging_face.encoders import read_encoder
 from export.readers.hugging_face.folder import CONFIG_FILE, Folder, open_folder
 from export.readers.hugging_face.language_models import read_language_model
-from export.readers.hugging_face.translators import bart, m2m_100, marian, mbart, t5
 from models.storage.checkpoint import Checkpoint
 
 FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
     **{name: partial(read_language_model, family) for name, family in LANGUAGE_MODELS.items()},
     **{name: partial(read_encoder, family) for name, family in ENCODERS.items()},
-    "bart": bart.read,
-    "m2m_100": m2m_100.read,
+    "bart": bart.read_bart,
+    "m2m_100": bart.read_m2m_100,
     "marian": marian.read,
-    "mbart": mbart.read,
+    "mbart": bart.read_mbart,
     "mt5": t5.read,
     "t5": t5.read,
 }

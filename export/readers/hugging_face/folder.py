@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from export.readers.common.files import checkpoint_files
+from export.readers.common.files import card_of, checkpoint_files
 from export.readers.common.options import Options, noted, read_options, unused_notes
+from export.readers.common.torch_files import LazyArray, read_torch
 from export.readers.common.weights import Tensors, WeightReader
-from export.readers.hugging_face.card import folder_card
-from export.readers.hugging_face.generation import KEYS
-from export.readers.hugging_face.stored import stored_tensors
+from export.readers.hugging_face.generation import KEYS, OF_CONFIG, OF_GENERATION, OF_TOKENIZER
 from export.readers.hugging_face.tokenizers import Tokenizers, read_tokenizers
-from export.readers.hugging_face.without_effect import OF_CONFIG, OF_GENERATION, OF_TOKENIZER
 from models.arrays import Arrays
 from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.conventions import Conventions
 from models.storage.checkpoint import Checkpoint, CheckpointError
+from models.storage.files import read_file
+from models.storage.stored import Stored, in_safetensors
 
 CONFIG_FILE = "config.json"
 BASE_MODEL = "Model"
@@ -123,3 +123,80 @@ def open_folder(path: Path) -> Folder:
         Tensors(stored_tensors(path, problems), problems),
         problems,
     )
+
+
+MOST_SHARDS = 1000
+MOST_INDEX_BYTES = 2**25  # 300,000 tensors
+SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
+
+
+def stored_tensors(folder: Path, problems: list[str]) -> dict[str, Stored]:
+    """Find all tensors of a folder by name, of safetensors where there are any."""
+    found: dict[str, Stored] = {}
+    for path in _files(folder, problems):
+        is_pickle = path.suffix == ".bin"
+        found |= _in_pickle(path, problems) if is_pickle else in_safetensors(path, problems)
+    return found
+
+
+def _in_pickle(path: Path, problems: list[str]) -> dict[str, Stored]:
+    """Read the tensors of one file of torch.save as data: nothing of it runs."""
+    try:
+        tree = read_torch(path)
+    except CheckpointError as error:
+        problems += [f"{path.name}: {problem}" for problem in error.problems]
+        return {}
+    if not isinstance(tree, dict):
+        problems.append(f"{path.name} holds no tensors by name")
+        return {}
+    tensors = {str(name): each for name, each in tree.items() if isinstance(each, LazyArray)}
+    return {name: Stored(each.kind, each.shape, each.read) for name, each in tensors.items()}
+
+
+def _files(folder: Path, problems: list[str]) -> Iterator[Path]:
+    """Find the files that hold the weights; a folder with none has a problem."""
+    for name in (SAFETENSORS, PICKLE):
+        index = folder / f"{name}.index.json"
+        if (folder / name).is_file():
+            yield folder / name
+            return
+        if index.is_file():
+            yield from _shards(index, problems)
+            return
+    problems.append(f"{SAFETENSORS} is missing")
+
+
+def _shards(index: Path, problems: list[str]) -> Iterator[Path]:
+    options = read_options(index, problems, most_bytes=MOST_INDEX_BYTES).section("weight_map")
+    names = sorted(set(map(str, options.values.values())))
+    if len(names) > MOST_SHARDS:
+        problems.append(f"{index.name} names {len(names)} files, more than {MOST_SHARDS}")
+        return
+    for name in names:
+        if Path(name).name == name:
+            yield index.parent / name
+        else:
+            problems.append(f"{index.name}: {name!r} is no name of a file beside it")
+
+
+def folder_card(path: Path, config: Options) -> bytes:
+    """Write name, kind and licence in Markdown, as far as the folder says them."""
+    name = config.get("_name_or_path") or path.resolve().name
+    facts = [f"Architecture: {config.get('model_type')}"]
+    if licence := _licence(path / "README.md"):
+        facts.append(f"Licence: {licence}")
+    return card_of(path.resolve().name, f"Imported from the Hugging Face folder `{name}`.", *facts)
+
+
+def _licence(path: Path) -> str | None:
+    """Find `license` in the folder's own card, which begins with YAML between lines of `---`."""
+    try:
+        text = read_file(path).decode(errors="replace")
+    except OSError:
+        return None
+    _, _, head = text.partition("---\n")
+    for line in head.partition("\n---")[0].splitlines():
+        name, _, value = line.partition(":")
+        if name == "license":
+            return value.strip().strip("\"'") or None
+    return None

@@ -7,7 +7,6 @@ from export.readers.common.language_family import LanguageFamily
 from export.readers.common.options import Options
 from export.readers.common.rope import rope_section
 from export.readers.common.tokenizers import DEFAULT, joined_template
-from export.readers.hugging_face.encoders.modules import MODULES_FILE
 from export.readers.hugging_face.folder import CONFIG_FILE, UNTIED, Folder
 from export.readers.hugging_face.generation import (
     forced_eos,
@@ -15,6 +14,7 @@ from export.readers.hugging_face.generation import (
     refuse_unsupported,
     stop_ids,
 )
+from export.readers.hugging_face.sentence_transformers import MODULES_FILE
 from export.readers.hugging_face.tokenizers import encode
 from models.conventions import Conventions
 from models.storage.checkpoint import TOKENIZER_FILE, Checkpoint

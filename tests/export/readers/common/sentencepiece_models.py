@@ -9,7 +9,7 @@ import sentencepiece
 
 from tests.export.readers.common.awkward import SCRIPTS
 
-PAIRS = Path(__file__).parents[4] / "data" / "en-fr-200.tsv"
+PAIRS = Path(__file__).parents[3] / "data" / "en-fr-200.tsv"
 LLAMA = {
     "model_type": "bpe",
     "byte_fallback": True,

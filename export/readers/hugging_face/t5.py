@@ -16,7 +16,7 @@ from export.readers.common.shapes import ACTIVATIONS, read_activation, transform
 from export.readers.common.tables import Table, read_weights, times
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.tokenizers import encode
-from export.readers.hugging_face.translators.decoding import Decoding
+from export.readers.hugging_face.translators import Decoding
 from models.conventions import Conventions, LanguageIds
 from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
 

@@ -15,14 +15,12 @@ from export.readers.common.options import Options, joined
 from export.readers.common.shapes import sinusoids
 from export.readers.common.tables import Made
 from export.readers.hugging_face.folder import Folder
-from export.readers.hugging_face.translators.decoding import Decoding
-from export.readers.hugging_face.translators.languages import (
+from export.readers.hugging_face.translators import (
     MARIAN,
+    Decoding,
     by_language,
     codes,
     language_tokens,
-)
-from export.readers.hugging_face.translators.stacks import (
     made_positions,
     output_bias,
     sizes,

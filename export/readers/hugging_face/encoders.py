@@ -12,11 +12,18 @@ from export.readers.common.options import MOST_LAYERS, MOST_POSITIONS, WIDEST
 from export.readers.common.shapes import attention, linears, norms, read_activation, repeated
 from export.readers.common.tables import Held, Table, read_weights
 from export.readers.common.weights import Shape, WeightReader
-from export.readers.hugging_face.encoders.families import EncoderFamily
-from export.readers.hugging_face.encoders.modules import Around, Modules, read_around, read_modules
-from export.readers.hugging_face.encoders.template import Template, only_reading, read_template
+from export.readers.hugging_face.encoder_families import EncoderFamily
 from export.readers.hugging_face.folder import BASE_MODEL, Folder
 from export.readers.hugging_face.generation import KEYS
+from export.readers.hugging_face.sentence_transformers import (
+    Around,
+    Modules,
+    Template,
+    only_reading,
+    read_around,
+    read_modules,
+    read_template,
+)
 from models.arrays import Array
 from models.configs.encoders.head import LabelHead
 from models.configs.encoders.transformer_encoder import TransformerEncoderConfig

@@ -1,0 +1,156 @@
+"""BART, mBART, mBART-50, M2M-100 and NLLB-200.
+
+BART (Lewis et al. 2020) has post-norm layers, learned positions and a norm of what enters each
+stack. It knows no languages: what it was trained to do with a text, to summarise or to translate,
+it does to every text.
+
+mBART (Liu et al. 2020) and mBART-50 (Tang et al. 2020) are BART with pre-norm layers and norms at
+both ends of each stack. The first puts the source's language after its end and begins the target
+with the target's language; the second puts the source's language first and makes the target's the
+first token after </s>.
+
+M2M-100 (Fan et al. 2020) and NLLB (NLLB Team 2022) have pre-norm layers, and sinusoids with the
+rates of tensor2tensor, in single precision throughout.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from export.readers.common.options import joined
+from export.readers.common.shapes import sinusoids
+from export.readers.common.tables import Made, Names
+from export.readers.hugging_face.folder import Folder
+from export.readers.hugging_face.translators import (
+    LEARNED_POSITIONS,
+    M2M,
+    MBART,
+    NLLB,
+    Decoding,
+    by_language,
+    codes,
+    language_tokens,
+    made_positions,
+    only_token,
+    output_bias,
+    sizes,
+    weights,
+)
+from models.conventions import Conventions, LanguageIds
+from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
+
+FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
+    "add_bias_logits": False,
+    "extra_pos_embeddings": 2,
+    "normalize_before": False,
+    "normalize_embedding": True,
+    "add_final_layer_norm": False,
+    "static_position_embeddings": False,
+}
+HEADS = ("ForConditionalGeneration", "MTModel", "WithLMHeadModel")  # ends of classes' names
+FORCED_EOS = 2  # where older files do not say
+
+
+def read_bart(folder: Folder) -> Checkpoint:
+    folder.config.default_to(forced_eos_token_id=FORCED_EOS)
+    decoding = Decoding(folder, default_start="eos_token_id")
+    bos = folder.config.integer("bos_token_id")
+    conventions = decoding.conventions(decoding.prompt, source_prefix=(bos,))
+    languages = {"source_languages": [UNKNOWN_LANGUAGE], "target_languages": [UNKNOWN_LANGUAGE]}
+    return read_stacks(
+        folder, FIXED, decoding, conventions, languages | {"norm": {"place": "post"}}
+    )
+
+
+def read_stacks(
+    folder: Folder,
+    fixed: Mapping[str, Any],
+    decoding: Decoding,
+    conventions: Conventions,
+    more: Mapping[str, Any],
+) -> Checkpoint:
+    """Read a model whose stacks are BART's. fixed: what its files may say, and nothing else. more:
+    of our own configuration.
+    """
+    options = folder.config
+    for name, value in fixed.items():
+        options.only(name, value)
+    folder.check_head(*HEADS)
+    bias = output_bias(folder.tensors, options.integer("vocab_size"))
+    config: Any = folder.configured(
+        joined(
+            sizes(folder, default_activation="gelu", scales=False),
+            decoding.special_tokens,
+            {"imported": {"embedding_norm": True, "output_bias": bias is not None}},
+            more,
+        )
+    )
+    made: Names = {} if bias is None else {"output_bias": Made(lambda _: bias())}
+    names = {**LEARNED_POSITIONS, **made}
+    return folder.checkpoint(config, weights(config, folder.tensors, names), conventions)
+
+
+MBART_FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
+    "add_bias_logits": False,
+    "extra_pos_embeddings": 2,
+    "normalize_before": True,
+    "normalize_embedding": True,
+    "add_final_layer_norm": True,
+    "static_position_embeddings": False,
+}
+
+
+def read_mbart(folder: Folder) -> Checkpoint:
+    folder.config.default_to(forced_eos_token_id=FORCED_EOS)
+    decoding = Decoding(folder, default_start="eos_token_id")
+    conventions = _mbart_conventions(folder, decoding)
+    languages = {
+        "source_languages": codes(conventions.sources),
+        "target_languages": codes(conventions.targets),
+    }
+    return read_stacks(folder, MBART_FIXED, decoding, conventions, languages)
+
+
+def _mbart_conventions(folder: Folder, decoding: Decoding) -> Conventions:
+    """mBART-50 has a tokenizer of its own; without its name, targets that begin with </s> tell."""
+    tokens = language_tokens(folder, MBART)
+    kind = folder.tokenizer.word("tokenizer_class", "")
+    begins_with_end = decoding.start in decoding.stop and not kind.startswith("MBartTokenizer")
+    is_50 = kind.startswith("MBart50") or begins_with_end
+    part = "source_prefix" if is_50 else "source_suffix"
+    targets = only_token(tokens, decoding.forced if is_50 else decoding.start)
+    return decoding.conventions(
+        (decoding.start,) if is_50 else (),
+        num_forced=1,
+        sources=by_language(tokens, lambda token_id: LanguageIds(**{part: (token_id,)})),
+        targets=by_language(targets, lambda token_id: LanguageIds(prompt_prefix=(token_id,))),
+    )
+
+
+def read_m2m_100(folder: Folder) -> Checkpoint:
+    folder.check_head("ForConditionalGeneration")
+    decoding = Decoding(folder, default_start="eos_token_id")
+    conventions = _m2m_100_conventions(folder, decoding)
+    config: Any = folder.configured(
+        sizes(folder, default_activation="relu", scales=True)
+        | decoding.special_tokens
+        | {"source_languages": codes(conventions.sources)}
+        | {"target_languages": codes(conventions.targets)}
+    )
+    positions = made_positions(partial(sinusoids, first=config.pad_id + 1))
+    found = weights(config, folder.tensors, positions)
+    return folder.checkpoint(config, found, conventions)
+
+
+def _m2m_100_conventions(folder: Folder, decoding: Decoding) -> Conventions:
+    """NLLB's older form puts the language after the source (`legacy_behaviour`)."""
+    tokens = language_tokens(folder, NLLB) or language_tokens(folder, M2M)
+    is_suffix = folder.tokenizer.flag("legacy_behaviour", False)
+    part = "source_suffix" if is_suffix else "source_prefix"
+    targets = only_token(tokens, decoding.forced)
+    return decoding.conventions(
+        (decoding.start,),
+        num_forced=1,
+        sources=by_language(tokens, lambda token_id: LanguageIds(**{part: (token_id,)})),
+        targets=by_language(targets, lambda token_id: LanguageIds(prompt_prefix=(token_id,))),
+    )
