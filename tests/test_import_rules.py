@@ -92,9 +92,8 @@ API_RANK = {
     "openai": 1,
     "deepl": 1,
     "libretranslate": 1,
-    "scoring": 1,
+    "score": 1,
     "operations": 1,
-    "front_page": 1,
     "application": 2,
 }
 
@@ -346,7 +345,7 @@ def test_package_files_are_empty() -> None:
         ("serving/engine/engine.py", "from serving.text import splitting"),
         ("serving/bundle/opening.py", "def load():\n    from serving.engine.engine import Engine"),
         ("serving/api/openai/routes.py", "import ray.serve"),
-        ("serving/api/scoring/routes.py", "from serving.api.libretranslate import translate_body"),
+        ("serving/api/score.py", "from serving.api.libretranslate import translate"),
         ("serving/api/http/endpoint.py", "from serving.api.openai.protocol import PROTOCOL"),
         ("serving/api/operations.py", "from serving.api.application import create_app"),
         ("serving/pipelines/cards.py", "from fastapi import FastAPI"),

@@ -1,22 +1,24 @@
-"""Joins all protocols into one ASGI application."""
+"""The ASGI application: all protocols, and the page for people at `/`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi_offline import FastAPIOffline
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from serving.api import operations
+from serving.api import operations, score
 from serving.api.deepl import protocol as deepl_protocol
 from serving.api.deepl import routes as deepl
-from serving.api.front_page import add_page
-from serving.api.http.access_log import AccessLog
 from serving.api.http.error_responses import install_error_handlers
-from serving.api.http.guard import Guard, Heads
+from serving.api.http.middleware import AccessLog, Guard, Heads
 from serving.api.http.openapi import describe
 from serving.api.http.protocol import protocol_at
 from serving.api.http.services import Services
@@ -25,22 +27,19 @@ from serving.api.libretranslate import routes as libretranslate
 from serving.api.openai import batches, tokens
 from serving.api.openai import protocol as openai_protocol
 from serving.api.openai import routes as openai
-from serving.api.openai.encoding import routes as encoding
-from serving.api.scoring import routes as scoring
 
 _PROTOCOLS = (
     libretranslate.PROTOCOL,
     openai_protocol.PROTOCOL,
-    scoring.PROTOCOL,
+    score.PROTOCOL,
     deepl_protocol.PROTOCOL,
     deepl_protocol.V3_PROTOCOL,
 )
 ENDPOINTS = (
     *libretranslate.ENDPOINTS,
     *openai.ENDPOINTS,
-    *encoding.ENDPOINTS,
     *tokens.QUESTIONS,
-    *scoring.ENDPOINTS,
+    *score.ENDPOINTS,
     *deepl.ENDPOINTS,
 )
 
@@ -67,7 +66,7 @@ def create_app(services: Services) -> FastAPI:
         CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]
     )
     install_error_handlers(app, _report)
-    for protocol in (libretranslate, openai, encoding, tokens, scoring, deepl, operations):
+    for protocol in (libretranslate, openai, tokens, score, deepl, operations):
         app.include_router(protocol.router(services))
     app.include_router(batches.router(services, kept))
     add_page(app)
@@ -79,3 +78,46 @@ def create_app(services: Services) -> FastAPI:
 
 def _report(scope: Scope, error: BaseException) -> tuple[int, dict[str, Any]]:
     return protocol_at(scope, _PROTOCOLS).report(error)
+
+
+_FOLDER = Path(__file__).parent / "page"
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "Cache-Control": "no-cache",  # kept, and asked for again by its ETag
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class _Page(StaticFiles):
+    """Sends files with the headers of the page; Starlette gives them ETags and answers 304."""
+
+    def file_response(self, full_path: str | PathLike[str], *args: Any, **options: Any) -> Response:
+        response = super().file_response(full_path, *args, **options)
+        response.headers.update(_HEADERS)
+        return response
+
+
+def add_page(app: FastAPI) -> None:
+    page = _Page(directory=_FOLDER)
+
+    @app.get("/", include_in_schema=False)
+    async def index(request: Request) -> Response:
+        """Return the page; what belongs to it is beneath `/page`."""
+        return await page.get_response("index.html", request.scope)
+
+    app.mount("/page", page)

@@ -10,12 +10,11 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.http.gate import Gate
+from serving.api.http.authentication import Gate
+from serving.api.http.bodies import validated
+from serving.api.http.fields import READS_JSON, limited
 from serving.api.http.openapi import OF_A_LIST, OF_ANY_ROUTE, described_text
-from serving.api.http.plain_errors import PlainError, plain_error
-from serving.api.http.protocol import Protocol
-from serving.api.http.reading.bodies import validated
-from serving.api.http.reading.fields import READS_JSON, limited
+from serving.api.http.protocol import PlainError, Protocol, plain_error
 from serving.api.http.services import Operators, Services
 from serving.metrics import Metrics
 from serving.server_config import TextLimits

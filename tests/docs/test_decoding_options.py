@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from pydantic import BaseModel
 
 from loadtest.bench.command import bench
-from serving.api.libretranslate.translate_body import TranslateBody
-from serving.api.openai.chat_body import ChatBody
+from serving.api.libretranslate.translate import TranslateBody
+from serving.api.openai.chat import ChatBody
 from serving.api.openai.completion_body import CompletionBody
 from serving.commands.decoding import decoding_options, flag_of, given_options
 from serving.commands.generate import generate

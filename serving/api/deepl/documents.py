@@ -14,11 +14,11 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from serving.access.account import current_account
 from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL
-from serving.api.deepl.translate_body import MAX_GLOSSARIES, Names
-from serving.api.http.gate import Gate
+from serving.api.deepl.translate import MAX_GLOSSARIES, Names
+from serving.api.http.authentication import Gate
+from serving.api.http.bodies import FieldsBody, NoOpValues, parse
+from serving.api.http.fields import Fields, limited_to, reads_json_or_form
 from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED, Responses, described_body
-from serving.api.http.reading.bodies import FieldsBody, NoOpValues, parse
-from serving.api.http.reading.fields import Fields, limited_to, reads_json_or_form
 from serving.api.http.services import Services
 from serving.api.http.uploads import File, file_response, queued, uploaded
 from serving.documents.documents import Handle

@@ -6,11 +6,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from serving.api.deepl.answers import MonolingualGlossaries, MonolingualGlossary
-from serving.api.deepl.glossary_bodies import MonolingualBody, checked_name
-from serving.api.deepl.glossary_requests import (
+from serving.api.deepl.glossaries import (
     GLOSSARIES,
     GLOSSARY,
     GlossaryRoutes,
+    MonolingualBody,
+    checked_name,
     owner,
     read,
     with_pairs,

@@ -12,19 +12,17 @@ from serving.api.deepl.answers import (
     MultilingualGlossaries,
     MultilingualGlossary,
 )
-from serving.api.deepl.glossary_bodies import (
-    ChangesBody,
-    DictionaryBody,
-    MultilingualBody,
-    checked_name,
-    parsed,
-)
-from serving.api.deepl.glossary_requests import (
+from serving.api.deepl.glossaries import (
     GLOSSARIES,
     GLOSSARY,
+    ChangesBody,
+    DictionaryBody,
     GlossaryRoutes,
+    MultilingualBody,
+    checked_name,
     owner,
     pair_in,
+    parsed,
     read,
     with_pairs,
 )

@@ -11,17 +11,16 @@ from fastapi.responses import JSONResponse
 from serving.access.account import current_account
 from serving.api.deepl import documents, glossaries_v2, glossaries_v3
 from serving.api.deepl.answers import Language, LanguagePairs, Usage
-from serving.api.deepl.glossary_bodies import (
+from serving.api.deepl.glossaries import (
     ChangesBody,
     DictionaryBody,
     MonolingualBody,
     MultilingualBody,
 )
-from serving.api.deepl.languages import pairs, sources, targets
-from serving.api.deepl.protocol import OF_ANY_KEY, PROTOCOL
-from serving.api.deepl.translating import TRANSLATE
-from serving.api.http.gate import Gate
-from serving.api.http.reading.fields import limited_to, reads_json_or_form
+from serving.api.deepl.protocol import OF_ANY_KEY, PROTOCOL, pairs, sources, targets
+from serving.api.deepl.translate import TRANSLATE
+from serving.api.http.authentication import Gate
+from serving.api.http.fields import limited_to, reads_json_or_form
 from serving.api.http.services import Services
 from serving.api.http.usage import written
 from serving.errors import RequestError

@@ -1,7 +1,6 @@
-"""Serves a job over HTTP: the steps from a request to its answer, the same in every protocol.
+"""Endpoints: the steps from an HTTP request to its answer, which all protocols share.
 
-A protocol adds what is its own: a body, how the fields of one are read, which model a body means,
-and an answer.
+A protocol adds its body, how the fields are read, which model a body means, and the answer.
 """
 
 import secrets
@@ -11,15 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 
 from serving.access.account import current_account
+from serving.api.http.authentication import Gate
+from serving.api.http.bodies import AnyBody, Body, parse
 from serving.api.http.error_responses import asked
-from serving.api.http.gate import Gate
+from serving.api.http.fields import FieldReader, limited
 from serving.api.http.openapi import OF_A_BODY, described_body
 from serving.api.http.protocol import Protocol
-from serving.api.http.reading.bodies import Body, parse
-from serving.api.http.reading.fields import FieldReader, limited
 from serving.api.http.services import Services
 from serving.metrics import Tracked
 from serving.pipelines import catalog
@@ -135,3 +134,45 @@ def job_id() -> str:
     """
     it = asked.get(None)
     return f"{it.request_id}-{secrets.token_hex(4)}" if it else secrets.token_hex(16)
+
+
+@dataclass(frozen=True)
+class Question(Generic[AnyBody]):
+    """Serves POST requests to one path; its fields are those of an `Endpoint`.
+
+    answer: returns what is written as JSON.
+    """
+
+    protocol: Protocol
+    path: str
+    name: str
+    description: str
+    body: type[AnyBody]
+    reader: FieldReader
+    answer: Callable[[Services, AnyBody], Awaitable[Any]]
+    answer_type: Any
+    example: Mapping[str, Any]
+
+    def add_to(self, routes: APIRouter, services: Services) -> None:
+        gate = Gate(services.keys)
+
+        async def handle(request: Request) -> JSONResponse:
+            return await self.serve(request, services, gate)
+
+        routes.add_api_route(
+            self.path,
+            handle,
+            methods=["POST"],
+            name=self.name,
+            description=self.description,
+            responses=self.protocol.responses(self.answer_type, OF_A_BODY),
+            openapi_extra=described_body(self.body, *self.reader.media_types, example=self.example),
+            route_class_override=self.protocol.route_class,
+        )
+
+    async def serve(self, request: Request, services: Services, gate: Gate) -> JSONResponse:
+        with services.metrics.track(self.protocol.name):
+            gate.needs_no_body(self.protocol, request.headers)
+            fields = await self.reader.read(limited(request, services.limits))
+            with gate.admitted(self.protocol, request.headers, fields):
+                return JSONResponse(await self.answer(services, parse(self.body, fields)))

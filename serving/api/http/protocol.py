@@ -1,7 +1,7 @@
-"""Says what belongs to a protocol: its paths, the shape of its errors, and its words for fields.
+"""What defines a protocol: its paths, the shape of its errors, and its names for fields.
 
-Each route carries its protocol. So what answers for an error, in a handler, around all handlers or
-in the middle of a stream, asks the route, and knows nothing of paths.
+Each route knows its protocol, so that errors of handlers, middleware and streams get the right
+shape without looking at paths.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +11,9 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.types import Scope
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.http.error_responses import status_of
+from serving.api.http.error_responses import message_of, status_of
 from serving.api.http.openapi import OF_ANY_ROUTE, Responses, responses
 from serving.errors import RequestError
 
@@ -104,3 +105,11 @@ def path_of(scope: Scope) -> str:
     """Return the path as the routes know it, without what a server in front has put before it."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
+
+
+class PlainError(TypedDict):
+    error: str
+
+
+def plain_error(status: int, error: BaseException) -> dict[str, Any]:
+    return {"error": message_of(error)}

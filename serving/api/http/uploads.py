@@ -17,11 +17,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
 from serving.access.account import current_account
-from serving.api.http.gate import Gate
+from serving.api.http.authentication import Gate
+from serving.api.http.bodies import AnyBody, parse
+from serving.api.http.fields import Fields, limited_to
 from serving.api.http.openapi import MULTIPART
 from serving.api.http.protocol import Protocol
-from serving.api.http.reading.bodies import AnyBody, parse
-from serving.api.http.reading.fields import Fields, limited_to
 from serving.api.http.services import Services
 from serving.detection.source import source_of
 from serving.documents.documents import Handle

@@ -8,7 +8,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from serving.access.account import current_account
 from serving.access.quota import Usage
-from serving.api.http.gate import Gate
+from serving.api.http.authentication import Gate
 from serving.api.http.openapi import OF_A_LIST
 from serving.api.http.protocol import Protocol
 from serving.api.http.services import Services

@@ -8,8 +8,8 @@ from pydantic import ConfigDict
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.access.account import current_account
+from serving.api.http.bodies import FieldsBody
 from serving.api.http.openapi import MULTIPART, OF_A_BODY, Responses, described_body
-from serving.api.http.reading.bodies import FieldsBody
 from serving.api.http.services import Services
 from serving.api.http.uploads import File, file_response, queued, uploaded
 from serving.api.libretranslate.protocol import PROTOCOL

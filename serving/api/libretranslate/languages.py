@@ -1,16 +1,17 @@
-"""Answers what languages there are, which a text is in, and what a page that translates may ask."""
+"""`/languages`, `/detect` and `/frontend/settings`."""
 
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from serving.api.http.question import Question
-from serving.api.http.reading.fields import reads_all
+from pydantic import ConfigDict
+
+from serving.api.http.bodies import FieldsBody
+from serving.api.http.endpoint import Question
+from serving.api.http.fields import reads_all
 from serving.api.http.services import Services
-from serving.api.libretranslate.answers import DetectedLanguage
-from serving.api.libretranslate.detect_body import DetectBody
-from serving.api.libretranslate.protocol import PROTOCOL
+from serving.api.libretranslate.protocol import PROTOCOL, DetectedLanguage
 from serving.detection.identify import Guess
 from serving.detection.source import AUTO, readable
 from serving.documents.formats.table import FORMATS
@@ -22,6 +23,16 @@ from serving.text.plain_text import check_text
 _MOST_GUESSES = 5
 _PAGE_WAITS_MILLISECONDS = 500  # after the last key was typed
 _LEAST_CONFIDENCE = 1.0  # percent; guesses below it are left out, but for the likeliest
+
+
+class DetectBody(FieldsBody):
+    """LibreTranslate's fields; api_key and secret are as in `POST /translate`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    q: str
+    api_key: Any = None
+    secret: Any = None
 
 
 async def _detect(services: Services, body: DetectBody) -> list[dict[str, Any]]:

@@ -12,10 +12,9 @@ from serving.api.http.openapi import OF_ANY_ROUTE
 from serving.api.http.services import Services
 from serving.api.http.usage import add_usage
 from serving.api.libretranslate import files
-from serving.api.libretranslate.answers import FrontendSettings, Language
 from serving.api.libretranslate.languages import DETECT, listed, settings
-from serving.api.libretranslate.protocol import PROTOCOL
-from serving.api.libretranslate.translating import TRANSLATE
+from serving.api.libretranslate.protocol import PROTOCOL, FrontendSettings, Language
+from serving.api.libretranslate.translate import TRANSLATE
 
 ENDPOINTS = (TRANSLATE, DETECT)
 

@@ -4,7 +4,7 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.http.reading.looks import SeenBody
+from serving.api.http.attention_fields import SeenBody
 from serving.bundle.manifest import Activation, AttentionShape, Precision, Task
 from serving.request import FinishReason
 

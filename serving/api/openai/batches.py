@@ -2,7 +2,11 @@
 room.
 """
 
+import asyncio
+import json
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -11,24 +15,34 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ConfigDict, Field
 
-from serving.access.account import current_account
-from serving.api.http.endpoint import Endpoint
-from serving.api.http.gate import Gate
+from serving.access.account import accounted, current_account
+from serving.api.http.authentication import Gate
+from serving.api.http.bodies import FieldsBody
+from serving.api.http.endpoint import Endpoint, Question
+from serving.api.http.error_responses import ENDS, asked, log_failure
+from serving.api.http.error_responses import Asked as AskedOverHTTP
+from serving.api.http.fields import READS_JSON
 from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_A_MODEL, described_body
-from serving.api.http.question import Question
-from serving.api.http.reading.bodies import FieldsBody
-from serving.api.http.reading.fields import READS_JSON
 from serving.api.http.services import Services
 from serving.api.http.uploads import File, uploaded
 from serving.api.openai.answers import Batch, BatchList, Deleted, FileList, FileObject
-from serving.api.openai.batch_lines import BatchLines
-from serving.api.openai.encoding.embeddings import EMBEDDINGS
+from serving.api.openai.embeddings import EMBEDDINGS
 from serving.api.openai.protocol import PROTOCOL
 from serving.api.openai.routes import ENDPOINTS
 from serving.batches.batches import INPUT_PURPOSE, WINDOW, Batches
 from serving.batches.files import MAX_FILE_MIB
 from serving.batches.tables import BatchRecord, FileRecord, State
-from serving.errors import RequestError
+from serving.batches.worker import Asked
+from serving.errors import (
+    EngineStopped,
+    KeyRefused,
+    ModelNotFound,
+    OutOfMemory,
+    Overloaded,
+    RateExceeded,
+    RequestError,
+    StorageError,
+)
 
 _CHUNK_BYTES = 2**18
 _MOST_LISTED = 100
@@ -256,3 +270,61 @@ def _batch(record: BatchRecord) -> dict[str, Any]:
         "request_counts": counts,
         "metadata": record.metadata or None,
     }
+
+
+_PRIORITY = 1_000  # of batches; requests that say nothing have 0, and lower comes first
+_SOON = (Overloaded, RateExceeded, EngineStopped, OutOfMemory, StorageError)
+_WAIT_SECONDS = 5.0
+_MOST_SECONDS = 30.0
+_STARTING_SECONDS = 120.0  # other worker groups may be loading their models yet
+
+
+class BatchLines:
+    """Answers lines by the endpoints that they name. What would be refused only now is asked again
+    until it is not.
+    """
+
+    def __init__(self, services: Services, endpoints: Mapping[str, Endpoint[Any, Any]]) -> None:
+        self._services, self._endpoints = services, endpoints
+        self._started_at = time.monotonic()
+
+    async def __call__(self, line: Asked) -> tuple[int, Any]:
+        """Return the status and the JSON of an answer."""
+        endpoint = self._endpoints[line.endpoint]
+        token = asked.set(AskedOverHTTP(line.id, "POST", line.endpoint))
+        try:
+            while True:
+                try:
+                    return 200, await self._answer(endpoint, line)
+                except ENDS:
+                    raise
+                except BaseException as error:  # a library's panic is no Exception
+                    if (seconds := self._wait_seconds(error)) is None:
+                        log_failure(error)
+                        return endpoint.protocol.report(error)
+                    await asyncio.sleep(seconds)
+        finally:
+            asked.reset(token)
+
+    async def _answer(self, endpoint: Endpoint[Any, Any], line: Asked) -> Any:
+        services = self._services
+        if services.keys is not None and services.keys.entry(line.owner) is None:
+            raise KeyRefused(endpoint.protocol.key_place)
+        if line.body.get("stream"):
+            raise RequestError("stream", True, "batches are not streamed")
+        with accounted() as account:
+            account.key = line.owner
+            async with AsyncExitStack() as resources:
+                tracked = resources.enter_context(services.metrics.track(endpoint.protocol.name))
+                said = {name: each for name, each in line.body.items() if each is not None}
+                fields = {"priority": _PRIORITY, **said}
+                response = await endpoint.answered(fields, services, tracked, resources)
+                return json.loads(bytes(response.body))
+
+    def _wait_seconds(self, error: BaseException) -> float | None:
+        """Return after how long to ask again; None of what is refused for good."""
+        is_starting = time.monotonic() - self._started_at < _STARTING_SECONDS
+        if isinstance(error, _SOON) or (isinstance(error, ModelNotFound) and is_starting):
+            wanted = getattr(error, "retry_after_seconds", _WAIT_SECONDS)
+            return min(max(wanted, 0.1), _MOST_SECONDS)
+        return None

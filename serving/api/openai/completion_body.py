@@ -1,9 +1,10 @@
-"""Holds the body of OpenAI's completions, with vLLM's further fields and ours.
+"""The body of OpenAI's completions, with vLLM's further fields and ours.
 
-Every field that could change an answer acts or is refused by name. Clients send many fields at the
-value that changes nothing; null and `no_op_values` say which those are.
+Every field that could change an answer has an effect or is refused by name. Clients send many
+fields at the value that changes nothing: null, or one of `no_op_values`.
 """
 
+import json
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,14 +12,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from serving.api.http.reading.bodies import NoOpValues, RequestBody
-from serving.api.http.reading.decoding_fields import DEFAULT_BEAMS, DecodingFields
-from serving.api.http.reading.looks import LookFields, looks_of
-from serving.api.openai.structured_outputs import ResponseFormat, StructuredOutputs, only_one
+from serving.api.http.attention_fields import LookFields, looks_of
+from serving.api.http.bodies import DEFAULT_BEAMS, DecodingFields, NoOpValues, RequestBody
 from serving.errors import RequestError
 from serving.parameters import ProcessorParams
 from serving.pipelines.completion.job import CompletionJob
-from serving.pipelines.decoding import Decoding, Structure
+from serving.pipelines.decoding import Decoding, Structure, StructureKind
 from serving.pipelines.defaults import MAX_NEW_TOKENS
 from serving.request import MAX_LOGPROBS
 from serving.text.plain_text import check_text, check_texts
@@ -85,6 +84,65 @@ class FieldsWithoutEffect(BaseModel):
     service_tier: ServiceTier | None = None
     store: bool | None = None
     user: str | None = None
+
+
+class JsonSchema(BaseModel):
+    """Holds a schema. name, description and strict are OpenAI's; it is always kept to strictly."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+    json_schema: dict[str, Any] = Field(alias="schema")
+
+
+class ResponseFormat(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    def structures(self) -> list[Structure]:
+        if (self.json_schema is not None) != (self.type == "json_schema"):
+            message = 'must have a json_schema if its type is "json_schema", and only then'
+            raise RequestError("response_format", self.type, message)
+        if self.json_schema is not None:
+            return [_structure("response_format", "json", self.json_schema.json_schema)]
+        if self.type == "json_object":
+            return [Structure("json_object", "", "response_format")]
+        return []
+
+
+class StructuredOutputs(BaseModel):
+    """Holds vLLM's fields, of which one may be given."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    json_schema: str | dict[str, Any] | None = Field(default=None, alias="json")
+    json_object: Literal[True] | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+
+    def structures(self, field: str) -> list[Structure]:
+        """List all that are asked for. field: what clients put before their names."""
+        found = [
+            _structure(f"{field}{kind}", kind, value)
+            for kind, value in self._given()
+            if value is not None
+        ]
+        if self.json_object:
+            found.append(Structure("json_object", "", f"{field}json_object"))
+        return found
+
+    def _given(self) -> list[tuple[StructureKind, Any]]:
+        return [
+            ("json", self.json_schema),
+            ("regex", self.regex),
+            ("choice", self.choice),
+            ("grammar", self.grammar),
+        ]
 
 
 class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
@@ -268,3 +326,16 @@ def _token_id(key: str) -> int:
     if not (key.isascii() and key.isdecimal() and len(key) < 10):
         raise RequestError("logit_bias", key, "must be a token id")
     return int(key)
+
+
+def only_one(structures: list[Structure]) -> Structure | None:
+    if len(structures) > 1:
+        first, second, *_ = structures
+        raise RequestError(second.field, second.value, f"cannot be combined with {first.field}")
+    return structures[0] if structures else None
+
+
+def _structure(field: str, kind: StructureKind, value: Any) -> Structure:
+    if isinstance(value, list):
+        return Structure(kind, tuple(value), field)
+    return Structure(kind, value if isinstance(value, str) else json.dumps(value), field)

@@ -1,4 +1,4 @@
-"""Speaks OpenAI's protocol: completions, chats, and the list of models."""
+"""Routes of OpenAI's protocol: completions, chats, embeddings, and the list of models."""
 
 import time
 from dataclasses import asdict, replace
@@ -8,20 +8,22 @@ from typing import Any
 from fastapi import APIRouter, Depends
 from fastapi.responses import JSONResponse
 
+from serving.api.http.authentication import Gate
 from serving.api.http.endpoint import Endpoint
-from serving.api.http.gate import Gate
+from serving.api.http.fields import READS_JSON
 from serving.api.http.openapi import OF_A_LIST, OF_A_MODEL, described_events
-from serving.api.http.reading.fields import READS_JSON
 from serving.api.http.services import Services
 from serving.api.http.usage import add_usage
-from serving.api.openai import chat_body, completion_body
-from serving.api.openai.answering import answer
+from serving.api.openai import chat, completion_body
 from serving.api.openai.answers import ChatCompletion, Completion, ModelBody, ModelList
-from serving.api.openai.chat_body import ChatBody
+from serving.api.openai.chat import ChatBody
+from serving.api.openai.classify import CLASSIFY, CLASSIFY_AT_THE_ROOT
 from serving.api.openai.completion_body import CompletionBody
+from serving.api.openai.embeddings import EMBEDDINGS
 from serving.api.openai.models import card_of, generator
-from serving.api.openai.protocol import PROTOCOL
-from serving.api.openai.shapes import ChatShape, CompletionShape
+from serving.api.openai.protocol import AT_THE_ROOT, PROTOCOL
+from serving.api.openai.rerank import RERANK, RERANK_AT_THE_ROOT, RERANK_V2, SCORE
+from serving.api.openai.shapes import ChatShape, CompletionShape, answer
 from serving.pipelines.cards import ModelCard
 
 _STREAMED = described_events("With `stream`: chunks, then [DONE].")
@@ -42,7 +44,7 @@ _COMPLETIONS = Endpoint(
     other_answers=_STREAMED,
 )
 _CHATS = Endpoint(
-    protocol=replace(PROTOCOL, field_names=chat_body.FIELD_NAMES),
+    protocol=replace(PROTOCOL, field_names=chat.FIELD_NAMES),
     path="/chat/completions",
     name="chat_completions",
     description="Answer the last of some messages; with `stream`, as server-sent events.",
@@ -58,7 +60,9 @@ _CHATS = Endpoint(
     id_prefix="chatcmpl-",
     other_answers=_STREAMED,
 )
-ENDPOINTS = (_COMPLETIONS, _CHATS)
+_ENCODER_ENDPOINTS = (EMBEDDINGS, CLASSIFY, RERANK, SCORE)
+_ALIASES = (CLASSIFY_AT_THE_ROOT, RERANK_AT_THE_ROOT, RERANK_V2)  # where vLLM has them
+ENDPOINTS = (_COMPLETIONS, _CHATS, *_ENCODER_ENDPOINTS)
 
 
 def router(services: Services) -> APIRouter:
@@ -87,7 +91,21 @@ def router(services: Services) -> APIRouter:
         card = await card_of(services.catalog, name)
         return JSONResponse({**_described(card, started), "card": card.text})
 
-    return routes
+    whole = APIRouter()
+    whole.include_router(routes)
+    _add_encoder_routes(whole, services)
+    return whole
+
+
+def _add_encoder_routes(routes: APIRouter, services: Services) -> None:
+    """Add the routes of models that only encode; `/openapi.json` describes those beneath `/v1`."""
+    beneath, aliases = PROTOCOL.router("OpenAI"), AT_THE_ROOT.router("OpenAI")
+    for endpoint in _ENCODER_ENDPOINTS:
+        endpoint.add_to(beneath, services)
+    for alias in _ALIASES:
+        alias.add_to(aliases, services)
+    routes.include_router(beneath)
+    routes.include_router(aliases, include_in_schema=False)
 
 
 def _described(card: ModelCard, created: int) -> dict[str, Any]:

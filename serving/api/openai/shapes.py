@@ -1,15 +1,23 @@
-"""Writes completions and chats in OpenAI's shapes: whole, and as chunks of a stream."""
+"""Answers of completions and chats: as one JSON value, or as the chunks of a stream."""
 
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from contextlib import aclosing
 from secrets import token_hex
 from typing import Any
 
-from serving.api.http.reading.looks import check_size, described_looks
-from serving.api.openai.completion_body import StreamOptions
+from fastapi.responses import JSONResponse, Response
+
+from serving.api.http.attention_fields import check_size, described_looks
+from serving.api.http.endpoint import Call
+from serving.api.http.streams import EventStream, events_of, first_of
+from serving.api.openai.completion_body import GenerationBody, StreamOptions
+from serving.metrics import Outcome
 from serving.pipelines.cards import ModelCard
+from serving.pipelines.catalog import Generator
+from serving.pipelines.completion.deltas import Deltas, collect
 from serving.pipelines.completion.job import CompletionDelta, CompletionJob, TokenText
 from serving.request import FinishReason
 from serving.text.chat.tools import CallReader, Piece
@@ -192,3 +200,29 @@ def _chat_token(token: Shown, logprob: float | None) -> dict[str, Any]:
     """Write out a token; one that is no more than an id has no bytes."""
     text = b"" if isinstance(token, int) else token
     return {"token": spelt(token), "logprob": logprob, "bytes": list(text)}
+
+
+_DONE = "data: [DONE]\n\n"
+
+
+async def answer(shape_class: type[Shape], call: Call[GenerationBody, Generator]) -> Response:
+    shape = shape_class(call.job, call.model.card)
+    deltas = await call.resources.enter_async_context(aclosing(call.model.stream(call.job)))
+    if not call.body.stream:
+        num_choices = len(call.job.prompts) * call.job.num_choices
+        return JSONResponse(shape.whole(await collect(deltas, num_choices)))
+    first = await first_of(deltas, call.resources)
+    call.tracked.outcome = Outcome.CANCELLED  # until its last event says otherwise
+    chunks = _chunks(shape, first, deltas, call.body.stream_options)
+    events = events_of(chunks, call.tracked, call.protocol, end=_DONE)
+    return EventStream(events, call.resources.pop_all())
+
+
+async def _chunks(
+    shape: Shape, first: Awaitable[CompletionDelta], rest: Deltas, options: StreamOptions
+) -> AsyncGenerator[dict[str, Any], None]:
+    yield shape.chunk(await first, options)
+    async for delta in rest:
+        yield shape.chunk(delta, options)
+    if options.include_usage:
+        yield shape.usage_chunk()

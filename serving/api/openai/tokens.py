@@ -8,12 +8,12 @@ from typing import Any, Self
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field, model_validator
 
-from serving.api.http.question import Question
-from serving.api.http.reading.bodies import FieldsBody
-from serving.api.http.reading.fields import READS_JSON
+from serving.api.http.bodies import FieldsBody
+from serving.api.http.endpoint import Question
+from serving.api.http.fields import READS_JSON
 from serving.api.http.services import Services
 from serving.api.openai.answers import Detokenized, Tokenized
-from serving.api.openai.chat_messages import ChatFields, ChatMessage
+from serving.api.openai.chat import ChatFields, ChatMessage
 from serving.api.openai.models import card_of
 from serving.api.openai.protocol import AT_THE_ROOT
 from serving.errors import RequestError

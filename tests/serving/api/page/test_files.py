@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from serving.api import front_page
+from serving.api import application
 from tests.serving.api.world import World
 
-FOLDER = Path(front_page.__file__).parent / "page"
+FOLDER = Path(application.__file__).parent / "page"
 FILES = sorted(path for path in FOLDER.rglob("*") if path.is_file())
 PATHS = [f"/page/{path.relative_to(FOLDER)}" for path in FILES]
 

@@ -1,4 +1,4 @@
-"""Lets in who shows a key, each protocol's clients where they keep theirs."""
+"""Authentication by API key, which each protocol reads from its own header or field."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager

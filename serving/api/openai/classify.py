@@ -6,10 +6,10 @@ from dataclasses import replace
 from fastapi.responses import JSONResponse
 
 from serving.api.http.endpoint import Call, Endpoint
-from serving.api.http.reading.fields import READS_JSON
+from serving.api.http.fields import READS_JSON
 from serving.api.http.services import Services
-from serving.api.openai.encoding.answers import Classes
-from serving.api.openai.encoding.body import (
+from serving.api.openai.encoder_bodies import (
+    Classes,
     EncodingBody,
     Given,
     check_inputs,

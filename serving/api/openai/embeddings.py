@@ -10,11 +10,11 @@ from fastapi.responses import Response
 from pydantic import Field
 
 from serving.api.http.endpoint import Call, Endpoint
+from serving.api.http.fields import READS_JSON
 from serving.api.http.openapi import JSON
-from serving.api.http.reading.fields import READS_JSON
 from serving.api.http.services import Services
-from serving.api.openai.encoding.answers import EmbeddingList
-from serving.api.openai.encoding.body import (
+from serving.api.openai.encoder_bodies import (
+    EmbeddingList,
     EncodingBody,
     Given,
     check_inputs,

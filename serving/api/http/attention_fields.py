@@ -1,4 +1,4 @@
-"""Reads and writes what clients say of attention, in every protocol that shows it."""
+"""Request fields that ask for attention maps, and the maps in answers, in every protocol."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

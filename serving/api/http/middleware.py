@@ -1,15 +1,23 @@
-"""Stands around all routes: gives requests their ids, and answers for what no handler caught."""
+"""ASGI middleware: request ids, the access log, errors that no handler caught, and HEAD.
 
+The access log has one line of JSON for each request that has ended. No line holds a user's text:
+only the beginning of the path, and the numbers of tokens.
+"""
+
+import json
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
+from typing import Any, Protocol
 from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serving.api.http.access_log import AccessLog
+from serving.access.account import Account, accounted
 from serving.api.http.error_responses import (
     ENDS,
     Asked,
@@ -19,6 +27,60 @@ from serving.api.http.error_responses import (
 )
 from serving.api.http.protocol import path_of
 from serving.tracing.spans import Tracing
+
+_MAX_PATH_CHARACTERS = 256
+_MAX_TRACE_CHARACTERS = 128
+_CLOSED_BY_CLIENT = 499  # nginx's own: it went away before its answer began
+
+
+class Answer(Protocol):
+    status: int | None
+
+
+class AccessLog:
+    """Follows requests; without a place to write to it only keeps their accounts."""
+
+    def __init__(self, write: Callable[[str], None] | None) -> None:
+        self._write = write
+
+    @contextmanager
+    def line(self, asked: Asked, scope: Scope, answer: Answer) -> Iterator[None]:
+        """Keep the account of a request, and write its line at the end."""
+        started = time.perf_counter()
+        with accounted() as account:
+            try:
+                yield
+            finally:
+                if self._write:
+                    seconds = time.perf_counter() - started
+                    self._write(_line(asked, scope, answer.status, account, seconds))
+
+
+def _line(asked: Asked, scope: Scope, status: int | None, account: Account, seconds: float) -> str:
+    fields: dict[str, Any] = {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "request_id": asked.request_id,
+        "client": (scope.get("client") or ("",))[0],
+        "key": account.key,
+        "method": asked.method,
+        "path": asked.path[:_MAX_PATH_CHARACTERS],
+        "protocol": account.protocol,
+        "model": account.model,
+        "status": status or _CLOSED_BY_CLIENT,
+        "outcome": account.outcome,
+        "duration_ms": _milliseconds(seconds),
+        "queue_ms": _milliseconds(account.queue_seconds),
+        "tokens_in": account.num_given_tokens,
+        "tokens_out": account.num_generated_tokens,
+    }
+    if trace := Headers(scope=scope).get("traceparent"):
+        fields["traceparent"] = trace[:_MAX_TRACE_CHARACTERS]
+    return json.dumps(fields)
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 1)
+
 
 _ID_HEADER = "x-request-id"
 _IS_ID = re.compile("[!-~]{1,128}")

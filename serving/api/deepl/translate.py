@@ -1,20 +1,32 @@
-"""Holds the body of `POST /v2/translate`.
+"""`POST /v2/translate`: its body, its model and its answer.
 
-Every field acts, is said to have no effect, or is refused by name.
+Every field has an effect, is documented as having none, or is refused by name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
-from serving.api.http.reading.bodies import NoOpValues, RequestBody
-from serving.api.http.reading.decoding_fields import DEFAULT_BEAMS
+from serving.access.account import current_account
+from serving.api.deepl.answers import Translations
+from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL, source_name
+from serving.api.http.bodies import DEFAULT_BEAMS, NoOpValues, RequestBody
+from serving.api.http.endpoint import Call, Endpoint
+from serving.api.http.fields import reads_json_or_form
+from serving.api.http.services import Services
+from serving.detection.choice import Chosen, chosen_translator
 from serving.errors import RequestError
+from serving.glossaries.entries import Pair
 from serving.parameters import NUM_BEAMS
+from serving.pipelines.cards import ModelCard
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.defaults import applicable, decoding_of
-from serving.pipelines.translation.job import TranslationJob
+from serving.pipelines.translation.deltas import TranslationStream
+from serving.pipelines.translation.job import GlossaryEntry, Translation, TranslationJob
+from serving.text.formatting import formatted_as
 from serving.text.markup.options import Markup, MarkupKind
 from serving.text.plain_text import check_text, check_texts
 from serving.text.splitting import Splitting
@@ -174,3 +186,71 @@ class TextsBody(RequestBody):
                 raise RequestError(name, value, "needs tag_handling")
         if not self.outline_detection:
             raise RequestError("outline_detection", False, "needs tag_handling")
+
+
+_TAG_HANDLING_VERSION = "v2"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Translates with the entries of a glossary that the texts need; it is a `Translator`."""
+
+    chosen: Chosen
+    entries: tuple[GlossaryEntry, ...]
+
+    @property
+    def card(self) -> ModelCard:
+        return self.chosen.card
+
+    async def translate(self, job: TranslationJob) -> Translation:
+        return await self.chosen.translate(replace(job, glossary=self.entries))
+
+    def stream(self, job: TranslationJob) -> TranslationStream:
+        return self.chosen.stream(replace(job, glossary=self.entries))
+
+
+async def _prepared(services: Services, body: TextsBody) -> Prepared:
+    chosen = await chosen_translator(services, body.text, body.source_lang, body.target_lang)
+    pair = Pair.of(body.source_lang or "", body.target_lang)
+    owner = current_account().key
+    entries = await services.glossaries.occurring(owner, body.glossaries, pair, body.text)
+    return Prepared(chosen, entries)
+
+
+async def _answer(call: Call[TextsBody, Prepared]) -> JSONResponse:
+    translation = await call.model.translate(call.job)
+    return JSONResponse({"translations": list(_described(call, translation))})
+
+
+def _described(
+    call: Call[TextsBody, Prepared], translation: Translation
+) -> Iterator[dict[str, Any]]:
+    """Describe each text's translation; leave out what was not asked for."""
+    body, of_all = call.body, {}
+    if body.model_type is not None:
+        of_all["model_type_used"] = body.model_type_used
+    if body.tag_handling is not None:
+        of_all["tag_handling_version"] = body.tag_handling_version or _TAG_HANDLING_VERSION
+    sources = call.model.chosen.sources
+    for text, source, translated in zip(body.text, sources, translation.texts, strict=True):
+        yield {
+            "detected_source_language": source_name(source.language),
+            "text": formatted_as(text, translated) if body.preserve_formatting else translated,
+            "billed_characters": len(text),
+            **of_all,
+        }
+
+
+TRANSLATE = Endpoint(
+    protocol=PROTOCOL,
+    path="/translate",
+    name="deepl_translate",
+    description="Translate texts.",
+    body=TextsBody,
+    reader=reads_json_or_form(*LISTS),
+    find_model=_prepared,
+    answer=_answer,
+    answer_type=Translations,
+    example={"text": ["A dog runs."], "source_lang": "EN", "target_lang": "FR"},
+    statuses=OF_A_BODY,
+)

@@ -10,10 +10,17 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from serving.api.http.endpoint import Call, Endpoint
-from serving.api.http.reading.fields import READS_JSON
+from serving.api.http.fields import READS_JSON
 from serving.api.http.services import Services
-from serving.api.openai.encoding.answers import PairScores, Ranking
-from serving.api.openai.encoding.body import EncodingBody, Texts, check_size, field_names, usage
+from serving.api.openai.encoder_bodies import (
+    EncodingBody,
+    PairScores,
+    Ranking,
+    Texts,
+    check_size,
+    field_names,
+    usage,
+)
 from serving.api.openai.protocol import AT_THE_ROOT, PROTOCOL
 from serving.bundle.manifest import Task
 from serving.errors import RequestError

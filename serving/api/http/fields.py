@@ -1,6 +1,6 @@
-"""Reads the fields of a request, whatever its body's media type; what they mean is the bodies'.
+"""Readers of a request's fields from JSON, forms and the query.
 
-Everything that can be wrong with one becomes a RequestError.
+Everything that can be wrong with a field becomes a RequestError.
 """
 
 import json

@@ -1,0 +1,292 @@
+"""The body of OpenAI's chats: messages, tools and their calls, and fields of the chat template."""
+
+import json
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from serving.api.http.attention_fields import looks_of
+from serving.api.http.bodies import NoOpValues
+from serving.api.openai.completion_body import FIELD_NAMES as COMPLETION_FIELD_NAMES
+from serving.api.openai.completion_body import GenerationBody, only_one
+from serving.errors import RequestError
+from serving.pipelines.completion.job import CompletionJob
+from serving.pipelines.decoding import Structure
+from serving.request import MAX_LOGPROBS
+from serving.text.chat.template import Chat
+from serving.text.chat.tools import Function, grammar_of
+from serving.text.plain_text import check_texts
+
+_CACHE_MARK = "prompt_cache_breakpoint"  # of a text part, for OpenAI's cache alone
+_OF_THE_TEMPLATE = {"add_generation_prompt", "documents", "messages", "tools"}
+
+
+class _Said(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class CalledFunction(_Said):
+    name: str
+    arguments: str
+
+
+class ToolCall(_Said):
+    """Holds a call of an earlier answer."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+    def as_template_reads_it(self) -> dict[str, Any]:
+        """Return the call with its arguments as an object, which templates write as JSON."""
+        try:
+            arguments = json.loads(self.function.arguments or "{}")
+        except (ValueError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, dict):
+            message = "arguments of a tool call must be a JSON object"
+            raise RequestError("messages", self.function.arguments, message)
+        function = {"name": self.function.name, "arguments": arguments}
+        return {"id": self.id, "type": self.type, "function": function}
+
+
+class ChatMessage(BaseModel):
+    """Holds one message. content: text, or a list of parts that are text; those become lines. What
+    else there is of a message is for the template to read or to leave.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[dict[str, Any]]
+    name: str | None = None
+    reasoning_content: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: list[ToolCall] = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_no_op_fields(cls, value: Any) -> Any:
+        """Drop what says nothing: answers come back as messages with fields that they had not."""
+        if not isinstance(value, dict):
+            return value
+        said = {name: each for name, each in value.items() if each is not None and each != []}
+        return {"content": "", **said} if "tool_calls" in said else said
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(map(_text_of_part, self.content))
+
+    def as_template_reads_it(self) -> dict[str, Any]:
+        said = self.model_dump(exclude_none=True, exclude={"tool_calls"}) | {"content": self.text}
+        calls = [call.as_template_reads_it() for call in self.tool_calls]
+        return said | ({"tool_calls": calls} if calls else {})
+
+
+class FunctionDefinition(_Said):
+    """Describes a function. strict: arguments are always kept to their schema."""
+
+    name: Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+    description: str | None = None
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    strict: bool | None = None
+
+    @field_validator("parameters")
+    @classmethod
+    def _are_of_an_object(cls, value: dict[str, Any]) -> dict[str, Any]:
+        kinds = value.get("type", "object")
+        if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
+            raise ValueError(f"must be the schema of an object, not of {kinds}")
+        return value
+
+
+class Tool(_Said):
+    type: Literal["function"]
+    function: FunctionDefinition
+
+    def as_template_reads_it(self) -> dict[str, Any]:
+        return self.model_dump(exclude_none=True)
+
+
+class ChatFields(BaseModel):
+    """Holds what becomes a prompt.
+
+    add_generation_prompt: the template opens the answer. continue_final_message: the answer goes on
+    with the last message instead. chat_template_kwargs: further variables of the template, as
+    `enable_thinking`.
+    """
+
+    messages: list[ChatMessage]
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    tools: list[Tool] = Field(default_factory=list)
+
+    @property
+    def shown_tools(self) -> tuple[dict[str, Any], ...]:
+        """Return the tools that the template shows."""
+        return tuple(tool.as_template_reads_it() for tool in self.tools)
+
+    def check_messages(self, max_characters: int) -> None:
+        """Raise RequestError for texts that cannot be read, TooLarge for too many characters."""
+        read = (message.as_template_reads_it() for message in self.messages)
+        texts = [
+            each if isinstance(each, str) else json.dumps(each)
+            for message in read
+            for each in message.values()
+        ]
+        check_texts("messages", texts, max_characters)
+        check_texts("tools", [json.dumps(tool) for tool in self.shown_tools], max_characters)
+
+    def chat(self) -> Chat:
+        self._check_template_fields()
+        return Chat(
+            tuple(message.as_template_reads_it() for message in self.messages),
+            opens_answer=not self.continue_final_message
+            and self.add_generation_prompt is not False,
+            continues_last=self.continue_final_message,
+            variables=self.chat_template_kwargs,
+            tools=self.shown_tools,
+        )
+
+    def _check_template_fields(self) -> None:
+        if self.continue_final_message and self.add_generation_prompt:
+            message = "cannot be combined with add_generation_prompt"
+            raise RequestError("continue_final_message", True, message)
+        for name in _OF_THE_TEMPLATE & {*self.chat_template_kwargs}:
+            raise RequestError("chat_template_kwargs", name, "is not for it to say")
+
+
+def _text_of_part(part: dict[str, Any]) -> str:
+    kind = part.get("type")
+    if kind != "text":
+        message = "parts of this type are not supported here, only those of type text"
+        raise RequestError("messages", kind, message)
+    if {*part} - {_CACHE_MARK} != {"type", "text"} or not isinstance(part["text"], str):
+        raise RequestError("messages", part, "a part of type text must have a text, and no more")
+    return str(part["text"])
+
+
+MAX_TOOLS = 128
+
+
+class NamedFunction(_Said):
+    name: str
+
+
+class NamedChoice(_Said):
+    type: Literal["function"]
+    function: NamedFunction
+
+
+def calls_structure(
+    tools: list[Tool], choice: str | NamedChoice | None, several: bool
+) -> Structure | None:
+    """Return what an answer with these tools must look like; None if it may call none of them.
+
+    Raises RequestError for a choice that is none of them.
+    """
+    if choice == "none" or (not tools and choice in (None, "auto")):
+        return None
+    functions = [Function(each.function.name, each.function.parameters) for each in tools]
+    names = [each.name for each in functions]
+    if len(tools) > MAX_TOOLS or len({*names}) < len(names):
+        raise RequestError(
+            "tools", len(tools), f"must be at most {MAX_TOOLS}, each of its own name"
+        )
+    if isinstance(choice, NamedChoice):
+        functions = [each for each in functions if each.name == choice.function.name]
+        several = False
+    if not functions:
+        raise RequestError("tool_choice", choice, "needs tools that it can choose from")
+    must_call = choice not in (None, "auto")
+    return Structure("grammar", grammar_of(functions, must_call, several), "tools")
+
+
+# Fields that other servers act on and this one does not, each with the values that do nothing.
+_NO_OP_VALUES: NoOpValues = {
+    "add_special_tokens": (False,),
+    "documents": ([],),
+    "echo": (False,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "include_reasoning": (True,),
+    "modalities": (["text"],),
+    "tools": ([],),
+    "verbosity": ("medium",),
+}
+FIELD_NAMES = COMPLETION_FIELD_NAMES | dict.fromkeys(
+    ("forced_ids", "prompt_ids", "text"), "messages"
+)
+
+
+class ChatBody(ChatFields, GenerationBody):
+    """Holds the body of `POST /v1/chat/completions`.
+
+    max_completion_tokens: OpenAI's newer name of max_tokens; without either, as many as the model's
+    makers recommend, or as fit.
+    """
+
+    no_op_values: ClassVar[NoOpValues] = _NO_OP_VALUES
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
+    parallel_tool_calls: bool = True
+
+    @property
+    def shown_tools(self) -> tuple[dict[str, Any], ...]:
+        return () if self.tool_choice == "none" else super().shown_tools
+
+    def _structure(self) -> Structure | None:
+        found = super()._structure()
+        calls = calls_structure(self.tools, self.tool_choice, self.parallel_tool_calls)
+        return only_one([each for each in (calls, found) if each])
+
+    @property
+    def source_texts(self) -> tuple[str, ...]:
+        """Return the last text of the user: what was said before it is no part of it."""
+        texts = [message.text for message in self.messages if message.role == "user"]
+        if not texts:
+            roles = [message.role for message in self.messages]
+            raise RequestError("messages", roles, "one must be the user's, to be translated")
+        return (texts[-1],)
+
+    @property
+    def num_characters(self) -> int:
+        return sum(len(message.text) for message in self.messages)
+
+    def check(self, max_characters: int) -> None:
+        self.check_messages(max_characters)
+
+    def job(self, request_id: str) -> CompletionJob:
+        return CompletionJob(
+            request_id=request_id,
+            prompts=(self.chat(),),
+            decoding=self.decoding(self._max_new_tokens(), self._logprobs()),
+            num_samples=self.n,
+            stop=self.stops,
+            streams=self.stream,
+            looks=looks_of(self.return_attention),
+        )
+
+    def _max_new_tokens(self) -> int | None:
+        if self.max_tokens == 0:
+            raise RequestError("max_tokens", 0, "must be at least 1")
+        if None in (self.max_tokens, self.max_completion_tokens):
+            return self.max_completion_tokens or self.max_tokens
+        if self.max_tokens != self.max_completion_tokens:
+            message = f"must be max_tokens, {self.max_tokens}, or not be given"
+            raise RequestError("max_completion_tokens", self.max_completion_tokens, message)
+        return self.max_tokens
+
+    def _logprobs(self) -> int | None:
+        if self.logprobs:
+            return self.top_logprobs or 0
+        if self.top_logprobs is not None:
+            raise RequestError("top_logprobs", self.top_logprobs, "needs logprobs to be true")
+        return None

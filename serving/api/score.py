@@ -1,0 +1,159 @@
+"""`POST /score`: the probability that a model gives to translations of a text."""
+
+from dataclasses import asdict
+from typing import Any, NotRequired
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from pydantic import ConfigDict, Field
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
+
+from serving.api.http.attention_fields import (
+    LookFields,
+    SeenBody,
+    check_size,
+    described_looks,
+    looks_of,
+)
+from serving.api.http.bodies import RequestBody
+from serving.api.http.endpoint import Call, Endpoint
+from serving.api.http.fields import READS_JSON
+from serving.api.http.protocol import PlainError, Protocol, plain_error
+from serving.api.http.services import Services
+from serving.errors import RequestError
+from serving.pipelines.catalog import Scorer
+from serving.pipelines.decoding import Decoding
+from serving.pipelines.translation.job import PairScore, ScoreJob, SentenceAttention
+from serving.text.plain_text import check_texts
+
+# From what the engine and the pipelines call fields to what clients of this protocol do.
+FIELD_NAMES = {
+    "forced_ids": "translations",
+    "looks": "return_attention",
+    "source_ids": "q",
+    "text": "q",
+}
+
+
+class ScoreBody(RequestBody):
+    """Holds sources and translations. q and translations are lists of the same length; or q is one
+    text, which all translations are of. Each is one sentence, or a few: texts are not split.
+    source and target: languages. return_attention, attention_heads: report of each pair what
+    `POST /translate` reports of sentences.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    q: str | list[str]
+    translations: str | list[str]
+    source: str
+    target: str
+    model: str | None = None
+    return_attention: bool | list[str | LookFields] = False
+    attention_heads: list[int] = Field(default_factory=list)
+    priority: int = 0
+    timeout_seconds: float | None = None
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        targets = self.translations if isinstance(self.translations, list) else [self.translations]
+        sources = self.q if isinstance(self.q, list) else [self.q] * len(targets)
+        if len(sources) != len(targets):
+            message = f"must be as many as the texts of q, {len(sources)}"
+            raise RequestError("translations", f"{len(targets)} texts", message)
+        return tuple(zip(sources, targets, strict=True))
+
+    @property
+    def num_characters(self) -> int:
+        return sum(len(source) + len(target) for source, target in self.pairs)
+
+    def check(self, max_characters: int) -> None:
+        if self.attention_heads and self.return_attention is not True:
+            raise RequestError("attention_heads", self.attention_heads, "needs return_attention")
+        check_texts("q", {source for source, _ in self.pairs}, max_characters)
+        check_texts("translations", [target for _, target in self.pairs], max_characters)
+
+    def job(self, request_id: str) -> ScoreJob:
+        return ScoreJob(
+            request_id,
+            self.pairs,
+            self.source,
+            self.target,
+            Decoding(priority=self.priority, timeout_seconds=self.timeout_seconds),
+            self.return_attention is True,
+            tuple(self.attention_heads),
+            looks_of(self.return_attention),
+        )
+
+
+class ScoredToken(TypedDict):
+    text: str
+    logprob: float
+
+
+class Score(TypedDict):
+    logprob: float
+    mean_logprob: float
+    num_tokens: int
+    tokens: list[ScoredToken]
+    attention: NotRequired[SentenceAttention | list[SeenBody]]
+
+
+class Scores(TypedDict):
+    scores: list[Score]
+
+
+def described_score(score: PairScore) -> dict[str, Any]:
+    """Write out a score; the last token, without text, is the end of the sentence."""
+    attention: dict[str, Any] = {}
+    if score.attention is not None:
+        attention = {"attention": asdict(score.attention)}
+    elif score.seen:
+        check_size(score.seen)
+        attention = {"attention": described_looks(score.seen)}
+    return {
+        "logprob": score.logprob,
+        "mean_logprob": score.logprob / len(score.tokens),
+        "num_tokens": len(score.tokens),
+        "tokens": [{"text": text, "logprob": logprob} for text, logprob in score.tokens],
+        **attention,
+    }
+
+
+PROTOCOL = Protocol("score", "/score", plain_error, PlainError, FIELD_NAMES)
+
+
+async def _scorer(services: Services, body: ScoreBody) -> Scorer:
+    return await services.catalog.scorer(body.model, body.source, body.target)
+
+
+async def _answer(call: Call[ScoreBody, Scorer]) -> JSONResponse:
+    return JSONResponse({"scores": list(map(described_score, await call.model.score(call.job)))})
+
+
+ENDPOINTS = (
+    Endpoint(
+        protocol=PROTOCOL,
+        path="",
+        name="score",
+        description="Return log-probabilities of translations, and of their tokens.",
+        body=ScoreBody,
+        reader=READS_JSON,
+        find_model=_scorer,
+        answer=_answer,
+        answer_type=Scores,
+        example={
+            "q": "A dog runs.",
+            "translations": ["Un chien court."],
+            "source": "en",
+            "target": "fr",
+        },
+    ),
+)
+
+
+def router(services: Services) -> APIRouter:
+    routes = PROTOCOL.router("Scoring")
+    for endpoint in ENDPOINTS:
+        endpoint.add_to(routes, services)
+    return routes
