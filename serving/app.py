@@ -28,7 +28,7 @@ from serving.deployments.supervision.family import family
 from serving.deployments.supervision.service_manager import ServiceManager
 from serving.deployments.supervision.watch import Watch
 from serving.deployments.surroundings import allowed_connections, environment, free_ports
-from serving.engine.planning.machine import available_cpus
+from serving.engine.runtime.machine import available_cpus
 from serving.errors import AttendantError
 from serving.server_config import ServerConfig, WorkerGroup
 from serving.storage.database import default_state_dir

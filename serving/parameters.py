@@ -5,7 +5,7 @@ A field with `option(...)` is declared here and nowhere else: HTTP bodies, comma
 bundles, the sampler's columns and the table in docs/decoding.md follow from it.
 
 To add a filter, declare it here, among the filters in the order in which they are applied; say how
-it cuts in `engine/sampling/filters.py` and, for the tests, in `engine/sampling/naive.py`.
+it cuts in `engine/decoding/sampling_filters.py` and, for the tests, in `naive_sampling.py`.
 
 A value out of range, or a combination that cannot be, is a RequestError that names the field.
 """

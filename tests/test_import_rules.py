@@ -52,7 +52,7 @@ ONLY_IN = {
     "jinja2": ("serving.text.chat.rendering",),
     "llguidance": ("serving.text.guides.compiling", "serving.text.guides.grammar"),
     "opentelemetry": ("serving.tracing",),
-    "onnxruntime": ("serving.engine.graphs.session",),
+    "onnxruntime": ("serving.engine.runtime.session",),
     "torch": ("models", "export.checking.verify"),
     "transformers": (),
 }
@@ -307,7 +307,7 @@ def test_sessions_are_opened_in_one_place() -> None:
     paths = [path for name in (*PACKAGES, "tests") for path in sorted((ROOT / name).rglob("*.py"))]
     found = {module_name(path, ROOT) for path in paths if opens_sessions(path.read_text())}
     peer = "loadtest.bench.peers.onnxruntime_worker"
-    assert found == {"serving.engine.graphs.session", peer}
+    assert found == {"serving.engine.runtime.session", peer}
 
 
 def opens_sessions(source: str) -> bool:
@@ -325,7 +325,7 @@ def opens_sessions(source: str) -> bool:
     [
         "import onnxruntime as ort",
         "def run():\n    from onnxruntime import InferenceSession",
-        "from serving.engine.graphs import session\nsession.ort.InferenceSession(path)",
+        "from serving.engine.runtime import session\nsession.ort.InferenceSession(path)",
     ],
 )
 def test_other_sessions_are_found(source: str) -> None:
@@ -349,7 +349,7 @@ def test_package_files_are_empty() -> None:
         ("serving/api/http/endpoint.py", "from serving.api.openai.protocol import PROTOCOL"),
         ("serving/api/operations.py", "from serving.api.application import create_app"),
         ("serving/pipelines/cards.py", "from fastapi import FastAPI"),
-        ("serving/engine/graphs/runner.py", "from onnxruntime import InferenceSession"),
+        ("serving/engine/runtime/runner.py", "from onnxruntime import InferenceSession"),
         ("serving/app.py", "from export.bundling.exporting import export"),
         ("export/graph/writer.py", "from serving.api import openai"),
         ("export/layers/recurrent/cells.py", "from export.families.registry import BUILDERS"),

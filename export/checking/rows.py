@@ -22,8 +22,8 @@ from serving.bundle.manifest import (
 )
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
-from serving.engine.graphs.graph import Graph
-from serving.engine.graphs.session import open_graphs
+from serving.engine.runtime.graph import Graph
+from serving.engine.runtime.session import open_graphs
 from serving.engine.states.memory import HostMemory
 
 SPAN_MULTIPLE = 16

@@ -9,8 +9,8 @@ from export.graph.writer import Array
 from serving.bundle.manifest import BATCH, SOURCE, SOURCE_TYPES
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
-from serving.engine.graphs.ort_graph import OrtGraph
-from serving.engine.graphs.session import open_session
+from serving.engine.runtime.graph import OrtGraph
+from serving.engine.runtime.session import open_session
 
 ROWS = 16  # side by side
 Ids = list[list[int]]

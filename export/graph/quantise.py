@@ -128,7 +128,7 @@ class RowQuantiser:
         """Multiply levels by weights in int8.
 
         Without VNNI, products of unsigned with signed bytes saturate. ONNX Runtime makes signed
-        weights unsigned there if told to (`serving.engine.graphs.session`), but not in the bodies
+        weights unsigned there if told to (`serving.engine.runtime.session`), but not in the bodies
         of loops: there they are unsigned from the outset, which VNNI multiplies half as fast.
         """
         graph, zero_point = self._graph, None

@@ -1,8 +1,8 @@
 """Builds the graph that chooses next tokens on a device, from the step graph's scores.
 
 Penalties, biases and bans, temperature, top-k, top-p and min-p, then one draw per row by a uniform
-number: what `serving.engine.sampling.naive` does, without bringing a vocabulary of scores to the
-host. A greedy row is one that keeps its likeliest token.
+number, without bringing a vocabulary of scores to the host. A greedy row is one that keeps its
+likeliest token.
 
 Only the likeliest tokens are ranked, and the order of equals among them is not relied on: devices
 differ there. Equals go by their ids.
@@ -49,8 +49,8 @@ def select_graph(vocab_size: int) -> GraphWriter:
 
 
 def _edited(graph: GraphWriter, logp: Value, vocab_size: int) -> Value:
-    """Change single scores as `serving.engine.processing.changes.change` does, in double precision;
-    a bias of -inf is a ban. [batch, vocab] -> [batch, vocab].
+    """Change single scores as `serving.engine.decoding.logit_edits.change` does, in double
+    precision; a bias of -inf is a ban. [batch, vocab] -> [batch, vocab].
     """
     op = graph.op
     normaliser = graph.input("log_normaliser", "float32", ())

@@ -16,7 +16,7 @@ from models.data.prose import Nats, ProseScore, Reader, Window
 from models.data.tokenizer import load_tokenizer, read_tokenizer
 from models.storage.checkpoint import TOKENIZER_FILE, load_checkpoint
 from serving.bundle.opening import Bundle, open_bundle
-from serving.engine.planning.machine import available_cpus
+from serving.engine.runtime.machine import available_cpus
 
 ROWS = 32  # windows that are read side by side
 

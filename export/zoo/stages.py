@@ -17,7 +17,7 @@ from export.zoo.family import Family, about_bundle
 from export.zoo.quality import Scorer
 from export.zoo.results import Document, Pace, Prose, Searches, Speed, Translation
 from serving.bundle.manifest import Precision
-from serving.engine.planning.machine import available_cpus
+from serving.engine.runtime.machine import available_cpus
 
 BEAMS = 5
 NUM_PROMPTS = 200  # of a language model, to measure its speed

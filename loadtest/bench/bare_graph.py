@@ -3,7 +3,7 @@
 import time
 
 from serving.arrays import Array
-from serving.engine.graphs.graph import Graph, Run
+from serving.engine.runtime.graph import Graph, Run
 
 
 class RecordedGraph:

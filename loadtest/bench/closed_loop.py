@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Protocol
 
 from serving.engine.engine import Engine
-from serving.engine.planning.machine import let_threads_take_turns_quickly
+from serving.engine.runtime.machine import let_threads_take_turns_quickly
 from serving.request import Event, FailedEvent, FinishedEvent, GenerationRequest
 
 

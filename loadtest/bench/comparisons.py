@@ -21,7 +21,7 @@ from loadtest.bench.workload import Workload
 from serving.bundle.manifest import Task
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.graphs.session import open_graphs
+from serving.engine.runtime.session import open_graphs
 from serving.parameters import BeamParams, SamplingParams
 from serving.request import FailedEvent, GenerationRequest, TokenEvent
 

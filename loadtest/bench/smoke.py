@@ -29,8 +29,8 @@ from loadtest.bench.race.command import processor
 from loadtest.bench.steady import STEPS, Share, SteadyLoad, end, seconds_of_steps
 from loadtest.bench.workload import Workload, build_workload
 from serving.arrays import Array
-from serving.engine.graphs.graph import Graph, Run
-from serving.engine.graphs.session import open_graphs
+from serving.engine.runtime.graph import Graph, Run
+from serving.engine.runtime.session import open_graphs
 from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.loading import ModelParts
 

@@ -8,8 +8,8 @@ from typing import Any
 from serving.bundle.manifest import Task
 from serving.engine.config import Device, EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.graphs.graph import Graphs
-from serving.engine.graphs.session import open_graphs
+from serving.engine.runtime.graph import Graphs
+from serving.engine.runtime.session import open_graphs
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion.job import CompletionJob
 from serving.pipelines.completion.prompts import PromptReader

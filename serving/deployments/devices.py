@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_manifest
 from serving.engine.config import Device
-from serving.engine.graphs.session import check_device
+from serving.engine.runtime.session import check_device
 from serving.errors import DeviceError
 from serving.server_config import ServerConfig, WorkerGroup
 

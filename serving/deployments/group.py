@@ -8,7 +8,7 @@ from ray.serve import Application
 from serving.deployments.forwarding import DEPLOYMENT
 from serving.deployments.replica import Replica
 from serving.deployments.scaling import replicas_of
-from serving.engine.planning.machine import available_cpus
+from serving.engine.runtime.machine import available_cpus
 from serving.server_config import WorkerGroup
 
 _SPARE_REQUESTS = 256  # for /health and /metrics, and to be told 429 by the engine, not by Ray

@@ -34,8 +34,8 @@ from serving.deployments.models.loaded import LoadedModels
 from serving.deployments.models.lock import changes_lock
 from serving.deployments.scaling import load_of
 from serving.engine.config import EngineConfig
-from serving.engine.planning.plan import Allowance
-from serving.engine.turns import FairShare
+from serving.engine.runtime.plan import Allowance
+from serving.engine.worker import FairShare
 from serving.engine_metrics import EngineMetrics
 from serving.metrics import Metrics
 from serving.parameters import TokenIds

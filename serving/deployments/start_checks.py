@@ -9,7 +9,7 @@ from serving.access.key_file import read_keys
 from serving.bundle.opening import Bundle
 from serving.deployments.devices import device_of
 from serving.deployments.front.certificate import read_certificate
-from serving.engine.graphs.session import check_device
+from serving.engine.runtime.session import check_device
 from serving.errors import BundleError, ConfigError, DeviceError, StorageError
 from serving.pipelines.loading import ModelParts
 from serving.server_config import CONSOLE, Access, ServerConfig, Tls, WorkerGroup

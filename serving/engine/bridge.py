@@ -1,25 +1,41 @@
-"""Bridges asyncio and engines on threads of their own.
+"""Connect asyncio to engines that run on threads of their own.
 
-Callers live on event loops and leave requests at the engines' desk; engines take them from there
-and hand events back after every step, with one wake-up of a loop per step at most. No other file
-knows of both worlds.
+Callers on event loops submit requests to the engines' scheduler; engines take them from there and
+send events back after every step, with at most one wake-up of a loop per step. No other file knows
+both worlds.
 """
 
 import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from functools import partial
 
 from serving.engine.measures import EngineObserver, EngineStats
-from serving.engine.tickets import Ticket, Tickets
-from serving.engine.turns import TakesTurns, Unshared
-from serving.engine.worker import Steps, Worker
+from serving.engine.worker import Steps, TakesTurns, Unshared, Worker
 from serving.errors import EngineStopped
 from serving.request import Event, FailedEvent, GenerationRequest, is_final
 
 logger = logging.getLogger(__name__)
+
+
+class Ticket:
+    """Holds what one caller waits for: the events of its requests, one by one or all together."""
+
+    def __init__(self, requests: Sequence[GenerationRequest], is_streamed: bool) -> None:
+        self.requests = requests
+        self.is_streamed = is_streamed
+        self.num_open = len(requests)
+        self.events: deque[Event] = deque()
+        self.loop = asyncio.get_running_loop()
+        self.has_news = asyncio.Event()
+
+    async def next_events(self) -> list[Event]:
+        await self.has_news.wait()
+        self.has_news.clear()
+        return [self.events.popleft() for _ in range(len(self.events))]
 
 
 class AsyncEngine:
@@ -194,3 +210,53 @@ class AsyncEngine:
         except Exception as error:
             logger.error("the observer failed; it is not called any more", exc_info=error)
             self._observer = None
+
+
+class Tickets:
+    """Knows whose request is whose. Its methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Ticket] = {}
+        self._lock = threading.Lock()
+
+    def open(self, ticket: Ticket, submit: Callable[[], None]) -> None:
+        """Submit a ticket's requests; no event of theirs is delivered before they are known."""
+        with self._lock:
+            submit()
+            self._by_id |= {request.request_id: ticket for request in ticket.requests}
+
+    def open_ids(self, ticket: Ticket) -> list[str]:
+        """List the requests of a ticket that have not ended."""
+        ids = (request.request_id for request in ticket.requests)
+        return [request_id for request_id in ids if self._by_id.get(request_id) is ticket]
+
+    def all_ids(self) -> list[str]:
+        return list(self._by_id)
+
+    def deliver(self, events: Iterable[Event]) -> None:
+        """Hand out events, with one wake-up of a loop at most."""
+        woken: dict[Ticket, None] = {}
+        with self._lock:
+            for event in events:
+                ticket = self._by_id[event.request_id]
+                ticket.events.append(event)
+                if is_final(event):
+                    del self._by_id[event.request_id]
+                    ticket.num_open -= 1
+                if ticket.is_streamed or not ticket.num_open:
+                    woken[ticket] = None
+        _wake(woken)
+
+
+def _wake(tickets: Iterable[Ticket]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[Ticket]] = defaultdict(list)
+    for ticket in tickets:
+        by_loop[ticket.loop].append(ticket)
+    for loop, group in by_loop.items():
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_set_news, group)
+
+
+def _set_news(tickets: list[Ticket]) -> None:
+    for ticket in tickets:
+        ticket.has_news.set()

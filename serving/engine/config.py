@@ -1,9 +1,9 @@
-"""Says how big an engine is and where it runs. What it runs is the bundle's business."""
+"""The size of an engine and the device it runs on."""
 
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from serving.engine.planning.machine import available_cpus
+from serving.engine.runtime.machine import available_cpus
 
 Device = Literal["auto", "cpu", "cuda"]  # auto is settled before anything runs
 

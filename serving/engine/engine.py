@@ -1,9 +1,9 @@
-"""Batches generations over one bundle continuously, on one thread, in token ids.
+"""Continuous batching of generations over one bundle, on one thread, in token ids.
 
     submit -> admission (encode, prefill) -> batch -> step, step, ... -> final event
 
-It knows states and graphs only as the manifest lists them, whatever the architecture, and no text.
-`bridge.py` puts it on a thread of its own behind asyncio.
+The engine knows states and graphs only as the manifest lists them: no architecture, and no text.
+`bridge.py` connects it to asyncio.
 """
 
 import logging
@@ -12,25 +12,21 @@ from collections.abc import Iterable
 from functools import partial
 
 from serving.bundle.opening import Bundle
-from serving.engine.admission.admission import Admission
-from serving.engine.admission.finals import Finals
-from serving.engine.admission.intake import Surroundings
-from serving.engine.admission.lanes import Lane
-from serving.engine.attention.looking import note_given, wanted_attention
-from serving.engine.batch import Batch
+from serving.engine.attention_map import note_given, wanted_attention
 from serving.engine.config import EngineConfig
-from serving.engine.decision import Decision
-from serving.engine.exchange.making import Around, make_exchange
+from serving.engine.cuda.device_exchange import Around, make_exchange
+from serving.engine.decoding.scores import Scores
+from serving.engine.decoding.search import Search
+from serving.engine.decoding.speculative_decoding import Speculation
 from serving.engine.generation import Generation
-from serving.engine.graphs.graph import Graph, Graphs
-from serving.engine.graphs.runner import Runner
-from serving.engine.graphs.session import open_graphs, settled
 from serving.engine.measures import EngineStats, StepStats
-from serving.engine.rows import Rows
-from serving.engine.scores import Scores
-from serving.engine.search import Search
-from serving.engine.shared import Shared
-from serving.engine.speculation.speculation import Speculation
+from serving.engine.rows import Batch, Decision, Rows
+from serving.engine.runtime.graph import Graph, Graphs
+from serving.engine.runtime.runner import Runner
+from serving.engine.runtime.session import open_graphs, settled
+from serving.engine.scheduling.admission import Admission, Shared, Surroundings
+from serving.engine.scheduling.fair_queue import Lane
+from serving.engine.scheduling.scheduler import Finals
 from serving.engine.states.store import row_bytes
 from serving.request import Event, GenerationRequest
 

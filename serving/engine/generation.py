@@ -1,9 +1,9 @@
-"""Describes a request in progress: the engine's own view of it."""
+"""A request in progress, as the engine sees it."""
 
 from dataclasses import dataclass, field
 
 from serving.bundle.manifest import AttentionKind
-from serving.engine.attention.sight import Sight
+from serving.engine.attention_query import Sight
 from serving.errors import DeadlineExceeded
 from serving.parameters import NO_PROCESSORS, TokenIds
 from serving.request import (

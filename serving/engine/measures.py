@@ -1,4 +1,4 @@
-"""Counts what one step took and did, and what the engine holds, for metrics and benchmarks."""
+"""Counts of what one step did and what an engine holds, for metrics and benchmarks."""
 
 import time
 from dataclasses import dataclass, field

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from serving.bundle.manifest import AttentionShape, EncoderSpec, Manifest, Precision, Task
-from serving.engine.planning.planner import Settled
+from serving.engine.runtime.planner import Settled
 from serving.errors import RequestError
 from serving.text.languages import UNDETERMINED, matching
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 
 from serving.bundle.manifest import Manifest
-from serving.engine.planning.machine import instruction_sets
+from serving.engine.runtime.machine import instruction_sets
 
 
 def fingerprint_of(manifest: Manifest, device: str) -> str:

@@ -13,19 +13,18 @@ from typing import Protocol
 
 from serving.bundle.manifest import Task
 from serving.bundle.opening import Bundle, open_bundle
-from serving.engine.admission.lanes import Lane
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
-from serving.engine.encoding.engine import EncodingEngine
+from serving.engine.encoder_engine import EncodingEngine
 from serving.engine.engine import Engine
-from serving.engine.graphs.graph import Graphs, sharing_attention
 from serving.engine.measures import EngineObserver, EngineStats
-from serving.engine.planning.machine import let_threads_take_turns_quickly
-from serving.engine.planning.plan import Allowance
-from serving.engine.planning.planner import Planner, Settled
-from serving.engine.shared import Shared
-from serving.engine.turns import TakesTurns
-from serving.engine.worker import Steps
+from serving.engine.runtime.graph import Graphs, sharing_attention
+from serving.engine.runtime.machine import let_threads_take_turns_quickly
+from serving.engine.runtime.plan import Allowance
+from serving.engine.runtime.planner import Planner, Settled
+from serving.engine.scheduling.admission import Shared
+from serving.engine.scheduling.fair_queue import Lane
+from serving.engine.worker import Steps, TakesTurns
 from serving.errors import BundleError
 from serving.pipelines.cards import PlanCard
 from serving.pipelines.catalog import Model

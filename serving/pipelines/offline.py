@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from serving.engine.config import EngineConfig
-from serving.engine.planning.plan import Allowance
+from serving.engine.runtime.plan import Allowance
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.loading import load_model
 

@@ -17,9 +17,15 @@ from typing import Any
 import numpy as np
 
 from serving.arrays import Array
-from serving.engine.device.memory import CudaMemory, DeviceArray
-from serving.engine.device.runtime import NO_DEVICE, OUT_OF_MEMORY, TO_DEVICE, TO_HOST, CudaRuntime
-from serving.engine.graphs.graph import Graph, Run
+from serving.engine.cuda.cuda_runtime import (
+    NO_DEVICE,
+    OUT_OF_MEMORY,
+    TO_DEVICE,
+    TO_HOST,
+    CudaRuntime,
+)
+from serving.engine.cuda.memory import CudaMemory, DeviceArray
+from serving.engine.runtime.graph import Graph, Run
 from serving.errors import OutOfMemory
 
 INVALID_VALUE = 1

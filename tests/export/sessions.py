@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from export.graph.writer import GraphWriter
 from serving.engine.config import EngineConfig
-from serving.engine.graphs.session import open_session
+from serving.engine.runtime.session import open_session
 
 
 def session_of(graph: GraphWriter) -> Any:

@@ -11,8 +11,8 @@ from typing import Any
 
 from serving.bundle.manifest import Precision
 from serving.engine.config import Device
-from serving.engine.graphs.session import check_device
-from serving.engine.planning.machine import available_cpus
+from serving.engine.runtime.machine import available_cpus
+from serving.engine.runtime.session import check_device
 from serving.errors import DeviceError
 
 ROOT = Path(__file__).parent.parent.parent

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx
 
-from serving.engine.graphs.session import assigned_nodes
+from serving.engine.runtime.session import assigned_nodes
 from tests.gpu.bundles import HALVES, VARIANTS, label, tiny
 from tests.gpu.findings import Finding, none_of
 from tests.gpu.parts import Place

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from serving.engine.planning.machine import available_cpus
+from serving.engine.runtime.machine import available_cpus
 
 SUFFIXES = (".pdf", ".png", ".svg")
 

@@ -26,8 +26,8 @@ from serving.bundle.manifest import (
 )
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
-from serving.engine.graphs.ort_graph import OrtGraph
-from serving.engine.graphs.session import open_session
+from serving.engine.runtime.graph import OrtGraph
+from serving.engine.runtime.session import open_session
 
 MIN_RUNS = 5
 MIN_SECONDS = 0.2

@@ -25,10 +25,10 @@ from loadtest.bench.roofline.peaks import measure_peaks
 from serving.bundle.manifest import Task
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.graphs.graph import Graphs
-from serving.engine.graphs.session import open_graphs
-from serving.engine.planning.plan import Allowance
-from serving.engine.shared import Shared
+from serving.engine.runtime.graph import Graphs
+from serving.engine.runtime.plan import Allowance
+from serving.engine.runtime.session import open_graphs
+from serving.engine.scheduling.admission import Shared
 from serving.parameters import BeamParams
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.loading import ModelParts, load_model

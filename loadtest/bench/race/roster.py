@@ -12,7 +12,7 @@ from typing import Any
 
 from loadtest.bench.race.players import PEERS_FOLDER, Player
 from loadtest.bench.race.workloads import Kind, Workload
-from serving.engine.planning.plan import candidates
+from serving.engine.runtime.plan import candidates
 
 FILE_BATCHES = (16, 32, 64, 128)
 PADDED_BATCH, PADDED_BATCHES = 32, (8, 16, 32, 64)  # 32 is what Sentence Transformers makes

@@ -9,9 +9,9 @@ from loadtest.bench.closed_loop import drive_side_by_side
 from loadtest.bench.peers.run import Run
 from serving.arrays import Array
 from serving.engine.config import EngineConfig
-from serving.engine.graphs.session import open_graphs
-from serving.engine.planning.plan import Plan
-from serving.engine.shared import Shared
+from serving.engine.runtime.plan import Plan
+from serving.engine.runtime.session import open_graphs
+from serving.engine.scheduling.admission import Shared
 from serving.engine.worker import Steps
 from serving.pipelines.loading import ModelParts
 from serving.pipelines.offline import FILE_SLOTS

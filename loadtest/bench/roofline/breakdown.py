@@ -17,9 +17,8 @@ from typing import Any
 from loadtest.bench.closed_loop import Result, run_closed_loop
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.graphs.graph import Graphs
-from serving.engine.graphs.ort_graph import OrtGraph
-from serving.engine.graphs.session import open_session
+from serving.engine.runtime.graph import Graphs, OrtGraph
+from serving.engine.runtime.session import open_session
 from serving.pipelines.loading import ModelParts
 from serving.request import GenerationRequest
 

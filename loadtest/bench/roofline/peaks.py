@@ -12,8 +12,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from serving.arrays import Array
 from serving.engine.config import EngineConfig
-from serving.engine.graphs.ort_graph import OrtGraph
-from serving.engine.graphs.session import open_session
+from serving.engine.runtime.graph import OrtGraph
+from serving.engine.runtime.session import open_session
 
 REPETITIONS = 12
 HOT = (256, 512, 2048, 1)  # rows, in, out, number of weights

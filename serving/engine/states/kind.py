@@ -1,4 +1,4 @@
-"""Defines how the states of one kind come, move and grow with the rows they belong to.
+"""Kinds of decoder state, by how they change with each token: append, replace, constant, source.
 
 Row r of every state is slot r. States of one kind, shape and type (a layer's keys, its values, the
 next layer's) are stacked in one array, so that a row moves by one copy, not by one per state.
@@ -6,9 +6,11 @@ next layer's) are stacked in one array, so that a row moves by one copy, not by 
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 
-from serving.arrays import Array
-from serving.bundle.manifest import StateSpec
+from serving.arrays import Array, storage_type
+from serving.bundle.manifest import LENGTH, SOURCE, StateSpec
 from serving.engine.states.memory import Memory
 
 SPAN_STEP = 16
@@ -126,3 +128,173 @@ class States:
 
     def fit_span(self, span: int, num_rows: int) -> None:
         """Make room for sources of another span, keeping the first `num_rows` rows."""
+
+
+# Heads that start a multiple of this apart compete for the same sets of a cache; some positions
+# that are never used keep them apart (up to a fifth of a decoding step).
+ALIASING_BYTES, SLACK = 16 * 1024, 16
+
+
+class AppendStates(States):
+    """Clears no row: what an earlier one left beyond a row's own length is never read."""
+
+    def __init__(self, stack: Stack, slots: int, capacity: int) -> None:
+        axis = stack.shape.index(LENGTH)
+        block = prod(int(size) for size in stack.shape[axis + 1 :])
+        if capacity * block * storage_type(stack.dtype).itemsize % ALIASING_BYTES == 0:
+            capacity += SLACK
+        shape = (capacity if size == LENGTH else int(size) for size in stack.shape)
+        super().__init__(stack, stack.zeros(slots, *shape))
+        self._before = (slice(None),) * (1 + axis)
+
+    def written(self, first: int, last: int) -> dict[str, Array]:
+        return self._stack.named(self._current[:, first:last], NEXT)
+
+    def part(self, row: int, part: RowPart) -> Array:
+        return self._current[:, row][(*self._before, part.positions)]
+
+
+class ConstantStates(States):
+    differs_between_beams = False
+
+    def __init__(self, stack: Stack, slots: int) -> None:
+        shape = [int(size) for size in stack.shape]
+        super().__init__(stack, stack.zeros(slots, *shape))
+        self._scratch = stack.zeros(slots, *shape)
+
+    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
+        return self._stack.named(self._scratch[:, :num_rows])
+
+    def admit(self, first: int, num_rows: int, span: int) -> None:
+        rows = self._current[:, first : first + num_rows]
+        self._memory.copy(rows, self._scratch[:, :num_rows])
+
+
+class UpdateStates(States):
+    """Keeps one buffer: the step graph has read a state before it writes it. States that the
+    encoder does not set begin at zero.
+    """
+
+    def __init__(self, stack: Stack, slots: int, is_encoded: bool) -> None:
+        shape = [int(size) for size in stack.shape]
+        super().__init__(stack, stack.zeros(slots, *shape))
+        self._scratch = stack.zeros(slots, *shape) if is_encoded else None
+
+    def written(self, first: int, last: int) -> dict[str, Array]:
+        return self._stack.named(self._current[:, first:last], NEXT)
+
+    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
+        return {} if self._scratch is None else self._stack.named(self._scratch[:, :num_rows])
+
+    def admit(self, first: int, num_rows: int, span: int) -> None:
+        rows = self._current[:, first : first + num_rows]
+        if self._scratch is None:
+            self._memory.clear(rows)
+        else:
+            self._memory.copy(rows, self._scratch[:, :num_rows])
+
+
+class ReplaceStates(UpdateStates):
+    """Keeps two buffers, one read and one written, which change places after every step."""
+
+    def __init__(self, stack: Stack, slots: int, is_encoded: bool) -> None:
+        super().__init__(stack, slots, is_encoded)
+        self._next = stack.zeros(*self._current.shape[1:])
+        self._is_flipped = False
+
+    @property
+    def place(self) -> Hashable:
+        return self._is_flipped
+
+    @property
+    def places(self) -> tuple[Hashable, ...]:
+        return False, True
+
+    def go_to(self, place: Hashable) -> None:
+        if place != self.place:
+            self.flip()
+
+    def written(self, first: int, last: int) -> dict[str, Array]:
+        return self._stack.named(self._next[:, first:last], NEXT)
+
+    def flip(self) -> None:
+        self._current, self._next = self._next, self._current
+        self._is_flipped = not self._is_flipped
+
+    def settle(self, row: int) -> None:
+        self._memory.copy(self._current[:, row], self._next[:, row])
+
+    def catch_up(self, row: int, place: Hashable) -> None:
+        if place != self.place:
+            self.settle(row)
+
+
+@dataclass(frozen=True)
+class SourceSizes:
+    """Holds the spans there are, ascending, and the most padded tokens that are encoded at once."""
+
+    spans: Sequence[int]
+    max_scratch_tokens: int
+
+
+class SourceStates(States):
+    """Lays rows `span` apart in a flat buffer, as a graph wants [rows, ..., span, ...] without
+    gaps; when the span changes they are copied to the other of two buffers.
+    """
+
+    differs_between_beams = False
+
+    def __init__(self, stack: Stack, slots: int, sizes: SourceSizes) -> None:
+        self._shape, self._slots = stack.shape, slots
+        self._before = (slice(None),) * (1 + stack.shape.index(SOURCE))
+        self._spans, self.span = sizes.spans, sizes.spans[0]
+        self._sides = [stack.zeros(slots * self._row_size(sizes.spans[-1])) for _ in range(2)]
+        self._scratch = stack.zeros(self._row_size(sizes.max_scratch_tokens))
+        self._side = 0
+        super().__init__(stack, self._shaped(self._sides[0], slots, self.span))
+
+    @property
+    def place(self) -> Hashable:
+        return self._side, self.span
+
+    @property
+    def places(self) -> tuple[Hashable, ...]:
+        return tuple(product((0, 1), self._spans))
+
+    def go_to(self, place: Hashable) -> None:
+        assert isinstance(place, tuple)
+        self._side, self.span = place
+        self._current = self._shaped(self._sides[self._side], self._slots, self.span)
+
+    def written(self, first: int, last: int) -> dict[str, Array]:
+        """Return the states: an operator that reads int8 ones puts them out too, unchanged."""
+        return self._stack.named(self._current[:, first:last], NEXT)
+
+    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
+        return self._stack.named(self._shaped(self._scratch, num_rows, span))
+
+    def admit(self, first: int, num_rows: int, span: int) -> None:
+        part = (slice(None), *self._before, slice(span))
+        rows = self._current[:, first : first + num_rows]
+        self._memory.copy(rows[part], self._shaped(self._scratch, num_rows, span))
+
+    def part(self, row: int, part: RowPart) -> Array:
+        return self._current[:, row][(*self._before, slice(part.num_source_tokens))]
+
+    def fit_span(self, span: int, num_rows: int) -> None:
+        part = (slice(None), *self._before, slice(min(self.span, span)))
+        kept = self._current[:, :num_rows]
+        self.span = span
+        if num_rows:
+            self._side = 1 - self._side
+        self._current = self._shaped(self._sides[self._side], self._slots, span)
+        if num_rows:
+            self._memory.copy(self._current[:, :num_rows][part], kept[part])
+
+    def _shaped(self, flat: Array, num_rows: int, span: int) -> Array:
+        shape = (span if size == SOURCE else int(size) for size in self._shape)
+        part = flat[:, : num_rows * self._row_size(span)]
+        return part.reshape(len(part), num_rows, *shape, copy=False)
+
+    def _row_size(self, span: int) -> int:
+        return prod(span if size == SOURCE else int(size) for size in self._shape)

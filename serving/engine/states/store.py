@@ -1,7 +1,10 @@
-"""Holds every state tensor of every row: the slot store.
+"""The state store: every state tensor of every row, and the shapes in which a step runs.
 
 Active rows are always the prefix [0, num_rows), so a graph reads plain prefix views. The store
 knows nothing of requests: it is told which rows come, move and grow.
+
+The CPU runs any shape. On a device all launches of a shape are recorded when the engine starts, so
+there are few shapes, and a batch is padded to the next one.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -9,16 +12,24 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from math import prod
+from typing import Protocol
 
 from serving.arrays import Array, storage_type
 from serving.bundle.manifest import LENGTH, SOURCE, Manifest, StateKind, StateSpec
-from serving.engine.states.append import AppendStates
-from serving.engine.states.constant import ConstantStates
-from serving.engine.states.grid import EXACT, Grid, all_spans
-from serving.engine.states.kind import RowExtent, RowPart, Stack, States, round_span
+from serving.engine.states.kind import (
+    AppendStates,
+    ConstantStates,
+    ReplaceStates,
+    RowExtent,
+    RowPart,
+    SourceSizes,
+    SourceStates,
+    Stack,
+    States,
+    UpdateStates,
+    round_span,
+)
 from serving.engine.states.memory import Memory
-from serving.engine.states.replace import ReplaceStates, UpdateStates
-from serving.engine.states.source import SourceSizes, SourceStates
 
 DEFAULT_MAX_SOURCE_TOKENS = 1024
 
@@ -29,6 +40,25 @@ def max_source_tokens(manifest: Manifest) -> int:
 
 def max_span(manifest: Manifest) -> int:
     return round_span(max_source_tokens(manifest))
+
+
+class Grid(Protocol):
+    def rows(self, num_rows: int, slots: int) -> int:
+        """Round rows up to a shape, at most `slots`."""
+
+    def span(self, num_tokens: int, longest: int) -> int:
+        """Round source tokens up to a shape, at most `longest`."""
+
+
+class Exact:
+    def rows(self, num_rows: int, slots: int) -> int:
+        return num_rows
+
+    def span(self, num_tokens: int, longest: int) -> int:
+        return round_span(num_tokens)
+
+
+EXACT = Exact()
 
 
 class StateStore:
@@ -176,3 +206,25 @@ def row_bytes(specs: tuple[StateSpec, ...]) -> RowBytes:
         copies = 2 if spec.kind is StateKind.REPLACE else 1
         totals[axis] += copies * size * storage_type(spec.dtype).itemsize
     return RowBytes(totals[""], totals[LENGTH], totals[SOURCE])
+
+
+LEAST_SPAN = 64
+
+
+class Coarse:
+    """Has rows of at most a third too many, and powers of two as spans."""
+
+    def rows(self, num_rows: int, slots: int) -> int:
+        step = max(1, 1 << (num_rows - 1).bit_length() >> 2)
+        return min(-(-num_rows // step) * step, slots)
+
+    def span(self, num_tokens: int, longest: int) -> int:
+        return min(max(1 << max(num_tokens - 1, 0).bit_length(), LEAST_SPAN), longest)
+
+
+def all_rows(grid: Grid, slots: int) -> list[int]:
+    return sorted({grid.rows(num_rows, slots) for num_rows in range(1, slots + 1)})
+
+
+def all_spans(grid: Grid, longest: int) -> list[int]:
+    return sorted({grid.span(num_tokens, longest) for num_tokens in range(1, longest + 1)})

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from serving.bundle.manifest import Manifest
-from serving.engine.attention.sight import sights_of
+from serving.engine.attention_query import sights_of
 from serving.pipelines.completion.job import CompletionDelta
 from serving.pipelines.completion.requests import CompletionRun
 from serving.pipelines.seen import Looks, ReadTokens

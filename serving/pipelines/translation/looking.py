@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from serving.bundle.manifest import Manifest
-from serving.engine.attention.sight import sights_of
+from serving.engine.attention_query import sights_of
 from serving.parameters import TokenIds
 from serving.pipelines.seen import Looks, ReadTokens, SeenAttention
 from serving.pipelines.translation.language_frame import LanguageFrame

@@ -9,7 +9,7 @@ import pytest
 from serving.bundle.manifest import VERIFY, Manifest, Precision
 from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
-from serving.engine.graphs.session import open_graphs
+from serving.engine.runtime.session import open_graphs
 from tests.tiny import LIKE_GEMMA, LIKE_PHI, tiny_bundle
 
 CAPACITY = 64

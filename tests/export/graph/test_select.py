@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from export.graph.select import select_graph
 from serving.arrays import Array
-from serving.engine.sampling.naive import distribution
 from serving.parameters import SamplingParams
 from tests.export.sessions import session_of
-from tests.serving.engine.sampling.test_sampling import (
+from tests.serving.engine.decoding.naive_sampling import distribution
+from tests.serving.engine.decoding.test_sampling import (
     FILTERS,
     assert_follows,
     is_a_close_call,

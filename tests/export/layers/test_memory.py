@@ -11,7 +11,7 @@ from export.layers.attention import Heads
 from export.layers.heads import head_layout
 from export.layers.memory import FloatMemory, Int8Memory, SourceMemory
 from serving.engine.config import EngineConfig
-from serving.engine.graphs.session import open_session
+from serving.engine.runtime.session import open_session
 
 LENGTHS = np.array([5, 9, 1], np.int32)
 

@@ -16,7 +16,7 @@ from export.readers.reading import read_model
 from serving.bundle.manifest import BATCH, CANDIDATES, SOURCE, WANTS_LOGP, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
-from serving.engine.graphs.session import open_graphs
+from serving.engine.runtime.session import open_graphs
 from tests.export.readers.marian.files import (
     NUM_PIECES,
     OPTIONS,

@@ -13,7 +13,7 @@ from typing import Any
 from loadtest.bench.workload import SENTENCES
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle
-from serving.engine.planning.machine import available_cpus
+from serving.engine.runtime.machine import available_cpus
 from tests.gpu.bundles import bundle_of
 from tests.gpu.figures.shapes import shape_at
 from tests.gpu.findings import Aim, Finding

@@ -7,7 +7,7 @@ import pytest
 from serving.deployments import group as group_module
 from serving.deployments.group import cpus_per_replica
 from serving.deployments.replica import allowance_of, engine_config
-from serving.engine.planning.plan import Plan
+from serving.engine.runtime.plan import Plan
 from serving.server_config import WorkerGroup
 
 

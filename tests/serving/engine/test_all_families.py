@@ -18,8 +18,8 @@ from serving.engine.engine import Engine
 from serving.parameters import BeamParams
 from serving.request import GenerationRequest
 from tests.reference_models import ending_checkpoint, examples
-from tests.serving.engine.beam.found import assert_alike as assert_found_alike
-from tests.serving.engine.beam.found import found_in
+from tests.serving.engine.decoding.found import assert_alike as assert_found_alike
+from tests.serving.engine.decoding.found import found_in
 from tests.serving.engine.devices import PRECISIONS, assert_alike, config_of, cpu_only
 from tests.serving.engine.driving import run_all, run_alone, run_as_they_come
 from tests.serving.engine.test_company import DRAWN, EDITS

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from serving.arrays import Array
-from serving.engine.admission.lanes import Lane
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.graphs.graph import Graphs
 from serving.engine.measures import EngineStats, StepStats
-from serving.engine.shared import Shared
+from serving.engine.runtime.graph import Graphs
+from serving.engine.scheduling.admission import Shared
+from serving.engine.scheduling.fair_queue import Lane
 from serving.errors import EngineStopped, Overloaded, RequestError
 from serving.parameters import BeamParams, SamplingParams
 from serving.request import AbortedEvent, FailedEvent, FinishedEvent, GenerationRequest, TokenEvent

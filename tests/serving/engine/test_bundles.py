@@ -15,7 +15,7 @@ from serving.bundle.manifest import Precision, StateKind
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.graphs.session import open_graphs
+from serving.engine.runtime.session import open_graphs
 from serving.engine.states.kind import round_span
 from serving.errors import BundleError, DeviceError, RequestError
 from serving.parameters import SamplingParams

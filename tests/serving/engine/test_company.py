@@ -10,10 +10,10 @@ import pytest
 
 from serving.bundle.manifest import Task
 from serving.bundle.opening import Bundle, open_bundle
-from serving.engine.admission.lanes import Lane
 from serving.engine.engine import Engine
-from serving.engine.graphs.session import open_graphs
-from serving.engine.shared import Shared
+from serving.engine.runtime.session import open_graphs
+from serving.engine.scheduling.admission import Shared
+from serving.engine.scheduling.fair_queue import Lane
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.request import GenerationRequest
 from serving.text.guides.insertion import Insertion

@@ -14,10 +14,10 @@ from serving.bundle.manifest import Precision
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.graphs.graph import Graphs, sharing_attention
 from serving.engine.measures import EngineStats, StepStats
-from serving.engine.planning.plan import Allowance
-from serving.engine.shared import Shared
+from serving.engine.runtime.graph import Graphs, sharing_attention
+from serving.engine.runtime.plan import Allowance
+from serving.engine.scheduling.admission import Shared
 from serving.errors import DeadlineExceeded, EngineStopped, Overloaded, RequestError
 from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.loading import ModelParts

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from serving.arrays import Array
-from serving.engine.admission.rules import RequestRules
-from serving.engine.batch import Batch
-from serving.engine.beam.group import BeamGroup
-from serving.engine.decision import Decision, RowCopy
-from serving.engine.scores import Scores
-from serving.engine.search import Search
+from serving.engine.decoding.beam_search import BeamGroup
+from serving.engine.decoding.scores import Scores
+from serving.engine.decoding.search import Search
+from serving.engine.rows import Batch, Decision, RowCopy
+from serving.engine.scheduling.validation import RequestRules
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.request import FinishReason, GenerationRequest, TokenEvent
 from tests.serving.engine.toy import BOS, STOP, VOCAB_SIZE, WINDOW, toy_bundle

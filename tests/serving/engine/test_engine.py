@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.engine.config import EngineConfig
+from serving.engine.decoding.sampler import Sampler
+from serving.engine.decoding.scores import Scores
 from serving.engine.engine import Engine
 from serving.engine.generation import Generation
-from serving.engine.sampling.sampler import Sampler
-from serving.engine.scores import Scores
 from serving.errors import EngineError, Overloaded, RequestError
 from serving.parameters import SamplingParams
 from serving.request import (

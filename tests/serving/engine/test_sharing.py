@@ -14,7 +14,7 @@ from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.measures import EngineStats, StepStats
-from serving.engine.turns import FairShare, Turns
+from serving.engine.worker import FairShare, Turns
 from serving.request import FinishedEvent, GenerationRequest
 from tests.serving.engine.toy import toy_bundle, toy_graphs
 

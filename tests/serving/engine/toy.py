@@ -26,7 +26,7 @@ from serving.bundle.manifest import (
 )
 from serving.bundle.opening import Bundle
 from serving.bundle.validation import SHORTLIST_INPUTS
-from serving.engine.graphs.graph import Graphs
+from serving.engine.runtime.graph import Graphs
 from serving.engine.states.memory import HostMemory
 
 VOCAB_SIZE, WINDOW, CAPACITY, MAX_SOURCE = 50, 8, 24, 100

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from serving.bundle.manifest import Task
-from serving.engine.planning.machine import instruction_sets
+from serving.engine.runtime.machine import instruction_sets
 from serving.pipelines import fingerprint
 from serving.pipelines.fingerprint import fingerprint_of
 from tests.serving.pipelines.fakes import manifest

@@ -6,7 +6,7 @@ import pytest
 
 from serving.bundle.manifest import Precision
 from serving.engine.config import EngineConfig
-from serving.engine.speculation.costs import Costs
+from serving.engine.decoding.speculation_costs import Costs
 from serving.parameters import SamplingParams
 from serving.pipelines.completion.deltas import collect
 from serving.pipelines.completion.job import CompletionDelta, CompletionJob

@@ -1,0 +1,206 @@
+"""Graphs on a device: bind device memory to ONNX Runtime sessions, and record CUDA graphs.
+
+ONNX Runtime records by the number that a run's options name as `gpu_graph_id`: the first run of a
+number is made until it needs no more memory, then recorded; later ones are replayed, without a look
+at what is bound. So each recording has a binding and a number of its own, and -1 is never recorded.
+Recordings are kept for each thread, and no other thread may ask the device for memory meanwhile:
+all are made while an engine starts.
+
+ONNX Runtime copies host arrays when they are bound, not when it runs. So arrays of the host have
+mirrors on the device, which are bound in their place and copied before and after each run.
+"""
+
+from collections.abc import Callable, Set
+from typing import Any, Protocol
+
+import numpy as np
+
+from serving.arrays import Array
+from serving.engine.cuda.memory import CudaMemory, DeviceArray
+from serving.engine.runtime.graph import RecordingGraph, Run, location
+from serving.errors import AttendantError, DeviceError, OutOfMemory
+
+BFLOAT16 = 16  # of ONNX's element types; numpy has no such type
+NOT_RECORDED = -1
+MakeOptions = Callable[[dict[str, str]], object]
+# Parts of ONNX Runtime's messages.
+_FULL = ("Failed to allocate memory", "out of memory", "ALLOC_FAILED")
+_BROKEN = ("CUDA failure", "CUDA error", "CUBLAS failure", "CUDNN failure")
+
+
+class DeviceGraph:
+    """Wraps a session whose runs are put on the engine's stream; nothing here waits for them.
+
+    host_inputs: those that operators read on the host, as ONNX Runtime's GRU and LSTM their
+        lengths. Of an array on the device it would bind a copy, made but once.
+    """
+
+    def __init__(self, session: Any, make_options: MakeOptions, place: str = "cuda") -> None:
+        """make_options: makes a run's options of configuration entries. place: where arrays lie."""
+        self._session, self._make_options, self._place = session, make_options, place
+        self._bfloat16 = {
+            tensor.name
+            for tensor in (*session.get_inputs(), *session.get_outputs())
+            if tensor.type == "tensor(bfloat16)"
+        }
+        self.host_inputs = frozenset(
+            tensor.name
+            for tensor, memory in zip(
+                session.get_inputs(), session.get_input_memory_infos(), strict=True
+            )
+            if memory.name.lower() != place
+        )
+        self._eager = self._options(NOT_RECORDED)
+        self._num_recorded = 0
+
+    def bind(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
+        return self._bind(inputs, outputs, self._eager)
+
+    def record(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
+        self._num_recorded += 1
+        run = self._bind(inputs, outputs, self._options(self._num_recorded))
+        try:
+            run()
+        except AttendantError:
+            raise
+        except Exception as error:
+            raise DeviceError(f"ONNX Runtime cannot record this: {last_line(error)}") from error
+        return run
+
+    def _bind(self, inputs: dict[str, Array], outputs: dict[str, Array], options: object) -> Run:
+        binding = self._session.io_binding()
+        for name, array in inputs.items():
+            binding.bind_input(name, *self._location(name, array))
+        for name, array in outputs.items():
+            binding.bind_output(name, *self._location(name, array))
+        run = self._session.run_with_iobinding
+        keep = (inputs, outputs)
+
+        def run_bound(keep: object = keep) -> None:
+            try:
+                run(binding, options)
+            except Exception as error:  # ONNX Runtime's own exceptions share no narrower base
+                if (known := device_error(error)) is not None:
+                    raise known from error
+                raise
+
+        return run_bound
+
+    def _location(self, name: str, array: Array) -> tuple[object, ...]:
+        place = "cpu" if name in self.host_inputs else self._place
+        assert place != "cpu" or not isinstance(array, DeviceArray), f"the host reads {name}"
+        return location(array, place, BFLOAT16 if name in self._bfloat16 else None)
+
+    def _options(self, number: int) -> object:
+        return self._make_options(
+            {"gpu_graph_id": str(number), "disable_synchronize_execution_providers": "1"}
+        )
+
+
+def device_error(error: Exception) -> AttendantError | None:
+    """Return an error of ours for one of ONNX Runtime's, where the device is to blame."""
+    text = str(error)
+    if any(sign in text for sign in _FULL):
+        return OutOfMemory("the GPU's memory is full; try again later, or with less text")
+    if any(sign in text for sign in _BROKEN):
+        return DeviceError(f"the GPU failed: {last_line(error)}")
+    return None
+
+
+def last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [repr(error)])[-1]
+
+
+Pair = tuple[Array, Array]  # target and source of a copy
+
+
+class OnDevice(RecordingGraph, Protocol):
+    @property
+    def host_inputs(self) -> Set[str]:
+        """Name what it reads on the host, at the time of each run."""
+
+
+class Mirror:
+    """Finds the twins of arrays; a view's twin is that view of the twin. They stay as long as it
+    does.
+    """
+
+    def __init__(self, memory: CudaMemory) -> None:
+        self.memory = memory
+        self._twins: dict[int, Pair] = {}  # by the identity of whoever owns the memory
+
+    def twin(self, array: Array) -> Array:
+        """Return the twin in device memory; of a device's array that itself."""
+        if isinstance(array, DeviceArray):
+            return array
+        owner = array.base if isinstance(array.base, np.ndarray) else array
+        if id(owner) not in self._twins:
+            self._twins[id(owner)] = owner, self.memory.zeros(owner.shape, owner.dtype.name)
+        return _same_view(array, *self._twins[id(owner)])
+
+
+class MirroredGraph:
+    """Binds arrays of the host to a graph that takes those of the device alone. The copies are no
+    part of a recording.
+    """
+
+    def __init__(self, graph: OnDevice, mirror: Mirror) -> None:
+        self._graph, self._mirror = graph, mirror
+
+    def bind(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
+        run = self._graph.bind(self._twins(inputs), self._twins(outputs))
+        return self._around(run, inputs, outputs)
+
+    def record(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
+        for array in self._mirrored(inputs):
+            self._mirror.memory.copy(self._mirror.twin(array), array)
+        try:
+            run = self._graph.record(self._twins(inputs), self._twins(outputs))
+        except AttendantError:
+            self._mirror.memory.runtime.end_recording()
+            raise
+        return self._around(run, inputs, outputs)
+
+    def _around(self, run: Run, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
+        """Return the run with its copies. Nothing is waited for where nothing comes down."""
+        memory = self._mirror.memory
+        up = [(self._mirror.twin(each), each) for each in self._mirrored(inputs)]
+        down = [(each, self._mirror.twin(each)) for each in self._mirrored(outputs)]
+
+        def run_mirrored() -> None:
+            for target, source in up:
+                memory.copy(target, source)
+            run()
+            for target, source in down:
+                memory.copy(target, source)
+            if down:
+                memory.synchronize()
+
+        return run_mirrored
+
+    def _twins(self, arrays: dict[str, Array]) -> dict[str, Array]:
+        return {
+            name: each if name in self._graph.host_inputs else self._mirror.twin(each)
+            for name, each in arrays.items()
+        }
+
+    def _mirrored(self, arrays: dict[str, Array]) -> list[Array]:
+        """List the arrays of the host that are read or written on the device."""
+        return [
+            each
+            for name, each in arrays.items()
+            if not isinstance(each, DeviceArray) and name not in self._graph.host_inputs
+        ]
+
+
+def _same_view(array: Array, owner: Array, twin: Array) -> Array:
+    """Return the part of `twin` that `array` is of `owner`, both without gaps."""
+    assert array.flags.c_contiguous and owner.flags.c_contiguous
+    first = (_address(array) - _address(owner)) // owner.itemsize
+    part = twin.reshape(-1)[first : first + array.size]
+    return part.view(array.dtype).reshape(array.shape)
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

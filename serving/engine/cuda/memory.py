@@ -1,0 +1,222 @@
+"""Memory of a CUDA device for state tensors, and how many rows fit into it.
+
+Its arrays look like numpy's, to be sliced, reshaped and bound to a graph; their contents are only
+reached by copies, which the stream makes in order. Nothing here waits for the device. The rest of
+an engine's share of memory stays free for what graphs compute between inputs and outputs.
+"""
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from serving.arrays import Array, storage_type
+from serving.bundle.manifest import Manifest
+from serving.engine.config import EngineConfig
+from serving.engine.cuda.cuda_runtime import (
+    ON_DEVICE,
+    TO_DEVICE,
+    TO_HOST,
+    CudaRuntime,
+    Pitched,
+    mebibytes,
+)
+from serving.engine.states.kind import SLACK
+from serving.engine.states.memory import Pool
+from serving.engine.states.store import max_span, row_bytes
+from serving.errors import DeviceError
+
+MAX_PITCH = 2**31 - 1  # of a two-dimensional copy
+
+
+class DeviceArray(np.ndarray):
+    """Holds addresses of device memory, with numpy's shapes and strides. Reading one crashes."""
+
+
+class CudaMemory:
+    def __init__(self, runtime: CudaRuntime) -> None:
+        self.runtime = runtime
+
+    def zeros(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return zeros that are kept for the life of the process, as an engine is. Raises
+        OutOfMemory.
+        """
+        num_bytes = _num_bytes(shape, dtype)
+        address = self.runtime.allocate(num_bytes)
+        self.runtime.clear(Pitched(address, num_bytes), num_bytes, 1)
+        return device_array(address, shape, dtype)
+
+    def pinned(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return zeros of the host that the device copies to and from at its own time: do not
+        write, or read, before such a copy is done.
+        """
+        num_bytes = _num_bytes(shape, dtype)
+        address = self.runtime.allocate_pinned(num_bytes)
+        ctypes.memset(address, 0, num_bytes)
+        return _array_at(address, shape, dtype)
+
+    def copy(self, target: Array, source: Array) -> None:
+        """Copy to, from or within the device. Of an array of the host that is not pinned, the copy
+        is made when this returns.
+        """
+        kind = ON_DEVICE
+        if not isinstance(source, DeviceArray):
+            kind = TO_DEVICE
+        elif not isinstance(target, DeviceArray):
+            kind = TO_HOST
+        for to, from_, rows, num_bytes in copy_blocks(target, source):
+            self.runtime.copy(to, from_, num_bytes, rows, kind)
+
+    def clear(self, target: Array) -> None:
+        for to, _, rows, num_bytes in copy_blocks(target, target):
+            self.runtime.clear(to, num_bytes, rows)
+
+    def pool(self, num_bytes: int) -> Pool:
+        return DevicePool(self.zeros((num_bytes,), "uint8"), self.copy)
+
+    def mark(self) -> Callable[[], None]:
+        """Return a call that waits, once, until all copies and runs up to now are done."""
+        return partial(self.runtime.wait, self.runtime.record())
+
+    def synchronize(self) -> None:
+        """Wait until all copies and runs so far are done."""
+        self.runtime.synchronize()
+
+
+def device_array(address: int, shape: tuple[int, ...], dtype: str) -> DeviceArray:
+    return _array_at(address, shape, dtype).view(DeviceArray)
+
+
+def _array_at(address: int, shape: tuple[int, ...], dtype: str) -> Array:
+    memory: Any = (ctypes.c_byte * _num_bytes(shape, dtype)).from_address(address)
+    return np.ndarray(shape, storage_type(dtype), memory)
+
+
+def copy_blocks(target: Array, source: Array) -> Iterator[tuple[Pitched, Pitched, int, int]]:
+    """Cut a copy into two-dimensional ones: (target, source, rows, bytes per row)."""
+    assert target.shape == source.shape, (target.shape, source.shape)
+    inner = target.ndim
+    row_bytes = target.itemsize
+    while inner and target.strides[inner - 1] == source.strides[inner - 1] == row_bytes:
+        inner -= 1
+        row_bytes *= target.shape[inner]
+    outer = max(inner - 1, 0)
+    if inner and max(target.strides[outer], source.strides[outer]) > MAX_PITCH:
+        outer = inner  # row by row
+    rows = prod(target.shape[outer:inner])
+    for index in np.ndindex(target.shape[:outer]):
+        to, from_ = (_pitched(array, index, rows, row_bytes) for array in (target, source))
+        yield to, from_, rows, row_bytes
+
+
+def _pitched(array: Array, index: tuple[int, ...], rows: int, row_bytes: int) -> Pitched:
+    offset = sum(i * stride for i, stride in zip(index, array.strides, strict=False))
+    pitch = array.strides[len(index)] if rows > 1 else row_bytes
+    return Pitched(array.__array_interface__["data"][0] + offset, pitch)
+
+
+def _num_bytes(shape: tuple[int, ...], dtype: str) -> int:
+    return max(prod(shape) * storage_type(dtype).itemsize, 1)
+
+
+ALIGNMENT = 256  # bytes, as of what CUDA allocates
+
+
+class DevicePool:
+    """Takes the first gap that is large enough. A stream orders all copies, so that room given back
+    is free at once.
+    """
+
+    def __init__(self, block: Array, copy: Callable[[Array, Array], None]) -> None:
+        """block: uint8 [bytes]. copy: (target, source) of one shape and type."""
+        self._block, self._copy = block, copy
+        self._gaps = [(0, len(block))]  # (start, end), ascending, never touching
+        self._taken: dict[int, tuple[int, int]] = {}  # by the identity of a list of copies
+
+    def keep(self, parts: Sequence[Array]) -> list[Array] | None:
+        place = self._take(max(sum(_aligned(part.nbytes) for part in parts), ALIGNMENT))
+        if place is None:
+            return None
+        kept, start = [], place[0]
+        for part in parts:
+            room = self._block[start : start + part.nbytes]
+            kept.append(room.view(part.dtype).reshape(part.shape))
+            self._copy(kept[-1], part)
+            start += _aligned(part.nbytes)
+        self._taken[id(kept)] = place
+        return kept
+
+    def forget(self, kept: Sequence[Array]) -> None:
+        start, end = self._taken.pop(id(kept))
+        before = [gap for gap in self._gaps if gap[1] <= start]
+        behind = [gap for gap in self._gaps if gap[0] >= end]
+        if before and before[-1][1] == start:
+            start = before.pop()[0]
+        if behind and behind[0][0] == end:
+            end = behind.pop(0)[1]
+        self._gaps = [*before, (start, end), *behind]
+
+    def _take(self, size: int) -> tuple[int, int] | None:
+        for i, (start, end) in enumerate(self._gaps):
+            if end - start >= size:
+                rest = (start + size, end)
+                self._gaps[i : i + 1] = [rest] if rest[0] < rest[1] else []
+                return start, start + size
+        return None
+
+
+def _aligned(num_bytes: int) -> int:
+    return -(-num_bytes // ALIGNMENT) * ALIGNMENT
+
+
+NUM_SIDES = 2  # buffers of states with a source axis
+LEAST_RESERVE, RESERVED_PART = 512 * 2**20, 0.1  # for what graphs compute, and their recordings
+
+
+@dataclass(frozen=True)
+class DeviceBytes:
+    """Counts bytes of a device: those that are free, and those of what an engine may have of it,
+    less its weights.
+    """
+
+    free: int
+    own: int
+
+
+def rows_that_fit(manifest: Manifest, config: EngineConfig, memory: DeviceBytes) -> int:
+    """Count the rows there is memory for. Raises DeviceError where there is not even one."""
+    room = min(memory.free, memory.own)
+    room -= max(LEAST_RESERVE, int(room * RESERVED_PART))
+    room -= _bytes_of_all(manifest, config)
+    size = bytes_of_row(manifest)
+    if room < size:
+        wanted = size + min(memory.free, memory.own) - room
+        raise DeviceError(
+            f"too little memory on the GPU: {manifest.name} wants {mebibytes(wanted)} beside its "
+            f"weights for one row, {mebibytes(min(memory.free, memory.own))} are there; give it a "
+            "larger share (gpus_per_replica), smaller caches, or a GPU with more memory"
+        )
+    return room // size
+
+
+def bytes_of_row(manifest: Manifest) -> int:
+    """Count what a row takes: its states in all their buffers, and its scores."""
+    size = row_bytes(manifest.states)
+    target_tokens = manifest.limits.max_target_tokens + SLACK
+    source_tokens = NUM_SIDES * max_span(manifest) if size.per_source_token else 0
+    scores = 4 * manifest.vocab_size + 12 * manifest.window
+    states = 2 * size.fixed + target_tokens * size.per_target_token
+    return states + source_tokens * size.per_source_token + scores
+
+
+def _bytes_of_all(manifest: Manifest, config: EngineConfig) -> int:
+    """Count what is there once: staging rows, what is encoded at once, a cache."""
+    size = row_bytes(manifest.states)
+    if "encode" in manifest.graphs:
+        tokens = max(max_span(manifest), config.max_encode_tokens)
+        return tokens * size.per_source_token + config.encoder_cache_bytes
+    return 2 * bytes_of_row(manifest) + config.prefix_cache_bytes

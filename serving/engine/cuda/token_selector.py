@@ -1,0 +1,271 @@
+"""Choose next tokens on the device, by the select graph, for requests that allow it.
+
+Whether a request's tokens are chosen by the device depends on the request alone, so that they do
+not depend on the rest of the batch: a device draws other tokens, equally likely, than the host.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from serving.arrays import Array
+from serving.bundle.manifest import MAX_TOP_K, Manifest
+from serving.engine.decoding.logit_edits import BIAS, PENALTY, RowProcessors
+from serving.engine.decoding.logits_processors import Processors
+from serving.engine.decoding.sampler import Sampler
+from serving.engine.generation import Generation
+from serving.engine.rows import Batch, Follower
+from serving.engine.runtime.graph import Graph, Run
+from serving.engine.states.memory import Memory
+from serving.parameters import NO_PROCESSORS
+
+PARAMS = {
+    "uniform": "float64",
+    "exponent": "float32",
+    "top_k": "int64",
+    "top_p": "float64",
+    "min_p": "float32",
+}
+NEUTRAL = (0, 1, 1, 1, 0)  # that of a greedy row
+CHOICES = {"token_ids": "int64", "token_logp": "float32", "is_dead": "bool"}
+
+
+@dataclass(frozen=True, slots=True)
+class Deciders:
+    """Holds what knows of each row how its token is chosen. is_excluded: bool [vocabulary]."""
+
+    processors: Processors
+    sampler: Sampler
+    is_excluded: Array
+
+
+@runtime_checkable
+class StreamMemory(Memory, Protocol):
+    """Memory of a device that does all it is asked, copies and runs, in that order and in its own
+    time; `copy` also copies from and to the host.
+    """
+
+    def pinned(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return zeroed memory of the host, which copies reach in their turn: it must not change
+        until they are done.
+        """
+
+    def mark(self) -> Callable[[], None]:
+        """Return a call that waits until all that was asked so far is done."""
+
+
+class Selector(Follower):
+    """Remembers of each row whether the device chooses for it, and writes what it chooses by.
+
+    All are bool [slots]. is_served: rows it chooses for. is_plain: those that need no select graph
+    for it. is_independent: those whose tokens make no difference to how the next ones are chosen.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        batch: Batch,
+        memory: StreamMemory,
+        graph: Graph | None,
+        deciders: Deciders,
+    ) -> None:
+        """graph: None where the bundle has none."""
+        self._batch, self._memory, self._graph, self._deciders = batch, memory, graph, deciders
+        self._neutral_id, self._vocab_size = manifest.tokens.stop[0], manifest.vocab_size
+        self._has_exclusions = bool(deciders.is_excluded.any())
+        self._is_excluded = memory.zeros((self._vocab_size,), "bool")
+        memory.copy(self._is_excluded, deciders.is_excluded)
+        self.is_served, self.is_plain, self.is_independent = np.zeros((3, batch.slots), bool)
+        self._blocks: dict[int, Block] = {}
+        self._num_edits = 0
+        self._bound: dict[tuple[int, int], Run] = {}
+
+    def admit(self, row: int, generation: Generation) -> None:
+        self.is_plain[row] = is_plain(generation) and not self._has_exclusions
+        can_select = self._graph is not None and can_choose(generation, self._vocab_size)
+        self.is_served[row] = self.is_plain[row] or can_select
+        is_edited = generation.request.processors != NO_PROCESSORS
+        self.is_independent[row] = self.is_served[row] and not is_edited
+
+    def copy(self, source: int, target: int) -> None:
+        for column in (self.is_served, self.is_plain, self.is_independent):
+            column[target] = column[source]
+
+    def move(self, source: int, target: int) -> None:
+        self.copy(source, target)
+        self.forget(source)
+
+    def forget(self, row: int) -> None:
+        for column in (self.is_served, self.is_plain, self.is_independent):
+            column[row] = False
+
+    def is_needed(self, num_rows: int) -> bool:
+        """Tell whether the select graph has a token to choose."""
+        return bool((self.is_served[:num_rows] & ~self.is_plain[:num_rows]).any())
+
+    def write(self, arrays: dict[str, Array], num_rows: int, turn: int) -> None:
+        """Write what the next run chooses by. arrays: parameters by name, [slots]."""
+        for name, neutral in zip(PARAMS, NEUTRAL, strict=True):
+            arrays[name][:num_rows] = neutral
+        is_drawn = self._deciders.sampler.is_sampled[:num_rows] & self.is_served[:num_rows]
+        rows = np.flatnonzero(is_drawn)
+        num_drawn = self._batch.num_generated[rows] + self._batch.num_ahead
+        draws = self._deciders.sampler.draws(rows, num_drawn)
+        arrays["uniform"][rows] = draws.numbers
+        arrays["exponent"][rows] = draws.exponents
+        arrays["top_p"][rows], arrays["min_p"][rows] = draws.values("top_p"), draws.values("min_p")
+        top_k = draws.values("top_k")
+        arrays["top_k"][rows] = np.where(np.isinf(top_k), 0, top_k)
+        self._write_edits(num_rows, turn)
+
+    def run(
+        self,
+        num_rows: int,
+        scores: dict[str, Array],
+        params: dict[str, Array],
+        to: dict[str, Array],
+    ) -> None:
+        """Choose. scores, params, to: arrays on the device, of all slots."""
+        key = (num_rows, self._num_edits)
+        if key not in self._bound:
+            assert self._graph is not None
+            edits = self._blocks[self._num_edits].device
+            inputs = {name: each[:num_rows] for name, each in (scores | params | edits).items()}
+            inputs["is_excluded"] = self._is_excluded
+            self._bound[key] = self._graph.bind(inputs, {name: to[name][:num_rows] for name in to})
+        self._bound[key]()
+
+    def _write_edits(self, num_rows: int, turn: int) -> None:
+        """Fill and upload the smallest arrays that have room for the longest row's edits."""
+        rows = self._deciders.processors.rows.items()
+        is_excluded = self._deciders.is_excluded
+        found = {row: edits_of(each, is_excluded) for row, each in rows if self.is_served[row]}
+        found = {row: edits for row, edits in found.items() if len(edits.token_ids)}
+        lengths = [len(edits.token_ids) for edits in found.values()]
+        self._num_edits = 1 << (max(lengths, default=1) - 1).bit_length()
+        if self._num_edits not in self._blocks:
+            shape = (self._batch.slots, self._num_edits)
+            fields = {name: Field(shape, dtype) for name, dtype in EDITS.items()}
+            self._blocks[self._num_edits] = Block(self._memory, fields)
+        block = self._blocks[self._num_edits]
+        write_edits(found, self._neutral_id, block.host[turn])
+        block.upload(turn, "edit_ids")
+
+
+EDITS = {
+    "edit_ids": "int64",
+    "edit_bias": "float64",
+    "edit_penalty": "float64",
+    "edit_toll": "float64",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RowEdits:
+    """token_ids: i64 [edits], each once. columns: f64 [3, edits], as those of `Changes`: bias,
+    penalty, toll; a bias of -inf is a ban.
+    """
+
+    token_ids: Array
+    columns: Array
+
+
+def edits_of(processors: RowProcessors, is_excluded: Array) -> RowEdits:
+    """Gather what a row does to its scores; an excluded token stays so where it is not asked for.
+
+    is_excluded: bool [vocabulary].
+    """
+    none = np.zeros(0, np.int64)
+    banned = np.unique(np.concatenate([none, *processors.banned()]))
+    bans = np.zeros((3, len(banned)))
+    bans[BIAS], bans[PENALTY] = -np.inf, 1
+    if processors.changes is None:
+        return RowEdits(banned, bans)
+    token_ids = processors.changes.token_ids
+    is_asked = np.isin(token_ids, processors.asked_ids)
+    is_kept = (is_asked | ~is_excluded[token_ids]) & ~np.isin(token_ids, banned)
+    columns = processors.changes.columns[:, is_kept]
+    return RowEdits(
+        np.concatenate([token_ids[is_kept], banned]), np.concatenate([columns, bans], axis=1)
+    )
+
+
+def write_edits(rows: dict[int, RowEdits], neutral_id: int, arrays: dict[str, Array]) -> None:
+    """Fill arrays [rows, edits]. What is left of a row repeats its first edit, or where it has none
+    leaves the neutral token, which is never excluded, as it is.
+    """
+    for name, neutral in zip(EDITS, (neutral_id, 0, 1, 0), strict=True):
+        arrays[name][...] = neutral
+    for row, edits in rows.items():
+        for name, values in zip(EDITS, (edits.token_ids, *edits.columns), strict=True):
+            arrays[name][row, : len(values)], arrays[name][row, len(values) :] = values, values[0]
+
+
+SERVED_FILTERS = {"top_k", "top_p", "min_p"}
+
+
+def can_choose(generation: Generation, vocab_size: int) -> bool:
+    """Tell whether the select graph can do all that a request asks for."""
+    request, sampling = generation.request, generation.request.sampling
+    is_searched = request.beam is not None
+    is_masked = request.constraint is not None or request.processors.allowed_ids is not None
+    can_filter = sampling.filters.keys() <= SERVED_FILTERS
+    can_rank = sampling.top_k <= MAX_TOP_K or sampling.top_k >= vocab_size
+    can_draw = sampling.is_greedy or (can_filter and can_rank)
+    return can_draw and not is_searched and not is_masked
+
+
+def is_plain(generation: Generation) -> bool:
+    """Tell whether it takes its likeliest token at every step, whatever came before."""
+    request = generation.request
+    is_greedy = request.sampling.is_greedy and request.beam is None and request.constraint is None
+    return is_greedy and request.processors == NO_PROCESSORS
+
+
+ALIGNMENT = 16  # bytes
+NUM_TURNS = 2  # one run is launched while the one before it is awaited
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def num_bytes(self) -> int:
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+class Block:
+    """Holds arrays by name on the device, and twice on the host: those of a run may still be on
+    their way when the next run's are written.
+    """
+
+    def __init__(self, memory: StreamMemory, fields: Mapping[str, Field]) -> None:
+        self._memory = memory
+        self._starts: dict[str, int] = {}
+        size = 0
+        for name, field in fields.items():
+            self._starts[name] = size
+            size += -(-field.num_bytes // ALIGNMENT) * ALIGNMENT
+        self._on_device = memory.zeros((size,), "uint8")
+        self._on_host = [memory.pinned((size,), "uint8") for _ in range(NUM_TURNS)]
+        self.device = self._arrays(fields, self._on_device)
+        self.host = [self._arrays(fields, each) for each in self._on_host]
+
+    def upload(self, turn: int, first: str) -> None:
+        """Bring arrays to the device, from this one on."""
+        start = self._starts[first]
+        self._memory.copy(self._on_device[start:], self._on_host[turn][start:])
+
+    def download(self, turn: int) -> None:
+        self._memory.copy(self._on_host[turn], self._on_device)
+
+    def _arrays(self, fields: Mapping[str, Field], flat: Array) -> dict[str, Array]:
+        return {
+            name: flat[start : start + field.num_bytes].view(field.dtype).reshape(field.shape)
+            for (name, field), start in zip(fields.items(), self._starts.values(), strict=True)
+        }

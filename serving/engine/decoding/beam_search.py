@@ -1,0 +1,369 @@
+"""Beam search: all groups are expanded at once, then their beams are placed in rows.
+
+A hypothesis is a row. A beam that continues stays in its row. A second continuation of the same
+parent takes the row of a beam that ended, or a new one, and only the positions that the two rows do
+not share are copied. Until its forced prefix is consumed, a search has one row like any other.
+
+The state of a search between two steps (`BeamGroup`) is a value; a step makes the next one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from operator import itemgetter
+
+import numpy as np
+
+from serving.engine.decoding.beam_hypotheses import (
+    Ended,
+    Node,
+    Pool,
+    best_tokens,
+    common_node,
+    tokens_until,
+)
+from serving.engine.decoding.scores import Scores
+from serving.engine.generation import Generation
+from serving.engine.rows import Decision, Follower, RowCopy
+from serving.parameters import NO_PROCESSORS
+from serving.request import FinishedEvent, FinishReason, TokenEvent
+
+# A continuation: log-probability of all its tokens, place of its beam in the group, token id.
+Continuation = tuple[float, int, int]
+EventOf = Callable[[int, int], TokenEvent]  # (row, token id): reports a row's taking a token
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Beam:
+    """Holds a live hypothesis and its row.
+
+    logprob: sum over its generated tokens, after processors.
+    """
+
+    row: int
+    logprob: float = 0.0
+    node: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """Says what becomes of a group's beams: who goes on, best first, and all that has ended."""
+
+    going_on: list[Continuation]
+    pool: Pool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BeamGroup:
+    """Holds the live beams of one generation, and the pool of hypotheses that have ended.
+
+    num_shared[a][b]: how many first positions of the states of two beams' rows are equal.
+    num_generated: tokens of every beam that were not given in advance.
+    num_reported: tokens of the best hypothesis that have been reported.
+    """
+
+    generation: Generation
+    beams: tuple[Beam, ...]
+    pool: Pool
+    num_shared: tuple[tuple[int, ...], ...] = ((0,),)
+    num_generated: int = 0
+    num_reported: int = 0
+
+    @property
+    def num_beams(self) -> int:
+        return self.pool.params.num_beams
+
+    @property
+    def num_candidates(self) -> int:
+        """Count the tokens of one beam that can matter: those all beams go on with, and stops."""
+        return self.num_beams + len(self.generation.stop_ids)
+
+    @property
+    def num_positions(self) -> int:
+        """Count the positions that the states of a row hold after the step."""
+        return len(self.generation.given_ids) + self.num_generated
+
+    @property
+    def may_prune(self) -> bool:
+        """Tell whether scores only fall, and nothing but them ranks or ends the search."""
+        params = self.pool.params
+        return (
+            params.early_stopping is not True
+            and params.coverage_penalty == 0
+            and self.generation.request.processors == NO_PROCESSORS
+        )
+
+    def grown(self, parent: Beam, row: int, logprob: float, event: TokenEvent) -> Beam:
+        """Make the beam that goes on from a parent by one token."""
+        return Beam(row, logprob, Node(event, parent.node))
+
+    def after_given(self, event: TokenEvent) -> "BeamGroup":
+        """Take in a token that was given in advance and reported, while there is but one beam."""
+        [beam] = self.beams
+        grown = self.grown(beam, beam.row, 0.0, event)
+        return replace(self, beams=(grown,), num_reported=self.num_reported + 1)
+
+    def moved(self, source: int, target: int) -> "BeamGroup":
+        """Follow a row that is now another one."""
+        beams = (replace(beam, row=target) if beam.row == source else beam for beam in self.beams)
+        return replace(self, beams=tuple(beams))
+
+    def expand(self, continuations: Iterable[Continuation], event_of: EventOf) -> Expansion:
+        """Say which beams go on and which end; none goes on when the search is done.
+
+        continuations: best first.
+        """
+        num_tokens = self.num_generated + 1
+        is_last = num_tokens == self.generation.max_new_tokens
+        going_on: list[Continuation] = []
+        ended: list[Ended] = []
+        for rank, each in enumerate(continuations):
+            is_stop = each[2] in self.generation.stop_ids
+            if is_stop or is_last:
+                if rank < self.num_beams:
+                    ended.append(self.end(each, self.reason(is_stop, is_last), event_of))
+            elif len(going_on) < self.num_beams:
+                going_on.append(each)
+            if rank >= self.num_beams - 1 and (is_last or len(going_on) == self.num_beams):
+                break
+        return self.expansion(going_on, ended)
+
+    def expansion(self, going_on: list[Continuation], ended: list[Ended]) -> Expansion:
+        """Leave out those that cannot end better than what has ended: their rows are free."""
+        pool, num_tokens = self.pool.joined_by(ended), self.num_generated + 1
+        if not going_on or pool.is_final(going_on[0][0], num_tokens):
+            return Expansion([], pool)
+        if self.may_prune and pool.is_full:
+            going_on = [each for each in going_on if pool.can_improve(each[0], num_tokens)]
+        return Expansion(going_on, pool)
+
+    def reason(self, is_stop: bool, is_last: bool) -> FinishReason:
+        """Say why a hypothesis ends: a stop token that comes last may be forced."""
+        is_forced = is_last and self.generation.last_id is not None
+        return FinishReason.STOP if is_stop and not is_forced else FinishReason.LENGTH
+
+    def end(self, continuation: Continuation, reason: FinishReason, event_of: EventOf) -> Ended:
+        logprob, place, token_id = continuation
+        beam, num_tokens = self.beams[place], self.num_generated + 1
+        event = event_of(beam.row, token_id)
+        if token_id in self.generation.stop_ids:
+            return self.pool.rated(logprob, num_tokens, beam.node, reason, event)
+        return self.pool.rated(logprob, num_tokens, Node(event, beam.node), reason)
+
+    def given_up(self) -> Pool:
+        """End the best beam as it is, when no beam can go on and none has ended."""
+        best, reason = max(self.beams, key=lambda beam: beam.logprob), FinishReason.CONSTRAINT
+        ended = self.pool.rated(best.logprob, self.num_generated, best.node, reason)
+        return self.pool.joined_by([ended])
+
+    def certain_tokens(self) -> list[TokenEvent]:
+        """List tokens not reported yet on which all hypotheses agree that may still be best."""
+        nodes = [beam.node for beam in self.beams] + [each.node for each in self.pool.ended]
+        return tokens_until(common_node(nodes), self.num_reported)
+
+    def last_tokens(self) -> list[TokenEvent]:
+        """List what is left to report of the best hypothesis."""
+        return tokens_until(self.pool.ended[0].node, self.num_reported)
+
+    def finished(self) -> FinishedEvent:
+        """End the search with the best that has ended."""
+        best = self.pool.ended[0]
+        depth = best.node.depth if best.node else 0
+        num_given = len(self.generation.request.forced_ids)
+        ended = self.pool.ended[: self.pool.params.num_hypotheses]
+        return self.generation.finished(
+            best.reason,
+            max(depth - num_given, 0) + (best.end is not None),
+            best.end.logprob if best.end else None,
+            tuple(each.as_hypothesis() for each in ended),
+            best.end.looked if best.end else (),
+        )
+
+
+def start_group(generation: Generation, row: int) -> BeamGroup:
+    beam = generation.request.beam
+    assert beam is not None
+    return BeamGroup(generation, (Beam(row),), Pool(beam, generation.max_new_tokens))
+
+
+class BeamGroups(Follower):
+    """Follows the rows. A group goes when its generation ends, or when a row of it is forgotten."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Generation, BeamGroup] = {}
+
+    @property
+    def groups(self) -> Sequence[BeamGroup]:
+        return list(self._groups.values())
+
+    def admit(self, row: int, generation: Generation) -> None:
+        if generation.request.beam is not None:
+            self._groups[generation] = start_group(generation, row)
+
+    def move(self, source: int, target: int) -> None:
+        if (group := self._of_row(source)) is not None:
+            self._groups[group.generation] = group.moved(source, target)
+
+    def forget(self, row: int) -> None:
+        if (group := self._of_row(row)) is not None:
+            del self._groups[group.generation]
+
+    def advance(self, decision: Decision) -> None:
+        for search in decision.searches:
+            assert isinstance(search, BeamGroup)
+            self._groups[search.generation] = search
+        for generation, _ in decision.endings:
+            self._groups.pop(generation, None)
+
+    def _of_row(self, row: int) -> BeamGroup | None:
+        groups = self._groups.values()
+        return next((each for each in groups if any(b.row == row for b in each.beams)), None)
+
+
+NO_TOKEN = float("-inf")
+# (generation, row, token id, log-probability, scores): reports a row's taking a token.
+MakeEvent = Callable[[Generation, int, int, float, Scores], TokenEvent]
+
+
+class BeamSearch:
+    def __init__(self, groups: BeamGroups, make_event: MakeEvent) -> None:
+        self._groups, self._make_event = groups, make_event
+
+    def decide(self, decision: Decision, scores: Scores) -> None:
+        """Add what becomes of all groups; `decision` has the other rows' part already."""
+        by_width: dict[int, list[BeamGroup]] = {}
+        for group in self._groups.groups:
+            if decision.is_given[group.beams[0].row]:
+                self._follow_given(group, decision, scores)
+            else:
+                by_width.setdefault(group.num_candidates, []).append(group)
+        new_ids: list[int] = []
+        for groups in by_width.values():
+            for group, found in zip(groups, continuations_of(groups, scores), strict=True):
+                self._advance(group, found, Placing(decision, new_ids), scores)
+        if new_ids:
+            decision.token_ids = np.append(decision.token_ids, new_ids)
+            decision.is_given = np.append(decision.is_given, np.zeros(len(new_ids), bool))
+            decision.is_next = np.append(decision.is_next, np.ones(len(new_ids), bool))
+
+    def _event(self, scores: Scores, generation: Generation, row: int, token_id: int) -> TokenEvent:
+        [logprob] = scores.of_tokens(np.array([row]), np.array([token_id])).tolist()
+        return self._make_event(generation, row, token_id, logprob, scores)
+
+    def _follow_given(self, group: BeamGroup, decision: Decision, scores: Scores) -> None:
+        """Keep what the group's row reports as the beginning of all hypotheses; where that is all
+        there is, it is the only one.
+        """
+        name, row = group.generation.request_id, group.beams[0].row
+        for event in decision.events:
+            if event.request_id == name:
+                group = group.after_given(event)
+        decision.searches.append(group)
+        for generation, ending in decision.endings:
+            if generation is group.generation:
+                is_stop = ending.stop_logprob is not None
+                token_id = int(decision.token_ids[row])
+                end = self._event(scores, generation, row, token_id) if is_stop else None
+                only = group.pool.rated(0.0, 0, group.beams[0].node, ending.reason, end)
+                ending.hypotheses = (only.as_hypothesis(),)
+
+    def _advance(
+        self, group: BeamGroup, found: list[Continuation], placing: "Placing", scores: Scores
+    ) -> None:
+        event_of = partial(self._event, scores, group.generation)
+        expansion = group.expand(found, event_of)
+        group = replace(group, pool=expansion.pool)
+        if not expansion.going_on:
+            _finish(group, placing.decision)
+            return
+        group = placing.place(group, expansion.going_on, event_of)
+        if group.generation.request.streams:
+            certain = group.certain_tokens()
+            placing.decision.events += certain
+            group = replace(group, num_reported=group.num_reported + len(certain))
+        placing.decision.searches.append(group)
+
+
+class Placing:
+    """Gives beams their rows.
+
+    new_ids: the tokens of rows that there were not before the step.
+    """
+
+    def __init__(self, decision: Decision, new_ids: list[int]) -> None:
+        self.decision, self._new_ids = decision, new_ids
+
+    def place(self, group: BeamGroup, going_on: list[Continuation], event_of: EventOf) -> BeamGroup:
+        """Give every beam that goes on a row which stands where its parent stands."""
+        going_parents = {place for _, place, _ in going_on}
+        spare = [place for place in range(len(group.beams)) if place not in going_parents]
+        has_stayed: set[int] = set()
+        beams = []
+        for logprob, place, token_id in going_on:
+            parent = group.beams[place]
+            event = event_of(parent.row, token_id)
+            row = self._second_row(group, place, spare) if place in has_stayed else parent.row
+            has_stayed.add(place)
+            self._take(row, token_id)
+            beams.append(group.grown(parent, row, logprob, event))
+        self.decision.finished_rows += [group.beams[place].row for place in spare]
+        return replace(
+            group,
+            beams=tuple(beams),
+            num_shared=_num_shared(group, going_on),
+            num_generated=group.num_generated + 1,
+        )
+
+    def _second_row(self, group: BeamGroup, parent: int, spare: list[int]) -> int:
+        """Find a row for another beam of a parent whose own row has been taken."""
+        source = group.beams[parent].row
+        if not spare:
+            target = len(self.decision.token_ids) + len(self._new_ids)
+            self.decision.copies.append(RowCopy(source, target))
+            return target
+        place = max(spare, key=lambda each: group.num_shared[each][parent])
+        spare.remove(place)
+        target = group.beams[place].row
+        self.decision.copies.append(RowCopy(source, target, group.num_shared[place][parent]))
+        return target
+
+    def _take(self, row: int, token_id: int) -> None:
+        if row < len(self.decision.token_ids):
+            self.decision.token_ids[row] = token_id
+        else:
+            self._new_ids.append(token_id)
+
+
+def _finish(group: BeamGroup, decision: Decision) -> None:
+    if not group.pool.ended:
+        group = replace(group, pool=group.given_up())
+    decision.events += group.last_tokens()
+    decision.endings.append((group.generation, group.finished()))
+    decision.finished_rows += [beam.row for beam in group.beams]
+
+
+def _num_shared(group: BeamGroup, going_on: list[Continuation]) -> tuple[tuple[int, ...], ...]:
+    length, old = group.num_positions, group.num_shared
+    parents = [place for _, place, _ in going_on]
+    return tuple(tuple(length if a == b else old[a][b] for b in parents) for a in parents)
+
+
+def continuations_of(groups: Sequence[BeamGroup], scores: Scores) -> Iterator[list[Continuation]]:
+    """Find for each group the continuations that can matter, best first. The groups'
+    `num_candidates` are one number.
+    """
+    beams = [beam for group in groups for beam in group.beams]
+    rows = np.array([beam.row for beam in beams])
+    values, ids = best_tokens(scores, rows, groups[0].num_candidates)
+    values += np.array([beam.logprob for beam in beams])[:, None]
+    columns = zip(values.tolist(), ids.tolist(), strict=True)
+    for group in groups:
+        found = [
+            (logprob, place, token_id)
+            for place, column in enumerate(islice(columns, len(group.beams)))
+            for logprob, token_id in zip(*column, strict=True)
+            if logprob > NO_TOKEN
+        ]
+        found.sort(key=itemgetter(0), reverse=True)
+        yield found

@@ -1,0 +1,296 @@
+"""Edits of a row's scores: logit bias, penalties, banned and allowed tokens.
+
+A row keeps a table of the tokens it changes. The tables of all rows are laid end to end, so that a
+step changes them with one gather and one scatter. What a ban knows of the prompt is shared by the
+rows of a beam search; only what differs between them is copied.
+"""
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from serving.arrays import Array
+from serving.constraints import Mask, Matcher
+from serving.engine.generation import Generation
+
+BIAS, PENALTY, TOLL = range(3)
+
+
+class Changes:
+    """Changes one row's scores, in this order: adds the bias, divides a positive score and
+    multiplies a negative one by the repetition penalty, takes off the toll of presence and
+    frequency.
+
+    Tokens of the prompt are penalised for repetition, generated ones for all.
+    """
+
+    def __init__(self, generation: Generation, vocab_size: int) -> None:
+        params = generation.request.processors
+        self._repetition = params.repetition_penalty
+        self._presence, self._frequency = params.presence_penalty, params.frequency_penalty
+        self.is_beam = generation.request.beam is not None
+        biases = dict(params.logit_bias)
+        prompt = set(generation.given_ids) if self._repetition != 1 else set()
+        token_ids = [*biases, *(prompt - biases.keys())]
+        capacity = min(len(token_ids) + generation.max_new_tokens, vocab_size)
+        self._index = {token_id: index for index, token_id in enumerate(token_ids)}
+        self._token_ids = np.zeros(capacity, np.int64)
+        self._token_ids[: len(token_ids)] = token_ids
+        self._counts = np.zeros(capacity, np.int64)
+        self._columns = np.zeros((3, capacity))
+        self._columns[PENALTY] = 1
+        self._columns[BIAS, : len(biases)] = list(biases.values())
+        self._columns[PENALTY, [self._index[token_id] for token_id in prompt]] = self._repetition
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @property
+    def token_ids(self) -> Array:
+        """List the tokens that change, each once; i64 [tokens]."""
+        return self._token_ids[: len(self._index)]
+
+    @property
+    def columns(self) -> Array:
+        """Return bias, penalty and toll of each token; f64 [3, tokens]."""
+        return self._columns[:, : len(self._index)]
+
+    def accept(self, token_id: int) -> None:
+        if self._repetition == 1 and not self._presence and not self._frequency:
+            return
+        index = self._index.setdefault(token_id, len(self._index))
+        self._token_ids[index] = token_id
+        self._counts[index] += 1
+        self._columns[PENALTY, index] = self._repetition
+        self._columns[TOLL, index] = self._presence + self._frequency * self._counts[index]
+
+    def fork(self) -> "Changes":
+        twin = copy(self)
+        twin._index = self._index.copy()
+        twin._token_ids = self._token_ids.copy()
+        twin._counts = self._counts.copy()
+        twin._columns = self._columns.copy()
+        return twin
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Holds scores of some rows' tokens, [tokens]: before and after."""
+
+    rows: Array
+    token_ids: Array
+    before: Array
+    after: Array
+
+
+def change(logp: Array, log_normaliser: Array, changes: Sequence[tuple[int, Changes]]) -> Changed:
+    """Compute the changed scores of some rows; `logp` itself is not written.
+
+    Logits are changed where tokens are drawn, log-probabilities under beam search, as Hugging Face
+    has it; both come back as log-probabilities. In double precision, so that a score which nothing
+    changes comes back the same.
+    """
+    lengths = [len(each) for _, each in changes]
+    rows = np.repeat([row for row, _ in changes], lengths)
+    is_beam = np.repeat([each.is_beam for _, each in changes], lengths)
+    token_ids = np.concatenate([each.token_ids for _, each in changes])
+    bias, penalty, toll = np.concatenate([each.columns for _, each in changes], axis=1)
+    shift = np.where(is_beam, 0, log_normaliser[rows]).astype(np.float64)
+    before = logp[rows, token_ids]
+    scores = before + shift + bias
+    scores = np.where(scores < 0, scores * penalty, scores / penalty) - toll
+    return Changed(rows, token_ids, before, (scores - shift).astype(np.float32))
+
+
+Ngrams = dict[tuple[int, ...], tuple[int, ...]]  # first tokens -> last tokens
+Words = dict[int, list[tuple[int, ...]]]  # last token but one -> words
+NOTHING = np.zeros(0, np.int64)
+
+
+class Ban(Protocol):
+    def banned(self) -> Array:
+        """Return the banned token ids, i64 [tokens]; some perhaps twice."""
+
+    def accept(self, token_id: int) -> None: ...
+
+    def fork(self) -> "Ban": ...
+
+
+def bans_of(generation: Generation) -> tuple[Ban, ...]:
+    """List the bans that a request asks for, in Hugging Face's order."""
+    params = generation.request.processors
+    known, stop_ids = generation.given_ids, generation.stop_ids
+    bans: list[Ban] = []
+    if params.no_repeat_ngram_size:
+        bans.append(RepeatedNgrams.after(known, params.no_repeat_ngram_size))
+    if params.bad_words:
+        bans.append(BadWords.after(known, params.bad_words, stop_ids))
+    if params.min_tokens and stop_ids:
+        bans.append(EarlyStops(params.min_tokens, np.array(sorted(stop_ids), np.int64)))
+    return tuple(bans)
+
+
+class RepeatedNgrams:
+    """Lets no n-gram come twice (Paulus et al. 2018)."""
+
+    def __init__(self, size: int, prompt: Ngrams, own: Ngrams, recent: tuple[int, ...]) -> None:
+        """`prompt` is never written. recent: the last size - 1 tokens, fewer at the beginning."""
+        self._size = size
+        self._prompt, self._own, self._recent = prompt, own, recent
+
+    @classmethod
+    def after(cls, given_ids: tuple[int, ...], size: int) -> "RepeatedNgrams":
+        followers: dict[tuple[int, ...], dict[int, None]] = {}
+        for end in range(size - 1, len(given_ids)):
+            followers.setdefault(given_ids[end - size + 1 : end], {})[given_ids[end]] = None
+        prompt = {first: tuple(last) for first, last in followers.items()}
+        return cls(size, prompt, {}, _last(given_ids, size - 1))
+
+    def banned(self) -> Array:
+        token_ids = self._prompt.get(self._recent, ()) + self._own.get(self._recent, ())
+        return np.array(token_ids, np.int64) if token_ids else NOTHING
+
+    def accept(self, token_id: int) -> None:
+        if len(self._recent) == self._size - 1:
+            self._own[self._recent] = (*self._own.get(self._recent, ()), token_id)
+        self._recent = _last((*self._recent, token_id), self._size - 1)
+
+    def fork(self) -> "RepeatedNgrams":
+        return RepeatedNgrams(self._size, self._prompt, self._own.copy(), self._recent)
+
+
+class BadWords:
+    """Bans the last token of a word, once the others are there."""
+
+    def __init__(self, singles: Array, words: Words, span: int, recent: tuple[int, ...]) -> None:
+        """singles: words of one token. recent: the last `span` tokens, all that words look at."""
+        self._singles, self._words, self._span, self._recent = singles, words, span, recent
+
+    @classmethod
+    def after(
+        cls,
+        given_ids: tuple[int, ...],
+        bad_words: Sequence[tuple[int, ...]],
+        stop_ids: frozenset[int],
+    ) -> "BadWords":
+        """Begin after the given tokens. A stop token alone is no word: as in Hugging Face, the
+        request can still end.
+        """
+        words: Words = {}
+        singles: list[int] = []
+        for word in bad_words:
+            if len(word) > 1:
+                words.setdefault(word[-2], []).append(word)
+            elif word[0] not in stop_ids:
+                singles.append(word[0])
+        span = max(len(word) for word in bad_words) - 1
+        return cls(np.array(singles, np.int64), words, span, _last(given_ids, span))
+
+    def banned(self) -> Array:
+        words = self._words.get(self._recent[-1], ()) if self._recent else ()
+        ends = [word[-1] for word in words if self._recent[1 - len(word) :] == word[:-1]]
+        return np.concatenate([self._singles, ends]).astype(np.int64) if ends else self._singles
+
+    def accept(self, token_id: int) -> None:
+        self._recent = _last((*self._recent, token_id), self._span)
+
+    def fork(self) -> "BadWords":
+        return BadWords(self._singles, self._words, self._span, self._recent)
+
+
+class EarlyStops:
+    """Lets no stop token come before so many generated ones."""
+
+    def __init__(self, num_missing: int, stop_ids: Array) -> None:
+        self._num_missing, self._stop_ids = num_missing, stop_ids
+
+    def banned(self) -> Array:
+        return self._stop_ids if self._num_missing > 0 else NOTHING
+
+    def accept(self, token_id: int) -> None:
+        self._num_missing -= 1
+
+    def fork(self) -> "EarlyStops":
+        return EarlyStops(self._num_missing, self._stop_ids)
+
+
+def _last(token_ids: tuple[int, ...], count: int) -> tuple[int, ...]:
+    return token_ids[-count:] if count else ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowProcessors:
+    """asked_ids: i64, tokens that may come only here."""
+
+    changes: Changes | None
+    bans: tuple[Ban, ...]
+    matchers: tuple[Matcher, ...]
+    asked_ids: Array
+
+    def banned(self) -> list[Array]:
+        return [token_ids for ban in self.bans if len(token_ids := ban.banned())]
+
+    def accept(self, token_id: int) -> None:
+        if self.changes is not None:
+            self.changes.accept(token_id)
+        for ban in self.bans:
+            ban.accept(token_id)
+        for matcher in self.matchers:
+            matcher.accept(token_id)
+
+    def fork(self) -> "RowProcessors":
+        return RowProcessors(
+            None if self.changes is None else self.changes.fork(),
+            tuple(ban.fork() for ban in self.bans),
+            tuple(matcher.fork() for matcher in self.matchers),
+            self.asked_ids,
+        )
+
+
+def row_processors(
+    generation: Generation, vocab_size: int, asked_ids: Array
+) -> RowProcessors | None:
+    """Return the processors of a request; None if it asks for nothing."""
+    params = generation.request.processors
+    has_changes = (
+        params.repetition_penalty != 1
+        or params.presence_penalty != 0
+        or params.frequency_penalty != 0
+        or params.logit_bias
+    )
+    changes = Changes(generation, vocab_size) if has_changes else None
+    bans, matchers = bans_of(generation), _matchers_of(generation, vocab_size)
+    if not (has_changes or bans or matchers):
+        return None
+    return RowProcessors(changes, bans, matchers, asked_ids)
+
+
+class AllowedTokens:
+    """Allows the same tokens at every step; a matcher without a place to remember."""
+
+    def __init__(self, mask: Mask) -> None:
+        self._mask = mask
+
+    def allowed(self, mask: Mask) -> None:
+        mask[:] = self._mask
+
+    def accept(self, token_id: int) -> None:
+        pass
+
+    def fork(self) -> Matcher:
+        return self
+
+
+def _matchers_of(generation: Generation, vocab_size: int) -> tuple[Matcher, ...]:
+    request = generation.request
+    matchers: list[Matcher] = []
+    if request.processors.allowed_ids is not None:
+        mask = np.zeros(vocab_size, bool)
+        mask[[*request.processors.allowed_ids, *generation.stop_ids]] = True
+        matchers.append(AllowedTokens(mask))
+    if request.constraint is not None:
+        matchers.append(request.constraint.start())
+    return tuple(matchers)

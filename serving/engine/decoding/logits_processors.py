@@ -1,0 +1,167 @@
+"""Edit the scores of rows whose requests ask for it; other rows cost nothing.
+
+A row's scores depend on that row alone. They are first changed (`logit_edits.py`), then tokens are
+banned; nothing allows a banned token again, so the order of bans does not matter.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from serving.arrays import Array
+from serving.bundle.manifest import Manifest
+from serving.engine.decoding.logit_edits import Changes, RowProcessors, change, row_processors
+from serving.engine.decoding.scores import NOTHING, Edited, Scores, best_of_all
+from serving.engine.generation import Generation
+from serving.engine.rows import Batch, Decision, Follower
+
+
+class Exclusions:
+    """Keeps those of one bundle; what ends its targets is never among them.
+
+    is_excluded: bool [vocabulary]
+    """
+
+    def __init__(self, manifest: Manifest, token_ids: Iterable[int]) -> None:
+        self.is_excluded = np.zeros(manifest.vocab_size, bool)
+        self.is_excluded[list(token_ids)] = True
+        self.is_excluded[list(manifest.tokens.stop)] = False
+        self._ids = np.flatnonzero(self.is_excluded)
+
+    @property
+    def are_any(self) -> bool:
+        return len(self._ids) > 0
+
+    def apply(self, scores: Scores) -> None:
+        """Take them out of what searches see."""
+        if not len(self._ids):
+            return
+        scores.exclude(self._ids)
+        is_hit = self.is_excluded[scores.top_ids].any(axis=1)
+        rows = np.flatnonzero(is_hit & ~scores.is_chosen)
+        if len(rows):
+            _replace_window(scores, rows)
+
+    def asked_by(self, generation: Generation) -> Array:
+        """Find those that a request allows or prefers, and so may get all the same: i64."""
+        processors = generation.request.processors
+        named = [token_id for token_id, bias in processors.logit_bias if bias > 0]
+        asked = np.unique(np.array([*named, *(processors.allowed_ids or ())], np.int64))
+        found: Array = asked[self.is_excluded[asked]]
+        return found
+
+
+class Processors(Follower):
+    """Follows the rows. A token given in advance counts as prompt, from the beginning on.
+
+    rows: of each row that asks for something, what that is.
+    """
+
+    def __init__(self, slots: int, vocab_size: int, exclusions: Exclusions | None = None) -> None:
+        self._vocab_size = vocab_size
+        self._exclusions = exclusions
+        self.rows: dict[int, RowProcessors] = {}
+        self._logp = np.zeros((slots, vocab_size), np.float32)
+        self._mask = np.zeros(vocab_size, bool)
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self.rows)
+
+    def admit(self, row: int, generation: Generation) -> None:
+        asked_ids = self._exclusions.asked_by(generation) if self._exclusions else NOTHING
+        self._put(row, row_processors(generation, self._vocab_size, asked_ids))
+
+    def copy(self, source: int, target: int) -> None:
+        processors = self.rows.get(source)
+        self._put(target, processors and processors.fork())
+
+    def move(self, source: int, target: int) -> None:
+        self._put(target, self.rows.pop(source, None))
+
+    def forget(self, row: int) -> None:
+        self.rows.pop(row, None)
+
+    def advance(self, decision: Decision) -> None:
+        for row, processors in self.rows.items():
+            if decision.is_next[row] and not decision.is_given[row]:
+                processors.accept(int(decision.token_ids[row]))
+
+    def edit(self, scores: Scores, ending_rows: Array = NOTHING) -> None:
+        """Set `scores.edited` if a row has anything to edit at this step, or has to end with it."""
+        if not self.is_active and not len(ending_rows):
+            return
+        is_open = scores.is_next & ~scores.is_chosen
+        editing = [(row, each) for row, each in self.rows.items() if is_open[row]]
+        changing = [(row, each.changes) for row, each in editing if each.changes]
+        banning = [(row, ids) for row, each in editing for ids in each.banned()]
+        matching = [(row, matcher) for row, each in editing for matcher in each.matchers]
+        rows = {row for row, _ in (*changing, *banning, *matching)}.union(ending_rows.tolist())
+        if not rows:
+            return
+        scores.edited = edited = self._begin(scores, rows)
+        if changing:
+            _change(edited, scores.log_normaliser, changing)
+        if banning:
+            _ban(edited, banning, scores.fewest_scored)
+        for row, matcher in matching:  # dense: a grammar's mask is a vocabulary wide
+            matcher.allowed(self._mask)
+            np.copyto(edited.logp[row], -np.inf, where=~self._mask)
+            edited.is_dead[row] = np.isneginf(edited.logp[row].max())
+
+    def _put(self, row: int, processors: RowProcessors | None) -> None:
+        if processors is None:
+            self.rows.pop(row, None)
+        else:
+            self.rows[row] = processors
+
+    def _begin(self, scores: Scores, rows: set[int]) -> Edited:
+        is_edited, is_raised, is_dead = np.zeros((3, scores.num_rows), bool)
+        is_edited[list(rows)] = True
+        logp = scores.logp_of(np.flatnonzero(is_edited))
+        for row in rows:
+            self._logp[row] = logp[row]
+            asked_ids = self.rows[row].asked_ids if row in self.rows else NOTHING
+            if len(asked_ids):
+                same_row = np.full(len(asked_ids), row)
+                self._logp[row, asked_ids] = scores.of_tokens(same_row, asked_ids)
+                is_raised[row] = True
+        return Edited(is_edited, is_raised, is_dead, self._logp[: scores.num_rows])
+
+
+def _change(edited: Edited, log_normaliser: Array, changes: list[tuple[int, Changes]]) -> None:
+    changed = change(edited.logp, log_normaliser, changes)
+    edited.logp[changed.rows, changed.token_ids] = changed.after
+    edited.is_raised[changed.rows[changed.after > changed.before]] = True
+
+
+def _ban(edited: Edited, bans: list[tuple[int, Array]], fewest_scored: int) -> None:
+    rows = np.repeat([row for row, _ in bans], [len(token_ids) for _, token_ids in bans])
+    edited.logp[rows, np.concatenate([token_ids for _, token_ids in bans])] = -np.inf
+    num_bans = np.bincount(rows, minlength=len(edited.logp))
+    for row in np.flatnonzero(num_bans >= fewest_scored):
+        edited.is_dead[row] = np.isneginf(edited.logp[row].max())
+
+
+def _replace_window(scores: Scores, rows: Array) -> None:
+    """Let the best of what is left take their places; the graph's memory stays as it is."""
+    window = scores.top_ids.shape[1]
+    top_logp, top_ids = scores.top_logp.copy(), scores.top_ids.copy()
+    top_logp[rows], top_ids[rows] = best_of_all(scores.logp_of(rows)[rows], window)
+    scores.top_logp, scores.top_ids = top_logp, top_ids
+
+
+def rows_at_their_end(batch: Batch, num_rows: int) -> Array:
+    """Find those that must take it now: i64 [rows]."""
+    is_last = batch.num_generated[:num_rows] + 1 == batch.max_generated[:num_rows]
+    rows = np.flatnonzero(is_last & (batch.num_given[:num_rows] == 0))
+    has_end = [batch.generations[row].last_id is not None for row in rows]
+    return rows[np.array(has_end, bool)]
+
+
+def force_ends(edited: Edited, batch: Batch, rows: Array) -> None:
+    """Ban all else, whatever constrains a row; a hypothesis's score stays as it is."""
+    for row in rows:
+        edited.logp[row] = -np.inf
+        edited.logp[row, batch.generations[row].last_id] = 0
+    edited.is_raised[rows], edited.is_dead[rows] = True, False

@@ -1,0 +1,313 @@
+"""Sample the next token of rows after temperature and filters, or take the most likely one.
+
+Most draws need only the step graph's window of the likeliest tokens: the probabilities outside it
+are bounded by their sum and by the window's last. Where that is not enough, or a processor has
+changed the scores, the whole row is used.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from serving.arrays import Array
+from serving.engine.decoding.random_draws import NUM_PARAMS, Draws, Uniforms, column_of
+from serving.engine.decoding.sampling_filters import (
+    LEAST_LOG,
+    FilteredRanking,
+    FilteredWeights,
+    apply_filters,
+    need_ranking,
+)
+from serving.engine.decoding.scores import Choices, Chosen, Edited, Scores
+from serving.engine.generation import Generation
+from serving.engine.rows import Follower
+
+
+class Sampler(Follower):
+    """Remembers each row's parameters and random numbers.
+
+    is_sampled: bool [slots], the rows that draw.
+    """
+
+    def __init__(self, slots: int, vocab_size: int, max_new_tokens: int) -> None:
+        self._vocab_size = vocab_size
+        self.is_sampled = np.zeros(slots, bool)
+        self._whole_rows = WholeRows(vocab_size)
+        self._params = np.zeros((NUM_PARAMS, slots))
+        self._uniforms = Uniforms()
+        self._numbers = np.zeros((slots, max_new_tokens, 2))
+
+    def admit(self, row: int, generation: Generation) -> None:
+        params = generation.request.sampling
+        self.is_sampled[row] = not params.is_greedy
+        if params.is_greedy:
+            return
+        self._params[:, row] = column_of(params, self._vocab_size)
+        count = generation.max_new_tokens
+        self._numbers[row, :count] = self._uniforms.draw(generation.seed, count)
+
+    def copy(self, source: int, target: int) -> None:
+        self.is_sampled[target] = self.is_sampled[source]
+        if self.is_sampled[source]:  # beam search copies rows at every step, and none is sampled
+            self._params[:, target] = self._params[:, source]
+            self._numbers[target] = self._numbers[source]
+
+    def move(self, source: int, target: int) -> None:
+        self.copy(source, target)
+        self.forget(source)
+
+    def forget(self, row: int) -> None:
+        self.is_sampled[row] = False
+
+    def choose(self, scores: Scores, num_generated: Array) -> Choices:
+        """num_generated: i64 [rows], how many tokens each row has drawn before."""
+        choices = Choices(scores.top_ids[:, 0].copy(), scores.top_logp[:, 0].copy())
+        is_drawn = self.is_sampled[: scores.num_rows]
+        if scores.chosen is not None:
+            _take(choices, scores.chosen)
+            is_drawn = is_drawn & ~scores.chosen.is_chosen
+        changed = drawn = np.flatnonzero(is_drawn)
+        if scores.edited is not None:
+            is_edited = scores.edited.is_edited
+            self._choose_edited(scores.edited, num_generated, choices.token_ids)
+            changed, drawn = np.flatnonzero(is_drawn | is_edited), drawn[~is_edited[drawn]]
+        if len(drawn):
+            draws = self.draws(drawn, num_generated[drawn])
+            choices.token_ids[drawn] = self._draw(scores, drawn, draws)
+        if len(changed):
+            choices.logprobs[changed] = scores.of_tokens(changed, choices.token_ids[changed])
+        return choices
+
+    def _choose_edited(self, edited: Edited, num_generated: Array, token_ids: Array) -> None:
+        """Choose for rows whose scores were edited; dead ones keep any token."""
+        is_sampled = self.is_sampled[: len(token_ids)]
+        is_alive = edited.is_edited & ~edited.is_dead
+        greedy = np.flatnonzero(is_alive & ~is_sampled)
+        drawn = np.flatnonzero(is_alive & is_sampled)
+        if len(greedy):
+            token_ids[greedy] = edited.logp[greedy].argmax(axis=1)
+        if len(drawn):
+            window = np.empty((len(drawn), 0), np.int64)
+            proposals = np.full(len(drawn), np.inf)
+            draws = self.draws(drawn, num_generated[drawn])
+            token_ids[drawn] = self._whole_rows.draw(edited.logp, drawn, window, proposals, draws)
+
+    def _draw(self, scores: Scores, rows: Array, draws: Draws) -> Array:
+        """Draw from the window where that can tell, else from whole rows; i64 [rows]."""
+        every = slice(None) if len(rows) == scores.num_rows else rows
+        top_ids = scores.top_ids[every]
+        ranks, proposals = draw_from_window(
+            scores.top_logp[every], self._vocab_size, draws, scores.excluded_probability(rows)
+        )
+        token_ids: Array = top_ids[np.arange(len(rows)), ranks]
+        left = np.flatnonzero(ranks < 0)
+        if len(left):
+            logp = scores.logp_of(rows[left])
+            token_ids[left] = self._whole_rows.draw(
+                logp, rows[left], top_ids[left], proposals[left], draws.of(left)
+            )
+        return token_ids
+
+    def draws(self, rows: Array, num_generated: Array) -> Draws:
+        """Return what rows draw with that have drawn so many tokens before, i64 [len(rows)]."""
+        numbers = self._numbers[rows, num_generated]
+        return Draws(self._params[:, rows], numbers[:, 0], numbers[:, 1])
+
+
+def _take(choices: Choices, chosen: Chosen) -> None:
+    """Take what a device has chosen."""
+    rows = np.flatnonzero(chosen.is_chosen)
+    choices.token_ids[rows] = chosen.token_ids[rows]
+    choices.logprobs[rows] = chosen.logprobs[rows]
+
+
+ROUNDING = 1e-5  # more than float32 log-probabilities of one row can miss a sum of 1 by
+ROUNDINGS = np.array([[-ROUNDING], [ROUNDING]])
+LEAST_RESTS = np.array([[1e-300], [ROUNDING]])
+
+
+def draw_from_window(
+    top_logp: Array, vocab_size: int, draws: Draws, excluded: Array | float = 0.0
+) -> tuple[Array, Array]:
+    """Draw ranks, i64 [rows], -1 where the window cannot tell; and tell the proposals, f64 [rows]:
+    where in the cumulative weights they fall, the likeliest token's being 1.
+
+    top_logp: f32 [rows, window], best first.
+    excluded: f64 [rows], the probability of those outside that must not be drawn.
+    """
+    logp = np.maximum(top_logp, LEAST_LOG, dtype=np.float64)
+    logs = logp - logp[:, :1]
+    logs *= draws.exponents[:, None]
+    num_outside = vocab_size - logp.shape[1]
+    is_enough = draws.most_kept <= logp.shape[1]  # nothing outside is kept
+    outside = 0.0 if is_enough else _weight_outside(logp, num_outside, draws.exponents, excluded)
+    ranking = FilteredRanking(logs, outside, num_outside)
+    apply_filters(ranking, draws)
+    proposals = draws.numbers * ranking.total[1]
+    ranks = ranking.find(proposals)
+    is_drawn = proposals < np.minimum(ranking.total[0], ranking.ranked)
+    for condition in ranking.conditions:
+        is_drawn &= condition(ranks)
+    return np.where(is_drawn, ranks, -1), proposals
+
+
+def _weight_outside(
+    logp: Array, num_outside: int, exponents: Array, excluded: Array | float
+) -> Array:
+    """Bound what the tokens outside weigh together, f64 [2, rows].
+
+    With n probabilities p_i <= p_min (the window's last) that sum to `rest` and the exponent
+    a = 1 / temperature, the sum of p_i^a lies between rest * p_min^(a - 1) and n^(1 - a) * rest^a
+    (power mean inequality; which of the two is the upper bound depends on a), and is at most
+    n * p_min^a.
+    """
+    if not num_outside:
+        return np.zeros((2, len(logp)))
+    rest = 1 - np.exp(logp).sum(axis=1) - excluded
+    log_rest = np.log(np.maximum(rest + ROUNDINGS, LEAST_RESTS))
+    log_least, log_num = logp[:, -1], np.log(num_outside)
+    by_least = log_rest + (exponents - 1) * log_least
+    by_mean = exponents * log_rest + (1 - exponents) * log_num
+    log_outside = np.minimum(by_least, by_mean)
+    np.maximum(by_least[1], by_mean[1], out=log_outside[1])
+    np.minimum(log_outside, log_num + exponents * log_least, out=log_outside)
+    log_outside -= exponents * logp[:, 0]
+    return np.exp(log_outside)
+
+
+BLOCK = 64
+NUM_CANDIDATES = (256, 2048)  # what filters leave is rarely more
+MAX_ROWS = 16  # at a time: they stay in the cache
+MAX_RANKED = 16384  # tokens at a time, in all rows
+ANY_WEIGHT = np.array([[0], [1e300]])  # bounds that say nothing
+
+
+class WholeRows:
+    """Works in memory of its own: fresh memory of this size costs more than the work itself."""
+
+    def __init__(self, vocab_size: int, num_candidates: tuple[int, ...] = NUM_CANDIDATES) -> None:
+        self._vocab_size = vocab_size
+        self._counts = (*(count for count in num_candidates if count < vocab_size), vocab_size)
+        self._weights = np.zeros((MAX_ROWS, -(-vocab_size // BLOCK) * BLOCK), np.float32)
+        self._parts = np.empty((MAX_ROWS, vocab_size), np.float32)
+
+    def draw(
+        self, scores: Array, rows: Array, top_ids: Array, proposals: Array, draws: Draws
+    ) -> Array:
+        """Draw token ids, i64 [rows].
+
+        scores: f32 [all rows, vocabulary], log-probabilities up to a constant, not all -inf
+        rows: i64 [rows], which of them; all else is theirs
+        top_ids: i64 [rows, window], tokens to begin with; the window may be empty
+        proposals: f64 [rows], of a window that could not tell; infinite where there was none
+        """
+        token_ids = np.empty(len(rows), np.int64)
+        needs_ranking = need_ranking(draws)
+        for some in _parts_of(~needs_ranking, MAX_ROWS):
+            token_ids[some] = self._draw_by_blocks(
+                scores, rows[some], top_ids[some], proposals[some], draws.of(some)
+            )
+        left = needs_ranking
+        for count in self._counts if left.any() else ():
+            for some in _parts_of(left, min(MAX_ROWS, max(MAX_RANKED // count, 1))):
+                token_ids[some] = self._draw_among(
+                    count, scores, rows[some], proposals[some], draws.of(some)
+                )
+            left = left & (token_ids < 0)
+        return token_ids
+
+    def _draw_by_blocks(
+        self, scores: Array, rows: Array, top_ids: Array, proposals: Array, draws: Draws
+    ) -> Array:
+        """Search the first tokens one by one, then the rest by blocks."""
+        num_rows, window = top_ids.shape
+        row, weights = np.arange(num_rows), self._weights[:num_rows]
+        _weigh(scores, rows, draws, out=weights[:, : self._vocab_size])
+        first = weights[row[:, None], top_ids]
+        weights[row[:, None], top_ids] = 0
+        blocks = weights.reshape(num_rows, -1, BLOCK)
+        groups = np.concatenate([first, np.einsum("rbi->rb", blocks)], axis=1, dtype=np.float64)
+        sums = groups.cumsum(axis=1)
+        targets = draws.second_numbers * sums[:, -1]
+        np.copyto(targets, proposals, where=proposals < sums[:, -1])
+        group = (sums > targets[:, None]).argmax(axis=1)
+        targets -= sums[row, group] - groups[row, group]
+        block = np.maximum(group - window, 0)
+        token_ids = block * BLOCK + _find_within(blocks[row, block], targets)
+        is_first = np.flatnonzero(group < window)
+        token_ids[is_first] = top_ids[is_first, group[is_first]]
+        return token_ids
+
+    def _draw_among(
+        self, num_candidates: int, scores: Array, rows: Array, proposals: Array, draws: Draws
+    ) -> Array:
+        """Search the likeliest tokens, best first; -1 where so many of them cannot tell."""
+        parts = np.take(scores, rows, axis=0, out=self._parts[: len(rows)], mode="clip")
+        num_others = parts.shape[1] - num_candidates
+        if num_others:
+            parts.partition(num_others, axis=1)
+        ranked, others = np.sort(parts[:, num_others:], axis=1)[:, ::-1], parts[:, :num_others]
+        ranks = _draw_ranks(ranked, others, proposals, draws)
+        values = np.take(scores, rows, axis=0, out=self._parts[: len(rows)], mode="clip")
+        return np.where(ranks < 0, -1, _ids_of(values, ranked, ranks))
+
+
+def _parts_of(is_wanted: Array, size: int) -> Iterator[Array | slice]:
+    """Cut the wanted rows into parts, so many rows each."""
+    wanted = np.flatnonzero(is_wanted)
+    for start in range(0, len(wanted), size):
+        stop = min(start + size, len(wanted))
+        yield slice(start, stop) if len(wanted) == len(is_wanted) else wanted[start:stop]
+
+
+def _weigh(scores: Array, rows: Array, draws: Draws, out: Array) -> None:
+    """Weigh tokens, the likeliest at 1, and at 0 those that are too light for a filter."""
+    weights = np.take(scores, rows, axis=0, out=out, mode="clip")
+    weights -= weights.max(axis=1)[:, None]
+    weights *= draws.exponents.astype(np.float32)[:, None]
+    np.exp(weights, out=weights)
+    apply_filters(FilteredWeights(weights), draws)
+
+
+def _find_within(weights: Array, targets: Array) -> Array:
+    """Find where the running sums pass their targets, of tokens that weigh something."""
+    sums = weights.cumsum(axis=1, dtype=np.float64)
+    targets = np.clip(targets, 0, sums[:, -1] * (1 - 1e-12))
+    index: Array = (sums > targets[:, None]).argmax(axis=1)
+    return index
+
+
+def _draw_ranks(ranked: Array, others: Array, proposals: Array, draws: Draws) -> Array:
+    """Draw ranks, i64 [rows], -1 where the candidates cannot tell.
+
+    ranked: f32 [rows, candidates], best first
+    others: f32 [rows, others], in any order; overwritten
+    """
+    logs = np.subtract(ranked, ranked[:, :1], dtype=np.float64)
+    logs *= draws.exponents[:, None]
+    np.maximum(logs, LEAST_LOG, out=logs)
+    others -= ranked[:, :1]
+    others *= draws.exponents.astype(np.float32)[:, None]
+    is_of_interest = draws.most_kept > ranked.shape[1] or not others.size
+    outside = np.einsum("rv->r", np.exp(others)) if is_of_interest else ANY_WEIGHT
+    ranking = FilteredRanking(logs, outside, others.shape[1], others)
+    proposed, is_ranked = ranking.find(proposals), proposals < ranking.ranked
+    apply_filters(ranking, draws)
+    is_certain = ranking.is_certain
+    is_drawn = is_certain & is_ranked & ranking.surely_has(proposed)
+    (least, most), seconds = ranking.total, draws.second_numbers * ranking.total[0]
+    is_missed = is_certain & ~is_drawn & (least == most)
+    is_missed &= is_ranked | (proposals >= most) | (most <= ranking.ranked)
+    is_missed &= seconds < ranking.ranked
+    ranks = np.where(is_drawn, proposed, ranking.find(seconds))
+    return np.where(is_drawn | is_missed, ranks, -1)
+
+
+def _ids_of(values: Array, ranked: Array, ranks: Array) -> Array:
+    """Find the ids of these ranks; equals rank by id, as in the step graph's window."""
+    value = ranked[np.arange(len(ranks)), ranks][:, None]
+    ids: Array = (values == value).argmax(axis=1)
+    num_before = ((ranked == value) & (np.arange(ranked.shape[1]) < ranks[:, None])).sum(axis=1)
+    for row in np.flatnonzero(num_before):
+        ids[row] = np.flatnonzero(values[row] == value[row])[num_before[row]]
+    return ids

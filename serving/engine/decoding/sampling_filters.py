@@ -1,0 +1,332 @@
+"""Keeps what filters have left of a ranking: of each row the likeliest tokens, best first, and what
+is known of the others. Where a ranking comes from is not known here.
+
+What is left weighs together something between two bounds, as only that much is known of the tokens
+outside a ranking; every filter brings the bounds down. A token is proposed by inverting the
+cumulative distribution, scaled to the upper bound, in the ranking's order. It is drawn if it falls
+below the lower bound, as it is surely left then. If it is not left, another is drawn with a second
+random number. That is rejection sampling, so the outcome is exact. Where the ranking cannot tell, a
+longer one takes over the proposal.
+
+Everything is computed row by row, by operations whose result for a row does not depend on how many
+rows there are: no matrix products.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from serving.arrays import Array
+from serving.engine.decoding.random_draws import Draws
+
+LEAST_LOG = -1e4  # stands in for log 0; its weight is 0 all the same
+Condition = Callable[[Array], Array]
+
+
+class FilteredRanking:
+    """Holds the first tokens of a ranking, or, after `cut_typical`, some that follow each other.
+
+    Pairs [2, rows] are bounds, the lower first.
+
+    logs: f64 [rows, ranks], logarithms of weights; the likeliest token weighs 1.
+    weights: f64 [rows, ranks]
+    sums: f64 [rows, ranks], what all tokens up to a rank weigh together.
+    total: f64 [2, rows], what is left weighs, tokens outside the ranking included.
+    others: f32 [rows, others], logarithms of weights of all tokens outside, in any order; None
+        where they are not known.
+    is_certain: bool [rows] or one for all, False where a filter could not tell what it leaves.
+    is_open: bool [rows] or one for all, where a filter could not tell what it leaves but can of a
+        single token: that is a condition. The total is then what was left before.
+    conditions: what must hold of a drawn token beside the total's lower bound: functions of ranks,
+        i64 [rows], to bool [rows].
+    """
+
+    def __init__(
+        self, logs: Array, outside: Array | float, num_outside: int, others: Array | None = None
+    ) -> None:
+        """outside: the least and the most that all other tokens weigh together, [2, rows]; or what
+        they do, [rows].
+        """
+        self.logs = logs
+        self.weights = np.exp(logs)
+        self.sums = self.weights.cumsum(axis=1)
+        self.total = np.empty((2, len(logs)))
+        np.add(self.sums[:, -1], outside, out=self.total)
+        self.others = others
+        self.is_certain: Array | np.bool = np.True_
+        self.is_open: Array | np.bool = np.False_
+        self.conditions: list[Condition] = []
+        self._num_outside = num_outside
+        self._row = np.arange(len(logs))
+
+    @property
+    def ranked(self) -> Array:
+        """Weigh the tokens of the ranking together, f64 [rows]."""
+        return self.sums[:, -1]
+
+    @property
+    def heaviest(self) -> Array:
+        """Weigh the likeliest token that is left, f64 [rows]."""
+        return self.weights.max(axis=1)
+
+    @property
+    def mean_log(self) -> Array:
+        """Compute the mean logarithm of the weight of a token that is left, f64 [2, rows]."""
+        least, most = self.total
+        if self.others is None:
+            bounds, is_known = self._mean_log_bounds(), (least == most) | (least >= self.ranked)
+        else:
+            bounds, is_known = np.tile(self.certain_mean_log(slice(None)), (2, 1)), least == most
+        is_known = is_known & ~self.is_open
+        bounds[0, ~is_known], bounds[1, ~is_known] = -np.inf, 0
+        return bounds
+
+    def certain_mean_log(self, rows: Array | slice) -> Array:
+        """Compute it, f64 [rows], where the total is certain and all tokens are known."""
+        assert self.others is not None, "they are known"
+        logs, weights, sums, most = (
+            self.logs[rows],
+            self.weights[rows],
+            self.sums[rows],
+            self.total[1, rows],
+        )
+        moment = np.where(sums <= most[:, None], weights * logs, 0).sum(axis=1)
+        is_inside = most <= sums[:, -1]
+        outside = 0 if is_inside.all() else np.where(is_inside, 0, _moment_of(self.others[rows]))
+        mean: Array = (moment + outside) / most
+        return mean
+
+    def _mean_log_bounds(self) -> Array:
+        """Bound it where tokens outside are not known.
+
+        Outside, logarithms are at most the ranking's last; the sum of weights times logarithms is
+        least where all weigh the same, and that is least where they weigh 1 / e.
+        """
+        least, most = self.total
+        kept = np.where(self.sums <= most[:, None], self.weights, 0)
+        moment = np.einsum("rn,rn->r", kept, self.logs)
+        least_outside, most_outside = np.maximum(self.total - self.ranked, 0)
+        even = np.clip(self._num_outside / np.e, least_outside, most_outside)
+        even_logs = np.log(np.maximum(even, 1e-300) / max(self._num_outside, 1))
+        low = (moment + even * even_logs) / least
+        return np.stack([low, np.minimum((moment + least_outside * self.logs[:, -1]) / most, 0)])
+
+    def sums_of(self, ranks: Array) -> Array:
+        sums: Array = self.sums[self._row, ranks]
+        return sums
+
+    def weights_of(self, ranks: Array) -> Array:
+        weights: Array = self.weights[self._row, ranks]
+        return weights
+
+    def find(self, targets: Array) -> Array:
+        """Find the ranks at which the sums pass their targets, i64 [rows]; 0 if they never do."""
+        ranks: Array = (self.sums > targets[:, None]).argmax(axis=1)
+        return ranks
+
+    def surely_has(self, ranks: Array) -> Array:
+        """Tell whether the tokens of these ranks are left for certain, bool [rows]."""
+        before = np.where(ranks > 0, self.sums[self._row, ranks - 1], 0)
+        return (before < self.total[0]) & (self.weights_of(ranks) > 0)
+
+    def cut_lighter(self, least: Array) -> None:
+        """Drop the tokens that weigh less; least: f64 [rows] or bounds, [2, rows], none more than
+        the likeliest weighs.
+        """
+        least = np.atleast_2d(least)
+        if self.conditions:
+            most_asked = least[-1]
+            self.conditions.append(lambda ranks: self.weights_of(ranks) >= most_asked)
+            least = np.where(self.is_open, 0, least)
+        least = least[::-1]  # the upper bound decides about the total's lower one
+        num_lighter = (self.weights[:, ::-1] >= least[:, :, None]).argmax(axis=2)
+        total = np.empty_like(self.total)
+        total[...] = self.sums[self._row, self.sums.shape[1] - 1 - num_lighter]
+        total[0, least[0] <= 0] = np.inf  # all tokens stay, those outside too
+        total[1, num_lighter[-1] == 0] = np.inf  # some outside may stay
+        self.lower_total(total)
+
+    def lower_total(self, total: Array) -> None:
+        np.minimum(self.total, total, out=self.total)
+
+
+def _moment_of(logs: Array) -> Array:
+    """Sum weights times their logarithms; [rows, tokens] to [rows]."""
+    logs = np.maximum(logs, LEAST_LOG)
+    moment: Array = np.einsum("rv,rv->r", np.exp(logs), logs)
+    return moment
+
+
+LEAST_WEIGHT = np.finfo(np.float32).tiny  # stands in for 0 where a logarithm is taken
+
+
+class Left(Protocol):
+    """Tells what is left of rows: f64 [rows], or bounds, [2, rows], the lower first."""
+
+    @property
+    def total(self) -> Array:
+        """Weigh all tokens that are left."""
+
+    @property
+    def heaviest(self) -> Array:
+        """Weigh the likeliest of them."""
+
+    @property
+    def mean_log(self) -> Array:
+        """Compute the mean logarithm of their weights."""
+
+    def cut_lighter(self, least: Array) -> None:
+        """Drop the tokens that weigh less than this, which no heaviest may."""
+
+
+class FilteredWeights:
+    """Holds what filters have left of whole rows: the weights of all tokens, the likeliest at 1.
+
+    weights: f32 [rows, tokens], of which those that are dropped become 0.
+    """
+
+    def __init__(self, weights: Array) -> None:
+        self.weights = weights
+        self.heaviest = np.ones(len(weights))
+
+    @property
+    def total(self) -> Array:
+        total: Array = np.einsum("rv->r", self.weights)
+        return total
+
+    @property
+    def mean_log(self) -> Array:
+        logs = np.log(np.maximum(self.weights, LEAST_WEIGHT))
+        mean: Array = np.einsum("rv,rv->r", self.weights, logs) / self.total
+        return mean
+
+    def cut_lighter(self, least: Array) -> None:
+        self.weights *= self.weights >= least[:, None]
+
+
+def cut_top_k(ranking: FilteredRanking, top_k: Array) -> None:
+    """Leave tokens that weigh as much as the last of the k too, if the ranking has them."""
+    num_ranks = ranking.sums.shape[1]
+    last = np.minimum(top_k, num_ranks).astype(np.int64) - 1
+    ranking.cut_lighter(np.where(top_k < np.inf, ranking.weights_of(last), 0))
+    np.minimum(ranking.total[1], ranking.ranked, out=ranking.total[1], where=top_k <= num_ranks)
+
+
+def cut_top_p(ranking: FilteredRanking, top_p: Array) -> None:
+    limits = top_p * ranking.total
+    last = (ranking.sums >= limits[:, :, None]).argmax(axis=2)
+    total = ranking.sums_of(last)
+    beyond = np.stack([limits[0], limits[1] + ranking.weights[:, -1]])  # goes on outside
+    ranking.lower_total(np.where(limits <= ranking.ranked, total, beyond))
+
+
+def cut_min_p(left: Left, min_p: Array) -> None:
+    left.cut_lighter(min_p * left.heaviest)
+
+
+def cut_epsilon(left: Left, epsilon: Array) -> None:
+    left.cut_lighter(np.minimum(epsilon * left.total, left.heaviest))
+
+
+def cut_eta(left: Left, eta: Array) -> None:
+    """Drop by weight: exp(-entropy) is exp(mean_log) / total."""
+    least = np.minimum(eta * left.total, np.sqrt(eta) * np.exp(left.mean_log))
+    left.cut_lighter(np.minimum(least, left.heaviest))
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Says how a filter is applied.
+
+    cut: applies it to what is left.
+    needs_ranking: it does not simply drop all lighter tokens, and so acts on a `FilteredRanking`
+        only. After a filter that leaves no first tokens of a
+    ranking, `typical_p`, come only such that do.
+    """
+
+    cut: Callable[[Any, Array], None]
+    needs_ranking: bool = False
+
+
+def cut_typical(ranking: FilteredRanking, typical_p: Array) -> None:
+    """Apply `typical_p`, or leave it to a condition where the tokens outside are not known."""
+    if ranking.others is not None:
+        _cut(ranking, typical_p)
+        return
+    is_typical, mean_log = typical_p < 1, ranking.mean_log
+    ranking.conditions.append(
+        lambda ranks: ~is_typical | _stays(ranking, ranks, mean_log, typical_p)
+    )
+    ranking.is_open = ranking.is_open | is_typical
+
+
+def _cut(ranking: FilteredRanking, typical_p: Array) -> None:
+    rows = np.flatnonzero(typical_p < 1)
+    logs, weights, sums = ranking.logs[rows], ranking.weights[rows], ranking.sums[rows]
+    least, most = ranking.total[:, rows]
+    means = ranking.certain_mean_log(rows)
+    is_inside, is_left = most <= sums[:, -1], sums <= most[:, None]
+    distances = np.where(is_left, np.abs(logs - means[:, None]), np.inf)
+    farthest = _farthest(distances, weights, typical_p[rows] * most)
+    is_near = farthest < means - logs[:, -1]  # nearer than all tokens outside
+    is_certain = np.ones(len(typical_p), bool)
+    is_certain[rows] = (least == most) & (is_inside | is_near)
+    ranking.is_certain = ranking.is_certain & is_certain
+    ranking.weights[rows] = np.where(distances <= farthest[:, None], weights, 0)
+    ranking.sums[rows] = ranking.weights[rows].cumsum(axis=1)
+    ranking.total[:, rows] = ranking.sums[rows, -1]
+
+
+def _farthest(distances: Array, weights: Array, limits: Array) -> Array:
+    """Tell how far the closest tokens reach that weigh at least so much together."""
+    order = distances.argsort(axis=1)
+    reached = np.take_along_axis(weights, order, 1).cumsum(axis=1)
+    num_closer = np.minimum((reached < limits[:, None]).sum(axis=1), weights.shape[1] - 1)
+    row = np.arange(len(weights))
+    farthest: Array = distances[row, order[row, num_closer]]
+    return farthest
+
+
+def _stays(ranking: FilteredRanking, ranks: Array, mean_log: Array, typical_p: Array) -> Array:
+    """Tell whether these tokens surely stay, bool [rows]: if all that may be closer to the mean,
+    which is known between bounds, weigh less than `typical_p` asks for.
+    """
+    logs, row = ranking.logs, np.arange(len(ranking.logs))
+    least, most = ranking.total
+    low, high = mean_log
+    most_outside = np.maximum(most - ranking.ranked, 0)
+    weights = np.where(ranking.sums <= most[:, None], ranking.weights, 0)
+    drawn = logs[row, ranks]
+    distance = np.maximum(np.abs(drawn - low), np.abs(drawn - high))
+    closest = np.maximum(np.maximum(low[:, None] - logs, logs - high[:, None]), 0)
+    weights[row, ranks] = 0
+    closer = np.where(closest < distance[:, None], weights, 0).sum(axis=1)
+    closer += most_outside * (low - logs[:, -1] < distance)
+    is_near: Array = closer < typical_p * least
+    return is_near
+
+
+# In the order of their declaration.
+FILTERS = {
+    "top_k": Filter(cut_top_k, needs_ranking=True),
+    "top_p": Filter(cut_top_p, needs_ranking=True),
+    "min_p": Filter(cut_min_p),
+    "typical_p": Filter(cut_typical, needs_ranking=True),
+    "epsilon_cutoff": Filter(cut_epsilon),
+    "eta_cutoff": Filter(cut_eta),
+}
+_NEED_RANKING = np.array([each.needs_ranking for each in FILTERS.values()])
+
+
+def apply_filters(left: Left, draws: Draws) -> None:
+    """Apply all filters that are on in any row, in order."""
+    for name, values in draws.filters:
+        FILTERS[name].cut(left, values)
+
+
+def need_ranking(draws: Draws) -> Array:
+    """Tell which rows have filters that act on rankings only, bool [rows]."""
+    needs: Array = draws.is_on[_NEED_RANKING].any(axis=0)
+    return needs

@@ -1,0 +1,225 @@
+"""The output of the step graph: the log-probabilities of every row's next token."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from serving.arrays import Array
+from serving.bundle.manifest import Manifest
+from serving.engine.attention_query import Told
+
+NOTHING = np.zeros(0, np.int64)
+
+
+class Scores:
+    """Gives log-probabilities of the model's own distribution of each row's next token.
+
+    top_logp: f32 [rows, window], the likeliest that may be chosen, best first
+    top_ids: i64 [rows, window]
+    likeliest_logp, likeliest_ids: the same of all tokens, those included that must not be chosen
+    log_normaliser: f32 [rows]; added to log-probabilities it gives the model's logits
+    attention: of the kinds that rows want f32 [rows, heads, positions]
+    chosen: what a device has chosen already; None where it has chosen nothing
+    edited: None until a processor has changed a row
+    is_next: bool [rows], whose next token is scored; of other rows nothing means anything
+    """
+
+    def __init__(
+        self,
+        scored: Array,
+        top_logp: Array,
+        top_ids: Array,
+        log_normaliser: Array,
+        edited: "Edited | None" = None,
+    ) -> None:
+        """scored: f32 [rows, vocabulary], what the graph writes of all tokens that it scores."""
+        self.scored = scored
+        self.top_logp, self.top_ids, self.log_normaliser = top_logp, top_ids, log_normaliser
+        self.likeliest_logp, self.likeliest_ids = top_logp, top_ids
+        self.attention: Told = {}
+        self.chosen: Chosen | None = None
+        self.edited = edited
+        self.is_next = np.ones(len(top_ids), bool)
+        self._excluded = NOTHING
+        self._choosable: tuple[Array, Array] | None = None
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.top_ids)
+
+    @property
+    def outputs(self) -> dict[str, Array]:
+        """Name the arrays as the graph that writes them does."""
+        return {
+            "logp": self.scored,
+            "top_logp": self.top_logp,
+            "top_ids": self.top_ids,
+            "log_normaliser": self.log_normaliser,
+        }
+
+    @property
+    def logp(self) -> Array:
+        """Return f32 [rows, vocabulary]; -inf of what is not scored, or excluded."""
+        return self.logp_of(np.arange(self.num_rows))
+
+    @property
+    def is_chosen(self) -> Array:
+        """Tell for which rows a device has chosen; bool [rows]."""
+        return np.zeros(self.num_rows, bool) if self.chosen is None else self.chosen.is_chosen
+
+    def logp_of(self, rows: Array) -> Array:
+        """Return f32 [all rows, vocabulary], of which these rows (i64) may be read: to bring more
+        from a device takes time.
+        """
+        return self._read(rows)[0]
+
+    def excluded_probability(self, rows: Array) -> Array:
+        """Sum the probabilities of all excluded tokens; f64 [len(rows)]."""
+        if not len(self._excluded):
+            return np.zeros(len(rows))
+        total: Array = np.exp(self._read(rows)[1][rows], dtype=np.float64).sum(axis=1)
+        return total
+
+    @property
+    def fewest_scored(self) -> int:
+        """Count the tokens that may be chosen in the row that has the fewest."""
+        return int(self.scored.shape[1]) - len(self._excluded)
+
+    def leave_to_host(self, rows: Array) -> None:
+        """Forget what a device has chosen for these rows, i64."""
+        if self.chosen is not None:
+            self.chosen.is_chosen[rows] = False
+
+    def exclude(self, token_ids: Array) -> None:
+        """Take tokens, i64 ascending, out of what may be chosen, before anything else is read; they
+        are reported with their log-probabilities all the same.
+        """
+        self._excluded = token_ids
+
+    def of_tokens(self, rows: Array, token_ids: Array) -> Array:
+        """Return the log-probability of one token of each row, f32 [len(rows)]."""
+        logp, excluded_logp = self._read(rows)
+        values: Array = logp[rows, token_ids]
+        if len(self._excluded):
+            places = np.searchsorted(self._excluded, token_ids)
+            places = np.minimum(places, len(self._excluded) - 1)
+            is_excluded = self._excluded[places] == token_ids
+            values[is_excluded] = excluded_logp[rows[is_excluded], places[is_excluded]]
+        return values
+
+    def _read(self, rows: Array) -> tuple[Array, Array]:
+        """Return `logp` and what it lacks, [all rows, excluded tokens], right at least for these
+        rows; made once, as late as possible: steps of greedy rows need no scores but the best.
+        """
+        if self._choosable is None:
+            logp = self._all_logp()
+            excluded_logp = logp[:, self._excluded]
+            if len(self._excluded):
+                logp[:, self._excluded] = -np.inf
+            self._choosable = logp, excluded_logp
+        return self._choosable
+
+    def _all_logp(self) -> Array:
+        """Return f32 [rows, vocabulary], -inf of what is not scored. It may be written."""
+        return self.scored
+
+
+def best_of_all(values: Array, count: int) -> tuple[Array, Array]:
+    """Rank all tokens; of equal values the lower token id comes first, as in the window."""
+    num_rows, vocab_size = values.shape
+    count = min(count, vocab_size)
+    least = np.partition(values, vocab_size - count, axis=1)[:, vocab_size - count]
+    ids = np.empty((num_rows, count), np.int64)
+    for row in range(num_rows):
+        enough = np.flatnonzero(values[row] >= least[row])
+        ids[row] = enough[np.argsort(-values[row, enough], kind="stable")[:count]]
+    return np.take_along_axis(values, ids, axis=1).astype(np.float64), ids
+
+
+@dataclass(slots=True)
+class Edited:
+    """Holds the rows that processors have changed.
+
+    is_edited: bool [rows]
+    is_raised: bool [rows]; of these, rows in which some token may have risen
+    is_dead: bool [rows]; of these, rows in which no token is left
+    logp: f32 [rows, vocabulary]; of edited rows the scores to choose by, not normalised, -inf where
+        a token must not come; of other rows anything
+    """
+
+    is_edited: Array
+    is_raised: Array
+    is_dead: Array
+    logp: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Holds what a device has chosen.
+
+    is_chosen: bool [rows]; of other rows the rest means nothing
+    token_ids: i64 [rows]
+    logprobs: f32 [rows], the tokens' log-probabilities
+    is_dead: bool [rows], in which no token may come
+    """
+
+    is_chosen: Array
+    token_ids: Array
+    logprobs: Array
+    is_dead: Array
+
+
+@dataclass(slots=True)
+class Choices:
+    """Holds one token for each row.
+
+    token_ids: i64 [rows]
+    logprobs: f32 [rows], the tokens' log-probabilities
+    """
+
+    token_ids: Array
+    logprobs: Array
+
+
+class Scoring(Protocol):
+    """Says which tokens the step graph scores in each row, and where it writes the scores."""
+
+    def fit(self, num_rows: int) -> tuple[int, ...]:
+        """Make room for the rows. Arrays bound to a graph hold until this returns another value."""
+
+    def inputs(self, num_rows: int) -> dict[str, Array]:
+        """Return what the step graph reads of it."""
+
+    def scores(self, rows: slice) -> Scores:
+        """Return the arrays that the graph writes for these rows; the next run overwrites them."""
+
+
+class WholeVocabulary:
+    """Scores every token in every row."""
+
+    def __init__(self, manifest: Manifest, num_rows: int) -> None:
+        self._logp = np.zeros((num_rows, manifest.vocab_size), np.float32)
+        self._window = Window(manifest, num_rows)
+
+    def fit(self, num_rows: int) -> tuple[int, ...]:
+        return ()
+
+    def inputs(self, num_rows: int) -> dict[str, Array]:
+        return {}
+
+    def scores(self, rows: slice | Array) -> Scores:
+        return Scores(self._logp[rows], *self._window.of(rows))
+
+
+class Window:
+    """Holds the likeliest tokens of each row, as the graph writes them."""
+
+    def __init__(self, manifest: Manifest, num_rows: int) -> None:
+        self._logp = np.zeros((num_rows, manifest.window), np.float32)
+        self._ids = np.zeros((num_rows, manifest.window), np.int64)
+        self._log_normaliser = np.zeros(num_rows, np.float32)
+
+    def of(self, rows: slice | Array) -> tuple[Array, Array, Array]:
+        """Return log-probabilities, ids and normalisers of these rows."""
+        return self._logp[rows], self._ids[rows], self._log_normaliser[rows]

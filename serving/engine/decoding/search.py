@@ -1,0 +1,213 @@
+"""Decide the next token of every row: given in advance, sampled, or found by beam search.
+
+It reads scores, rows and the state of searches, and changes none of them: deciding twice gives the
+same decision.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from serving.arrays import Array
+from serving.bundle.manifest import AttentionKind, Manifest
+from serving.engine.attention_map import looked_of
+from serving.engine.cuda.token_selector import Deciders
+from serving.engine.decoding.beam_search import BeamGroups, BeamSearch
+from serving.engine.decoding.logits_processors import (
+    Exclusions,
+    Processors,
+    force_ends,
+    rows_at_their_end,
+)
+from serving.engine.decoding.sampler import Sampler
+from serving.engine.decoding.scores import Choices, Scores
+from serving.engine.generation import Generation
+from serving.engine.rows import Batch, Decision, Follower
+from serving.request import Attention, FinishedEvent, FinishReason, Looked, TokenEvent, TokenLogprob
+
+
+class Search:
+    def __init__(self, manifest: Manifest, batch: Batch, excluded_ids: Iterable[int] = ()) -> None:
+        self._batch = batch
+        self._exclusions = Exclusions(manifest, excluded_ids)
+        self._processors = Processors(batch.slots, manifest.vocab_size, self._exclusions)
+        self._sampler = Sampler(batch.slots, manifest.vocab_size, manifest.limits.max_target_tokens)
+        self._groups = BeamGroups()
+        self._outcomes = Outcomes(manifest, batch)
+        self._beam_search = BeamSearch(self._groups, self._outcomes.token_event)
+
+    @property
+    def deciders(self) -> Deciders:
+        """Return what knows how the rows' tokens are chosen, for a device that does it."""
+        return Deciders(self._processors, self._sampler, self._exclusions.is_excluded)
+
+    @property
+    def followers(self) -> tuple[Follower, ...]:
+        """List what remembers something of each row."""
+        return self._processors, self._sampler, self._groups
+
+    @property
+    def needs_logp(self) -> bool:
+        """Tell whether the next decision needs more than which tokens are the likeliest."""
+        num_rows = self._batch.num_rows
+        return (
+            self._exclusions.are_any
+            or bool(self._batch.needs_logp[:num_rows].any())
+            or len(rows_at_their_end(self._batch, num_rows)) > 0
+        )
+
+    def decide(self, scores: Scores) -> Decision:
+        ending_rows = rows_at_their_end(self._batch, scores.num_rows)
+        scores.leave_to_host(ending_rows)
+        self._exclusions.apply(scores)
+        self._edit(scores, ending_rows)
+        choices = self._sampler.choose(scores, self._batch.num_generated[: scores.num_rows])
+        is_given = self._take_given(choices, scores)
+        decision = Decision(choices.token_ids, is_given, scores.is_next)
+        self._outcomes.decide(decision, choices.logprobs, scores)
+        if self._groups.groups:
+            self._beam_search.decide(decision, scores)
+        return decision
+
+    def _edit(self, scores: Scores, ending_rows: Array) -> None:
+        self._processors.edit(scores, ending_rows)
+        if len(ending_rows):
+            assert scores.edited is not None
+            force_ends(scores.edited, self._batch, ending_rows)
+
+    def _take_given(self, choices: Choices, scores: Scores) -> Array:
+        """Put in the tokens that are given in advance, whatever their score; bool [rows]."""
+        batch = self._batch
+        is_given: Array = batch.num_given[: scores.num_rows] > 0
+        rows = np.flatnonzero(is_given)
+        for row in rows:
+            choices.token_ids[row] = batch.generations[row].given_ids[batch.total_lengths[row]]
+        if len(rows):
+            choices.logprobs[rows] = scores.of_tokens(rows, choices.token_ids[rows])
+        return is_given
+
+
+class Outcomes:
+    """Reads the batch as it was during the step."""
+
+    def __init__(self, manifest: Manifest, batch: Batch) -> None:
+        self._batch = batch
+        self._is_stop = np.zeros(manifest.vocab_size, bool)
+        self._is_stop[list(manifest.tokens.stop)] = True
+        self._heads = manifest.alignment_heads
+
+    def decide(self, decision: Decision, logprobs: Array, scores: Scores) -> None:
+        """Add the events and endings of all rows but those that search.
+
+        logprobs: f32 [rows], of the tokens that the rows take.
+        """
+        token_ids, num_rows = decision.token_ids, len(decision.token_ids)
+        is_single = (~self._batch.is_beam[:num_rows] | decision.is_given) & decision.is_next
+        if not is_single.any():
+            return
+        logprobs = np.where(self._batch.tells_logprobs[:num_rows], logprobs, 0)
+        is_stopped = self._stopped(token_ids)
+        self._skip_given_tokens(is_single, is_stopped, decision.is_given)
+        is_dead = _dead(scores, decision.is_given)
+        is_reported = is_single & ~is_stopped & ~is_dead
+        decision.events += self._events(np.flatnonzero(is_reported), token_ids, logprobs, scores)
+        num_left = self._num_left(num_rows)
+        is_ended = is_single & (is_stopped | is_dead | (num_left == 1))
+        for row in np.flatnonzero(is_ended).tolist():
+            if is_dead[row]:
+                event = self._ending(row, FinishReason.CONSTRAINT, 0)
+            elif is_stopped[row]:
+                reason = self._stop_reason(row, is_last=bool(num_left[row] == 1))
+                looked = looked_of(self._batch, row, scores) if self._looks(row) else ()
+                event = self._ending(row, reason, 1, float(logprobs[row]), looked)
+            else:
+                event = self._ending(row, FinishReason.LENGTH, 1)
+            decision.endings.append((self._batch.generations[row], event))
+            decision.finished_rows.append(row)
+
+    def token_event(
+        self, generation: Generation, row: int, token_id: int, logprob: float, scores: Scores
+    ) -> TokenEvent:
+        """Return the report of a token that a row of the generation takes."""
+        request = generation.request
+        top = _top(scores, row, request.logprobs) if request.logprobs else ()
+        attention = self._attention(generation, row, scores) if generation.needs_attention else None
+        looked = looked_of(self._batch, row, scores) if generation.sights else ()
+        return TokenEvent(request.request_id, token_id, logprob, top, attention, looked)
+
+    def _events(
+        self, rows: Array, token_ids: Array, logprobs: Array, scores: Scores
+    ) -> list[TokenEvent]:
+        generations = self._batch.generations
+        columns = rows.tolist(), token_ids[rows].tolist(), logprobs[rows].tolist()
+        return [
+            self.token_event(generations[row], row, token_id, logprob, scores)
+            for row, token_id, logprob in zip(*columns, strict=True)
+        ]
+
+    def _looks(self, row: int) -> bool:
+        return bool(self._batch.generations[row].sights)
+
+    def _ending(
+        self,
+        row: int,
+        reason: FinishReason,
+        num_new: int,
+        stop_logprob: float | None = None,
+        end_looked: Looked = (),
+    ) -> FinishedEvent:
+        batch = self._batch
+        num_generated = int(batch.num_generated[row])
+        num_generated += num_new if batch.num_given[row] == 0 else 0
+        generation = batch.generations[row]
+        return generation.finished(reason, num_generated, stop_logprob, end_looked=end_looked)
+
+    def _stop_reason(self, row: int, is_last: bool) -> FinishReason:
+        """Say why a row ends with a stop token, which at its last one may be forced."""
+        is_forced = is_last and self._batch.generations[row].last_id is not None
+        return FinishReason.LENGTH if is_forced else FinishReason.STOP
+
+    def _num_left(self, num_rows: int) -> Array:
+        """Count the tokens each row may still take, the one it takes now included; i64 [rows]."""
+        batch = self._batch
+        left: Array = batch.num_given[:num_rows] + batch.max_generated[:num_rows]
+        return left - batch.num_generated[:num_rows]
+
+    def _stopped(self, token_ids: Array) -> Array:
+        """Tell which tokens are stop tokens of their requests; bool [rows]."""
+        is_stopped: Array = self._is_stop[token_ids]
+        for row in np.flatnonzero(self._batch.has_own_stops[: len(token_ids)]):
+            is_stopped[row] = token_ids[row] in self._batch.generations[row].stop_ids
+        return is_stopped
+
+    def _skip_given_tokens(self, is_single: Array, is_stopped: Array, is_given: Array) -> None:
+        """Do not report tokens of a prompt; of the given tokens let only the last of all end a
+        request.
+        """
+        batch = self._batch
+        for row in np.flatnonzero(is_given):
+            num_prompt = len(batch.generations[row].prompt_ids)
+            is_single[row] &= batch.total_lengths[row] >= num_prompt
+            is_stopped[row] &= batch.num_given[row] + batch.max_generated[row] == 1
+
+    def _attention(self, generation: Generation, row: int, scores: Scores) -> Attention:
+        """Average the attention of the chosen heads; f32 [source tokens]."""
+        heads = list(generation.request.attention_heads or self._heads)
+        chosen = scores.attention[AttentionKind.CROSS][row, heads, : generation.num_source_tokens]
+        mean: Attention = chosen.mean(axis=0)
+        return mean
+
+
+def _dead(scores: Scores, is_given: Array) -> Array:
+    """Find rows in which no token may come and none is given; bool [rows]."""
+    is_dead = np.zeros(len(is_given), bool)
+    if scores.edited is not None:
+        is_dead |= scores.edited.is_dead
+    if scores.chosen is not None:
+        is_dead |= scores.chosen.is_dead & scores.chosen.is_chosen
+    return is_dead & ~is_given
+
+
+def _top(scores: Scores, row: int, count: int) -> tuple[TokenLogprob, ...]:
+    ids, logprobs = scores.likeliest_ids[row, :count], scores.likeliest_logp[row, :count]
+    return tuple(map(TokenLogprob, ids.tolist(), logprobs.tolist()))

@@ -1,0 +1,222 @@
+"""Shortlists: the tokens that the step graph scores for each row.
+
+The graph scores the union of all rows' shortlists and picks each row's own from it, so that a row's
+scores depend on its own shortlist alone. Requests without one use the whole vocabulary. A token
+keeps its place in the union while a row has it; unused places keep their tokens until needed, as
+the next rows often have the same ones.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from serving.arrays import Array
+from serving.bundle.manifest import Manifest
+from serving.engine.decoding.scores import Scores, Window
+from serving.engine.generation import Generation
+from serving.engine.rows import Follower
+
+# Rows are padded to whole vectors of the graph's kernels, so that sums do not depend on padding.
+WIDTH_STEP = 64
+
+
+class Shortlists(Follower):
+    """Follows the rows. All shortlists are as wide as the longest needs."""
+
+    def __init__(self, manifest: Manifest, slots: int) -> None:
+        self._every = np.arange(manifest.vocab_size)
+        self._union = Union(manifest.vocab_size)
+        self._window = Window(manifest, slots)
+        self._ids: list[Array] = [self._every[:0]] * slots
+        self._lengths = np.zeros(slots, np.int32)
+        most = slots * _rounded(manifest.vocab_size)
+        self._flat_places, self._flat_logp = np.zeros(most, np.int64), np.zeros(most, np.float32)
+        self._whole = np.zeros((slots, manifest.vocab_size), np.float32)
+        self._width = WIDTH_STEP
+        self._has_changed = False
+
+    def admit(self, row: int, generation: Generation) -> None:
+        shortlist = generation.shortlist
+        self._put(row, self._every if shortlist is None else shortlist)
+
+    def copy(self, source: int, target: int) -> None:
+        if self._ids[target] is not self._ids[source]:
+            self.forget(target)
+            self._put(target, self._ids[source])
+
+    def move(self, source: int, target: int) -> None:
+        for column in (self._lengths, self._places):
+            column[target] = column[source]
+        self._ids[target], self._ids[source] = self._ids[source], self._every[:0]
+        self._lengths[source] = 0
+        self._has_changed = True
+
+    def forget(self, row: int) -> None:
+        self._union.remove(self._ids[row])
+        self._ids[row] = self._every[:0]
+        self._lengths[row] = 0
+        self._has_changed = True
+
+    def fit(self, num_rows: int) -> tuple[int, ...]:
+        """Fit the widths to the rows: they grow at once, and shrink when it pays."""
+        if self._has_changed:
+            self._has_changed = False
+            width, is_sparse = _rounded(self._lengths[:num_rows].max()), self._union.is_sparse
+            if is_sparse:
+                self._union.pack()
+            is_fitting = self._width >= width > self._width // 2
+            if is_sparse or not is_fitting:
+                self._width = self._width if is_fitting else width
+                for row in range(num_rows):
+                    self._write(row)
+        return self._union.width, self._width
+
+    def inputs(self, num_rows: int) -> dict[str, Array]:
+        return {
+            "candidates": self._union.ids[: self._union.width],
+            "shortlist": self._places[:num_rows],
+            "shortlist_lengths": self._lengths[:num_rows],
+        }
+
+    def scores(self, rows: slice) -> Scores:
+        logp = _rows_of(self._flat_logp, len(self._ids), self._width)[rows]
+        return ShortScores(logp, self._ids[rows], self._whole[rows], *self._window.of(rows))
+
+    @property
+    def _places(self) -> Array:
+        """Return i64 [slots, width], of every row the places of its tokens in the union, then
+        zeros.
+        """
+        return _rows_of(self._flat_places, len(self._ids), self._width)
+
+    def _put(self, row: int, token_ids: Array) -> None:
+        self._union.add(token_ids)
+        self._ids[row] = token_ids
+        self._lengths[row] = len(token_ids)
+        self._has_changed = True
+        if len(token_ids) <= self._width:
+            self._write(row)
+
+    def _write(self, row: int) -> None:
+        token_ids, places = self._ids[row], self._places[row]
+        places[: len(token_ids)] = self._union.places(token_ids)
+        places[len(token_ids) :] = 0
+
+
+class ShortScores(Scores):
+    """Gives the scores of rows with shortlists; those of the whole vocabulary only where one is
+    read.
+    """
+
+    def __init__(
+        self,
+        scored: Array,
+        shortlists: Sequence[Array],
+        whole: Array,
+        top_logp: Array,
+        top_ids: Array,
+        log_normaliser: Array,
+    ) -> None:
+        """scored: f32 [rows, width], of the tokens on the rows' shortlists (i64 each, ascending).
+        whole: f32 [rows, vocabulary], memory to work in.
+        """
+        super().__init__(scored, top_logp, top_ids, log_normaliser)
+        self._shortlists, self._whole = shortlists, whole
+
+    @property
+    def fewest_scored(self) -> int:
+        return min(map(len, self._shortlists)) - len(self._excluded)
+
+    def of_tokens(self, rows: Array, token_ids: Array) -> Array:
+        values = np.full(len(rows), -np.inf, np.float32)
+        for i, (row, token_id) in enumerate(zip(rows, token_ids, strict=True)):
+            ids = self._shortlists[row]
+            column = int(np.searchsorted(ids, token_id))
+            if column < len(ids) and ids[column] == token_id:
+                values[i] = self.scored[row, column]
+        return values
+
+    def _all_logp(self) -> Array:
+        self._whole[...] = -np.inf
+        for row, ids in enumerate(self._shortlists):
+            self._whole[row, ids] = self.scored[row, : len(ids)]
+        return self._whole
+
+
+def _rows_of(flat: Array, num_rows: int, width: int) -> Array:
+    return flat[: num_rows * width].reshape(num_rows, width, copy=False)
+
+
+def _rounded(count: int) -> int:
+    return max(-(-int(count) // WIDTH_STEP), 1) * WIDTH_STEP
+
+
+UNION_WIDTH_STEP = 512
+
+
+class Union:
+    """Holds every token of any row.
+
+    ids: i64 [vocabulary, rounded up], what the step graph scores; only the first `width` count, and
+    what is behind the last place is scored for nobody.
+    """
+
+    def __init__(self, vocab_size: int) -> None:
+        self.ids = np.zeros(_rounded_union_width(vocab_size), np.int64)
+        self._num_places = 0
+        self._place_of = np.zeros(vocab_size, np.int64)
+        self._is_placed = np.zeros(vocab_size, bool)
+        self._num_rows = np.zeros(vocab_size, np.int64)  # that have a token on their shortlists
+        self._spare = np.zeros(0, np.int64)  # places that nobody used when this was last looked up
+
+    @property
+    def width(self) -> int:
+        return _rounded_union_width(max(self._num_places, 1))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Tell whether it would be much narrower without what nobody uses."""
+        num_used = int(np.count_nonzero(self._num_rows))
+        return _rounded_union_width(2 * num_used + 1) < self.width
+
+    def add(self, token_ids: Array) -> None:
+        """Count one more row that has these distinct tokens."""
+        self._num_rows[token_ids] += 1
+        self._place(token_ids[~self._is_placed[token_ids]])
+
+    def remove(self, token_ids: Array) -> None:
+        self._num_rows[token_ids] -= 1
+
+    def places(self, token_ids: Array) -> Array:
+        """Return where tokens that some row has are among `ids`."""
+        places: Array = self._place_of[token_ids]
+        return places
+
+    def pack(self) -> None:
+        """Give every token that is used a new place, one behind the other."""
+        self._is_placed[...] = False
+        self._num_places, self._spare = 0, self._spare[:0]
+        self._place(np.flatnonzero(self._num_rows))
+
+    def _place(self, token_ids: Array) -> None:
+        if not len(token_ids):
+            return
+        places = self._unused(len(token_ids))
+        self.ids[places] = token_ids
+        self._place_of[token_ids] = places
+        self._is_placed[token_ids] = True
+
+    def _unused(self, count: int) -> Array:
+        """Find so many places: those that nobody uses, then new ones."""
+        if len(self._spare) < count:  # looking at all places costs more than all the rest
+            self._spare = np.flatnonzero(self._num_rows[self.ids[: self._num_places]] == 0)
+        some, self._spare = self._spare[: 2 * count], self._spare[2 * count :]
+        old = some[self._num_rows[self.ids[some]] == 0][:count]
+        self._is_placed[self.ids[old]] = False
+        first = self._num_places
+        self._num_places += count - len(old)
+        return np.concatenate([old, np.arange(first, self._num_places)])
+
+
+def _rounded_union_width(count: int) -> int:
+    return -(-count // UNION_WIDTH_STEP) * UNION_WIDTH_STEP

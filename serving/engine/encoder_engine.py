@@ -1,0 +1,142 @@
+"""An engine for bundles that only encode: a request ends in the step that takes it.
+
+    submit -> queue -> batches of similar lengths -> final event with a vector
+
+It shares the queue, budgets, deadlines and final events with the engine that decodes, but has no
+rows and no states. Like that engine it knows token ids only, and no architecture.
+"""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from serving.arrays import Array
+from serving.bundle.manifest import EMBEDDING, LOGITS, Manifest, Task
+from serving.bundle.opening import Bundle
+from serving.engine.attention_map import note_source
+from serving.engine.config import EngineConfig
+from serving.engine.generation import Generation
+from serving.engine.measures import EngineStats, StepStats
+from serving.engine.runtime.graph import Graphs
+from serving.engine.runtime.runner import Encoder
+from serving.engine.runtime.session import open_graphs, settled
+from serving.engine.scheduling.admission import Shared
+from serving.engine.scheduling.fair_queue import Lane
+from serving.engine.scheduling.scheduler import Finals
+from serving.engine.scheduling.waiting_time import encode_groups, encode_span
+from serving.request import Event, FinishReason, GenerationRequest, Vector
+
+
+class EncodingEngine:
+    """Gives every request that `submit` accepts exactly one final event from a later `step`."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        config: EngineConfig | None = None,
+        graphs: Graphs | None = None,
+        shared: Shared | None = None,
+        lane: Lane = Lane.COMMON,
+    ) -> None:
+        """Load a bundle's graph. Arguments and errors are those of `Engine`."""
+        self.manifest, self.lane = bundle.manifest, lane
+        self.config = settled(config or EngineConfig(), bundle.manifest)
+        self.step_stats = StepStats()
+        graphs = graphs or open_graphs(bundle, self.config)
+        shared = shared or Shared.of(bundle.manifest, self.config, graphs)
+        self.desk, self._seat = shared.desk, shared.desk.seat(lane)
+        self._finals = Finals(self._seat, _stay)
+        self._vectors = Vectors(bundle.manifest, graphs, self.desk.slots)
+
+    def warm_up(self) -> None:
+        """Encode what costs most memory, so that memory which is missing is missed now."""
+        if self.config.device != "cpu":
+            self._vectors.warm_up()
+
+    @property
+    def has_work(self) -> bool:
+        return self._seat.has_work or bool(self._finals)
+
+    def stats(self) -> EngineStats:
+        """Say what waits: between two steps nothing is in progress."""
+        return EngineStats(self._seat.num_waiting, 0, self.desk.slots, kv_bytes=0)
+
+    def submit(self, *requests: GenerationRequest) -> None:
+        """Accept requests, all or none. Raises RequestError or Overloaded; then none has events."""
+        self.desk.add(self.desk.accept(requests, time.perf_counter()))
+
+    def cancel(self, request_id: str) -> None:
+        """End a request now, if it waits; one that has ended already is left alone."""
+        self._finals.cancel(request_id)
+
+    def cancel_all(self) -> None:
+        self._finals.cancel_all()
+
+    def step(self) -> list[Event]:
+        """Encode as many of those who wait as the budgets allow, and return what happened."""
+        self.step_stats = StepStats()
+        self.step_stats.num_expired = self._finals.expire(time.perf_counter())
+        taken = self._seat.take_sources(self.desk.slots)
+        for group in encode_groups(taken, self.config.max_encode_tokens):
+            try:
+                self._encode(group)
+            except Exception as error:
+                self._finals.fail(group, error)
+        return self._finals.tell()
+
+    def _encode(self, group: list[Generation]) -> None:
+        started = time.perf_counter()
+        self.step_stats.joined(group, started)
+        span = encode_span(group[-1])
+        vectors = self._vectors.of([generation.request for generation in group], span)
+        for generation in group:
+            if generation.sights:  # read again, alone: company pays nothing, vectors stay
+                note_source(generation, self._vectors.look(generation.request, span))
+        self.step_stats.encoded(group, [], span)
+        self.step_stats.add_seconds("encode", started)
+        seconds = time.perf_counter() - started
+        for generation, vector in zip(group, vectors, strict=True):
+            self._finals.end(generation, _finished(generation, vector, seconds))
+
+
+def _finished(generation: Generation, vector: Vector, seconds: float) -> Event:
+    event = generation.finished(FinishReason.STOP, num_generated=0)
+    event.encoding, event.prefill_seconds = vector, seconds
+    return event
+
+
+def _stay(generation: Generation) -> None:
+    """Leave nothing: what was taken has ended before the step has."""
+
+
+class Vectors:
+    """Holds the graph, and the memory that it writes to.
+
+    max_rows: of one run.
+    """
+
+    def __init__(self, manifest: Manifest, graphs: Graphs, max_rows: int) -> None:
+        encoder, is_embedder = manifest.encoder, manifest.task is Task.EMBED
+        assert encoder is not None and graphs.encode is not None
+        self._name = EMBEDDING if is_embedder else LOGITS
+        width = encoder.dimension if is_embedder else len(encoder.labels)
+        assert width is not None
+        self._written = np.zeros((max_rows, width), np.float32)
+        self._encoder = Encoder(manifest, graphs, self._scratch)
+
+    def of(self, requests: Sequence[GenerationRequest], span: int) -> list[Vector]:
+        """Return the vector of each request, whose source is padded to `span`."""
+        sources = [request.source_ids or () for request in requests]
+        self._encoder.run(sources, span, [request.pair_start for request in requests])
+        return list(self._written[: len(requests)].copy())
+
+    def look(self, request: GenerationRequest, span: int) -> Array:
+        """Tell what the tokens of a request's source look at; see `Encoder.run_telling`."""
+        return self._encoder.run_telling(request.source_ids or (), span, request.pair_start)
+
+    def warm_up(self) -> None:
+        self._encoder.warm_up()
+
+    def _scratch(self, num_rows: int, span: int) -> dict[str, Array]:
+        return {self._name: self._written[:num_rows]}

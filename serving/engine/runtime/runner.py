@@ -1,0 +1,338 @@
+"""Run a bundle's graphs over the state store: encode, prefill and step.
+
+Everything that a graph reads or writes is bound once per shape and kept, so that a decoding step is
+one call. The runner knows rows and tensors, but no requests and no architecture.
+"""
+
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from serving.arrays import Array
+from serving.bundle.manifest import (
+    SOURCE,
+    SOURCE_TYPES,
+    WANTS_LOGP,
+    AttentionKind,
+    Manifest,
+    TensorSpec,
+)
+from serving.engine.attention_query import AttentionStep, Span, Told, tokens_at_once
+from serving.engine.config import EngineConfig
+from serving.engine.rows import Batch
+from serving.engine.runtime.exchange import Exchange
+from serving.engine.runtime.graph import Graph, Graphs, Run
+from serving.engine.states.store import StateStore, all_rows, max_span
+from serving.errors import DeviceError, OutOfMemory
+
+logger = logging.getLogger(__name__)
+
+Arrays = dict[str, Array]  # by the names of a graph's tensors
+
+NUM_STAGING_ROWS = 2  # for a prompt in progress, and for a more urgent one that comes meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """Says what some row wants of a run beside its likeliest tokens.
+
+    attention: kinds of it. num_attended: target positions of the longest row that wants to look at
+        them.
+    """
+
+    attention: frozenset[AttentionKind] = frozenset()
+    num_attended: int = 0
+    logp: bool = True
+
+
+LOGP = Wants()
+
+
+class Runner:
+    def __init__(
+        self,
+        manifest: Manifest,
+        graphs: Graphs,
+        batch: Batch,
+        make_exchange: Callable[[int], Exchange],
+        config: EngineConfig,
+    ) -> None:
+        """Make the slot store that the graphs run over.
+
+        make_exchange: rows to what brings the step graph its inputs and its scores to the host.
+        """
+        step = manifest.graphs["step"]
+        self._input_names = {spec.name for spec in step.inputs}
+        self._output_names = {spec.name for spec in step.outputs}
+        ids = next(spec for spec in step.inputs if spec.name == "ids")
+        self.can_prefill = ids.shape[1] != 1 and graphs.encode is None
+        num_rows = batch.slots + (NUM_STAGING_ROWS if self.can_prefill else 0)
+        self.staging_rows = range(batch.slots, num_rows)
+        self._grid, self._recording = graphs.grid, graphs.recording
+        self.states = StateStore(
+            manifest, num_rows, config.max_encode_tokens, graphs.memory, self._grid
+        )
+        self._batch = batch
+        scratch = self.states.scratch
+        self._encoder = Encoder(manifest, graphs, scratch) if graphs.encode else None
+        self._step, self._attention = graphs.step, None
+        if graphs.attention:
+            num_at_once = tokens_at_once(manifest, config.prefill_chunk)
+            self._attention = AttentionStep(manifest, graphs.attention, batch.slots, num_at_once)
+        self.exchange = make_exchange(num_rows)
+        self._switch = {is_on: np.array(is_on) for is_on in (False, True)}
+        self._capacity = manifest.limits.max_target_tokens
+        self._prompt_ids = np.zeros((1, config.prefill_chunk), np.int64)
+        self._prompt_lengths = np.zeros(2, np.int32)
+        self._fitted: tuple[int, ...] = ()
+        self._bound: dict[Hashable, Run] = {}
+
+    def encode(self, first_row: int, sources: Sequence[tuple[int, ...] | None], span: int) -> None:
+        """Set the states of new rows from their sources, padded to `span`; zero them where there
+        are none.
+        """
+        if self._encoder is not None:
+            self._encoder.run([source or () for source in sources], span)
+        self.states.admit(first_row, len(sources), span)
+
+    def encode_telling(self, row: int, source: tuple[int, ...], span: int) -> Array:
+        """Do as `encode` for one new row; return what its source's tokens look at, f32 [heads,
+        span, span].
+        """
+        assert self._encoder is not None
+        told = self._encoder.run_telling(source, span)
+        self.states.admit(row, 1, span)
+        return told
+
+    def prefill(self, row: int, num_past: int, token_ids: Array) -> None:
+        """Run tokens (i64, at most a chunk) through the states of a staging row, which hold
+        `num_past` already.
+        """
+        self._step.bind(*self._prompt_arrays(row, num_past, token_ids))()
+        self.states.settle(row)
+
+    def prefill_telling(self, row: int, num_past: int, token_ids: Array) -> Array:
+        """Do as `prefill`; return what the tokens look at, f32 [heads, tokens, positions]."""
+        assert self._attention is not None
+        arrays, count = self._prompt_arrays(row, num_past, token_ids), len(token_ids)
+        run, told = self._attention.bind_prompt(*arrays, count, num_past + count)
+        run()
+        self.states.settle(row)
+        return told
+
+    def _prompt_arrays(self, row: int, num_past: int, token_ids: Array) -> tuple[Arrays, Arrays]:
+        ids, lengths = self._prompt_ids[:, : len(token_ids)], self._prompt_lengths
+        ids[0], lengths[:] = token_ids, (num_past, num_past + len(token_ids))
+        inputs: Arrays = {
+            "ids": ids,
+            "past_lengths": lengths[:1],
+            "total_lengths": lengths[1:],
+        }
+        outputs = self.exchange.outputs(slice(row, row + 1))
+        return self._arrays(row, row + 1, inputs, outputs)
+
+    def launch(self, num_rows: int, wants: Wants = LOGP) -> None:
+        """Let the rows [0, num_rows) be scored for their next token.
+
+        Attention changes no other score; it costs a graph of its own. Without log-probabilities
+        nothing of the scores means anything but which tokens are the likeliest.
+        """
+        if WANTS_LOGP not in self._input_names:
+            wants = replace(wants, logp=True)
+        rows = self._grid.rows(num_rows, self._batch.slots)
+        if rows > num_rows:
+            self._batch.pad(rows)
+        self._fit(rows)
+        self.exchange.send(rows)
+        span = Span(self.states.span, wants.num_attended)
+        if self._attention and wants.attention:
+            span = replace(span, target=self._attention.attended(wants.num_attended))
+            wants = replace(wants, num_attended=span.target)
+        told = self._told(wants, rows, span)
+        key = (rows, self.states.place, wants)
+        run = self._bound.get(key)
+        if run is None:
+            run = self._bound[key] = self._bind(rows, told, span, wants.logp)
+        run()
+        self.states.flip()
+        self.exchange.launched(rows, told)
+        self._batch.num_ahead += 1
+
+    def abandon(self) -> None:
+        """Forget the runs that were launched; their rows are gone."""
+        self.exchange.abandon()
+        self._batch.num_ahead = 0
+
+    def warm_up(self) -> int:
+        """Run the largest shapes there are, so that memory which is missing is missed now; record
+        the step in all of its shapes, where that can be done. Returns how many there are.
+
+        No row may be in use, and whoever calls this calls `launch` too: recordings are a thread's.
+        """
+        if self._encoder is not None:
+            self._encoder.warm_up()
+        if self.can_prefill:
+            self.prefill(self.staging_rows[0], 0, self._prompt_ids[0, : self._capacity].copy())
+        self._try()
+        self._bound.clear()
+        try:
+            self._record()
+        except (DeviceError, OutOfMemory) as error:
+            logger.warning("%d shapes were recorded, then: %s", len(self._bound), error)
+        num_shapes = len(self._bound)
+        self._try()
+        return num_shapes
+
+    def _try(self) -> None:
+        self.launch(self._batch.slots)
+        self.abandon()
+
+    def _record(self) -> None:
+        if self._recording is None:
+            return
+        for _ in self.states.walk():
+            for rows in reversed(all_rows(self._grid, self._batch.slots)):
+                self._batch.pad(rows)
+                arrays = self._decode_arrays(rows)
+                self._bound[rows, self.states.place, LOGP] = self._recording.record(*arrays)
+
+    def _fit(self, num_rows: int) -> None:
+        fitted = self.exchange.fit(num_rows)
+        if fitted != self._fitted:
+            self._fitted = fitted
+            self._bound.clear()
+
+    def _told(self, wants: Wants, rows: int, span: Span) -> Told:
+        if not wants.attention:
+            return {}
+        assert self._attention is not None
+        return self._attention.outputs(wants.attention, rows, span)
+
+    def _bind(self, rows: int, told: Told, span: Span, wants_logp: bool) -> Run:
+        inputs, outputs = self._decode_arrays(rows, wants_logp)
+        if not told:
+            return self._step.bind(inputs, outputs)
+        assert self._attention is not None
+        return self._attention.bind(inputs, outputs, told, span)
+
+    def _decode_arrays(self, rows: int, wants_logp: bool = True) -> tuple[Arrays, Arrays]:
+        outputs = self.exchange.outputs(slice(rows))
+        inputs = self.exchange.inputs(rows)
+        inputs[WANTS_LOGP] = self._switch[wants_logp]
+        if not wants_logp:
+            del outputs["logp"]
+        return self._arrays(0, rows, inputs, outputs)
+
+    def _arrays(
+        self, first: int, last: int, inputs: Arrays, outputs: Arrays
+    ) -> tuple[Arrays, Arrays]:
+        """Return what the step graph reads and writes for the rows [first, last)."""
+        inputs = {name: array for name, array in inputs.items() if name in self._input_names}
+        states = self.states.outputs(first, last).items()
+        outputs |= {name: array for name, array in states if name in self._output_names}
+        return inputs | self.states.inputs(first, last), outputs
+
+
+Scratch = Callable[[int, int], dict[str, Array]]
+
+
+class Encoder:
+    """Binds the encode graph once per shape; the one that also gives attention whenever it runs.
+
+    scratch: returns where so many rows of such a span are written, by the names of outputs.
+    """
+
+    def __init__(self, manifest: Manifest, graphs: Graphs, scratch: Scratch) -> None:
+        assert graphs.encode is not None
+        self._graph, self._scratch = graphs.encode, scratch
+        self._load = graphs.encode_attention
+        self._told = _told_of_source(manifest)
+        inputs = manifest.graphs["encode"].inputs
+        self._has_types = any(tensor.name == SOURCE_TYPES for tensor in inputs)
+        self._pad = manifest.tokens.pad
+        self._longest = max_span(manifest)
+        self._bound: dict[tuple[int, int], EncodeBinding] = {}
+
+    def run(
+        self,
+        sources: Sequence[tuple[int, ...]],
+        span: int,
+        pair_starts: Sequence[int | None] | None = None,
+    ) -> None:
+        """Encode sources, padded to `span`. pair_starts: where the second text of each begins."""
+        key = (len(sources), span)
+        if key not in self._bound:
+            self._bound[key] = self._bind(self._graph, *key, {})
+        bound = self._bound[key]
+        bound.fill(sources, self._pad, pair_starts)
+        bound.run()
+
+    def run_telling(
+        self, source: tuple[int, ...], span: int, pair_start: int | None = None
+    ) -> Array:
+        """Run one source; return what its tokens look at, f32 [heads, span, span], or its hops,
+        f32 [1, hops, span].
+        """
+        assert self._told is not None
+        shape = (span if axis == SOURCE else int(axis) for axis in self._told.shape[1:])
+        told = np.zeros((1, *shape), np.float32)
+        bound = self._bind(self._telling, 1, span, {self._told.name: told})
+        bound.fill([source], self._pad, [pair_start])
+        bound.run()
+        attention: Array = told[0]
+        return attention
+
+    @cached_property
+    def _telling(self) -> Graph:
+        assert self._load is not None
+        return self._load()
+
+    def warm_up(self) -> None:
+        """Encode as long a source as there may be: what costs most memory."""
+        self.run([(self._pad,)], self._longest)
+
+    def _bind(
+        self, graph: Graph, num_rows: int, span: int, outputs: dict[str, Array]
+    ) -> "EncodeBinding":
+        ids = np.zeros((num_rows, span), np.int64)
+        lengths = np.zeros(num_rows, np.int32)
+        inputs: dict[str, Array] = {"source_ids": ids, "source_lengths": lengths}
+        types = np.zeros((num_rows, span), np.int64) if self._has_types else None
+        if types is not None:
+            inputs[SOURCE_TYPES] = types
+        run = graph.bind(inputs, self._scratch(num_rows, span) | outputs)
+        return EncodeBinding(ids, lengths, types, run)
+
+
+def _told_of_source(manifest: Manifest) -> TensorSpec | None:
+    """Find the one output that tells what a source's tokens, or its hops, look at."""
+    found = map(manifest.attention_output, (AttentionKind.ENCODER, AttentionKind.HOPS))
+    return next((spec for spec in found if spec is not None), None)
+
+
+@dataclass(frozen=True)
+class EncodeBinding:
+    ids: Array
+    lengths: Array
+    types: Array | None
+    run: Run
+
+    def fill(
+        self,
+        sources: Sequence[tuple[int, ...]],
+        pad: int,
+        pair_starts: Sequence[int | None] | None = None,
+    ) -> None:
+        self.ids[...] = pad
+        for row, source in enumerate(sources):
+            self.ids[row, : len(source)] = source
+            self.lengths[row] = len(source)
+        if self.types is None:
+            return
+        self.types[...] = 0
+        for row, start in enumerate(pair_starts or ()):
+            if start is not None:
+                self.types[row, start : len(sources[row])] = 1

@@ -1,0 +1,312 @@
+"""Load a bundle's graphs into ONNX Runtime; no other file imports it."""
+
+import os
+from pathlib import Path
+
+# Read as soon as ONNX Runtime is imported. Without it its telemetry keeps a number of this machine
+# and a database in ~/.cache/Microsoft, and sends events to Microsoft.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import onnxruntime as ort
+
+from serving.bundle.manifest import (
+    DEVICE_PRECISIONS,
+    ENCODE_ATTENTION,
+    SELECT,
+    STEP_ATTENTION,
+    VERIFY,
+    Manifest,
+    Precision,
+)
+from serving.bundle.opening import Bundle
+from serving.engine.config import Device, EngineConfig
+from serving.engine.cuda.cuda_runtime import CudaRuntime, check_devices, load_library, mebibytes
+from serving.engine.cuda.device_graph import (
+    DeviceGraph,
+    Mirror,
+    MirroredGraph,
+    device_error,
+    last_line,
+)
+from serving.engine.cuda.memory import CudaMemory, DeviceBytes, bytes_of_row, rows_that_fit
+from serving.engine.runtime.graph import NO_STEP, Graph, Graphs, OrtGraph
+from serving.engine.states.memory import HostMemory
+from serving.engine.states.store import Coarse
+from serving.errors import BundleError, DeviceError, OutOfMemory
+
+logger = logging.getLogger(__name__)
+
+# Fused, they are 6 times slower on CPU at 32 rows.
+DISABLED_OPTIMIZERS = ["SkipLayerNormFusion"]
+# Memory grows by what is missing, not to twice what there was; what is computed in fp32 stays so.
+CUDA_OPTIONS = {"arena_extend_strategy": "kSameAsRequested", "use_tf32": "0"}
+
+
+def open_graphs(bundle: Bundle, config: EngineConfig) -> Graphs:
+    """Load the graphs, but those for attention only when they are asked for. Raises DeviceError
+    where the device is not there, BundleError where a graph does not load.
+    """
+    check_device(config.device, bundle.manifest.precision)
+    if config.device == "cuda":
+        return _graphs_on_device(bundle, config)
+
+    def load(name: str) -> OrtGraph:
+        return OrtGraph(_open_graph(bundle, name, config))
+
+    names = bundle.manifest.graphs
+    step: Graph = load("step") if "step" in names else NO_STEP
+    encode = load("encode") if "encode" in names else None
+    attention, encode_attention = (
+        partial(load, name) if name in names else None
+        for name in (STEP_ATTENTION, ENCODE_ATTENTION)
+    )
+    verify = load(VERIFY) if config.speculation and VERIFY in names else None
+    return Graphs(
+        step, encode, HostMemory(), attention, verify=verify, encode_attention=encode_attention
+    )
+
+
+def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
+    """Load the graphs so that all their runs go to one stream, that of the states' copies."""
+    memory = CudaMemory(CudaRuntime())
+    mirror = Mirror(memory)
+    options = {
+        **CUDA_OPTIONS,
+        "user_compute_stream": str(memory.runtime.stream),
+        "gpu_mem_limit": str(int(config.device_share * memory.runtime.memory()[1])),
+    }
+
+    def load(name: str, is_recorded: bool = False) -> MirroredGraph:
+        own = {**options, "enable_cuda_graph": str(int(is_recorded))}
+        session = _open_graph(bundle, name, config, own)
+        return MirroredGraph(DeviceGraph(session, _run_options), mirror)
+
+    manifest = bundle.manifest
+    if manifest.task.only_encodes:
+        return Graphs(NO_STEP, load("encode"), memory)
+    step, recording = _step_on_device(manifest, load)
+    encode = load("encode") if "encode" in manifest.graphs else None
+    attention, encode_attention = (
+        partial(load, name) if name in manifest.graphs else None
+        for name in (STEP_ATTENTION, ENCODE_ATTENTION)
+    )
+    return Graphs(
+        step,
+        encode,
+        memory,
+        attention,
+        Coarse(),
+        recording,
+        _max_rows(bundle, config, memory.runtime),
+        _select_on_device(manifest, load),
+        encode_attention=encode_attention,
+    )
+
+
+def _step_on_device(
+    manifest: Manifest, load: Callable[[str, bool], MirroredGraph]
+) -> tuple[MirroredGraph, MirroredGraph | None]:
+    """Load the step graph; return it a second time where its runs can be recorded: not with a
+    shortlist, whose shapes change, nor where ONNX Runtime finds what it cannot record.
+    """
+    if not manifest.has_shortlist:
+        try:
+            step = load("step", True)
+        except BundleError as error:
+            logger.warning("%s: steps are not recorded: %s", manifest.name, error)
+        else:
+            return step, step
+    return load("step", False), None
+
+
+def _select_on_device(
+    manifest: Manifest, load: Callable[[str], MirroredGraph]
+) -> MirroredGraph | None:
+    """Load the graph that chooses tokens; without it the host does."""
+    if SELECT not in manifest.graphs:
+        return None
+    try:
+        return load(SELECT)
+    except BundleError as error:
+        logger.warning("%s: the host chooses all tokens: %s", manifest.name, error)
+        return None
+
+
+def _max_rows(bundle: Bundle, config: EngineConfig, runtime: CudaRuntime) -> int:
+    manifest = bundle.manifest
+    free, total = runtime.memory()
+    weights = sum(bundle.graph_path(name).stat().st_size for name in manifest.graphs)
+    weights += sum(
+        (bundle.folder / name).stat().st_size for name in manifest.files if name.endswith(".bin")
+    )
+    rows = rows_that_fit(
+        manifest, config, DeviceBytes(free, int(config.device_share * total) - weights)
+    )
+    size, has = mebibytes(bytes_of_row(manifest)), f"{mebibytes(free)} of {mebibytes(total)}"
+    logger.info("%s: memory for %d rows of %s; %s are free", manifest.name, rows, size, has)
+    return rows
+
+
+def settled(config: EngineConfig, manifest: Manifest) -> EngineConfig:
+    """Decide where a bundle runs, where that is left open: on a GPU that can run it, else on the
+    CPU.
+    """
+    if config.device != "auto":
+        return config
+    try:
+        check_device("cuda", manifest.precision)
+    except DeviceError as error:
+        if manifest.precision is Precision.BF16:
+            raise
+        if manifest.precision is Precision.FP16:
+            logger.warning("%s, made for a GPU, runs on the CPU: %s", manifest.name, error)
+        return replace(config, device="cpu")
+    return replace(config, device="cuda")
+
+
+def check_device(device: Device, precision: Precision) -> None:
+    """Raises DeviceError, in one line, where a bundle of this precision cannot run there."""
+    if device == "cpu" and precision is Precision.BF16:
+        raise DeviceError(
+            "device cpu runs no bf16 bundles; export it again with --precision fp32 or int8"
+        )
+    if device != "cuda":
+        return
+    if precision not in DEVICE_PRECISIONS:
+        raise DeviceError(
+            f"device cuda runs bf16 and fp16 bundles; this one is {precision}, for the CPU: "
+            "export it again with --precision bf16"
+        )
+    if "CUDAExecutionProvider" not in ort.get_available_providers():
+        raise DeviceError(
+            "device cuda: this ONNX Runtime has no CUDA provider; install attendant[gpu]"
+        )
+    ort.preload_dlls()
+    check_devices(load_library())
+
+
+def _open_graph(
+    bundle: Bundle, name: str, config: EngineConfig, cuda: dict[str, str] | None = None
+) -> ort.InferenceSession:
+    path = bundle.graph_path(name)
+    try:
+        return open_session(path, config, cuda)
+    except Exception as error:  # ONNX Runtime's own exceptions share no narrower base
+        if cuda is not None:
+            _raise_of_device(path, config, error)
+        problem = f"{path.name}: {last_line(error)}"
+        raise BundleError(bundle.folder, [problem]) from error
+
+
+def _raise_of_device(path: Path, config: EngineConfig, error: Exception) -> None:
+    """Raise what the device is to blame for: it is full, or has other libraries than wanted."""
+    if isinstance(full := device_error(error), OutOfMemory):
+        raise full from error
+    options = _session_options(config, allows_cpu=True)
+    try:
+        session = ort.InferenceSession(path, options, providers=["CUDAExecutionProvider"])
+    except Exception:  # then it is the graph that is to blame
+        return
+    if "CUDAExecutionProvider" not in session.get_providers():
+        version = getattr(ort, "cuda_version", "") or "another version"
+        raise DeviceError(
+            f"the CUDA provider of ONNX Runtime {ort.__version__} does not load: it wants the "
+            f"libraries of CUDA {version}; install attendant[gpu] anew"
+        ) from error
+
+
+def open_session(
+    model: Path | bytes,
+    config: EngineConfig,
+    cuda: dict[str, str] | None = None,
+    profile: Path | None = None,
+) -> ort.InferenceSession:
+    """Load a file or serialised model as it is served. Nobody opens sessions in another way, so
+    that what is tested and measured is what runs. Raises what ONNX Runtime raises.
+
+    cuda: options of the CUDA provider.
+    profile: what the name of a file begins with that gets the time of every operator.
+    """
+    options = _session_options(config)
+    if profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile)
+    return ort.InferenceSession(
+        model,
+        options,
+        providers=_providers(config.device, cuda or CUDA_OPTIONS),
+        disabled_optimizers=DISABLED_OPTIMIZERS,
+    )
+
+
+def assigned_nodes(model: Path, device: Device, optimised: Path) -> list[tuple[str, str]]:
+    """Name the execution provider and the operator of every node of a graph, as ONNX Runtime
+    assigns them where falling back to the CPU is allowed. Raises what ONNX Runtime raises.
+
+    optimised: where the graph is written as it would run, copies between devices included.
+    """
+    if device == "cuda":
+        ort.preload_dlls()
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    options.optimized_model_filepath = str(optimised)
+    session = ort.InferenceSession(
+        model,
+        options,
+        providers=[f"{device.upper()}ExecutionProvider"],
+        disabled_optimizers=DISABLED_OPTIMIZERS,
+    )
+    parts = session.get_provider_graph_assignment_info()
+    return [(part.ep_name, node.op_type) for part in parts for node in part.get_nodes()]
+
+
+def _session_options(config: EngineConfig, allows_cpu: bool = False) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = config.threads
+    options.log_severity_level = 3
+    # Threads look out for the next operator for as long as one takes to come, then sleep. Without
+    # that a step takes a quarter more time, or twice as much; without an end idle threads burn.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1")
+    options.add_session_config_entry("session.intra_op.spin_duration_us", "30")
+    # Makes signed weights unsigned, so that no sum saturates. ONNX Runtime would do so on every
+    # x86 processor; those with VNNI sum exactly anyway, and take twice the time for it.
+    if not has_vnni():
+        options.add_session_config_entry("session.x64quantprecision", "1")
+    if config.device == "cuda" and not allows_cpu:
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    return options
+
+
+def _providers(device: Device, cuda: dict[str, str]) -> list[str | tuple[str, dict[str, str]]]:
+    if device == "cpu":
+        return ["CPUExecutionProvider"]
+    ort.preload_dlls()
+    return [("CUDAExecutionProvider", cuda)]
+
+
+def _run_options(entries: dict[str, str]) -> ort.RunOptions:
+    options = ort.RunOptions()
+    for name, value in entries.items():
+        options.add_run_config_entry(name, value)
+    return options
+
+
+VNNI_FLAGS = {"avx512_vnni", "avx_vnni"}
+
+
+def has_vnni(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Tell whether int8 products are summed in 32 bits at once, so that no sum saturates; False
+    where nothing says so.
+    """
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    flags = [line.partition(":")[2].split() for line in lines if line.startswith("flags")]
+    return bool(flags) and all(VNNI_FLAGS.intersection(each) for each in flags)

@@ -1,0 +1,354 @@
+"""Admit waiting requests into rows: encode their sources, or prefill their prompts in chunks.
+
+Sources are encoded in groups of similar lengths, straight into new rows. Equal sources of a group
+are encoded once, and the states of recent ones are cached.
+
+A prompt in progress has a staging row in the state store behind the slots, and its slots are
+reserved. Its chunks lie on a fixed grid from position 0, so what a prompt computes depends on its
+tokens alone: not on load, budgets or what the cache holds.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from serving.arrays import Array
+from serving.bundle.manifest import AttentionKind, Manifest
+from serving.engine.attention_map import note_prompt, note_source
+from serving.engine.config import EngineConfig
+from serving.engine.generation import Generation
+from serving.engine.measures import StepStats
+from serving.engine.rows import Batch, Rows
+from serving.engine.runtime.graph import Graphs
+from serving.engine.runtime.runner import Runner
+from serving.engine.scheduling.scheduler import Desk, Seat
+from serving.engine.scheduling.waiting_time import encode_groups, encode_span
+from serving.engine.states.kind import RowExtent, RowPart
+from serving.engine.states.memory import StateCache
+from serving.parameters import TokenIds
+
+Fail = Callable[[list[Generation], Exception], None]  # told of those that cannot come in, and why
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Holds what an intake takes generations from, fills with them and reports to."""
+
+    config: EngineConfig
+    seat: Seat
+    cache: StateCache
+    batch: Batch
+    runner: Runner
+    rows: Rows
+    fail: Fail
+
+
+class Intake(ABC):
+    """Takes generations from the queue and, at once or some steps later, adds them to the rows."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._seat, self._batch, self._rows = around.seat, around.batch, around.rows
+        self._runner, self._states, self._fail = around.runner, around.runner.states, around.fail
+        self._cache = around.cache
+
+    @property
+    def underway(self) -> Sequence[Generation]:
+        """List the generations that have left the queue and have no row yet."""
+        return ()
+
+    @property
+    @abstractmethod
+    def is_due(self) -> bool:
+        """Tell whether it is somebody's turn."""
+
+    def remove(self, generation: Generation) -> bool:
+        """Remove a generation; return whether it was underway."""
+        return False
+
+    @abstractmethod
+    def admit(self, step_stats: StepStats) -> None:
+        """Bring in those whose turn it is, before the next decoding run."""
+
+
+@dataclass(slots=True, eq=False)
+class Staged:
+    """Holds a prompt in progress.
+
+    row: its staging row. token_ids: i64, what is prefilled: all of the prompt but its last token.
+    num_done: how many of them the row's states hold. place: where the current buffers were then.
+    """
+
+    generation: Generation
+    row: int
+    token_ids: Array
+    num_done: int
+    place: tuple[Hashable, ...]
+
+    @property
+    def is_done(self) -> bool:
+        return self.num_done == len(self.token_ids)
+
+    def next_positions(self, chunk: int) -> slice:
+        return slice(self.num_done, min(self.num_done + chunk, len(self.token_ids)))
+
+
+class PromptIntake(Intake):
+    """Serves graphs that take many tokens at once and know no source."""
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        config = around.config
+        self._chunk, self._max_step_tokens = config.prefill_chunk, config.max_step_tokens
+        self._staged: list[Staged] = []  # the most urgent first
+        self._free_rows = list(around.runner.staging_rows)
+
+    @property
+    def underway(self) -> list[Generation]:
+        return [staged.generation for staged in self._staged]
+
+    @property
+    def is_due(self) -> bool:
+        first = self._seat.first
+        return bool(self._staged) or (first is not None and self._overtakes(first))
+
+    def remove(self, generation: Generation) -> bool:
+        for staged in self._staged:
+            if staged.generation is generation:
+                self._unstage(staged)
+                return True
+        return False
+
+    def admit(self, step_stats: StepStats) -> None:
+        """Prefill what the step's budget leaves beside the rows that decode, but at least one
+        chunk. What the cache holds costs nothing.
+        """
+        num_left = self._max_step_tokens - self._batch.num_rows
+        has_run = False
+        while (staged := self._most_urgent(step_stats)) is not None:
+            self._restore(staged, step_stats)
+            if staged.is_done:
+                self._enter(staged)
+                num_left -= 1
+                continue
+            positions = staged.next_positions(self._chunk)
+            num_left -= positions.stop - positions.start
+            if has_run and num_left < 0:
+                break
+            self._run(staged, positions, step_stats)
+            has_run = True
+
+    def _most_urgent(self, step_stats: StepStats) -> Staged | None:
+        """Return who is next. A more urgent newcomer goes first while it finds a staging row."""
+        first = self._seat.first
+        if first is not None and self._free_rows and self._overtakes(first):
+            self._stage(first, step_stats)
+        return self._staged[0] if self._staged else None
+
+    def _overtakes(self, first: Generation) -> bool:
+        if self._staged and first.request.priority >= self._staged[0].generation.request.priority:
+            return False
+        num_claimed = sum(each.request.num_rows for each in self.underway)
+        return first.request.num_rows <= self._batch.num_free - num_claimed
+
+    def _stage(self, generation: Generation, step_stats: StepStats) -> None:
+        if not self._seat.take(generation):
+            return
+        step_stats.joined([generation], time.perf_counter())
+        row = self._free_rows.pop()
+        self._states.admit(row, 1, span=0)
+        token_ids = np.array(generation.prompt_ids[:-1], np.int64)
+        self._staged.insert(0, Staged(generation, row, token_ids, 0, self._states.place))
+
+    def _unstage(self, staged: Staged) -> None:
+        self._staged.remove(staged)
+        self._free_rows.append(staged.row)
+
+    def _restore(self, staged: Staged, step_stats: StepStats) -> None:
+        """Take all next chunks that the cache holds."""
+        self._settle(staged)
+        if staged.generation.looks_at(AttentionKind.DECODER):
+            return  # what is kept does not say what it looked at
+        while self._cache.is_on and not staged.is_done:
+            positions = staged.next_positions(self._chunk)
+            kept = self._cache.get(staged.token_ids[: positions.stop])
+            if kept is None:
+                break
+            self._states.restore(staged.row, RowPart(positions, 0), kept)
+            staged.num_done = positions.stop
+            step_stats.num_prefix_hits += positions.stop - positions.start
+
+    def _run(self, staged: Staged, positions: slice, step_stats: StepStats) -> None:
+        started = time.perf_counter()
+        try:
+            self._prefill(staged, positions)
+        except Exception as error:
+            self._unstage(staged)
+            self._fail([staged.generation], error)
+            return
+        staged.num_done = positions.stop
+        if self._cache.is_on:
+            parts = self._states.parts(staged.row, RowPart(positions, 0))
+            self._cache.put(staged.token_ids[: positions.stop], parts)
+            step_stats.num_prefix_misses += positions.stop - positions.start
+        step_stats.prefilled(positions.stop - positions.start, started)
+
+    def _prefill(self, staged: Staged, positions: slice) -> None:
+        where = staged.row, positions.start, staged.token_ids[positions]
+        if not staged.generation.looks_at(AttentionKind.DECODER):
+            self._runner.prefill(*where)
+            return
+        told = self._runner.prefill_telling(*where)
+        note_prompt(staged.generation, told, positions.stop)
+
+    def _enter(self, staged: Staged) -> None:
+        num_tokens = len(staged.token_ids)
+        extent = RowExtent(num_tokens, source_tokens=0)
+        self._states.move(staged.row, self._batch.num_rows, extent)
+        self._unstage(staged)
+        self._rows.add(staged.generation, num_tokens)
+
+    def _settle(self, staged: Staged) -> None:
+        """Follow the batch, which may have taken steps since."""
+        self._states.catch_up(staged.row, staged.place)
+        staged.place = self._states.place
+
+
+class SourceIntake(Intake):
+    """Also takes prompts without a source that the graph reads token by token. Whoever leaves the
+    queue has a row within the same step.
+    """
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        self._max_encode_tokens = around.config.max_encode_tokens
+
+    @property
+    def is_due(self) -> bool:
+        first = self._seat.first
+        has_room = first is not None and first.request.num_rows <= self._batch.num_free
+        return has_room and not self._awaits_rows()
+
+    def admit(self, step_stats: StepStats) -> None:
+        if not self.is_due:
+            return
+        taken = self._seat.take_sources(self._batch.num_free)
+        looking = [each for each in taken if each.looks_at(AttentionKind.ENCODER)]
+        others = [each for each in taken if each not in looking]
+        for group in (
+            *encode_groups(others, self._max_encode_tokens),
+            *([each] for each in looking),
+        ):
+            self._admit(group, step_stats)
+
+    def _awaits_rows(self) -> bool:
+        """Tell whether to wait for more free rows. While all rows are wanted, sources come in a
+        quarter of the slots at a time: encoding one alone takes far longer than its share of a
+        batch.
+        """
+        enough = min(self._seat.num_waiting, self._batch.slots // 4)
+        return self._batch.num_rows > 0 and self._batch.num_free < enough
+
+    def _admit(self, group: list[Generation], step_stats: StepStats) -> None:
+        """Set the states of the rows behind the batch. Where that fails, the group's requests have
+        failed.
+        """
+        started = time.perf_counter()
+        step_stats.joined(group, started)
+        first = self._batch.num_rows
+        span = encode_span(group[-1])
+        in_use = int(self._batch.source_lengths[:first].max(initial=0))
+        try:
+            self._states.fit_span(max(in_use, span), first)
+            ordered = self._fill(first, group, span, step_stats)
+        except Exception as error:
+            self._fail(group, error)
+            return
+        if span:
+            step_stats.add_seconds("encode", started)
+        for generation in ordered:
+            self._rows.add(generation, num_prefilled=0)
+
+    def _fill(
+        self, first: int, group: list[Generation], span: int, step_stats: StepStats
+    ) -> list[Generation]:
+        """Fill new rows; return the group in the order of its rows, the newly encoded first."""
+        found = {source: self._cache.get(source) for source in map(_source, group)}
+        parts = {source: kept for source, kept in found.items() if kept is not None}
+        new: list[Generation] = []
+        others: list[Generation] = []
+        for generation in group:
+            is_known = _source(generation) in parts
+            if generation.looks_at(AttentionKind.ENCODER):
+                is_known = False  # what is kept does not say what it looked at
+            (others if is_known else new).append(generation)
+            parts.setdefault(_source(generation), [])
+        if new:
+            self._encode(first, new, span)
+        for row, source in enumerate(map(_source, new), first):
+            parts[source] = self._states.parts(row, _encoded(source))
+        for row, source in enumerate(map(_source, others), first + len(new)):
+            self._states.restore(row, _encoded(source), parts[source])
+        for source in map(_source, new):
+            self._cache.put(source, parts[source])
+        step_stats.encoded(new, others, span)
+        return new + others
+
+    def _encode(self, first: int, new: list[Generation], span: int) -> None:
+        """Encode sources; who looks at its own comes alone."""
+        sources = [_source(each) for each in new]
+        if not new[0].looks_at(AttentionKind.ENCODER):
+            self._runner.encode(first, sources, span)
+            return
+        note_source(new[0], self._runner.encode_telling(first, sources[0], span))
+
+
+def _source(generation: Generation) -> TokenIds:
+    return generation.request.source_ids or ()
+
+
+def _encoded(source: TokenIds) -> RowPart:
+    """Select what the encoder gives a row."""
+    return RowPart(slice(0), len(source))
+
+
+class Admission:
+    def __init__(self, around: Surroundings) -> None:
+        self._intake = PromptIntake(around) if around.runner.can_prefill else SourceIntake(around)
+
+    @property
+    def num_underway(self) -> int:
+        """Count the requests that have left the queue and have no row yet."""
+        return len(self._intake.underway)
+
+    @property
+    def is_due(self) -> bool:
+        """Tell whether some can come in now."""
+        return self._intake.is_due
+
+    def remove(self, generation: Generation) -> bool:
+        """Remove a generation; return whether it had no row yet."""
+        return self._intake.remove(generation)
+
+    def admit(self, step_stats: StepStats) -> None:
+        """Bring in those whose turn it is, before the next decoding run."""
+        self._intake.admit(step_stats)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """desk: takes requests in for all of them. cache: of prompts or of sources, as the bundle has
+    them; what one engine has computed, none has to compute again.
+    """
+
+    desk: Desk
+    cache: StateCache
+
+    @classmethod
+    def of(cls, manifest: Manifest, config: EngineConfig, graphs: Graphs) -> "Shared":
+        has_sources = "encode" in manifest.graphs
+        max_bytes = config.encoder_cache_bytes if has_sources else config.prefix_cache_bytes
+        slots = min(config.slots, graphs.max_rows or config.slots)
+        return cls(Desk(manifest, config, slots), StateCache(max_bytes, graphs.memory))

@@ -1,0 +1,270 @@
+"""Queues that order waiting requests: by priority, then in fair shares by key and by job.
+
+Fairness is counted in work, not in requests. Between keys: start-time fair queueing (Goyal, Vin and
+Cheng, 1997): the key that is furthest behind is next, and work is charged when it is taken. Between
+the jobs of a key, which come and go: self-clocked fair queueing (Golestani, 1994): each request
+gets the time at which it would be done if all jobs progressed at once. So a job of one sentence
+passes one of thousands, and the large job still gets its share.
+
+Large and small jobs run in separate batches while both are there: in a batch that a large job
+fills, each step takes long, and a small job would wait for that at every token.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from heapq import heapify, heappop, heappush
+from itertools import count
+
+from serving.engine.generation import Generation
+from serving.engine.scheduling.waiting_time import Backlog
+
+_SPARE_ENTRIES = 64
+Key = tuple[float, ...]
+
+
+class KeyedQueue:
+    """Orders generations by key, the lowest first; equal keys in the order of arrival.
+
+    Whoever leaves out of turn stays in the heap as a dead entry until it comes up, or until the
+    dead outnumber the living.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Key, int, Generation]] = []
+        self._numbers = count()
+        self._living: dict[Generation, tuple[Key, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._living)
+
+    def add(self, key: Key, generation: Generation) -> None:
+        number = next(self._numbers)
+        self._living[generation] = key, number
+        heappush(self._heap, (key, number, generation))
+
+    def remove(self, generation: Generation) -> bool:
+        """Remove a generation; return whether it was in the queue."""
+        if self._living.pop(generation, None) is None:
+            return False
+        if len(self._heap) > 2 * len(self._living) + _SPARE_ENTRIES:
+            self._heap = [entry for entry in self._heap if self._is_living(entry)]
+            heapify(self._heap)
+        return True
+
+    def key_of(self, generation: Generation) -> Key:
+        key, _ = self._living[generation]
+        return key
+
+    def first(self) -> Generation | None:
+        while self._heap:
+            if self._is_living(self._heap[0]):
+                return self._heap[0][2]
+            heappop(self._heap)
+        return None
+
+    def _is_living(self, entry: tuple[Key, int, Generation]) -> bool:
+        key, number, generation = entry
+        return self._living.get(generation) == (key, number)
+
+
+class Deadlines:
+    """Knows whose time is up. Costs nothing while nobody has a deadline."""
+
+    def __init__(self) -> None:
+        self._queue = KeyedQueue()
+
+    def add(self, generation: Generation) -> None:
+        if generation.deadline is not None:
+            self._queue.add((generation.deadline,), generation)
+
+    def remove(self, generation: Generation) -> None:
+        self._queue.remove(generation)
+
+    def take_expired(self, now: float) -> list[Generation]:
+        expired: list[Generation] = []
+        while (first := self._queue.first()) is not None:
+            assert first.deadline is not None
+            if first.deadline > now:
+                break
+            self._queue.remove(first)
+            expired.append(first)
+        return expired
+
+
+@dataclass(slots=True, eq=False)
+class _Share:
+    """Holds what waits of one share. charged: its time among the shares, after what was taken of
+    it. now: the time among its jobs. due: of each of these, when what waits of it would be done.
+    """
+
+    charged: float
+    now: float = 0.0
+    queue: KeyedQueue = field(default_factory=KeyedQueue)
+    due: dict[str, float] = field(default_factory=dict)
+    backlogs: dict[int, Backlog] = field(default_factory=dict)
+
+    def add(self, generation: Generation) -> None:
+        request, work = generation.request, generation.work
+        due = max(self.now, self.due.get(request.job, 0.0)) + work
+        self.due[request.job] = due
+        self.queue.add((request.priority, due), generation)
+        self.backlogs.setdefault(request.priority, Backlog()).add(request.job, work)
+
+    def remove(self, generation: Generation) -> None:
+        request = generation.request
+        self.queue.remove(generation)
+        backlog = self.backlogs[request.priority]
+        if backlog.remove(request.job, generation.work):
+            self.due.pop(request.job, None)
+        if not backlog:
+            del self.backlogs[request.priority]
+
+    def before(self, work: int, priority: int) -> int:
+        return sum(each.before(work) for p, each in self.backlogs.items() if p <= priority)
+
+    def work(self, priority: int) -> int:
+        return sum(each.work for p, each in self.backlogs.items() if p <= priority)
+
+
+class FairQueue:
+    """Holds generations; any of them can be taken out at any time."""
+
+    def __init__(self) -> None:
+        self._shares: dict[str, _Share] = {}
+        self._now = 0.0
+
+    @property
+    def num_jobs(self) -> int:
+        return sum(len(each) for share in self._shares.values() for each in share.backlogs.values())
+
+    def add(self, generation: Generation) -> None:
+        name = generation.request.share
+        if name not in self._shares:
+            self._forget_the_idle()
+            self._shares[name] = _Share(self._now)
+        self._shares[name].add(generation)
+
+    def first(self) -> Generation | None:
+        """Return who comes next."""
+        active = [share for share in self._shares.values() if share.queue]
+        return min(active, key=self._place).queue.first() if active else None
+
+    def take(self, generation: Generation) -> None:
+        """Remove who came next, and charge its share and its job for it."""
+        share = self._shares[generation.request.share]
+        self._now = max(self._now, share.charged)
+        share.charged = self._now + generation.work
+        _, due = share.queue.key_of(generation)
+        share.now = max(share.now, due)
+        share.remove(generation)
+
+    def remove(self, generation: Generation) -> None:
+        """Remove whoever leaves without having come up."""
+        self._shares[generation.request.share].remove(generation)
+
+    def before(self, work: int, share: str, priority: int) -> int:
+        """Return how much is done before so much work of a new job is, if nobody else comes."""
+        own = self._shares.get(share)
+        until_done = work + (own.before(work, priority) if own else 0)
+        others = (each for name, each in self._shares.items() if name != share)
+        return until_done - work + sum(min(each.work(priority), until_done) for each in others)
+
+    def _place(self, share: _Share) -> tuple[float, float]:
+        first = share.queue.first()
+        assert first is not None
+        return first.request.priority, max(share.charged, self._now)
+
+    def _forget_the_idle(self) -> None:
+        """Drop shares that have nothing here and are behind nobody."""
+        kept = self._shares.items()
+        self._shares = {n: each for n, each in kept if each.queue or each.charged > self._now}
+
+
+_PARTS_OF_SMALL_JOBS = 2
+
+
+class Lane(Enum):
+    """COMMON has large jobs, and small ones while there are no large ones; SMALL has small ones
+    beside them.
+    """
+
+    COMMON = "common"
+    SMALL = "small"
+
+
+class Lanes:
+    """Knows which job is large, and who is next in which lane.
+
+    max_small_rows: of a small job. has_small_lane: an engine serves it.
+    """
+
+    def __init__(self, max_small_rows: int) -> None:
+        self._max_small_rows = max_small_rows
+        self.has_small_lane = False
+        self._small, self._large = FairQueue(), FairQueue()
+        self._rows: Counter[str] = Counter()  # of each job that has not ended
+        self._large_jobs: Counter[str] = Counter()  # their rows that have not ended
+        self._open: dict[Generation, FairQueue] = {}
+
+    @property
+    def num_jobs_waiting(self) -> int:
+        return self._small.num_jobs + self._large.num_jobs
+
+    @property
+    def has_large(self) -> bool:
+        return bool(self._large_jobs)
+
+    def add(self, generations: Iterable[Generation]) -> None:
+        generations = list(generations)
+        for generation in generations:
+            self._rows[generation.request.job] += generation.request.num_rows
+        for generation in generations:
+            request = generation.request
+            is_large = self._rows[request.job] > self._max_small_rows
+            queue = self._large if is_large and self.has_small_lane else self._small
+            if queue is self._large:
+                self._large_jobs[request.job] += request.num_rows
+            self._open[generation] = queue
+            queue.add(generation)
+
+    def first(self, lane: Lane) -> Generation | None:
+        return self._of(lane).first()
+
+    def take(self, generation: Generation) -> None:
+        self._open[generation].take(generation)
+
+    def remove(self, generation: Generation) -> None:
+        self._open[generation].remove(generation)
+
+    def end(self, generation: Generation) -> None:
+        """Forget a generation that has ended."""
+        request = generation.request
+        is_large = self._open.pop(generation) is self._large
+        for counts in (self._rows, self._large_jobs) if is_large else (self._rows,):
+            counts[request.job] -= request.num_rows
+            if not counts[request.job]:
+                del counts[request.job]
+
+    def before(self, work: int, share: str, priority: int) -> int:
+        """Return how much is done before so much work of a new job is, if nobody else comes."""
+        return sum(queue.before(work, share, priority) for queue in (self._small, self._large))
+
+    def weight(self, lane: Lane) -> float:
+        """Return the part of the time that is a lane's: equal parts for all jobs, but of a small
+        one twice that, as each long step that it waits for is much of its own time.
+        """
+        num_large, num_small = len(self._large_jobs), len(self._rows) - len(self._large_jobs)
+        if not num_large or not num_small:
+            return 1.0
+        of_small = _PARTS_OF_SMALL_JOBS * num_small
+        return (num_large if lane is Lane.COMMON else of_small) / (num_large + of_small)
+
+    def _of(self, lane: Lane) -> FairQueue:
+        if lane is Lane.SMALL:
+            return self._small if self.has_large else _NOBODY
+        return self._large if self.has_large else self._small
+
+
+_NOBODY = FairQueue()

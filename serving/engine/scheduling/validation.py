@@ -1,0 +1,202 @@
+"""Validate a request against what its bundle can do."""
+
+import secrets
+
+import numpy as np
+
+from serving.bundle.manifest import AttentionKind, Manifest
+from serving.engine.attention_query import Extent, Sight, sights_of, tokens_at_once
+from serving.engine.generation import Generation
+from serving.engine.states.store import max_source_tokens
+from serving.errors import RequestError
+from serving.parameters import TokenIds
+from serving.request import GenerationRequest, Ids
+
+
+def named_ids(request: GenerationRequest) -> set[int]:
+    """Collect the tokens that a request forces or prefers by name."""
+    processors = request.processors
+    ids = {*request.forced_ids, *(processors.allowed_ids or ())}
+    ids.update(token_id for token_id, bias in processors.logit_bias if bias > 0)
+    return ids
+
+
+class RequestRules:
+    """Turns a request into a generation, or raises RequestError."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        slots: int,
+        timeout_seconds: float | None = None,
+        prefill_chunk: int = 1,
+    ) -> None:
+        """timeout_seconds: of requests that say none themselves. prefill_chunk: tokens of a prompt
+        that a graph reads at once, if it reads several.
+        """
+        self._manifest = manifest
+        self._num_at_once = tokens_at_once(manifest, prefill_chunk)
+        self._slots, self._timeout_seconds = slots, timeout_seconds
+        self._has_encoder = "encode" in manifest.graphs
+        self._num_heads = manifest.num_attention_heads
+        self._max_source_tokens = max_source_tokens(manifest)
+        self._max_target_tokens = manifest.limits.max_target_tokens
+        self._prompt_prefix = tuple(manifest.tokens.prompt_prefix)
+        self._stop_ids = frozenset(manifest.tokens.stop)
+        self._last_id = manifest.tokens.forced_eos
+        self._vocab_size = manifest.vocab_size
+        self._source_vocab_size = manifest.source_vocab_size
+        self._has_shortlist, self._window = manifest.has_shortlist, manifest.window
+
+    def accept(self, request: GenerationRequest, now: float) -> Generation:
+        """Make a generation of a request. More `max_new_tokens` than the limits leave are cut to
+        that: it ends by length.
+        """
+        self._check_source(request.source_ids)
+        self._check_all_ids(request)
+        self._check_attention(request)
+        if request.num_rows > self._slots:
+            message = f"must be at most {self._slots}, the rows of one batch here"
+            raise RequestError("num_beams", request.num_rows, message)
+        prompt_ids = request.prompt_ids
+        if not request.is_whole:
+            prompt_ids = self._prompt_prefix + prompt_ids
+        room = self._room(prompt_ids, request)
+        num_given = len(prompt_ids) + len(request.forced_ids)
+        wanted, seed = request.max_new_tokens, request.sampling.seed
+        max_new_tokens = room if wanted is None else min(wanted, room)
+        own_stop_ids = frozenset(request.stop_token_ids)
+        stop_ids = own_stop_ids if request.ignore_eos else own_stop_ids | self._stop_ids
+        return Generation(
+            request,
+            prompt_ids,
+            max_new_tokens=max_new_tokens,
+            stop_ids=stop_ids,
+            has_own_stops=bool(own_stop_ids) or request.ignore_eos,
+            seed=secrets.randbits(64) if seed is None else seed % 2**64,
+            submitted_at=now,
+            deadline=self._deadline(request, now),
+            shortlist=self._shortlist(request, stop_ids),
+            last_id=None if request.ignore_eos else self._last_id,
+            sights=self._sights(request, num_given + max_new_tokens),
+        )
+
+    def _deadline(self, request: GenerationRequest, now: float) -> float | None:
+        timeout = request.timeout_seconds or self._timeout_seconds
+        return None if timeout is None else now + timeout
+
+    def _sights(self, request: GenerationRequest, num_target: int) -> tuple[Sight, ...]:
+        """Find what a request wants to look at, if it may get so much."""
+        sights = sights_of(request.looks, self._manifest)
+        extent = Extent(len(request.source_ids or ()), num_target, self._num_at_once)
+        extent.check(sights, self._manifest.told_attention)
+        return sights
+
+    def _shortlist(self, request: GenerationRequest, stop_ids: frozenset[int]) -> Ids | None:
+        """Return what is scored for a request: its shortlist and all that it names itself, enough
+        to fill a window; for a grammar the whole vocabulary.
+        """
+        shortlist = request.shortlist
+        if shortlist is None:
+            return None
+        self._check_shortlist(shortlist)
+        if request.constraint is not None:
+            return None
+        named = np.array(sorted(stop_ids | named_ids(request)), np.int64)
+        places = np.minimum(np.searchsorted(shortlist, named), len(shortlist) - 1)
+        if (shortlist[places] != named).any():
+            shortlist = np.union1d(shortlist, named)
+        if len(shortlist) < self._window:
+            shortlist = np.union1d(shortlist, np.arange(self._window))
+        return shortlist
+
+    def _check_shortlist(self, shortlist: Ids) -> None:
+        if not self._has_shortlist:
+            message = "this model scores its whole vocabulary"
+            raise RequestError("shortlist", len(shortlist), message)
+        if not len(shortlist) or (np.diff(shortlist) <= 0).any():
+            raise RequestError("shortlist", len(shortlist), "must be ascending and not empty")
+        self._check_ids("shortlist", (int(shortlist[0]), int(shortlist[-1])))
+
+    def _room(self, prompt_ids: TokenIds, request: GenerationRequest) -> int:
+        """Count the tokens that may still be generated."""
+        if not prompt_ids:
+            raise RequestError("prompt_ids", request.prompt_ids, "must not be empty")
+        num_given = len(prompt_ids) + len(request.forced_ids)
+        ends_by_itself = request.max_new_tokens == 0
+        room = self._max_target_tokens - num_given
+        if room < (0 if ends_by_itself else 1):
+            field = "forced_ids" if request.forced_ids else "prompt_ids"
+            message = f"too many tokens: at most {self._max_target_tokens - 1} fit"
+            raise RequestError(field, num_given, message)
+        return room
+
+    def _check_source(self, source_ids: TokenIds | None) -> None:
+        if not self._has_encoder:
+            if source_ids is not None:
+                raise RequestError("source_ids", len(source_ids), "this model takes no source")
+            return
+        if not source_ids:
+            raise RequestError("source_ids", source_ids, "this model needs a source")
+        if len(source_ids) > self._max_source_tokens:
+            message = f"too many tokens: at most {self._max_source_tokens} fit"
+            raise RequestError("source_ids", len(source_ids), message)
+        self._check_ids("source_ids", source_ids, self._source_vocab_size)
+
+    def _check_all_ids(self, request: GenerationRequest) -> None:
+        processors = request.processors
+        self._check_ids("prompt_ids", request.prompt_ids)
+        self._check_ids("forced_ids", request.forced_ids)
+        self._check_ids("stop_token_ids", request.stop_token_ids)
+        self._check_ids("logit_bias", tuple(token_id for token_id, _ in processors.logit_bias))
+        self._check_ids("allowed_ids", processors.allowed_ids or ())
+        for word in processors.bad_words:
+            self._check_ids("bad_words", word)
+
+    def _check_ids(self, name: str, ids: TokenIds, vocab_size: int | None = None) -> None:
+        size = vocab_size or self._vocab_size
+        if ids and not 0 <= min(ids) <= max(ids) < size:
+            wrong = next(i for i in ids if not 0 <= i < size)
+            raise RequestError(name, wrong, f"no such token: ids go from 0 to {size - 1}")
+
+    def _check_attention(self, request: GenerationRequest) -> None:
+        if not self._num_heads:
+            message = "this model has no attention over its source"
+            if request.wants_attention:
+                raise RequestError("wants_attention", True, message)
+            if request.beam is not None and request.beam.coverage_penalty:
+                raise RequestError("coverage_penalty", request.beam.coverage_penalty, message)
+        for head in request.attention_heads:
+            if not 0 <= head < self._num_heads:
+                message = f"no such head: there are {self._num_heads}"
+                raise RequestError("attention_heads", head, message)
+
+
+class EncodingRules(RequestRules):
+    """Makes generations that have nothing to generate."""
+
+    def accept(self, request: GenerationRequest, now: float) -> Generation:
+        """Make a generation of a request. Raises RequestError."""
+        self._check_source(request.source_ids)
+        if request.prompt_ids or request.forced_ids or request.beam is not None:
+            message = "this model only encodes: it takes a source alone"
+            raise RequestError("prompt_ids", request.prompt_ids, message)
+        start = request.pair_start
+        if start is not None and not 0 < start < len(request.source_ids or ()):
+            raise RequestError("pair_start", start, "must be inside the source")
+        return Generation(
+            request,
+            prompt_ids=(),
+            max_new_tokens=0,
+            stop_ids=frozenset(),
+            has_own_stops=False,
+            seed=0,
+            submitted_at=now,
+            deadline=self._deadline(request, now),
+            sights=self._sights(request, self._num_hops()),
+        )
+
+    def _num_hops(self) -> int:
+        """Count what looks at a text in place of a target."""
+        spec = self._manifest.attention_output(AttentionKind.HOPS)
+        return int(spec.shape[2]) if spec else 0

@@ -1,0 +1,98 @@
+"""Tests that what a device does to scores is what the host does, to the bit."""
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from export.graph.select import select_graph
+from serving.arrays import Array
+from serving.engine.cuda.token_selector import EDITS, edits_of, write_edits
+from serving.engine.decoding.logits_processors import Processors
+from serving.engine.decoding.scores import Scores
+from serving.parameters import ProcessorParams
+from tests.export.sessions import session_of
+from tests.serving.engine.decoding.editing import (
+    SLOTS,
+    VOCAB_SIZE,
+    generation_of,
+    random_scores,
+    taking,
+)
+
+STOP = 1
+EXCLUDED = np.array([4, 9, 17])
+
+tokens = st.integers(0, VOCAB_SIZE - 1)
+processor_params = st.builds(
+    ProcessorParams,
+    repetition_penalty=st.sampled_from([1.0, 0.5, 1.3]),
+    presence_penalty=st.sampled_from([0.0, 0.7, -1.0]),
+    frequency_penalty=st.sampled_from([0.0, 0.4]),
+    no_repeat_ngram_size=st.sampled_from([0, 1, 2]),
+    min_tokens=st.integers(0, 4),
+    logit_bias=st.dictionaries(tokens, st.floats(-5, 5), max_size=6).map(lambda d: (*d.items(),)),
+    bad_words=st.lists(st.tuples(tokens) | st.tuples(tokens, tokens), max_size=4).map(tuple),
+)
+
+
+@settings(max_examples=150)
+@given(
+    params=st.lists(processor_params, min_size=SLOTS, max_size=SLOTS),
+    prompt=st.lists(tokens, min_size=1, max_size=6).map(tuple),
+    generated=st.lists(st.lists(tokens, min_size=SLOTS, max_size=SLOTS), max_size=5),
+    has_exclusions=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_the_likeliest_token_and_dead_rows_are_those_of_the_host(
+    params: list[ProcessorParams],
+    prompt: tuple[int, ...],
+    generated: list[list[int]],
+    has_exclusions: bool,
+    seed: int,
+) -> None:
+    is_excluded = np.zeros(VOCAB_SIZE, bool)
+    is_excluded[EXCLUDED] = has_exclusions
+    processors = Processors(SLOTS, VOCAB_SIZE)
+    for row, each in enumerate(params):
+        processors.admit(row, generation_of(each, prompt))
+    for token_ids in generated:
+        processors.advance(taking(*token_ids))
+    scores = random_scores(SLOTS, seed)
+    found = chosen_by_device(processors, scores, is_excluded)
+    if has_exclusions:
+        scores.exclude(EXCLUDED)
+    processors.edit(scores)
+    logp = scores.logp.copy()
+    if scores.edited is not None:
+        logp[scores.edited.is_edited] = scores.edited.logp[scores.edited.is_edited]
+    is_dead = np.isneginf(logp.max(axis=1))
+    assert found["is_dead"].tolist() == is_dead.tolist()
+    assert (found["token_ids"] == logp.argmax(axis=1))[~is_dead].all()
+
+
+def chosen_by_device(
+    processors: Processors, scores: Scores, is_excluded: Array
+) -> dict[str, Array]:
+    """Return those of greedy rows."""
+    edits = {row: edits_of(each, is_excluded) for row, each in processors.rows.items()}
+    edits = {row: each for row, each in edits.items() if len(each.token_ids)}
+    width = max((len(each.token_ids) for each in edits.values()), default=1) + 2
+    arrays = {name: np.zeros((SLOTS, width), dtype) for name, dtype in EDITS.items()}
+    write_edits(edits, STOP, arrays)
+    inputs: dict[str, Any] = {
+        "logp": scores.scored.copy(),
+        "log_normaliser": scores.log_normaliser,
+        "is_excluded": is_excluded,
+        "uniform": np.zeros(SLOTS),
+        "exponent": np.ones(SLOTS, np.float32),
+        "top_k": np.ones(SLOTS, np.int64),
+        "top_p": np.ones(SLOTS),
+        "min_p": np.zeros(SLOTS, np.float32),
+    }
+    found = SESSION.run(None, inputs | arrays)
+    return dict(zip((each.name for each in SESSION.get_outputs()), found, strict=True))
+
+
+SESSION = session_of(select_graph(VOCAB_SIZE))

@@ -1,0 +1,82 @@
+"""Tests what a pool of ended hypotheses keeps, and when it says that a search may stop."""
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from serving.engine.decoding.beam_hypotheses import LEAST_COVERAGE, Node, Pool
+from serving.engine.decoding.beam_search import Beam, start_group
+from serving.engine.generation import Generation
+from serving.parameters import BeamParams
+from serving.request import FinishReason, GenerationRequest, TokenEvent
+
+STOP = 2
+
+
+def token(*attention: float) -> TokenEvent:
+    return TokenEvent("r", 5, -0.5, attention=np.array(attention, np.float32))
+
+
+def test_coverage_is_added_to_the_score() -> None:
+    pool = Pool(BeamParams(2, coverage_penalty=0.5, length_penalty=2.0), max_new_tokens=9)
+    node = Node(token(0.25, 0.75, 0.0), Node(token(0.25, 0.75, 0.0), None))
+
+    ended = pool.rated(-3.0, 3, node, FinishReason.STOP, end=token(0.25, 0.75, 0.0))
+
+    coverage = math.log(0.75) + math.log(1.0) + math.log(LEAST_COVERAGE)
+    assert ended.score == pytest.approx(-3.0 / 9 + 0.5 * coverage)
+
+
+def test_coverage_ranks() -> None:
+    pool = Pool(BeamParams(2, coverage_penalty=1.0), max_new_tokens=9)
+    likely = pool.rated(-1.0, 1, Node(token(1.0, 0.1), None), FinishReason.STOP, token(0.9, 0.1))
+    covering = pool.rated(-2.0, 1, Node(token(0.5, 0.5), None), FinishReason.STOP, token(0.5, 0.5))
+
+    assert pool.joined_by([likely, covering]).ended == (covering, likely)
+
+
+@pytest.mark.parametrize("early_stopping", [False, "never"])
+@pytest.mark.parametrize("coverage_penalty", [0.0, 5.0])
+def test_coverage_does_not_keep_a_search_going(
+    early_stopping: bool | Literal["never"], coverage_penalty: float
+) -> None:
+    """However badly all that has ended covers the source, less likely beams do not go on."""
+    params = BeamParams(
+        2,
+        early_stopping=early_stopping,
+        length_penalty=0.0,
+        coverage_penalty=coverage_penalty,
+    )
+    pool = Pool(params, max_new_tokens=99)
+    half = token(1.0, 0.001)
+    pool = pool.joined_by(
+        [pool.rated(each, 1, Node(half, None), FinishReason.STOP, half) for each in (-1.0, -2.0)]
+    )
+
+    assert pool.is_final(-2.5, 2)
+    assert not pool.is_final(-1.5, 2)
+
+
+@pytest.mark.parametrize(("coverage_penalty", "num_going_on"), [(0.0, 1), (0.5, 2)])
+def test_only_what_can_no_longer_rank_is_given_up(
+    coverage_penalty: float, num_going_on: int
+) -> None:
+    """A less likely beam may still cover the source better than what has ended."""
+    params = BeamParams(
+        2, length_penalty=0.0, early_stopping="never", coverage_penalty=coverage_penalty
+    )
+    request = GenerationRequest("r", (3, 4), beam=params)
+    generation = Generation(request, (1,), 20, frozenset({STOP}), False, 0, 0.0, None)
+
+    def event_of(row: int, token_id: int) -> TokenEvent:
+        return TokenEvent("r", token_id, -0.5, attention=np.array([0.9, 0.1], np.float32))
+
+    group = start_group(generation, row=0)
+    first = group.expand([(-1.0, 0, STOP), (-2.0, 0, 7), (-3.0, 0, 8)], event_of)
+    assert len(first.going_on) == 2
+    group = replace(group, pool=first.pool, beams=(Beam(0), Beam(1)), num_generated=1)
+    second = group.expand([(-1.5, 1, 6), (-2.0, 0, STOP), (-2.1, 0, 5)], event_of)
+    assert len(second.going_on) == num_going_on

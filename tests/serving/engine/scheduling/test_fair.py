@@ -1,0 +1,170 @@
+"""Who comes next: shares by turns, jobs by turns within a share, in tokens of work."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.engine.generation import Generation
+from serving.engine.scheduling.fair_queue import FairQueue, Lane, Lanes
+from serving.engine.scheduling.validation import RequestRules
+from serving.engine.scheduling.waiting_time import Backlog, Throughput
+from serving.request import GenerationRequest
+from tests.serving.engine.toy import toy_bundle
+
+RULES = RequestRules(toy_bundle().manifest, slots=64)
+
+
+def sentence(
+    name: str, job: str = "", share: str = "", length: int = 4, priority: int = 0
+) -> Generation:
+    request = GenerationRequest(
+        name, (3,) * length, job_id=job, share=share, priority=priority, ignore_eos=True
+    )
+    return RULES.accept(request, now=0.0)
+
+
+def job_of(number: int, name: str, share: str = "", length: int = 4) -> list[Generation]:
+    return [sentence(f"{name}-{i}", name, share, length) for i in range(number)]
+
+
+def taken(queue: FairQueue, count: int) -> list[str]:
+    """Take so many, and tell whose jobs they were."""
+    jobs = []
+    for _ in range(count):
+        first = queue.first()
+        assert first is not None
+        queue.take(first)
+        jobs.append(first.request.job)
+    return jobs
+
+
+def filled(*jobs: list[Generation]) -> FairQueue:
+    queue = FairQueue()
+    for job in jobs:
+        for generation in job:
+            queue.add(generation)
+    return queue
+
+
+def test_a_job_of_one_sentence_passes_one_of_hundreds() -> None:
+    queue = filled(job_of(300, "long"))
+    taken(queue, 50)
+    queue.add(sentence("short"))
+    assert "short" in taken(queue, 2)
+
+
+def test_the_long_job_goes_on_beside_any_number_of_short_ones() -> None:
+    queue = filled(job_of(300, "long"))
+    taken(queue, 1)
+    came = []
+    for number in range(200):
+        queue.add(sentence(f"short-{number}"))
+        came += taken(queue, 1)
+    assert came.count("long") >= 10
+
+
+def test_turns_are_taken_in_work() -> None:
+    queue = filled(job_of(40, "wordy", length=12), job_of(120, "terse", length=4))
+    jobs = taken(queue, 80)
+    ratio = jobs.count("terse") / jobs.count("wordy")
+    assert 2 < ratio < 4
+
+
+def test_shares_get_equal_parts_however_many_jobs_they_have() -> None:
+    many = [sentence(f"m{i}", share="many") for i in range(100)]
+    queue = filled(many, job_of(100, "one", share="few"))
+    jobs = taken(queue, 40)
+    assert jobs.count("one") == 20
+
+
+def test_a_share_that_was_idle_has_saved_up_nothing() -> None:
+    queue = filled(job_of(100, "busy", share="busy"))
+    taken(queue, 50)
+    for generation in job_of(50, "late", share="late"):
+        queue.add(generation)
+    assert 9 <= taken(queue, 20).count("late") <= 11
+
+
+def test_the_urgent_come_first_whatever_their_share_has_had() -> None:
+    queue = filled(job_of(10, "a", share="greedy"), job_of(10, "b", share="modest"))
+    taken(queue, 6)
+    queue.add(sentence("urgent", share="greedy", priority=-1))
+    assert taken(queue, 1) == ["urgent"]
+
+
+@given(
+    st.lists(st.integers(1, 500), max_size=40),
+    st.lists(st.integers(0, 39), max_size=30),
+    st.integers(1, 600),
+)
+def test_what_comes_before_is_bounded_by_what_each_job_has(
+    works: list[int], leavers: list[int], asked: int
+) -> None:
+    backlog, left = Backlog(), dict(enumerate(works))
+    for number, work in left.items():
+        backlog.add(str(number), work)
+    for number in leavers:
+        if number in left:
+            assert backlog.remove(str(number), left.pop(number))
+    exact = sum(min(work, asked) for work in left.values())
+    assert exact <= backlog.before(asked) <= 2 * exact
+    assert backlog.work == sum(left.values())
+    assert len(backlog) == len(left)
+
+
+def test_before_a_small_job_comes_little_of_a_large_one() -> None:
+    queue = filled(job_of(300, "long"))
+    small = sentence("small").work
+    assert queue.before(small, "", 0) == small
+    assert queue.before(10**6, "", 0) == 300 * small
+    assert queue.before(small, "", -1) == 0
+
+
+def test_before_a_share_comes_as_much_of_another_as_it_waits_for_itself() -> None:
+    queue = filled([sentence(f"m{i}", share="many") for i in range(100)])
+    small = sentence("small").work
+    assert queue.before(small, "few", 0) == small
+    assert queue.before(small, "many", 0) == 100 * small
+
+
+def test_the_rate_counts_only_time_in_which_somebody_waits() -> None:
+    throughput = Throughput()
+    for tenth in range(11):
+        throughput.done(50, tenth / 10, others_wait=True)
+    assert throughput.work_per_second is not None
+    assert round(throughput.work_per_second) == 500
+    throughput.done(50, 1.1, others_wait=False)
+    throughput.done(50, 100.0, others_wait=True)
+    assert round(throughput.work_per_second) == 500
+
+
+def test_the_rate_follows_the_last_seconds() -> None:
+    throughput = Throughput()
+    for tenth in range(200):
+        throughput.done(100 if tenth < 100 else 20, tenth / 10, others_wait=True)
+    assert throughput.work_per_second is not None
+    assert 200 <= throughput.work_per_second < 300
+
+
+def test_small_jobs_have_a_lane_of_their_own_while_a_large_one_is_there() -> None:
+    lanes = Lanes(max_small_rows=8)
+    lanes.has_small_lane = True
+    lanes.add([sentence("alone")])
+    assert lanes.first(Lane.SMALL) is None
+    assert lanes.first(Lane.COMMON) is not None
+    large = job_of(9, "large")
+    lanes.add(large)
+    small, first = lanes.first(Lane.SMALL), lanes.first(Lane.COMMON)
+    assert small is not None and small.request.job == "alone"
+    assert first is not None and first.request.job == "large"
+    assert lanes.weight(Lane.SMALL) == 2 * lanes.weight(Lane.COMMON) == 2 / 3
+    for generation in large:
+        lanes.remove(generation)
+        lanes.end(generation)
+    assert lanes.first(Lane.COMMON) is small
+    assert lanes.weight(Lane.COMMON) == 1
+
+
+def test_without_an_engine_for_it_there_is_no_second_lane() -> None:
+    lanes = Lanes(max_small_rows=8)
+    lanes.add([sentence("alone"), *job_of(9, "large")])
+    assert not lanes.has_large
