@@ -7,13 +7,16 @@ al. 2017 that the model belongs to.
 """
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
+
+import onnx
+from onnx import GraphProto, NodeProto, TensorProto
 
 from loadtest.bench.lengths.operators import GATES
 from loadtest.bench.lengths.probe import Probe, Run
-from loadtest.bench.roofline.costs import cost_of
 from serving.arrays import storage_type
 from serving.bundle.manifest import LENGTH, SOURCE, Manifest, StateKind, StateSpec
 from serving.bundle.opening import Bundle
@@ -166,3 +169,63 @@ def rises(points: Sequence[Point], phase: str) -> bool:
     """Tell whether a token costs more at the longest length than at the shortest."""
     first, last = (getattr(point, phase) for point in (points[0], points[-1]))
     return bool(last.operations > first.operations * (1 + NEGLIGIBLE))
+
+
+PRODUCTS = ("MatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "Gemm", "FusedMatMul")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Holds multiply-adds of one row, and bytes of weights that a run reads once for all rows."""
+
+    multiply_adds: int
+    weight_bytes: int
+
+
+def cost_of(graph_file: Path) -> Cost:
+    """Count the products with weights of a graph, the bodies of its loops once."""
+    graph = onnx.load(graph_file, load_external_data=False).graph
+    weights = {tensor.name: tensor for tensor in _tensors(graph)}
+    pairs = [
+        (node, weights[node.input[1]])
+        for node in _nodes(graph)
+        if node.op_type in PRODUCTS and len(node.input) > 1 and node.input[1] in weights
+    ]
+    return Cost(
+        sum(_multiply_adds(node, weight) for node, weight in pairs),
+        sum(_num_bytes(weight) for weight in {weight.name: weight for _, weight in pairs}.values()),
+    )
+
+
+def _multiply_adds(node: NodeProto, weight: TensorProto) -> int:
+    if node.op_type == "MatMulNBits":
+        sizes = {each.name: each.i for each in node.attribute}
+        return int(sizes["K"] * sizes["N"])
+    return _num_values(weight)
+
+
+def _num_bytes(weight: TensorProto) -> int:
+    return _num_values(weight) * onnx.helper.tensor_dtype_to_np_dtype(weight.data_type).itemsize
+
+
+def _num_values(weight: TensorProto) -> int:
+    count = 1
+    for size in weight.dims:
+        count *= size
+    return count
+
+
+def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes(attribute.g)
+
+
+def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _tensors(attribute.g)

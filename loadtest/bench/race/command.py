@@ -18,7 +18,6 @@ from loadtest.bench.race.workloads import WORKLOADS, Workload
 if TYPE_CHECKING:
     from loadtest.bench.race.inputs import Given
     from loadtest.bench.race.race import Plan, Race
-    from loadtest.bench.roofline.limits import Roofline
 
 PEER_NAMES = (
     *("ctranslate2", "transformers", "slimt", "llama.cpp", "onnxruntime-genai"),
@@ -112,7 +111,7 @@ class Rates(click.ParamType):
 @click.option(
     "--workloads",
     type=Names(),
-    show_default="all that the model and a peer can take, and roofline",
+    show_default="all that the model and a peer can take",
     help="Some of: " + ", ".join(WORKLOADS) + ".",
 )
 @click.option(
@@ -167,10 +166,8 @@ def bench_compare(bundle: Path, **options: Any) -> None:
                          CTranslate2 behind a small server with dynamic batching
       vectors, -sorted   a file of texts; the peer's batches in the file's order, or by length
       streams-N, http-N  completions side by side, on the bare engine and over HTTP
-      roofline           what the machine could do at most, and which part of it is reached
 
-    The folder of -o gets race.json with all raw times, race.md with the table, and, with
-    attendant[plots], race.png, which shows where the time goes.
+    The folder of -o gets race.json with all raw times, and race.md with the table.
     """
     from loadtest.bench.race.race import Race
     from loadtest.bench.race.roster import Setup
@@ -266,20 +263,9 @@ def _report(race: "Race", folder: Path) -> None:
     """Write what was found, and show the table."""
     from loadtest.bench.race.report import Report
 
-    report = Report(_about(race), race.rows, race.missing, race.roofline)
+    report = Report(_about(race), race.rows, race.missing)
     report.write(folder)
-    if race.roofline is not None:
-        _draw(race.roofline, folder / "race.png")
     click.echo(report.as_markdown())
-
-
-def _draw(roofline: "Roofline", path: Path) -> None:
-    try:
-        from loadtest.bench.roofline.picture import draw
-    except ModuleNotFoundError:
-        click.echo("no picture: pip install 'attendant[plots]'", err=True)
-        return
-    draw(roofline, path)
 
 
 def _about(race: "Race") -> dict[str, Any]:

@@ -12,10 +12,8 @@ from loadtest.bench.race.workloads import (
     OF_ENCODERS,
     OF_LANGUAGE_MODELS,
     OF_TRANSLATORS,
-    WORKLOADS,
     Inputs,
     Kind,
-    Workload,
 )
 from loadtest.bench.workload import SENTENCES, build_workload
 from serving.bundle.manifest import Task
@@ -62,12 +60,6 @@ class Given:
         if self.card.task.only_encodes:
             return OF_ENCODERS
         return OF_LANGUAGE_MODELS if self.is_of_language_model else OF_TRANSLATORS
-
-    @property
-    def batches(self) -> list[Workload]:
-        """Return the workloads of one batch size each, searched greedily."""
-        kind = Kind.CONTINUE if self.is_of_language_model else Kind.TRANSLATE
-        return [each for each in WORKLOADS.values() if each.is_plain_batch and each.kind is kind]
 
     def shortened(self, num_sentences: int) -> "Given":
         """Return it with so many sentences of the file at most."""

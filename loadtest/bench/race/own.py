@@ -1,7 +1,6 @@
-"""Takes Attendant's own turns in a race: the bare engine for token ids, all of it for texts; and
-measures the roofline on the same cores.
+"""Attendant's own turns in a comparison: the bare engine for token ids, pipelines for texts.
 
-    python -m loadtest.bench.race.own ids|texts|vectors|roofline SETTINGS
+    python -m loadtest.bench.race.own ids|texts|vectors SETTINGS
 
 Settings: bundle, inputs, cores. It answers as the peers do (`loadtest/bench/peers/run.py`). An
 order says how many engines of how many threads take it; the best is searched, as for the peers.
@@ -11,7 +10,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,9 +17,6 @@ from typing import Any
 from loadtest.bench.closed_loop import drive_side_by_side
 from loadtest.bench.peers.run import FirstToken, Run, Worker, answer, with_inputs
 from loadtest.bench.race.vectors import VectorsWorker
-from loadtest.bench.roofline.breakdown import Breakdown, break_down
-from loadtest.bench.roofline.costs import cost_of
-from loadtest.bench.roofline.peaks import measure_peaks
 from serving.bundle.manifest import Task
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
@@ -186,34 +181,10 @@ async def _translated(catalog: Catalog, name: str, job: TranslationJob) -> tuple
     return tuple(translation.texts)
 
 
-class RooflineWorker(IdsWorker):
-    """Measures the machine's peaks and where the engine's time goes, for some batch sizes."""
-
-    def prepare(self, order: dict[str, Any]) -> Run:
-        return lambda _: [self._measure(order)]
-
-    def _measure(self, order: dict[str, Any]) -> dict[str, Any]:
-        bundle = self._parts.bundle
-        costs = {name: cost_of(bundle.graph_path(name)) for name in bundle.manifest.graphs}
-        encode = costs.get("encode")
-        return {
-            "precision": str(bundle.manifest.precision),
-            "peaks": asdict(measure_peaks(self._cores)),
-            "step": asdict(costs["step"]),
-            "encode": asdict(encode) if encode else None,
-            "breakdowns": [asdict(self._break_down(each)) for each in order["batches"]],
-        }
-
-    def _break_down(self, order: dict[str, Any]) -> Breakdown:
-        config, graphs = self._config(order["batch"], self._cores), self._graphs_of(self._cores)
-        return break_down(self._parts, graphs, config, self._requests(order))
-
-
 WORKERS: dict[str, Callable[[dict[str, Any]], Worker]] = {
     "ids": IdsWorker,
     "texts": TextsWorker,
     "vectors": VectorsWorker,
-    "roofline": RooflineWorker,
 }
 
 if __name__ == "__main__":

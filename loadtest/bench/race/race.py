@@ -15,8 +15,7 @@ from loadtest.bench.race.results import Row
 from loadtest.bench.race.roster import PEERS, Setup, own_orders, own_player
 from loadtest.bench.race.senders import Body
 from loadtest.bench.race.servers import SERVERS, attendant_server
-from loadtest.bench.race.workloads import ROOFLINE, Kind, Workload
-from loadtest.bench.roofline.limits import Roofline
+from loadtest.bench.race.workloads import Kind, Workload
 
 _OWN_KINDS = {Kind.TEXTS: "texts", Kind.ENCODE: "vectors"}  # of `own.py`; others take ids
 OVER_HTTP = (Kind.OPEN_LOOP, Kind.STREAMS)
@@ -49,7 +48,6 @@ class Race:
     rows: list[Row] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
-    roofline: Roofline | None = None
 
     def hold(self) -> None:
         """Run all workloads, those over HTTP after the bare engines have ended."""
@@ -58,8 +56,6 @@ class Race:
         for workload in self.plan.workloads:
             if workload.kind in OVER_HTTP:
                 self._race_servers(workload)
-        if ROOFLINE in self.plan.workloads:
-            self.roofline = self._measure_roofline()
 
     def _race_engines(self, workloads: Sequence[Workload]) -> None:
         with ExitStack() as stack:
@@ -147,16 +143,6 @@ class Race:
     def _skip(self, name: str, error: SkippedPeer) -> None:
         self.missing[name] = str(error)
         click.echo(f"{name} is skipped: {error}", err=True)
-
-    def _measure_roofline(self) -> Roofline:
-        """Measure it for batches as they were raced."""
-        click.echo("roofline", err=True)
-        inputs = self.plan.given.inputs(self.plan.max_new_tokens)
-        batches = [inputs.order(each) for each in self.plan.given.batches]
-        with own_player("roofline", self.setup) as player:
-            player.version()
-            [found] = player.play({"batches": batches}).outputs
-        return Roofline.from_json(found)
 
 
 def _say_below(line: str) -> None:

@@ -8,7 +8,6 @@ from statistics import median
 from typing import Any
 
 from loadtest.bench.race.results import Row, number
-from loadtest.bench.roofline.limits import Roofline
 
 HEAD = """\
 | workload | unit | ours, best setting | ours | peer, its best setting | peer | ratio \
@@ -27,7 +26,6 @@ class Report:
     about: dict[str, Any]
     rows: Sequence[Row]
     missing: dict[str, str]
-    roofline: Roofline | None
 
     def write(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -39,7 +37,6 @@ class Report:
             "about": self.about,
             "rows": [row.as_json() for row in self.rows],
             "missing": self.missing,
-            "roofline": self.roofline.as_json() if self.roofline else None,
         }
 
     def as_markdown(self) -> str:
@@ -55,8 +52,6 @@ class Report:
         yield HEAD + "\n".join(map(_line, self.rows))
         for name, why in self.missing.items():
             yield f"\nSkipped: {name}: {why}"
-        if self.roofline is not None:
-            yield "\n" + self.roofline.as_markdown()
 
 
 def _line(row: Row) -> str:

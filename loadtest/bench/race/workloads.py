@@ -11,7 +11,6 @@ class Kind(Enum):
     TRANSLATE: token ids of sentences. TEXTS: sentences as text. CONTINUE: token ids of prompts.
     ENCODE: token ids of texts whose vectors are wanted.
     OPEN_LOOP: sentences over HTTP, at a rate. STREAMS: prompts over HTTP, so many users.
-    ROOFLINE: no race; what the machine could do at most.
     """
 
     TRANSLATE = "translate"
@@ -20,7 +19,6 @@ class Kind(Enum):
     ENCODE = "encode"
     OPEN_LOOP = "open loop"
     STREAMS = "streams"
-    ROOFLINE = "roofline"
 
 
 @dataclass(frozen=True)
@@ -39,10 +37,6 @@ class Workload:
     beam: int = 1
     is_sorted: bool = False
     aims: tuple[tuple[str, float], ...] = ()
-
-    @property
-    def is_plain_batch(self) -> bool:
-        return self.batch is not None and self.beam == 1
 
     def aim(self, peer: str) -> float | None:
         return dict(self.aims).get(peer)
@@ -79,10 +73,9 @@ _ALL = (
     Workload("http-8", Kind.STREAMS, "HTTP, 8 streams", 8),
     Workload("http-32", Kind.STREAMS, "HTTP, 32 streams", 32, aims=_both(2.0)),
 )
-ROOFLINE = Workload("roofline", Kind.ROOFLINE, "roofline")
-WORKLOADS: dict[str, Workload] = {each.name: each for each in (*_ALL, ROOFLINE)}
-OF_LANGUAGE_MODELS = (Kind.CONTINUE, Kind.STREAMS, Kind.ROOFLINE)
-OF_TRANSLATORS = (Kind.TRANSLATE, Kind.TEXTS, Kind.OPEN_LOOP, Kind.ROOFLINE)
+WORKLOADS: dict[str, Workload] = {each.name: each for each in _ALL}
+OF_LANGUAGE_MODELS = (Kind.CONTINUE, Kind.STREAMS)
+OF_TRANSLATORS = (Kind.TRANSLATE, Kind.TEXTS, Kind.OPEN_LOOP)
 OF_ENCODERS = (Kind.ENCODE,)
 LEAST_INPUTS = 32
 BATCHES_PER_TURN = 8

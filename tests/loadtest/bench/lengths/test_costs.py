@@ -9,10 +9,10 @@ from click.testing import CliRunner, Result
 from export.families.registry import BUILDERS
 from loadtest.bench.lengths import probe
 from loadtest.bench.lengths.command import cost
-from loadtest.bench.lengths.costs import LengthCosts, Way, length_costs, lengths_of
+from loadtest.bench.lengths.costs import LengthCosts, Way, cost_of, length_costs, lengths_of
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
-from tests.tiny import ENCODERS, tiny_bundle
+from tests.tiny import CONFIGS, ENCODERS, byte_tokenizer, tiny_bundle
 
 SHORT, LONG = 8, 40
 RECURRENT = {
@@ -103,3 +103,17 @@ def test_one_length_tells_of_nothing_that_rises(tmp_path: Path) -> None:
     told = asked(tmp_path / "no-bundle", "--longest", 16)
     assert told.exit_code == 2
     assert "16 is not in the range x>=32" in told.output
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
+def test_all_products_with_weights_are_counted(precision: Precision, tmp_path: Path) -> None:
+    bundle = open_bundle(tiny_bundle("transformer", tmp_path, precision))
+    sizes = CONFIGS["transformer"]
+    width, ffn, layers = sizes["d_model"], sizes["ffn_dim"], sizes["decoder_layers"]
+    decoder = layers * (4 * width**2 + 2 * width**2 + 2 * width * ffn)  # cross: query and output
+    encoder = layers * (4 * width**2 + 2 * width * ffn) + layers * 2 * width**2  # keys, values
+    words = byte_tokenizer().get_vocab_size()
+    step = cost_of(bundle.graph_path("step"))
+    assert step.multiply_adds == decoder + words * width
+    assert step.weight_bytes == step.multiply_adds * (4 if precision is Precision.FP32 else 1)
+    assert cost_of(bundle.graph_path("encode")).multiply_adds == encoder

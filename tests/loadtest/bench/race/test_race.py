@@ -13,15 +13,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from loadtest.bench.peers.run import with_inputs
 from loadtest.bench.race import roster
 from loadtest.bench.race.command import bench_compare
 from loadtest.bench.race.inputs import read_inputs
-from loadtest.bench.race.own import WORKERS
-from loadtest.bench.race.players import PEERS_FOLDER, Turn
-from loadtest.bench.race.roster import Setup, own_orders
+from loadtest.bench.race.players import PEERS_FOLDER
+from loadtest.bench.race.roster import own_orders
 from loadtest.bench.race.workloads import WORKLOADS
-from loadtest.bench.roofline import peaks
 from serving.bundle.manifest import Precision
 from tests.tiny import tiny_bundle
 
@@ -198,49 +195,6 @@ def test_outputs_are_compared_with_references(bundle: Path, peers: Path, tmp_pat
     references.write_text("one line\n")
     result = race(bundle, tmp_path, *options, "--references", str(references))
     assert "has 1 lines, the sentences 4" in result.output
-
-
-class InThisProcess:
-    """Plays as a process of ours would."""
-
-    def __init__(self, kind: str, setup: Setup) -> None:
-        settings = {"bundle": setup.bundle, "inputs": str(setup.inputs), "cores": 1}
-        self._worker = WORKERS[kind](with_inputs(settings))
-
-    def __enter__(self) -> "InThisProcess":
-        return self
-
-    def __exit__(self, *error: object) -> None: ...
-
-    def version(self) -> str:
-        return self._worker.version
-
-    def play(self, order: Any) -> Turn:
-        raw = self._worker.prepare(order)(lambda: None)
-        return Turn(1.0, 1.0, None, self._worker.outputs(raw))
-
-
-def test_the_roofline_of_a_model(
-    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("HOT", "COLD"):
-        monkeypatch.setattr(peaks, name, (8, 64, 64, 2))
-    monkeypatch.setattr(peaks, "COPIED", 1000)
-    monkeypatch.setattr("loadtest.bench.race.race.own_player", InThisProcess)
-    sentences = tmp_path / "in.txt"
-    sentences.write_text("a cat sleeps\na dog runs\n")
-    result = race(bundle, tmp_path, "--workloads", "roofline", "--input", str(sentences))
-    assert result.exit_code == 0, result.output
-    found = json.loads((tmp_path / "out" / "race.json").read_text())["roofline"]
-    assert [each["batch"] for each in found["batches"]] == [1, 8, 32, 64]
-    assert min(found["peaks"].values()) > 0
-    for each in found["batches"]:
-        assert "MatMul" in each["operators"]
-        assert sum(each["operators"].values()) < each["seconds"]
-        assert each["shares"]["products"] > 0
-        assert each["host"] > 0
-    assert "| 64 |" in (tmp_path / "out" / "race.md").read_text()
-    assert (tmp_path / "out" / "race.png").stat().st_size > 1000
 
 
 @pytest.mark.parametrize(
