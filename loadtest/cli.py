@@ -11,10 +11,16 @@ from typing import Any
 import click
 
 from loadtest.errors import LoadTestError
-from loadtest.options import ServerUrl, arrival_options, run_options, work_options
+from loadtest.options import (
+    SearchOptions,
+    ServerUrl,
+    arrival_options,
+    run_options,
+    search_options,
+    work_options,
+)
 from loadtest.plan import Plan
 from loadtest.reporting.options import ReportOptions, refuse_bad_paths, report_options
-from loadtest.search.options import SearchOptions, search_options
 
 
 class Failed(click.ClickException):
@@ -95,8 +101,8 @@ def _search(
     report: ReportOptions,
     options: Mapping[str, Any],
 ) -> None:
+    from loadtest.capacity import run_search
     from loadtest.reporting.delivery import deliver, exit_if_missed, report_loads
-    from loadtest.search.running import run_search
 
     found, problem = run_search(url, path, search, report, options)
     made = report_loads(found)

@@ -6,13 +6,12 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from loadtest.arrivals.replay import read_trace
 from loadtest.errors import PlanError
+from loadtest.generator.arrivals import read_trace
+from loadtest.generator.items import DEFAULT, Work, parse_mix
+from loadtest.generator.protocols import PROTOCOLS
 from loadtest.plan import ArrivalPlan, Plan, Target, WorkPlan
-from loadtest.protocols.registry import PROTOCOLS
 from loadtest.records import CLOSED_LOOP
-from loadtest.work.items import Work
-from loadtest.work.mix import DEFAULT, parse_mix
 
 _USERS = 32
 _DURATION_SECONDS = 30.0

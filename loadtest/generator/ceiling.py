@@ -5,12 +5,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from loadtest.errors import LoadTestError
+from loadtest.generator.items import DEFAULT
+from loadtest.generator.mock_server import Behaviour, mock_server
 from loadtest.generator.run import run_plan
-from loadtest.mock.behaviour import Behaviour
-from loadtest.mock.server import mock_server
 from loadtest.plan import ArrivalPlan, Plan, Target, WorkPlan
 from loadtest.records import Recording, counted
-from loadtest.work.mix import DEFAULT
 
 _USERS = 64
 _WARM_UP_SECONDS = 1.0

@@ -9,9 +9,9 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from loadtest.generator.items import Work
 from loadtest.generator.sending import Sender
 from loadtest.records import CANCELLED, OK, Request
-from loadtest.work.items import Work
 
 PAUSE_AFTER_ERROR_SECONDS = 0.5  # a server that refuses at once is not to be hammered
 _TIMER_SECONDS = 0.001  # event loops' timers are no finer

@@ -13,16 +13,15 @@ from pathlib import Path
 import aiohttp
 import uvloop
 
-from loadtest.arrivals.schedule import trace_texts
+from loadtest.generator.arrivals import trace_texts
 from loadtest.generator.crew import Crew, sample
+from loadtest.generator.items import Work
 from loadtest.generator.live import LiveView, NoView
 from loadtest.generator.messages import Stop
-from loadtest.generator.metrics import scrape
-from loadtest.generator.probe import probe
+from loadtest.generator.metrics import probe, scrape
 from loadtest.generator.sending import open_session
 from loadtest.plan import Plan, as_record
 from loadtest.records import Recording, RecordWriter, Run, ServerSample, Window, read_recording
-from loadtest.work.items import Work
 
 _LOOK_SECONDS = 0.25
 _SAMPLE_SECONDS = 1.0

@@ -12,16 +12,19 @@ from dataclasses import dataclass, field
 import aiohttp
 from yarl import URL
 
+from loadtest.generator.items import Item, broken
+from loadtest.generator.protocols import (
+    PROTOCOLS,
+    AnswerError,
+    ApiProtocol,
+    Events,
+    Output,
+    count_usage,
+    parsed,
+)
+from loadtest.generator.texts import num_sentences, num_words
 from loadtest.plan import Plan
-from loadtest.protocols.events import Events, parsed
-from loadtest.protocols.openai import count_usage
-from loadtest.protocols.protocol import AnswerError, ApiProtocol, Output
-from loadtest.protocols.registry import PROTOCOLS
 from loadtest.records import CANCELLED, OK, Request
-from loadtest.work.bad import broken
-from loadtest.work.corpora import num_words
-from loadtest.work.items import Item
-from loadtest.work.texts import num_sentences
 
 REFUSED = "refused"
 TIMEOUT = "timeout"

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import uvloop
 
-from loadtest.arrivals.schedule import due_times, trace_texts
 from loadtest.errors import LoadTestError
+from loadtest.generator.arrivals import due_times, trace_texts
+from loadtest.generator.items import Work
 from loadtest.generator.loads import Load, LoadParts, Pace, Users
 from loadtest.generator.messages import Failure, Ready, Start, Stop, Tally
 from loadtest.generator.sending import Sender, open_session
 from loadtest.plan import Plan
 from loadtest.records import OK, RecordWriter, Request
-from loadtest.work.items import Work
 
 TALLY_SECONDS = 0.25
 _TICK_SECONDS = 0.05

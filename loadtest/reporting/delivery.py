@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
+from loadtest.reporting.comparison_report import comparison_report
 from loadtest.reporting.document import Document
+from loadtest.reporting.html_page import as_page
+from loadtest.reporting.loads_report import loads_report
 from loadtest.reporting.machine import comparison_json, loads_json, run_json
 from loadtest.reporting.markdown import as_markdown
 from loadtest.reporting.options import ReportOptions
-from loadtest.reporting.page.page import as_page
-from loadtest.reporting.reports.comparison import comparison_report
-from loadtest.reporting.reports.loads import loads_report
-from loadtest.reporting.reports.run import run_report
+from loadtest.reporting.run_report import run_report
 from loadtest.reporting.text import as_text
 from loadtest.statistics.figures import Figures
 from loadtest.statistics.limits import judge

@@ -7,9 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from loadtest.records import counted
-from loadtest.statistics.breakdown import Part
 from loadtest.statistics.comparison import Difference, differences
-from loadtest.statistics.figures import Figures, errors
+from loadtest.statistics.figures import Figures, Part, errors
 from loadtest.statistics.limits import Verdict
 from loadtest.statistics.probes import capacity, load_unit, load_value, reasons_against
 

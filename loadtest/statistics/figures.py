@@ -1,15 +1,13 @@
 """Computes everything that is said of one run from its recording alone."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from loadtest.records import CANCELLED, Recording, Request, counted
-from loadtest.statistics.breakdown import Part, breakdown
 from loadtest.statistics.cautions import cautions
 from loadtest.statistics.estimates import Distribution, Estimate, distribution, proportion
 from loadtest.statistics.fairness import Fairness, fairness
-from loadtest.statistics.goodput import Goodput, Limits, goodput
 from loadtest.statistics.limits import Verdict, judge, objective_limits, request_limits
 from loadtest.statistics.measures import (
     MEASURES,
@@ -18,12 +16,22 @@ from loadtest.statistics.measures import (
     is_meant_well,
     samples_of,
 )
-from loadtest.statistics.rates import rates
+from loadtest.statistics.rates import Goodput, Limits, goodput, rates
 from loadtest.statistics.series import Series, series
 from loadtest.statistics.server import Comparison, compare_with_server, server_tokens_per_second
 
 BY_ANSWERS = "usage of the answers"
 BY_SERVER = "the server's metrics"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Holds what was measured of the requests of one kind, model and protocol."""
+
+    name: str
+    answers: int
+    failures: int
+    distributions: dict[str, Distribution]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +141,32 @@ def _goodput_figures(found: Goodput | None) -> dict[str, Estimate]:
 def _fairness_figures(found: Fairness) -> dict[str, Estimate]:
     worst = found.worst_user_end_to_end.scaled(1000)
     return {"fairness": found.index, "worst_user_e2e_p95_ms": worst}
+
+
+COLUMNS = ("ttft", "tpot", "e2e")
+
+
+def breakdown(recording: Recording) -> list[Part]:
+    """Return the parts of a mix, largest first; nothing where all requests are of one sort."""
+    groups: dict[tuple[str, ...], list[Request]] = defaultdict(list)
+    for request in filter(is_meant_well, counted(recording)):
+        groups[request.kind, request.protocol, request.model or "default model"].append(request)
+    if len(groups) < 2:
+        return []
+    differs = [len(set(values)) > 1 for values in zip(*groups, strict=True)]
+    parts = [
+        _part(", ".join(v for v, does in zip(key, differs, strict=True) if does), requests)
+        for key, requests in groups.items()
+    ]
+    return sorted(parts, key=lambda part: -part.answers)
+
+
+def _part(name: str, requests: list[Request]) -> Part:
+    return Part(
+        name=name,
+        answers=sum(map(is_answer, requests)),
+        failures=sum(map(is_failure, requests)),
+        distributions={
+            measure: distribution(samples_of(requests, MEASURES[measure])) for measure in COLUMNS
+        },
+    )

@@ -5,13 +5,14 @@ is credited with what it answered, not with what was offered to it.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from loadtest.records import Recording, Request
-from loadtest.statistics.estimates import Estimate
-from loadtest.statistics.measures import is_answer
+from loadtest.records import Recording, Request, counted
+from loadtest.statistics.estimates import Estimate, proportion
+from loadtest.statistics.measures import MEASURES, is_answer, is_meant_well
 
 BATCHES = 10
 STUDENT_QUANTILE = 2.262157  # 0.975, 9 degrees of freedom
@@ -72,3 +73,37 @@ def _rate(recording: Recording, times: Sequence[float], amounts: Sequence[float]
     half = STUDENT_QUANTILE * float(np.std(slices, ddof=1)) / math.sqrt(BATCHES)
     value = sum(amounts) / seconds
     return Estimate(value, max(0.0, value - half), value + half)
+
+
+Limits = Mapping[str, float]  # measure -> seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """Holds the limits in seconds, good requests per second, and their share of all."""
+
+    limits: Limits
+    per_second: Estimate
+    share: Estimate
+    broken: dict[str, int]  # measure -> answers that broke its limit
+
+
+def goodput(recording: Recording, limits: Limits) -> Goodput:
+    meant = [request for request in counted(recording) if is_meant_well(request)]
+    good = sum(is_answer(r) and all(keeps(r, *limit) for limit in limits.items()) for r in meant)
+    share = proportion(good, len(meant))
+    broken = {
+        measure: sum(is_answer(r) and not keeps(r, measure, most) for r in meant)
+        for measure, most in limits.items()
+    }
+    if recording.seconds <= 0 or not meant:
+        return Goodput(limits, Estimate(None, reason="no requests"), share, broken)
+    return Goodput(limits, share.scaled(len(meant) / recording.seconds), share, broken)
+
+
+def keeps(request: Request, measure: str, most: float) -> bool:
+    """Tell whether a request keeps a limit. Where it has no such latency that is so if it was
+    streamed, as a single text has no gaps, and not known, so not good, if it was not.
+    """
+    values = MEASURES[measure].of(request)
+    return max(values) <= most if values else bool(request.tokens)

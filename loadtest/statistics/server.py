@@ -1,17 +1,16 @@
 """Puts the server's own metrics beside what the client saw, and says by how much they differ."""
 
+import math
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
 
 from loadtest.records import Recording, ServerSample, counted
 from loadtest.statistics.measures import MEASURES, samples_of
-from loadtest.statistics.prometheus import (
-    Counts,
-    histogram_increase,
-    histogram_quantile,
-    increase,
-)
 from loadtest.statistics.rates import answered_inside, ended_inside
 
 QUANTILES = (50.0, 95.0, 99.0)
@@ -75,6 +74,9 @@ def _nearest_scrapes(recording: Recording) -> tuple[ServerSample, ServerSample] 
     return (before, after) if before.time < after.time else None
 
 
+Counts = Mapping[str, float]
+
+
 def _counts(recording: Recording, before: Counts, after: Counts) -> list[Comparison]:
     answers = answered_inside(recording)
     told = [request.output_tokens for request in answers if request.output_tokens is not None]
@@ -105,3 +107,51 @@ def _times(recording: Recording, before: Counts, after: Counts) -> list[Comparis
                 title = metric.removeprefix("attendant_").removesuffix("_seconds").replace("_", " ")
                 found.append(Comparison(f"{title} p{percent:g}", client, server, is_time=True))
     return found
+
+
+@lru_cache(maxsize=8192)
+def name_and_labels(key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Take `name{label="value"}` apart."""
+    [family] = text_string_to_metric_families(f"{key} 0\n")
+    [sample] = family.samples
+    return sample.name, tuple(sample.labels.items())
+
+
+def increase(before: Counts, after: Counts, name: str, **labels: str) -> float | None:
+    """Sum over all models and replicas how far a counter went; None where there is none."""
+    found = [after[key] - before.get(key, 0.0) for key in after if _is(key, name, labels)]
+    return sum(found) if found else None
+
+
+def histogram_increase(
+    before: Counts, after: Counts, name: str, **labels: str
+) -> dict[float, float]:
+    """Return the observations between two scrapes, cumulated, by the upper bounds of buckets."""
+    found: dict[float, float] = defaultdict(float)
+    for key in after:
+        if _is(key, f"{name}_bucket", labels):
+            bound = float(dict(name_and_labels(key)[1])["le"])
+            found[bound] += after[key] - before.get(key, 0.0)
+    return dict(sorted(found.items()))
+
+
+def histogram_quantile(buckets: Mapping[float, float], part: float) -> float | None:
+    """Estimate a quantile as Prometheus does: linearly inside the bucket it falls into. None where
+    nothing was observed, or where it lies beyond the last bound.
+    """
+    total = max(buckets.values(), default=0.0)
+    low, below = 0.0, 0.0
+    for bound, count in buckets.items():
+        if total and count >= part * total:
+            if math.isinf(bound):
+                return None
+            return low + (bound - low) * (part * total - below) / (count - below)
+        low, below = bound, count
+    return None
+
+
+def _is(key: str, name: str, labels: Mapping[str, str]) -> bool:
+    if not key.startswith(name):
+        return False
+    own, found = name_and_labels(key)
+    return own == name and labels.items() <= dict(found).items()

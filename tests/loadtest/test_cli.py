@@ -8,8 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from loadtest.cli import loadtest, temporary_recording
-from loadtest.mock.behaviour import Behaviour
-from loadtest.mock.server import mock_server
+from loadtest.generator.mock_server import Behaviour, mock_server
 from loadtest.records import counted, read_recording
 
 SHORT = ("--users", "4", "--warm-up", "0.1", "--duration", "0.5")

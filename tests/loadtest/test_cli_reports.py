@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from loadtest.cli import loadtest
-from loadtest.mock.behaviour import Behaviour
-from loadtest.mock.server import mock_server
+from loadtest.generator.mock_server import Behaviour, mock_server
 
 SHORT = ("--protocol", "completions", "--model", "m", "--warm-up", "0.1", "--duration", "1")
 

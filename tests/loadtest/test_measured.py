@@ -12,9 +12,8 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 
+from loadtest.generator.mock_server import Behaviour, mock_server
 from loadtest.generator.run import run_plan
-from loadtest.mock.behaviour import Behaviour
-from loadtest.mock.server import mock_server
 from loadtest.plan import ArrivalPlan, Plan, Target, WorkPlan
 from loadtest.records import counted
 from loadtest.statistics.figures import Figures, figures_of

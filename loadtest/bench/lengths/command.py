@@ -49,24 +49,24 @@ def cost(
         message = f"-o {output}: the picture's name must end with one of {', '.join(SUFFIXES)}"
         raise click.UsageError(message)
     if output is not None:
-        from loadtest.bench.lengths import picture  # before any work: it may have to be installed
+        from loadtest.bench import length_picture
     threads = threads or available_cpus()
     found = _measured(bundles, longest, rows, threads)
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found]))
     else:
-        from loadtest.bench.lengths.report import document_of
+        from loadtest.bench.length_report import document_of
         from loadtest.reporting.text import as_text
 
         click.echo(as_text(document_of(found, threads)))
     if output is not None:
-        picture.draw(found, output)
+        length_picture.draw(found, output)
 
 
 def _measured(bundles: tuple[Path, ...], longest: int, rows: int, threads: int) -> list[Any]:
     from tqdm import tqdm
 
-    from loadtest.bench.lengths.costs import length_costs, lengths_of
+    from loadtest.bench.length_costs import length_costs, lengths_of
     from serving.bundle.opening import open_bundle
 
     opened = [open_bundle(path) for path in bundles]

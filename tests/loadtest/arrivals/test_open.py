@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadtest.arrivals.open import arrival_times
-from loadtest.arrivals.profiles import Flat, Ramp, Step
+from loadtest.generator.arrivals import Flat, Ramp, Step, arrival_times
 from loadtest.plan import ArrivalPlan
 
 SECONDS = 200.0

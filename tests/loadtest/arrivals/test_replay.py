@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.arrivals.replay import Arrival, read_trace
-from loadtest.arrivals.schedule import due_times, trace_texts
 from loadtest.errors import TraceError
+from loadtest.generator.arrivals import Arrival, due_times, read_trace, trace_texts
 from loadtest.plan import ArrivalPlan, Plan, WorkPlan
 
 

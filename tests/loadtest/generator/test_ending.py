@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
-from loadtest.mock.behaviour import Behaviour
-from loadtest.mock.server import mock_server
+from loadtest.generator.mock_server import Behaviour, mock_server
 from loadtest.records import CANCELLED, OK, read_recording
 
 PROGRAM = "from loadtest.cli import loadtest\nif __name__ == '__main__':\n    loadtest()\n"

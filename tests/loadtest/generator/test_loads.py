@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
+from loadtest.generator.items import Item, Work
 from loadtest.generator.loads import PAUSE_AFTER_ERROR_SECONDS, Load, LoadParts, Pace, Users
 from loadtest.generator.sending import Sender
 from loadtest.records import OK, Request
-from loadtest.work.items import Item, Work
 from tests.loadtest.recordings import request_of
 
 

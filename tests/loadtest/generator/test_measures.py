@@ -15,11 +15,10 @@ from urllib.request import urlopen
 
 import pytest
 
+from loadtest.generator.mock_server import Behaviour, mock_server
+from loadtest.generator.protocols import PROTOCOLS
 from loadtest.generator.run import run_plan
-from loadtest.mock.behaviour import Behaviour
-from loadtest.mock.server import mock_server
 from loadtest.plan import ArrivalPlan, Plan, Target, WorkPlan
-from loadtest.protocols.registry import PROTOCOLS
 from loadtest.records import Recording, Request
 
 LESS_THAN = 0.02  # how far off medians may be

@@ -8,11 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
+from loadtest.generator.items import FAULTS, Item, broken
+from loadtest.generator.protocols import PROTOCOLS, Events
 from loadtest.plan import WorkPlan
-from loadtest.protocols.events import Events
-from loadtest.protocols.registry import PROTOCOLS
-from loadtest.work.bad import FAULTS, broken
-from loadtest.work.items import Item
 from tests.serving.api.conftest import CHAT_TEMPLATE, made_world
 from tests.serving.pipelines.fakes import byte_tokenizer
 

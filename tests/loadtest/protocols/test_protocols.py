@@ -4,12 +4,9 @@ from typing import Any
 
 import pytest
 
+from loadtest.generator.items import Item
+from loadtest.generator.protocols import PROTOCOLS, AnswerError, Events, Output, count_usage, parsed
 from loadtest.plan import WorkPlan
-from loadtest.protocols.events import Events, parsed
-from loadtest.protocols.openai import count_usage
-from loadtest.protocols.protocol import AnswerError, Output
-from loadtest.protocols.registry import PROTOCOLS
-from loadtest.work.items import Item
 
 PLAN = WorkPlan(targets=(), max_tokens=9)
 

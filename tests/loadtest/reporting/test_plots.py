@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.reporting.page.shapes import SIZE, place, shape
+from loadtest.reporting.drawing import SIZE, place, shape
 from loadtest.reporting.plots import (
     MOST_POINTS,
     Axis,

@@ -10,9 +10,9 @@ import pytest
 
 from loadtest.records import ServerSample
 from loadtest.reporting.delivery import Report, report_comparison, report_loads, report_run
+from loadtest.reporting.html_page import as_page
 from loadtest.reporting.markdown import as_markdown
 from loadtest.reporting.options import ReportOptions
-from loadtest.reporting.page.page import as_page
 from loadtest.reporting.text import as_text
 from loadtest.statistics.figures import figures_of
 from loadtest.statistics.limits import parse_assertion

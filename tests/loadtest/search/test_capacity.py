@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.search.capacity import LOWEST_PART, find_capacity
+from loadtest.capacity import LOWEST_PART, find_capacity
 
 
 def asked(capacity: float, first: float, precision: float) -> list[float]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from loadtest.search import rest
+from loadtest import capacity
 
 
 @contextmanager
@@ -45,24 +45,24 @@ def gauges(waiting: int, rows: int) -> str:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rest, "PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(rest, "BLIND_SECONDS", 0.01)
-    monkeypatch.setattr(rest, "MOST_SECONDS", 0.2)
+    monkeypatch.setattr(capacity, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(capacity, "BLIND_SECONDS", 0.01)
+    monkeypatch.setattr(capacity, "MOST_SECONDS", 0.2)
 
 
 def test_it_waits_until_nothing_is_left() -> None:
     pages = [gauges(3, 8), gauges(0, 2), gauges(0, 0)]
     with serving(pages) as url:
-        assert rest.wait_for_rest(url)
+        assert capacity.wait_for_rest(url)
     assert pages == [gauges(0, 0)]
 
 
 def test_a_server_that_never_rests_is_given_up() -> None:
     with serving([gauges(0, 1)]) as url:
-        assert not rest.wait_for_rest(url)
+        assert not capacity.wait_for_rest(url)
 
 
 def test_a_server_without_metrics_gets_a_pause() -> None:
     with serving(["<html>"]) as url:
-        assert rest.wait_for_rest(url)
-    assert rest.wait_for_rest("http://127.0.0.1:1/")
+        assert capacity.wait_for_rest(url)
+    assert capacity.wait_for_rest("http://127.0.0.1:1/")

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-import loadtest.search.prober as prober_module
+import loadtest.capacity as prober_module
+from loadtest.capacity import run_search
 from loadtest.cli import loadtest
 from loadtest.errors import LoadTestError, ServerError
+from loadtest.options import SearchOptions
 from loadtest.plan import Plan
 from loadtest.records import Recording
 from loadtest.reporting.options import ReportOptions
-from loadtest.search.options import SearchOptions
-from loadtest.search.running import run_search
 from loadtest.statistics.figures import Figures
 from loadtest.statistics.probes import capacity, load_value
 from tests.loadtest.recordings import recording_of, simulated

@@ -2,10 +2,15 @@
 
 import pytest
 
+from loadtest import capacity
 from loadtest.records import ServerSample
-from loadtest.search import rest
-from loadtest.statistics.prometheus import histogram_quantile, increase, name_and_labels
-from loadtest.statistics.server import HISTOGRAMS, compare_with_server
+from loadtest.statistics.server import (
+    HISTOGRAMS,
+    compare_with_server,
+    histogram_quantile,
+    increase,
+    name_and_labels,
+)
 from serving.engine_metrics import EngineMetrics
 from serving.metrics import Metrics, Outcome
 from tests.loadtest.recordings import recording_of, request_of
@@ -70,7 +75,7 @@ def test_the_servers_metrics_have_these_names() -> None:
     kinds = {family.name: family.type for family in metrics.registry.collect()}
     assert {kinds[name] for name in HISTOGRAMS} == {"histogram"}
     assert kinds["attendant_tokens"] == kinds["attendant_requests"] == "counter"
-    assert {*rest.WORK} <= {*kinds}
+    assert {*capacity.WORK} <= {*kinds}
     assert {Outcome.SUCCESS, Outcome.OVERLOADED} == {"success", "overloaded"}
 
 

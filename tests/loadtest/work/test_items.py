@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from loadtest.errors import PlanError
+from loadtest.generator.items import FAULTS, Item, Work, broken, num_beams, parse_mix
 from loadtest.plan import Target, WorkPlan
-from loadtest.work.bad import FAULTS, broken
-from loadtest.work.items import Item, Work
-from loadtest.work.mix import num_beams, parse_mix
 
 MIX = {"greedy": 0.6, "beam4": 0.2, "sampled": 0.2}
 TARGETS = (Target("translate", "a", MIX), Target("translate", "b", MIX))

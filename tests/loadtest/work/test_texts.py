@@ -5,8 +5,16 @@ from pathlib import Path
 import pytest
 
 from loadtest.errors import PlanError
-from loadtest.work.corpora import CORPORA, num_words, read_texts
-from loadtest.work.texts import Prompts, Texts, beginnings, num_sentences, varied
+from loadtest.generator.texts import (
+    CORPORA,
+    Prompts,
+    Texts,
+    beginnings,
+    num_sentences,
+    num_words,
+    read_texts,
+    varied,
+)
 
 LINES = [f"Sentence number {number} is here." for number in range(50)]
 

@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from export.families.registry import BUILDERS
-from loadtest.bench.lengths import probe
+from loadtest.bench import length_probe
+from loadtest.bench.length_costs import LengthCosts, Way, cost_of, length_costs, lengths_of
 from loadtest.bench.lengths.command import cost
-from loadtest.bench.lengths.costs import LengthCosts, Way, cost_of, length_costs, lengths_of
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.tiny import CONFIGS, ENCODERS, byte_tokenizer, tiny_bundle
@@ -23,7 +23,7 @@ RECURRENT = {
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(length_probe, "MIN_SECONDS", 0.0)
 
 
 def costs_of(family: str, folder: Path) -> LengthCosts:

@@ -7,9 +7,8 @@ from loadtest.records import Run
 from loadtest.reporting.document import QUIET, Cell, Document, Notes, Section, Table
 from loadtest.reporting.numbers import UNKNOWN, change, figure, interval, number, percent
 from loadtest.reporting.plots import Axis, Curve, Plot, logarithmic
-from loadtest.reporting.reports.describing import how_it_was_made, load_of, settings
-from loadtest.reporting.reports.run import definitions
-from loadtest.reporting.reports.run_plots import FEWEST, cumulative, milliseconds
+from loadtest.reporting.run_plots import FEWEST, cumulative, milliseconds
+from loadtest.reporting.run_report import definitions, how_it_was_made, load_of, settings
 from loadtest.statistics.comparison import Difference, differences, in_words
 from loadtest.statistics.estimates import Estimate
 from loadtest.statistics.figures import Figures

@@ -15,8 +15,8 @@ from pathlib import Path
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto
 
-from loadtest.bench.lengths.operators import GATES
-from loadtest.bench.lengths.probe import Probe, Run
+from loadtest.bench.length_probe import Probe, Run
+from loadtest.bench.operators import GATES
 from serving.arrays import storage_type
 from serving.bundle.manifest import LENGTH, SOURCE, Manifest, StateKind, StateSpec
 from serving.bundle.opening import Bundle

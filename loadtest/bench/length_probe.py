@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from loadtest.bench.lengths.operators import Lengths, Ran, work_of
+from loadtest.bench.operators import Lengths, Ran, work_of
 from serving.arrays import Array
 from serving.bundle.manifest import (
     BATCH,

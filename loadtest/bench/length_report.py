@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from loadtest.bench.lengths.costs import LengthCosts, Phase, Point, Way, rises
+from loadtest.bench.length_costs import LengthCosts, Phase, Point, Way, rises
 from loadtest.reporting.document import Cell, Document, Notes, Section, Table
 
 # Complexity of a layer, operations one after the other, longest path between two positions

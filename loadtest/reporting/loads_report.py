@@ -17,8 +17,7 @@ from loadtest.reporting.document import (
 )
 from loadtest.reporting.numbers import UNKNOWN, figure, interval, number, percent
 from loadtest.reporting.plots import Curve, Kind, Mark, Plot, from_zero, logarithmic, values
-from loadtest.reporting.reports.describing import how_it_was_made, load_of
-from loadtest.reporting.reports.run import definitions
+from loadtest.reporting.run_report import definitions, how_it_was_made, load_of
 from loadtest.statistics.figures import Figures
 from loadtest.statistics.limits import Limit, objective_limits
 from loadtest.statistics.measures import MEASURES

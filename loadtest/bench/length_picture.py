@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from loadtest.bench.lengths.costs import LengthCosts, Phase
+from loadtest.bench.length_costs import LengthCosts, Phase
 
 _DOTS_PER_INCH = 150
 # Letters stay letters, and the same figures give the same file.

@@ -1,20 +1,79 @@
-"""Says what the request at each place of a run asks: the text, the kind, the model, the mishaps.
+"""What each request asks: its text, its decoding, and whether it is broken on purpose."""
 
-It depends on the plan and the place alone, so that it is the same however many processes share the
-requests, and each can make its own.
-"""
-
-from collections.abc import Sequence
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
+from loadtest.errors import PlanError
+from loadtest.generator.texts import Prompts, Texts, beginnings, read_texts
 from loadtest.plan import WorkPlan
-from loadtest.work.bad import FAULTS
-from loadtest.work.corpora import read_texts
-from loadtest.work.mix import Mix
-from loadtest.work.texts import Prompts, Texts, beginnings
+
+DEFAULT, GREEDY, SAMPLED = "default", "greedy", "sampled"
+_BEAM = re.compile(r"beam([1-9]\d?)")
+
+
+def parse_mix(text: str) -> dict[str, float]:
+    """Read "greedy=0.6,beam4=0.2,sampled=0.2". Raises PlanError for what it does not understand."""
+    mix: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, share = (piece.strip() for piece in part.partition("="))
+        if name not in (DEFAULT, GREEDY, SAMPLED) and not _BEAM.fullmatch(name):
+            raise PlanError(f"{name!r} is no kind: default, greedy, sampled, beam2, beam4, ...")
+        mix[name] = mix.get(name, 0.0) + _share(name, share)
+    return mix
+
+
+def _share(name: str, text: str) -> float:
+    try:
+        share = float(text) if text else 1.0
+    except ValueError:
+        share = -1.0
+    if not 0 < share < float("inf"):
+        raise PlanError(f"the share of {name} must be a number above 0, not {text!r}")
+    return share
+
+
+def num_beams(kind: str) -> int | None:
+    """Return the width of a kind that searches, else None."""
+    match = _BEAM.fullmatch(kind)
+    return int(match[1]) if match else None
+
+
+class Mix:
+    """Chooses kinds so often as their shares say, whatever those add up to."""
+
+    def __init__(self, shares: Mapping[str, float]) -> None:
+        self._kinds = list(shares)
+        self._bounds = list(accumulate(shares.values()))[:-1]
+        self._total = sum(shares.values())
+
+    def at(self, draw: float) -> str:
+        """Return the kind that a number from 0 to 1 falls on."""
+        return self._kinds[bisect_right(self._bounds, draw * self._total)]
+
+
+FAULTS = ("cut JSON", "no text", "text of a wrong type")
+_TEXT_FIELDS = ("q", "prompt", "messages", "text")  # of all protocols
+
+
+def broken(body: dict[str, Any], fault: str) -> bytes:
+    """Return a body with one fault in it."""
+    whole = json.dumps(body).encode()
+    if fault == "cut JSON":
+        return whole[: len(whole) // 2]
+    name = next(name for name in _TEXT_FIELDS if name in body)
+    changed = {key: value for key, value in body.items() if key != name}
+    if fault == "text of a wrong type":
+        changed[name] = 17
+    return json.dumps(changed).encode()
+
 
 BAD = "bad"  # the kind of what is broken
 _BLOCK = 1024

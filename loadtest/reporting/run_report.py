@@ -1,8 +1,9 @@
 """Decides what the report of one run says, and in which order."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from loadtest.records import CANCELLED
+from loadtest.records import CANCELLED, CLOSED_LOOP, Recording, Run
 from loadtest.reporting.document import (
     BAD,
     GOOD,
@@ -16,8 +17,7 @@ from loadtest.reporting.document import (
     Tiles,
 )
 from loadtest.reporting.numbers import UNKNOWN, change, figure, interval, number, percent
-from loadtest.reporting.reports.describing import how_it_was_made, load_of
-from loadtest.reporting.reports.run_plots import latency_plots, time_plots
+from loadtest.reporting.run_plots import latency_plots, time_plots
 from loadtest.statistics.estimates import PERCENTS, Distribution, Estimate
 from loadtest.statistics.figures import Figures, errors
 from loadtest.statistics.limits import Verdict
@@ -234,3 +234,47 @@ def definitions() -> list[str]:
         "goodput: requests per second that were answered within every limit on a request",
         "fairness: Jain's index, 1 where all users got the same, 1/n where one got everything",
     ]
+
+
+def load_of(run: Run) -> str:
+    """Name the load in a few words, such as "32 users" or "poisson, 50 requests/s"."""
+    arrivals = run.arrivals
+    if arrivals["kind"] == CLOSED_LOOP:
+        users = arrivals["users"]
+        return f"{users} user{'s' * (users != 1)}"
+    rate = arrivals.get("rate")
+    asked = f", {number(float(rate))} requests/s" if rate is not None else ""
+    return f"{arrivals['kind']}{asked}"
+
+
+def how_it_was_made(recording: Recording) -> list[str]:
+    """Return everything that was asked for, one line each."""
+    run, window = recording.run, recording.window
+    lines = [
+        f"server: {run.url}, begun {run.started_at}",
+        f"arrivals: {settings(run.arrivals)}",
+        f"window: from {number(window.opened)} s to {number(window.closed)} s after the start",
+    ]
+    for name, values in (
+        ("work", run.work),
+        ("settings", run.settings),
+        ("generator", run.generator),
+        ("objective", run.objective or {}),
+    ):
+        if values:
+            lines.append(f"{name}: {settings(values)}")
+    return lines
+
+
+def settings(values: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name} {_short(value)}" for name, value in values.items() if value is not None
+    )
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"({settings(value)})"
+    if isinstance(value, list | tuple):
+        return " ".join(map(_short, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -8,10 +8,10 @@ from html import escape
 from importlib.resources import files
 
 from loadtest.reporting.document import Block, Cell, Document, Notes, Section, Table, Tile, Tiles
-from loadtest.reporting.page.drawing import draw
+from loadtest.reporting.drawing import draw
 from loadtest.reporting.plots import Plot
 
-RESOURCES = files("loadtest.reporting.page")
+RESOURCES = files("loadtest.reporting")
 NARROW = 4  # columns, and fewer
 PAGE = """<!doctype html>
 <html lang="en">
