@@ -42,17 +42,12 @@ def test_the_readme_links_to_all_pages() -> None:
     }
 
 
-def test_what_is_where_is_there_and_whole() -> None:
+def test_what_is_where_is_there_and_short() -> None:
     [section] = re.findall(r"## What is where\n\n```\n(.*?)```", README, re.DOTALL)
     listed = {*tree_paths(section)}
     assert sorted(path for path in listed if not (ROOT / path).exists()) == []
-    packages = {
-        f"{path.parent.relative_to(ROOT)}/"
-        for package in ("serving", "loadtest")
-        for path in (ROOT / package).rglob("__init__.py")
-    }
-    files = {f"serving/{path.name}" for path in (ROOT / "serving").glob("[!_]*.py")}
-    assert sorted((packages | files) - listed) == ["serving/arrays.py"]
+    tops = ("models/", "export/", "serving/", "loadtest/", "deploy/", "docs/", "tests/")
+    assert listed.issuperset(tops) and section.count("\n") <= 20
 
 
 @cache
