@@ -16,13 +16,9 @@ from export.readers.common.files import card_of, checkpoint_files
 from export.readers.common.options import Options, read_options
 from export.readers.marian_files import (
     Item,
-    Vocabulary,
     is_binary,
-    is_shortlist,
     read_archive,
     read_binary,
-    read_shortlist,
-    read_vocabulary,
 )
 from export.readers.marian_options import (
     MOST_YAML_BYTES,
@@ -32,9 +28,15 @@ from export.readers.marian_options import (
     read_marian_options,
     settings_path,
 )
+from export.readers.marian_recurrent_weights import RecurrentWeights
+from export.readers.marian_vocabularies import (
+    Vocabulary,
+    is_shortlist,
+    read_shortlist,
+    read_vocabulary,
+)
 from export.readers.marian_weights import (
     MarianWeights,
-    RecurrentWeights,
     TransformerWeights,
     embedding_names,
 )
