@@ -19,7 +19,7 @@ class Translations(TypedDict):
     translations: list[TranslatedText]
 
 
-class Language(TypedDict):
+class DeepLLanguage(TypedDict):
     """supports_formality: of targets."""
 
     language: str
@@ -27,7 +27,7 @@ class Language(TypedDict):
     supports_formality: NotRequired[bool]
 
 
-class Usage(TypedDict):
+class DeepLUsage(TypedDict):
     """start_time, end_time: of the month that is counted."""
 
     character_count: int

@@ -82,7 +82,7 @@ class Uploaded(TypedDict):
     document_key: str
 
 
-class Status(TypedDict):
+class DocumentStatus(TypedDict):
     """Tells how far a document is. fragments, fragments_done: ours, of its paragraphs."""
 
     document_id: str
@@ -127,7 +127,7 @@ def router(services: Services) -> APIRouter:
 
     @routes.post(
         "/document/{document_id}",
-        responses=PROTOCOL.responses(Status, OF_A_BODY),
+        responses=PROTOCOL.responses(DocumentStatus, OF_A_BODY),
         openapi_extra=_KEY,
     )
     async def document_status(request: Request, document_id: str) -> JSONResponse:

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 
 from serving.access.account import current_account
 from serving.api.deepl import documents, glossaries_v2, glossaries_v3
-from serving.api.deepl.answers import Language, LanguagePairs, Usage
+from serving.api.deepl.answers import DeepLLanguage, DeepLUsage, LanguagePairs
 from serving.api.deepl.glossaries import (
     ChangesBody,
     DictionaryBody,
@@ -59,7 +59,7 @@ def _add_what_there_is(routes: APIRouter, services: Services) -> None:
 
     @routes.get(
         "/languages",
-        responses=PROTOCOL.responses(list[Language], (400, *OF_ANY_KEY)),
+        responses=PROTOCOL.responses(list[DeepLLanguage], (400, *OF_ANY_KEY)),
         dependencies=doors,
         openapi_extra=extra,
     )
@@ -68,7 +68,7 @@ def _add_what_there_is(routes: APIRouter, services: Services) -> None:
         asked = await _type_in(request)
         return JSONResponse(_TYPES[asked](await services.catalog.translator_cards()))
 
-    @routes.get("/usage", responses=PROTOCOL.responses(Usage, OF_ANY_KEY), dependencies=doors)
+    @routes.get("/usage", responses=PROTOCOL.responses(DeepLUsage, OF_ANY_KEY), dependencies=doors)
     async def deepl_usage() -> JSONResponse:
         """Tell how much of its month the key has used."""
         usage = written(await services.quota.usage(current_account().key))
