@@ -33,7 +33,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option(
     "--readme",
     type=click.Path(path_type=Path, dir_okay=False),
-    default="docs/architectures.md",
+    default="docs/zoo.md",
     help="Markdown file with <!-- zoo --> and <!-- /zoo -->: the tables go between them.",
 )
 @click.option(
@@ -84,7 +84,7 @@ def zoo(
       measure   tokens/s of the engine, and against its own step graph: on a quiet machine
 
     What is done is not done again: stop it when you like, the same command goes on. The figures
-    are one small JSON file for each family; the tables in docs/architectures.md and the plots of
+    are one small JSON file for each family; the tables in docs/zoo.md and the plots of
     BLEU by source length and of learning are made of all of them at the end. Recipes that are
     called NAME-seed-2 and so on are shown as the spread of NAME.
 

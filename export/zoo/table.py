@@ -1,4 +1,4 @@
-"""Makes the zoo's part of docs/architectures.md from the results files alone: two tables and
+"""Makes the zoo's part of docs/zoo.md from the results files alone: two tables and
 what they show."""
 
 import os
