@@ -19,19 +19,17 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from serving.deployments.console import console
-from serving.deployments.front.configuration import Front, Served
-from serving.deployments.front.haproxy import HAProxy, haproxy
+from serving.deployments.environment import allowed_connections, environment, free_ports
+from serving.deployments.haproxy import HAProxy, drain, haproxy
+from serving.deployments.haproxy_config import Front, Served
 from serving.deployments.listening import listening_at, operations_at
-from serving.deployments.scratch import scratch_folder
-from serving.deployments.supervision.draining import drain
-from serving.deployments.supervision.family import family
+from serving.deployments.process_tree import Watch, family
+from serving.deployments.run_folder import scratch_folder
 from serving.deployments.supervision.service_manager import ServiceManager
-from serving.deployments.supervision.watch import Watch
-from serving.deployments.surroundings import allowed_connections, environment, free_ports
 from serving.engine.runtime.machine import available_cpus
 from serving.errors import AttendantError
 from serving.server_config import ServerConfig, WorkerGroup
-from serving.storage.database import default_state_dir
+from serving.storage import default_state_dir
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -75,7 +73,7 @@ def _serve(
     folder: Path,
     announce: Callable[[], None],
 ) -> None:
-    from serving.deployments.ray_here import deploy, end_requests, ray_here
+    from serving.deployments.local_ray import deploy, end_requests, ray_here
 
     state_dir = Path.cwd() / (config.state_dir or default_state_dir())
     of_all = {"access": config.access.beneath(Path.cwd()), "state_dir": state_dir}
@@ -96,7 +94,7 @@ def _serve(
 
 def _watch(proxy: HAProxy, manager: ServiceManager) -> None:
     """Until a signal comes, or a part ends without which there is no Ray."""
-    from serving.deployments.ray_here import essential_processes, part_ended
+    from serving.deployments.local_ray import essential_processes, part_ended
 
     watch = Watch()
 

@@ -300,6 +300,11 @@ def test_torch_is_never_loaded_to_serve_or_to_export(package: str) -> None:
     assert with_torch <= {"export.checking.verify", "export.checking.verify_texts"}
 
 
+def test_ray_is_not_loaded_before_its_environment_is_set() -> None:
+    loaded = loaded_with("serving.app", loaded_by(all_imports(ROOT)))
+    assert not any(is_inside(name, "ray") for name in loaded)
+
+
 def test_sessions_are_opened_in_one_place() -> None:
     """By the tests too: with other options they would check other arithmetic than is served. A peer
     of the bench opens its own, as other people do.

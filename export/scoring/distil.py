@@ -89,7 +89,8 @@ async def beams(
     """
     from export.scoring.translators import job_of
     from serving.engine.config import EngineConfig
-    from serving.pipelines.offline import FILE_SLOTS, in_order, opened
+    from serving.pipelines.loading import FILE_SLOTS, opened
+    from serving.pipelines.streams import in_order
 
     config = EngineConfig(slots=FILE_SLOTS, max_waiting=None)
     job = replace(job_of(bundle, num_beams, num_beams), num_alternatives=num_beams - 1)

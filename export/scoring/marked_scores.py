@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from serving.engine.config import EngineConfig
-from serving.pipelines.offline import opened
+from serving.pipelines.loading import opened
 from serving.pipelines.translation.job import TranslationJob
 from serving.text.markup.options import Markup, MarkupKind
 

@@ -17,8 +17,9 @@ from serving.bundle.manifest import Limits
 from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.defaults import applicable, decoding_of
-from serving.pipelines.offline import in_order, opened
+from serving.pipelines.decoding import applicable, decoding_of
+from serving.pipelines.loading import opened
+from serving.pipelines.streams import in_order
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.planning import Planner
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair

@@ -15,7 +15,7 @@ from uuid import uuid4
 from serving.access.key_file import KeyEntry
 from serving.access.key_ring import KeyRing
 from serving.errors import QuotaExceeded, RateExceeded
-from serving.storage.thread import DatabaseThread, transaction
+from serving.storage import DatabaseThread, transaction
 
 _SECONDS_A_MINUTE = 60.0
 _ROUNDING_SECONDS = 1e-3

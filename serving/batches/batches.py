@@ -19,7 +19,7 @@ from serving.batches.files import FileFolder
 from serving.batches.tables import BatchRecord, FileRecord, State
 from serving.batches.worker import Run, Worker
 from serving.errors import NoSuchObject, RequestError, StorageError, TooLarge
-from serving.storage.thread import DatabaseThread
+from serving.storage import DatabaseThread
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from time import time
 from typing import BinaryIO
 
 from serving.errors import StorageError, TooLarge
-from serving.storage.database import make_folder
+from serving.storage import make_folder
 
 MAX_FILE_MIB = 100
 _CHUNK_BYTES = 2**20

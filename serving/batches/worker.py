@@ -18,7 +18,7 @@ from serving.batches.files import FileFolder
 from serving.batches.lines import Line, problems_of, read_lines
 from serving.batches.tables import BatchRecord, FileRecord, State
 from serving.errors import StorageError
-from serving.storage.thread import DatabaseThread
+from serving.storage import DatabaseThread
 
 logger = logging.getLogger(__name__)
 

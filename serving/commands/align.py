@@ -181,7 +181,7 @@ async def _found(
 ) -> "Alignment | Looks":
     from serving.commands.attention.aligning import aligned
     from serving.commands.attention.looking import looked
-    from serving.pipelines.offline import opened
+    from serving.pipelines.loading import opened
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards

@@ -21,7 +21,7 @@ from serving.errors import RequestError
 if TYPE_CHECKING:
     from serving.bundle.manifest import EncoderSpec
     from serving.engine.config import EngineConfig
-    from serving.pipelines.encoding.job import EncodeJob, Input, Matrix
+    from serving.pipelines.jobs import EncodeJob, Input, Matrix
 
 
 @click.command()
@@ -45,8 +45,8 @@ def classify(model: Path, max_tokens: int | None, device: str, file: BinaryIO) -
       printf 'What do dogs eat?\\tDogs eat meat.\\n' |
         attendant classify --model build/bundles/reranker
     """
-    from serving.pipelines.encoding.job import EncodeJob
-    from serving.pipelines.offline import FILE_SLOTS
+    from serving.pipelines.jobs import EncodeJob
+    from serving.pipelines.loading import FILE_SLOTS
 
     end_quietly_with_the_reader()
     config = engine_config(device, slots=FILE_SLOTS)
@@ -64,7 +64,7 @@ async def _classify(path: Path, config: "EngineConfig", job: "EncodeJob", file: 
 
 
 def _text_or_pair(line: str) -> "Input":
-    from serving.pipelines.encoding.job import Pair
+    from serving.pipelines.jobs import Pair
 
     match line.split("\t"):
         case [text]:

@@ -59,7 +59,7 @@ def translation_decoding(
     card: "ModelCard", options: Mapping[str, Any], n_best: int = 1
 ) -> "Decoding":
     """Take what the options say, and the bundle's defaults for the rest."""
-    from serving.pipelines.defaults import applicable, decoding_of
+    from serving.pipelines.decoding import applicable, decoding_of
 
     given = given_options(options)
     values = {**applicable(card.generation, given, searches=NUM_BEAMS in given), **given}

@@ -32,7 +32,7 @@ async def translate_documents(
     from tqdm import tqdm
 
     from serving.documents.formats.table import read_document
-    from serving.pipelines.offline import opened
+    from serving.pipelines.loading import opened
 
     targets = _targets(files, output)
     for path in files:

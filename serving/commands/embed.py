@@ -19,7 +19,7 @@ from serving.commands.encoding import vectors_of
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
-    from serving.pipelines.encoding.job import EncodeJob, Matrix
+    from serving.pipelines.jobs import EncodeJob, Matrix
 
 _SUFFIXES = (".npy", ".safetensors")
 
@@ -67,8 +67,8 @@ def embed(
       vectors = numpy.load("vectors.npy")  # [lines, dimensions]
       likeness = vectors @ vectors.T  # where the model's vectors have length 1
     """
-    from serving.pipelines.encoding.job import EncodeJob
-    from serving.pipelines.offline import FILE_SLOTS
+    from serving.pipelines.jobs import EncodeJob
+    from serving.pipelines.loading import FILE_SLOTS
 
     if output is not None and output.suffix not in _SUFFIXES:
         raise click.UsageError(f"-o {output}: must end with {' or '.join(_SUFFIXES)}")

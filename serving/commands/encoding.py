@@ -11,7 +11,7 @@ from serving.errors import RequestError
 if TYPE_CHECKING:
     from serving.bundle.manifest import EncoderSpec, Task
     from serving.engine.config import EngineConfig
-    from serving.pipelines.encoding.job import EncodeJob, Input, Matrix
+    from serving.pipelines.jobs import EncodeJob, Input, Matrix
 
 WINDOWS = 16  # full batches of lines that are read ahead: among them the longest go first
 Parse = Callable[[str], "Input"]  # raises RequestError of the field "inputs"
@@ -30,7 +30,8 @@ async def vectors_of(
     job: that of every line, but for the line. parse: makes the input of a line without its end.
     """
     from serving.pipelines.decoding import Decoding
-    from serving.pipelines.offline import in_order, opened
+    from serving.pipelines.loading import opened
+    from serving.pipelines.streams import in_order
     from serving.request import MAX_PRIORITY
 
     async with opened(path, config) as catalog:

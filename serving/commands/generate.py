@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
     from serving.pipelines.cards import ModelCard
     from serving.pipelines.catalog import Generator
-    from serving.pipelines.completion.job import CompletionDelta, CompletionJob
     from serving.pipelines.decoding import Decoding, Structure
+    from serving.pipelines.jobs import CompletionDelta, CompletionJob
     from serving.text.chat.template import Chat
 
 _DEFAULT_TEMPERATURE = 0.8
@@ -102,7 +102,7 @@ def _check(options: dict[str, Any]) -> None:
 def _completion_job(
     card: "ModelCard", texts: tuple[str, ...], options: dict[str, Any]
 ) -> "CompletionJob":
-    from serving.pipelines.completion.job import CompletionJob
+    from serving.pipelines.jobs import CompletionJob
 
     prompts = tuple(_chat(text, options["system"]) for text in texts) if options["chat"] else texts
     stop = tuple(filter(None, options["stop"]))
@@ -119,7 +119,7 @@ def _chat(text: str, system: str | None) -> "Chat":
 
 def _decoding(card: "ModelCard", options: dict[str, Any]) -> "Decoding":
     """Take what the options say, and the bundle's defaults for the rest."""
-    from serving.pipelines.defaults import MAX_NEW_TOKENS, applicable, decoding_of
+    from serving.pipelines.decoding import MAX_NEW_TOKENS, applicable, decoding_of
 
     given, limit, n = given_options(options), options["max_tokens"], options["n"]
     said = given if limit is None else {**given, "max_tokens": limit}
@@ -147,7 +147,7 @@ def _structure(options: dict[str, Any]) -> "Structure | None":
 async def _generate(
     path: Path, config: "EngineConfig", texts: tuple[str, ...], options: dict[str, Any]
 ) -> None:
-    from serving.pipelines.offline import opened
+    from serving.pipelines.loading import opened
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
@@ -182,8 +182,8 @@ async def _write_json_lines(
 ) -> None:
     from dataclasses import replace
 
-    from serving.pipelines.completion.deltas import collect
-    from serving.pipelines.offline import in_order
+    from serving.pipelines.jobs import collect
+    from serving.pipelines.streams import in_order
 
     async def work(numbered: tuple[int, str]) -> list[str]:
         number, text = numbered

@@ -61,7 +61,8 @@ async def _score(
     file: BinaryIO,
     format_score: Format,
 ) -> None:
-    from serving.pipelines.offline import in_order, opened
+    from serving.pipelines.loading import opened
+    from serving.pipelines.streams import in_order
     from serving.pipelines.translation.job import ScoreJob
 
     async with opened(path, config) as catalog:

@@ -12,7 +12,7 @@ from serving.commands.common import fail
 from serving.errors import PartEnded
 
 if TYPE_CHECKING:
-    from serving.deployments.front.configuration import Front
+    from serving.deployments.haproxy_config import Front
     from serving.server_config import ServerConfig
 
 
@@ -113,9 +113,8 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
         - {name: prose, bundles: [build/bundles/llama-en-int8], cpus_per_replica: 2}
     """
     from serving.app import run
-    from serving.deployments.devices import with_devices
-    from serving.deployments.start_checks import problems_of
-    from serving.deployments.surroundings import MAX_CONNECTIONS, allowed_connections
+    from serving.deployments.environment import MAX_CONNECTIONS, allowed_connections
+    from serving.deployments.start_checks import problems_of, with_devices
 
     # The first process of a container is sent no signal that it has not asked for.
     signal.signal(signal.SIGTERM, lambda *_: _leave(128 + signal.SIGTERM))

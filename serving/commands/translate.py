@@ -98,7 +98,7 @@ def translate(
       attendant translate document.docx -o out.docx --model build/bundles/transformer-en-fr-int8
       attendant translate *.docx *.srt -o translated/ --model build/bundles/transformer-en-fr-int8
     """
-    from serving.pipelines.offline import FILE_SLOTS
+    from serving.pipelines.loading import FILE_SLOTS
     from serving.text.plain_text import check_text
 
     end_quietly_with_the_reader()
@@ -153,7 +153,8 @@ async def _translate(
 ) -> None:
     from dataclasses import replace
 
-    from serving.pipelines.offline import in_order, opened
+    from serving.pipelines.loading import opened
+    from serving.pipelines.streams import in_order
     from serving.request import MAX_PRIORITY
 
     async with opened(path, config) as catalog:

@@ -20,17 +20,26 @@ from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 from serving.access.account import current_account
 from serving.api.http.error_responses import ENDS
 from serving.bundle.manifest import Task
-from serving.deployments.metrics.outliving import Exposed
+from serving.deployments.metrics import Exposed
 from serving.errors import AttendantError, EngineError, EngineStopped
 from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Model
-from serving.pipelines.completion.deltas import Deltas
-from serving.pipelines.completion.job import CompletionJob
-from serving.pipelines.encoding.job import EncodeJob, Encodings
-from serving.pipelines.tokens import TokenizedText, TokenizeJob
-from serving.pipelines.translation.deltas import TranslationStream
-from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
+from serving.pipelines.jobs import (
+    CompletionJob,
+    Deltas,
+    EncodeJob,
+    Encodings,
+    TokenizedText,
+    TokenizeJob,
+)
+from serving.pipelines.translation.job import (
+    PairScore,
+    ScoreJob,
+    Translation,
+    TranslationJob,
+    TranslationStream,
+)
 
 DEPLOYMENT = "attendant"
 _REMEMBERED_SECONDS = 5.0

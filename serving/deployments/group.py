@@ -4,10 +4,10 @@ from typing import Any
 
 from ray import serve
 from ray.serve import Application
+from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 
 from serving.deployments.forwarding import DEPLOYMENT
-from serving.deployments.replica import Replica
-from serving.deployments.scaling import replicas_of
+from serving.deployments.replica import ROWS_IN_USE, WAITING_TOKENS, Replica
 from serving.engine.runtime.machine import available_cpus
 from serving.server_config import WorkerGroup
 
@@ -15,6 +15,9 @@ _SPARE_REQUESTS = 256  # for /health and /metrics, and to be told 429 by the eng
 _GRACE_SECONDS = 30.0
 _VERSION = "of this run"
 _HEALTH_CHECK_SECONDS = 1.0  # so soon a replica that was killed is missed
+_UPSCALE_SECONDS = 10.0
+_DOWNSCALE_SECONDS = 300.0
+_LOOK_BACK_SECONDS = 15.0
 
 
 def application_of(group: WorkerGroup, prefix: str = "") -> Application:
@@ -49,3 +52,41 @@ def gpus_per_replica(group: WorkerGroup) -> float:
     if group.gpus_per_replica is not None:
         return group.gpus_per_replica
     return 1 if group.device == "cuda" else 0
+
+
+class WaitingTokens:
+    """Asks for a replica for all rows in use, and for one more for so many tokens that wait.
+
+    Replicas with nothing waiting whose rows are all in use are as many as are needed; with rows in
+    use here and there fewer will do.
+    """
+
+    def __init__(self, tokens_per_replica: int) -> None:
+        self._tokens_per_replica = tokens_per_replica
+
+    def __call__(self, context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
+        loads = context.aggregated_metrics or {}
+        rows = sum(loads.get(ROWS_IN_USE, {}).values())
+        tokens = sum(loads.get(WAITING_TOKENS, {}).values())
+        return rows + tokens / self._tokens_per_replica, {}
+
+
+def replicas_of(group: WorkerGroup) -> dict[str, Any]:
+    """Return the options of a Serve deployment that say how many replicas it has."""
+    scaling = group.autoscaling
+    if scaling is None:
+        return {"num_replicas": group.replicas}
+    policy = AutoscalingPolicy(
+        policy_function="serving.deployments.group:WaitingTokens",
+        policy_kwargs={"tokens_per_replica": scaling.queued_tokens},
+    )
+    return {
+        "autoscaling_config": AutoscalingConfig(
+            min_replicas=scaling.min_replicas,
+            max_replicas=scaling.max_replicas,
+            upscale_delay_s=_UPSCALE_SECONDS,
+            downscale_delay_s=_DOWNSCALE_SECONDS,
+            look_back_period_s=_LOOK_BACK_SECONDS,
+            policy=policy,
+        )
+    }

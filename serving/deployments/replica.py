@@ -6,6 +6,7 @@ The replica is the ingress itself, so a request reaches its engine without anoth
 
 import asyncio
 import os
+from collections.abc import Sequence
 from contextlib import aclosing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -25,32 +26,32 @@ from serving.deployments.forwarding import (
     running_applications,
 )
 from serving.deployments.http_1_0 import unframe_streams
+from serving.deployments.loaded_models import (
+    GroupChanges,
+    LoadedModels,
+    ServerChanges,
+    changes_lock,
+)
 from serving.deployments.loopback import stay_on_loopback
-from serving.deployments.metrics.exposition import merged
-from serving.deployments.metrics.outliving import Exposed, outliving
-from serving.deployments.metrics.proxy import proxy_exposition
-from serving.deployments.models.changes import GroupChanges, ServerChanges
-from serving.deployments.models.loaded import LoadedModels
-from serving.deployments.models.lock import changes_lock
-from serving.deployments.scaling import load_of
+from serving.deployments.metrics import Exposed, merged, outliving, proxy_exposition
 from serving.engine.config import EngineConfig
+from serving.engine.measures import EngineStats
 from serving.engine.runtime.plan import Allowance
 from serving.engine.worker import FairShare
 from serving.engine_metrics import EngineMetrics
 from serving.metrics import Metrics
 from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.completion.job import CompletionJob
-from serving.pipelines.encoding.job import EncodeJob, Encodings
+from serving.pipelines.jobs import CompletionJob, EncodeJob, Encodings, TokenizedText, TokenizeJob
 from serving.pipelines.loading import LoadedModel, load_model
-from serving.pipelines.merging import in_batches
-from serving.pipelines.tokens import TokenizedText, TokenizeJob
+from serving.pipelines.streams import in_batches
 from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
 from serving.server_config import WorkerGroup
-from serving.storage.database import default_state_dir
-from serving.tracing.exporting import tracing_to_collector
+from serving.storage import default_state_dir
+from serving.tracing import tracing_to_collector
 
 _METRICS_TIMEOUT_SECONDS = 2.0
+ROWS_IN_USE, WAITING_TOKENS = "attendant_rows_in_use", "attendant_waiting_tokens"
 
 
 @serve.ingress()
@@ -217,7 +218,7 @@ class Replica:
         return Operators(KeyRing(path, {}), changes)
 
     def _redeploy(self, group: WorkerGroup) -> None:
-        from serving.deployments.ray_here import deploy  # which knows this class
+        from serving.deployments.local_ray import deploy  # which knows this class
 
         deploy(group, self._application, self._prefix)
 
@@ -268,3 +269,11 @@ def engine_config(group: WorkerGroup, threads: int) -> EngineConfig:
         encoder_cache_bytes=group.encoder_cache_mib * 2**20,
         speculation=group.speculation,
     )
+
+
+def load_of(models: Sequence[EngineStats]) -> dict[str, float]:
+    """Return the load of a replica. Its models share its processors, so the busiest one counts."""
+    return {
+        ROWS_IN_USE: max(stats.num_rows / stats.num_slots for stats in models),
+        WAITING_TOKENS: float(sum(stats.num_waiting_tokens for stats in models)),
+    }

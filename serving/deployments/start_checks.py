@@ -2,19 +2,20 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from serving.access.key_file import read_keys
-from serving.bundle.opening import Bundle
-from serving.deployments.devices import device_of
-from serving.deployments.front.certificate import read_certificate
+from serving.bundle.manifest import Precision
+from serving.bundle.opening import Bundle, open_manifest
+from serving.deployments.haproxy_config import read_certificate
+from serving.engine.config import Device
 from serving.engine.runtime.session import check_device
 from serving.errors import BundleError, ConfigError, DeviceError, StorageError
 from serving.pipelines.loading import ModelParts
 from serving.server_config import CONSOLE, Access, ServerConfig, Tls, WorkerGroup
-from serving.storage.database import make_folder
-from serving.tracing.exporting import problems_of_tracing
+from serving.storage import make_folder
+from serving.tracing import problems_of_tracing
 
 
 def problems_of(config: ServerConfig) -> list[str]:
@@ -72,3 +73,27 @@ def _device_problems(group: WorkerGroup, bundles: list[Bundle]) -> Iterator[str]
             check_device(device, bundle.manifest.precision)
         except DeviceError as error:
             yield f"{bundle.folder}: {error}"
+
+
+def device_of(group: WorkerGroup, precisions: Iterable[Precision]) -> Device:
+    """Return the group's device; where it is open, a GPU that can run all of its bundles, else the
+    CPU.
+    """
+    if group.device != "auto":
+        return group.device
+    try:
+        for precision in precisions:
+            check_device("cuda", precision)
+    except DeviceError:
+        return "cpu"
+    return "cuda"
+
+
+def with_devices(config: ServerConfig) -> ServerConfig:
+    """Return the configuration without `device: auto`. Its bundles have been checked."""
+    return config.model_copy(update={"groups": tuple(map(_with_device, config.groups))})
+
+
+def _with_device(group: WorkerGroup) -> WorkerGroup:
+    precisions = [open_manifest(folder).precision for folder in group.bundles]
+    return group.model_copy(update={"device": device_of(group, precisions)})

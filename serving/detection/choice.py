@@ -9,8 +9,7 @@ from serving.detection.source import KnowsLanguages, is_told, readable, sources_
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Translator
 from serving.pipelines.pivoting import PivotTranslator
-from serving.pipelines.translation.deltas import TranslationStream
-from serving.pipelines.translation.job import Translation, TranslationJob
+from serving.pipelines.translation.job import Translation, TranslationJob, TranslationStream
 
 
 @dataclass(frozen=True, slots=True)

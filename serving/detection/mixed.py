@@ -6,9 +6,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from serving.pipelines.catalog import Translator
-from serving.pipelines.merging import merge
-from serving.pipelines.translation.deltas import TranslationDelta, TranslationStream
-from serving.pipelines.translation.job import Translation, TranslationJob
+from serving.pipelines.streams import merge
+from serving.pipelines.translation.job import (
+    Translation,
+    TranslationDelta,
+    TranslationJob,
+    TranslationStream,
+)
 
 Tagged = tuple[int, TranslationDelta | Translation]
 

@@ -35,7 +35,7 @@ from serving.errors import (
 )
 from serving.pipelines.catalog import Catalog
 from serving.server_config import DocumentLimits
-from serving.storage.thread import DatabaseThread
+from serving.storage import DatabaseThread
 
 logger = logging.getLogger(__name__)
 

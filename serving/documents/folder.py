@@ -9,7 +9,7 @@ from time import time
 from typing import BinaryIO
 
 from serving.documents.formats.table import extension_of, result_name
-from serving.storage.database import make_folder
+from serving.storage import make_folder
 
 _CHUNK_BYTES = 2**20
 _ABANDONED_SECONDS = 3600.0  # a folder that no document has by then was left by a replica

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from serving.storage.thread import transaction
+from serving.storage import transaction
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS documents (

@@ -13,8 +13,8 @@ from serving.documents.document import MARKUP
 from serving.documents.tables import Wanted
 from serving.errors import OutOfMemory, Overloaded
 from serving.pipelines.catalog import Catalog, Translator
-from serving.pipelines.defaults import applicable, decoding_of
-from serving.pipelines.offline import in_order
+from serving.pipelines.decoding import applicable, decoding_of
+from serving.pipelines.streams import in_order
 from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
 from serving.request import MAX_TIMEOUT_SECONDS
 

@@ -14,7 +14,7 @@ from serving.documents.tables import Record, State
 from serving.documents.translating import batches, job_of, translated
 from serving.errors import AttendantError, EngineStopped, StorageError
 from serving.pipelines.catalog import Catalog
-from serving.storage.thread import DatabaseThread
+from serving.storage import DatabaseThread
 
 logger = logging.getLogger(__name__)
 

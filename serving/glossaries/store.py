@@ -12,7 +12,7 @@ from serving.glossaries import tables
 from serving.glossaries.entries import Pair
 from serving.glossaries.tables import Dictionary, Entries, Glossary
 from serving.pipelines.translation.job import GlossaryEntry
-from serving.storage.thread import DatabaseThread
+from serving.storage import DatabaseThread
 from serving.text.terms import Words
 
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from serving.errors import GlossaryNotFound, QuotaExceeded, RequestError, TooLarge
 from serving.glossaries.entries import MAX_BYTES, Pair
-from serving.storage.thread import transaction
+from serving.storage import transaction
 from serving.text.terms import first_word
 
 MAX_GLOSSARIES = 1000  # of one key

@@ -7,13 +7,22 @@ from serving.bundle.manifest import Task
 from serving.errors import ModelNotFound, RequestError
 from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.completion.deltas import Deltas
-from serving.pipelines.completion.job import CompletionJob
-from serving.pipelines.encoding.job import EncodeJob, Encodings
+from serving.pipelines.jobs import (
+    CompletionJob,
+    Deltas,
+    EncodeJob,
+    Encodings,
+    TokenizedText,
+    TokenizeJob,
+)
 from serving.pipelines.pivoting import PivotTranslator, route_between
-from serving.pipelines.tokens import TokenizedText, TokenizeJob
-from serving.pipelines.translation.deltas import TranslationStream
-from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
+from serving.pipelines.translation.job import (
+    PairScore,
+    ScoreJob,
+    Translation,
+    TranslationJob,
+    TranslationStream,
+)
 from serving.text.languages import matching
 
 

@@ -4,14 +4,18 @@ The server's replicas, the commands that need no server and the bench all come t
 that what is measured is what is served.
 """
 
+import hashlib
+import json
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
-from serving.bundle.manifest import Task
+from serving.bundle.manifest import Manifest, Task
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
@@ -19,7 +23,7 @@ from serving.engine.encoder_engine import EncodingEngine
 from serving.engine.engine import Engine
 from serving.engine.measures import EngineObserver, EngineStats
 from serving.engine.runtime.graph import Graphs, sharing_attention
-from serving.engine.runtime.machine import let_threads_take_turns_quickly
+from serving.engine.runtime.machine import instruction_sets, let_threads_take_turns_quickly
 from serving.engine.runtime.plan import Allowance
 from serving.engine.runtime.planner import Planner, Settled
 from serving.engine.scheduling.admission import Shared
@@ -27,20 +31,20 @@ from serving.engine.scheduling.fair_queue import Lane
 from serving.engine.worker import Steps, TakesTurns
 from serving.errors import BundleError
 from serving.pipelines.cards import PlanCard
-from serving.pipelines.catalog import Model
-from serving.pipelines.completion.pipeline import CompletionPipeline
-from serving.pipelines.defaults import problems as default_problems
-from serving.pipelines.encoding.pipeline import EncodingPipeline
+from serving.pipelines.catalog import Catalog, Model
+from serving.pipelines.completion import CompletionPipeline
+from serving.pipelines.decoding import default_problems as default_problems
+from serving.pipelines.encoding import EncodingPipeline
 from serving.pipelines.engine_port import EnginePort
-from serving.pipelines.fingerprint import fingerprint_of
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.text.protection.names import KnownWords
 from serving.text.shortlist import Shortlist
 
 logger = logging.getLogger(__name__)
-
 TurnsOf = Callable[[int, int, Callable[[], float]], Sequence[TakesTurns]]
+# Rows of an engine that translates files: a product of 128 rows costs less a row than one of 64.
+FILE_SLOTS = 128
 
 
 class Meter(EngineObserver, Protocol):
@@ -186,3 +190,34 @@ def _turns(engines: Sequence[Steps], threads: int, turns_of: TurnsOf) -> list[Ta
         num_engines = sum(engine.lane is lane for engine in engines)
         turns += turns_of(num_engines, threads, partial(engines[0].desk.weight, lane))
     return turns
+
+
+def fingerprint_of(manifest: Manifest, device: str) -> str:
+    """Return the fingerprint of a bundle that runs here on a device.
+
+    Other versions of ours and of ONNX Runtime, and processors with other instructions, round
+    differently.
+    """
+    decisive = {
+        "bundle": asdict(manifest),  # with the checksums of its files
+        "versions": {name: version(name) for name in ("attendant", "onnxruntime")},
+        "device": device,
+        "instructions": instruction_sets(),
+    }
+    text = json.dumps(decisive, sort_keys=True, default=str)
+    return f"fp_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+@asynccontextmanager
+async def opened(path: Path, config: EngineConfig) -> AsyncIterator[Catalog]:
+    """Load one bundle as a catalog, and end its engines in the end. Raises BundleError or
+    DeviceError.
+
+    Its plan is what was measured when it was served here, or the default: a few lines are done
+    before anything is measured.
+    """
+    loaded = load_model(path, config, Allowance(config.threads))
+    try:
+        yield Catalog([loaded.pipeline])
+    finally:
+        await loaded.engine.shutdown()

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from serving.errors import DeadlineExceeded, RequestError
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.decoding import Decoding
-from serving.pipelines.defaults import applicable, decoding_of
-from serving.pipelines.translation.deltas import TranslationStream
-from serving.pipelines.translation.job import Translation, TranslationJob
+from serving.pipelines.decoding import Decoding, applicable, decoding_of
+from serving.pipelines.translation.job import Translation, TranslationJob, TranslationStream
 from serving.text.languages import matching, primary_language
 
 if TYPE_CHECKING:

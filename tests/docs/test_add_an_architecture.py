@@ -19,7 +19,7 @@ from serving.bundle.opening import open_bundle
 from serving.cli import main
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.pipelines.offline import opened
+from serving.pipelines.loading import opened
 from serving.pipelines.translation.job import TranslationJob
 from serving.request import GenerationRequest
 from tests.docs import bag_of_words

@@ -18,8 +18,7 @@ from serving.commands.translate import translate
 from serving.errors import RequestError
 from serving.options import Choices, Integers, Numbers, Option, options_of
 from serving.parameters import OPTIONS, BeamParams, ProcessorParams, SamplingParams
-from serving.pipelines.decoding import Decoding
-from serving.pipelines.defaults import decoding_of, problems
+from serving.pipelines.decoding import Decoding, decoding_of, default_problems
 from tests.docs.decoding_table import table, table_that_stands
 
 DECLARED = [pytest.param(option, id=option.name) for option in OPTIONS.values()]
@@ -125,11 +124,11 @@ def parts(decoding: Decoding) -> tuple[Any, ...]:
 def test_bundles_may_recommend_what_is_declared_so(option: Option) -> None:
     accepted, refused = accepted_and_refused(option)
 
-    found = [line for value in accepted for line in problems({option.name: value})]
+    found = [line for value in accepted for line in default_problems({option.name: value})]
 
     expected = [] if option.is_recommendable else [f"generation.{option.name}: unknown"]
     assert found == expected * len(accepted)
-    assert all([*problems({option.name: value})] for value in refused)
+    assert all([*default_problems({option.name: value})] for value in refused)
 
 
 @pytest.mark.parametrize("option", DECLARED)

@@ -18,8 +18,8 @@ from loadtest.bench.race.workloads import (
 from loadtest.bench.workload import SENTENCES, build_workload
 from serving.bundle.manifest import Task
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.encoding.job import EncodeJob
-from serving.pipelines.encoding.requests import EncodingRequests
+from serving.pipelines.encoding import EncodingRequests
+from serving.pipelines.jobs import EncodeJob
 from serving.pipelines.loading import ModelParts
 
 MOST_STREAMS = 32

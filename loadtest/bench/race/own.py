@@ -26,8 +26,7 @@ from serving.engine.runtime.session import open_graphs
 from serving.engine.scheduling.admission import Shared
 from serving.parameters import BeamParams
 from serving.pipelines.catalog import Catalog
-from serving.pipelines.loading import ModelParts, load_model
-from serving.pipelines.offline import FILE_SLOTS
+from serving.pipelines.loading import FILE_SLOTS, ModelParts, load_model
 from serving.pipelines.translation.job import TranslationJob
 from serving.request import FailedEvent, GenerationRequest, TokenEvent, is_final
 

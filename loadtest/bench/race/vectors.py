@@ -13,8 +13,7 @@ from serving.engine.runtime.plan import Plan
 from serving.engine.runtime.session import open_graphs
 from serving.engine.scheduling.admission import Shared
 from serving.engine.worker import Steps
-from serving.pipelines.loading import ModelParts
-from serving.pipelines.offline import FILE_SLOTS
+from serving.pipelines.loading import FILE_SLOTS, ModelParts
 from serving.request import FailedEvent, FinishedEvent, GenerationRequest
 
 

@@ -22,10 +22,13 @@ from serving.errors import RequestError
 from serving.glossaries.entries import Pair
 from serving.parameters import NUM_BEAMS
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.decoding import Decoding
-from serving.pipelines.defaults import applicable, decoding_of
-from serving.pipelines.translation.deltas import TranslationStream
-from serving.pipelines.translation.job import GlossaryEntry, Translation, TranslationJob
+from serving.pipelines.decoding import Decoding, applicable, decoding_of
+from serving.pipelines.translation.job import (
+    GlossaryEntry,
+    Translation,
+    TranslationJob,
+    TranslationStream,
+)
 from serving.text.formatting import formatted_as
 from serving.text.markup.options import Markup, MarkupKind
 from serving.text.plain_text import check_text, check_texts

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError, create_model
 from serving.errors import RequestError
 from serving.options import Option, only_of, options_of
 from serving.parameters import NUM_BEAMS, OPTIONS, BeamParams, ProcessorParams, SamplingParams
-from serving.pipelines.defaults import applicable
+from serving.pipelines.decoding import applicable
 from serving.text.plain_text import check_text
 
 NoOpValues = Mapping[str, tuple[Any, ...]]

@@ -26,7 +26,7 @@ from serving.api.http.error_responses import (
     log_failure,
 )
 from serving.api.http.protocol import path_of
-from serving.tracing.spans import Tracing
+from serving.tracing import Tracing
 
 _MAX_PATH_CHARACTERS = 256
 _MAX_TRACE_CHARACTERS = 128

@@ -15,8 +15,8 @@ from serving.metrics import Metrics
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog
 from serving.server_config import DocumentLimits, TextLimits
-from serving.storage.database import default_state_dir
-from serving.tracing.spans import Tracing
+from serving.storage import default_state_dir
+from serving.tracing import Tracing
 
 
 class Loader(Protocol):

@@ -35,12 +35,13 @@ from serving.errors import RequestError
 from serving.metrics import Outcome
 from serving.parameters import MAX_BEAMS, OPTIONS, TEMPERATURE, SamplingParams
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.translation.deltas import TranslationDelta, TranslationStream
 from serving.pipelines.translation.job import (
     AlignedWords,
     GlossaryEntry,
     Translation,
+    TranslationDelta,
     TranslationJob,
+    TranslationStream,
 )
 from serving.text.markup.options import Markup, MarkupKind
 from serving.text.plain_text import check_text, check_texts

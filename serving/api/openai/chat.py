@@ -10,8 +10,8 @@ from serving.api.http.bodies import NoOpValues
 from serving.api.openai.completion_body import FIELD_NAMES as COMPLETION_FIELD_NAMES
 from serving.api.openai.completion_body import GenerationBody, only_one
 from serving.errors import RequestError
-from serving.pipelines.completion.job import CompletionJob
 from serving.pipelines.decoding import Structure
+from serving.pipelines.jobs import CompletionJob
 from serving.request import MAX_LOGPROBS
 from serving.text.chat.template import Chat
 from serving.text.chat.tools import Function, grammar_of

@@ -16,9 +16,8 @@ from serving.api.http.attention_fields import LookFields, looks_of
 from serving.api.http.bodies import DEFAULT_BEAMS, DecodingFields, NoOpValues, RequestBody
 from serving.errors import RequestError
 from serving.parameters import ProcessorParams
-from serving.pipelines.completion.job import CompletionJob
-from serving.pipelines.decoding import Decoding, Structure, StructureKind
-from serving.pipelines.defaults import MAX_NEW_TOKENS
+from serving.pipelines.decoding import MAX_NEW_TOKENS, Decoding, Structure, StructureKind
+from serving.pipelines.jobs import CompletionJob
 from serving.request import MAX_LOGPROBS
 from serving.text.plain_text import check_text, check_texts
 

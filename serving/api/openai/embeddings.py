@@ -27,7 +27,7 @@ from serving.bundle.manifest import Task
 from serving.errors import RequestError
 from serving.parameters import TokenIds
 from serving.pipelines.catalog import TextEncoder
-from serving.pipelines.encoding.job import EncodeJob, Encodings
+from serving.pipelines.jobs import EncodeJob, Encodings
 
 MAX_INPUTS = 2048  # of one request, as OpenAI has it: an answer holds so many vectors
 Format = Literal["float", "base64"]

@@ -12,7 +12,7 @@ from serving.api.openai.answers import Usage
 from serving.errors import RequestError, TooLarge
 from serving.parameters import TokenIds
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.encoding.job import EncodeJob, Input
+from serving.pipelines.jobs import EncodeJob, Input
 from serving.text.plain_text import check_texts
 
 

@@ -14,7 +14,7 @@ from serving.detection.source import sources_of
 from serving.errors import ModelNotFound, RequestError
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Generator
-from serving.pipelines.completion.translating import TranslatingGenerator
+from serving.pipelines.translation.completions import TranslatingGenerator
 from serving.text.languages import matching
 
 

@@ -25,7 +25,7 @@ from serving.api.openai.protocol import AT_THE_ROOT, PROTOCOL
 from serving.bundle.manifest import Task
 from serving.errors import RequestError
 from serving.pipelines.catalog import TextEncoder
-from serving.pipelines.encoding.job import Pair
+from serving.pipelines.jobs import Pair
 from serving.text.plain_text import check_texts
 
 

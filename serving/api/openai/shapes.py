@@ -17,8 +17,7 @@ from serving.api.openai.completion_body import GenerationBody, StreamOptions
 from serving.metrics import Outcome
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Generator
-from serving.pipelines.completion.deltas import Deltas, collect
-from serving.pipelines.completion.job import CompletionDelta, CompletionJob, TokenText
+from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas, TokenText, collect
 from serving.request import FinishReason
 from serving.text.chat.tools import CallReader, Piece
 from serving.text.vocabulary.shown_tokens import Shown, spelt

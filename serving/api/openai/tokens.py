@@ -17,7 +17,7 @@ from serving.api.openai.chat import ChatFields, ChatMessage
 from serving.api.openai.models import card_of
 from serving.api.openai.protocol import AT_THE_ROOT
 from serving.errors import RequestError
-from serving.pipelines.tokens import TokenizeJob
+from serving.pipelines.jobs import TokenizeJob
 from serving.text.plain_text import check_texts
 
 

@@ -136,7 +136,7 @@ async def _translated(
 async def _encoded(
     model: "TextEncoder", options: dict[str, Any], looks: tuple[Look, ...]
 ) -> tuple[str, Seen]:
-    from serving.pipelines.encoding.job import EncodeJob
+    from serving.pipelines.jobs import EncodeJob
 
     found = await model.encode(EncodeJob("look", (options["sentence"],), looks=looks))
     return "", found.seen
@@ -146,9 +146,8 @@ async def _completed(
     model: "Generator", options: dict[str, Any], looks: tuple[Look, ...]
 ) -> tuple[str, Seen]:
     """Ask for one token more than is wanted: the last is written, and read by nobody."""
-    from serving.pipelines.completion.deltas import collect
-    from serving.pipelines.completion.job import CompletionJob
     from serving.pipelines.decoding import Decoding
+    from serving.pipelines.jobs import CompletionJob, collect
 
     wanted = options["max_tokens"] or 0
     decoding = Decoding(max_new_tokens=wanted + 1)

@@ -6,8 +6,7 @@ import numpy as np
 
 from serving.parameters import TokenIds
 from serving.pipelines.translation.job import SentenceAttention
-from serving.pipelines.translation.language_frame import LanguageFrame
-from serving.pipelines.translation.tokenizer_pair import TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import LanguageFrame, TokenizerPair
 from serving.request import TokenEvent
 from serving.text.alignment import DRAWN_WORD, Array, TokenizedText, word_attention, words_of
 from serving.text.vocabulary.shown_tokens import spelt

@@ -6,8 +6,7 @@ from serving.bundle.manifest import Manifest
 from serving.engine.attention_query import sights_of
 from serving.parameters import TokenIds
 from serving.pipelines.seen import Looks, ReadTokens, SeenAttention
-from serving.pipelines.translation.language_frame import LanguageFrame
-from serving.pipelines.translation.tokenizer_pair import TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import LanguageFrame, TokenizerPair
 from serving.request import FinishedEvent, Look, TokenEvent
 from serving.text.vocabulary.shown_tokens import spelt
 

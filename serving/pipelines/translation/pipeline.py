@@ -14,20 +14,22 @@ from serving.bundle.manifest import Manifest
 from serving.errors import RequestError
 from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.engine_port import EnginePort
-from serving.pipelines.tokens import TokenizedText, TokenizeJob, detokenized, tokenized
-from serving.pipelines.translation.deltas import TranslationDelta, TranslationStream
-from serving.pipelines.translation.hypotheses import successful_end
-from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
+from serving.pipelines.engine_port import EnginePort, successful_end
+from serving.pipelines.jobs import TokenizedText, TokenizeJob, detokenized, tokenized
+from serving.pipelines.translation.job import (
+    PairScore,
+    ScoreJob,
+    Translation,
+    TranslationDelta,
+    TranslationJob,
+    TranslationStream,
+)
 from serving.pipelines.translation.looking import SentenceLooks
 from serving.pipelines.translation.message_jobs import MessageJob
-from serving.pipelines.translation.pair_scoring import pair_score
 from serving.pipelines.translation.planning import Planner, TranslationPlan
-from serving.pipelines.translation.prefix_alternatives import with_alternative_prefixes
-from serving.pipelines.translation.rendering.segments import SegmentRenderer
-from serving.pipelines.translation.rendering.streaming import GrowingTexts
-from serving.pipelines.translation.rendering.texts import text_renderings
-from serving.pipelines.translation.requests import TranslationRequests
+from serving.pipelines.translation.rendering import SegmentRenderer, pair_score, text_renderings
+from serving.pipelines.translation.requests import TranslationRequests, with_alternative_prefixes
+from serving.pipelines.translation.streaming import GrowingTexts
 from serving.pipelines.translation.term_placing import TermPlacing
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import Event, GenerationRequest

@@ -12,8 +12,7 @@ from serving.errors import RequestError, TooLarge
 from serving.parameters import TokenIds
 from serving.pipelines.translation.glossary import NOT_WRITABLE, FoundTerm, Glossary
 from serving.pipelines.translation.job import TranslationJob
-from serving.pipelines.translation.language_frame import LanguageFrame
-from serving.pipelines.translation.tokenizer_pair import TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import LanguageFrame, TokenizerPair
 from serving.text.guides.beginnings import Beginnings
 from serving.text.languages import primary_language
 from serving.text.markup.cutting import MarkedSegment

@@ -4,22 +4,27 @@ The service, the offline commands and the bench build them here, so that what is
 is served.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil
 from typing import Any
 
 from serving.bundle.manifest import Manifest
 from serving.parameters import ProcessorParams, TokenIds
-from serving.pipelines.decoding_requests import request_arguments, sampling_with_own_seed
-from serving.pipelines.defaults import MAX_LENGTH_FACTOR, MAX_NEW_TOKENS
+from serving.pipelines.decoding import (
+    MAX_LENGTH_FACTOR,
+    MAX_NEW_TOKENS,
+    request_arguments,
+    sampling_with_own_seed,
+)
+from serving.pipelines.engine_port import successful_end
 from serving.pipelines.translation.job import ScoreJob, TranslationJob
-from serving.pipelines.translation.language_frame import LanguageFrame
 from serving.pipelines.translation.planning import TranslationPlan
-from serving.pipelines.translation.tokenizer_pair import TokenizerPair
-from serving.request import MAX_LOGPROBS, GenerationRequest
+from serving.pipelines.translation.tokenizer_pair import LanguageFrame, TokenizerPair
+from serving.request import MAX_LOGPROBS, Event, GenerationRequest, TokenEvent
 from serving.text.plain_text import tokenizing
 from serving.text.shortlist import Shortlist
+from serving.text.tokenizer import Tokenizer
 
 # A stop token would end the request without being reported, and those after it with it.
 _BEFORE_ANY_STOP = ProcessorParams(min_tokens=1)
@@ -140,3 +145,28 @@ class TranslationRequests:
             return limit
         by_source = ceil(factor * len(source_ids))
         return by_source if limit is None else min(limit, by_source)
+
+
+def with_alternative_prefixes(
+    plan: TranslationPlan, outcomes: Sequence[Sequence[Event]], count: int, tokenizer: Tokenizer
+) -> TranslationPlan:
+    """Return the plan with several prefixes for the first segment of each text.
+
+    outcomes: of the plan's probes, see `TranslationRequests`.
+    count: of translations that are wanted; there are up to two prefixes for each, as some lead to
+        the same text in other tokens.
+    """
+    longer: dict[int, dict[str, Any]] = {}
+    for number, events in zip(plan.first_segments, outcomes, strict=True):
+        prefix = plan.segments[number].prefixes[0]
+        words = _next_words(events, tokenizer)[: 2 * count]
+        longer[number] = {"prefixes": tuple((*prefix, word) for word in words) or (prefix,)}
+    return plan.with_changes(longer)
+
+
+def _next_words(events: Sequence[Event], tokenizer: Tokenizer) -> list[int]:
+    """Return the tokens with some text that may come next, likeliest first."""
+    successful_end(events)
+    [*_, last] = (event for event in events if isinstance(event, TokenEvent))
+    ids = [token.token_id for token in last.top]
+    return [token_id for token_id in ids if tokenizer.token_bytes(token_id).strip()]

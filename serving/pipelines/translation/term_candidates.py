@@ -1,4 +1,4 @@
-"""Builds the requests whose results are the candidates for a translation with a term."""
+"""Find the words that a glossary term may replace, and build the requests that try it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -8,9 +8,10 @@ import numpy as np
 
 from serving.bundle.manifest import Manifest
 from serving.parameters import GREEDY, MAX_WORDS, BeamParams, TokenIds
-from serving.pipelines.translation.glossary import capitalised
-from serving.pipelines.translation.term_places import AlignedTranslation, Place
-from serving.request import FinishReason, GenerationRequest, Ids
+from serving.pipelines.translation.attention import attention_matrix
+from serving.pipelines.translation.glossary import FoundTerm, WantedTerms, capitalised, overlap
+from serving.request import FinishReason, GenerationRequest, Hypothesis, Ids
+from serving.text.alignment import Array, Span, TokenizedText, shares_of, word_attention, words_of
 from serving.text.guides.borders import WordBorders
 from serving.text.guides.insertion import Insertion
 from serving.text.terms import HYPHENATED_WORD, term_pattern
@@ -18,6 +19,148 @@ from serving.text.tokenizer import Tokenizer
 
 NUM_BEAMS = 4
 MAX_FREE_TOKENS = 2  # with which the model may replace the word before a term
+MIN_ATTENTION = 0.01  # to a term, of the word that it replaces
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Words of a translation that a term may replace.
+
+    free_starts: the starts of words from which on the model may change the text before the term.
+    """
+
+    span: Span
+    free_starts: tuple[int, ...]
+
+
+class AlignedTranslation:
+    """A translation with its words' attention to the source.
+
+    request: by which it was translated. Its forced tokens are never replaced, nor is the next word
+        if the request is constrained.
+    """
+
+    def __init__(
+        self,
+        hypothesis: Hypothesis,
+        source: TokenizedText,
+        tokenizer: Tokenizer,
+        request: GenerationRequest,
+    ) -> None:
+        self.hypothesis = hypothesis
+        self.target = TokenizedText.from_pieces(tokenizer.pieces(hypothesis.token_ids))
+        self._source = source
+        self._fixed_end = self._end_of_fixed(request)
+
+    @property
+    def text(self) -> str:
+        return self.target.text
+
+    @cached_property
+    def words(self) -> list[Span]:
+        return words_of(self.text, HYPHENATED_WORD)
+
+    def next_places(
+        self, wanted: WantedTerms, given_up: Sequence[FoundTerm]
+    ) -> tuple[FoundTerm, list[Place]] | None:
+        """Return the missing term that belongs leftmost, with the places for it; None if no term
+        is missing.
+        """
+        taken = wanted.written(self.text)
+        found = []
+        for term in wanted.missing(self.text):
+            own = [span for span, translations in taken if translations == term.translations]
+            if term not in given_up and not self._attends(own, term):
+                places = self._places(term, [span for span, _ in taken])
+                found += [(places[0].span.start, term, places)] if places else []
+        return min(found, key=lambda each: each[0])[1:] if found else None
+
+    def _attends(self, spans: Sequence[Span], term: FoundTerm) -> bool:
+        """Return whether the word that attends to the term most is in one of these spans."""
+        if self._attention is None or not self.words:
+            return False
+        best = self.words[self._attention_to(term.span).argmax()]
+        return any(overlap(best, span) for span in spans)
+
+    def _places(self, term: FoundTerm, taken: Sequence[Span]) -> list[Place]:
+        """Return the places for a term: the word that attends to it most, alone and together with
+        neighbours that attend mostly to the term. For a model without attention, every word.
+        """
+        is_free = [self._is_free(word, taken) for word in self.words]
+        free = [number for number, each in enumerate(is_free) if each]
+        if self._attention is None or not free:
+            return [self._place(number, number, is_free) for number in free]
+        weights = self._attention_to(term.span)
+        if self.words[weights.argmax()].start < self._fixed_end:
+            return []
+        best = max(free, key=lambda number: weights[number])
+        belongs = [each and self._is_mostly_at(n, term) for n, each in enumerate(is_free)]
+        may_come_later = self.hypothesis.reason is FinishReason.LENGTH and not belongs[best]
+        if weights[best] < MIN_ATTENTION or may_come_later:
+            return []
+        first, last = _grown(best, belongs, is_free)
+        ranges = dict.fromkeys([(best, best), *((start, last) for start in range(first, best + 1))])
+        return [self._place(*each, is_free) for each in ranges]
+
+    def _end_of_fixed(self, request: GenerationRequest) -> int:
+        """Return how many characters at the beginning must not change."""
+        given = self.target.spans[: len(request.forced_ids)]
+        end = given[-1].end if given else 0
+        if request.constraint is None:
+            return end
+        return next((word.end for word in self.words if word.end > end), end)
+
+    def _is_free(self, word: Span, taken: Sequence[Span]) -> bool:
+        return word.start >= self._fixed_end and not any(overlap(word, each) for each in taken)
+
+    def _place(self, first: int, last: int, is_free: Sequence[bool]) -> Place:
+        span = Span(self.words[first].start, self.words[last].end)
+        previous = [self.words[first - 1].start] if first > 0 and is_free[first - 1] else []
+        return Place(span, (*previous, span.start) if last > first else tuple(previous))
+
+    def with_own_attention(self, wanted: WantedTerms, terms: Sequence[FoundTerm]) -> Hypothesis:
+        """Return the hypothesis in which the tokens of these terms attend only to their sources."""
+        if self._attention is None:
+            return self.hypothesis
+        tokens = list(self.hypothesis.tokens)
+        left = list(terms)
+        for span, translations in wanted.written(self.text):
+            own = [each for each in left if each.translations == translations]
+            if not own:
+                continue
+            numbers = [n for n, token in enumerate(self.target.spans) if overlap(token, span)]
+            shares = shares_of([each.span for each in own], self._source.spans)
+            best = int((shares @ self._attention[numbers].sum(axis=0)).argmax())
+            left.remove(own[best])
+            attention = (shares[best] / max(shares[best].sum(), 1e-9)).astype(np.float32)
+            for number in numbers:
+                tokens[number] = replace(tokens[number], attention=attention)
+        return replace(self.hypothesis, tokens=tuple(tokens))
+
+    def _is_mostly_at(self, number: int, term: FoundTerm) -> bool:
+        """Return whether a word attends to no other source word more than to the term."""
+        own = self._attention_to(term.span)[number]
+        others = [word for word in self._source_words if not overlap(word, term.span)]
+        return bool(own > 0 and own >= self._over(others)[number].max(initial=0.0))
+
+    def _attention_to(self, span: Span) -> Array:
+        """Return how much each word attends to a span of the source: [words]."""
+        return self._over([span])[:, 0]
+
+    def _over(self, source_spans: Sequence[Span]) -> Array:
+        assert self._attention is not None
+        return word_attention(self._attention, self.target, self._source, self.words, source_spans)
+
+    @cached_property
+    def _source_words(self) -> list[Span]:
+        return words_of(self._source.text, HYPHENATED_WORD)
+
+    @cached_property
+    def _attention(self) -> Array | None:
+        tokens = self.hypothesis.tokens
+        if any(token.attention is None for token in tokens):
+            return None
+        return attention_matrix(tokens, len(self._source.spans))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,3 +326,23 @@ class CandidateRequests:
         if not text.strip():
             return ()
         return self._tokenizer.encode(text) if begins_text else self._tokenizer.encode_inside(text)
+
+
+def _grown(best: int, belongs: Sequence[bool], is_free: Sequence[bool]) -> tuple[int, int]:
+    """Return the first and last word of the run of words that belong to a term. One word between
+    two of them may attend to something else, as in "pomme de terre".
+    """
+    first = last = best
+    for step in (-1, 1):
+        end = best
+        while any(_holds(belongs, end + step * width) for width in (1, 2)):
+            is_next = _holds(belongs, end + step)
+            if not is_next and not is_free[end + step]:
+                break
+            end += step if is_next else 2 * step
+        first, last = min(first, end), max(last, end)
+    return first, last
+
+
+def _holds(values: Sequence[bool], number: int) -> bool:
+    return 0 <= number < len(values) and values[number]

@@ -18,14 +18,16 @@ from typing import Any, TypeVar
 
 from serving.bundle.manifest import Manifest
 from serving.errors import DeadlineExceeded
-from serving.pipelines.engine_port import EnginePort
+from serving.pipelines.engine_port import EnginePort, ranked_hypotheses, successful_end
 from serving.pipelines.translation.glossary import FoundTerm, WantedTerms
-from serving.pipelines.translation.hypotheses import ranked_hypotheses, successful_end
-from serving.pipelines.translation.language_frame import LanguageFrame
 from serving.pipelines.translation.planning import Segment, TranslationPlan
-from serving.pipelines.translation.term_candidates import CandidateRequests, Replacement
-from serving.pipelines.translation.term_places import AlignedTranslation, Place
-from serving.pipelines.translation.tokenizer_pair import TokenizerPair
+from serving.pipelines.translation.term_candidates import (
+    AlignedTranslation,
+    CandidateRequests,
+    Place,
+    Replacement,
+)
+from serving.pipelines.translation.tokenizer_pair import LanguageFrame, TokenizerPair
 from serving.request import (
     Event,
     FinishedEvent,

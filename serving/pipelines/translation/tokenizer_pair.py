@@ -1,12 +1,53 @@
-"""Reads and writes the two sides of a translation model: a tokenizer for each."""
+"""The tokenizers of source and target, and the special tokens that a language pair adds.
+
+The rule for those tokens is the manifest's `Tokens.between`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from serving.bundle.manifest import Tokens
 from serving.bundle.opening import Bundle
 from serving.parameters import TokenIds
-from serving.pipelines.translation.language_frame import LanguageFrame
 from serving.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageFrame:
+    """Holds the special tokens of one pair of languages.
+
+    before: tokens in front of a source.
+    after: tokens at its end.
+    prompt: what a target begins with, after the bundle's own prefix.
+    num_given: how many tokens a target begins with, that prefix included.
+    """
+
+    before: TokenIds
+    after: TokenIds
+    prompt: TokenIds
+    num_given: int
+
+    @classmethod
+    def between(cls, tokens: Tokens, source: str, target: str) -> "LanguageFrame":
+        """Return the frame of a pair of languages, given by the model's codes."""
+        framed = tokens.between(source, target)
+        prompt = framed.prompt_prefix[len(tokens.prompt_prefix) :]
+        num_given = len(framed.prompt_prefix)
+        return cls(framed.source_prefix, framed.source_suffix, prompt, num_given)
+
+    def around(self, ids: Sequence[int]) -> TokenIds:
+        return (*self.before, *ids, *self.after)
+
+    @property
+    def num_around(self) -> int:
+        return len(self.before) + len(self.after)
+
+    @property
+    def num_counted(self) -> int:
+        """Count the prompt tokens that belong to the length of a beam search's hypothesis: all but
+        the first, as in Hugging Face's `generate`.
+        """
+        return max(self.num_given - 1, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from serving.bundle.writing import seal
 from serving.errors import EngineError, Overloaded, RequestError
 from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.completion.job import CompletionJob
-from serving.pipelines.completion.pipeline import CompletionPipeline
+from serving.pipelines.completion import CompletionPipeline
 from serving.pipelines.decoding import Decoding
+from serving.pipelines.jobs import CompletionJob
 from serving.pipelines.loading import ModelParts
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline

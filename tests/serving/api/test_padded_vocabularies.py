@@ -13,7 +13,7 @@ from serving.api.http.services import Services
 from serving.bundle.manifest import Precision
 from serving.engine.config import EngineConfig
 from serving.metrics import Metrics
-from serving.pipelines.offline import opened
+from serving.pipelines.loading import opened
 from serving.server_config import TextLimits
 from tests.tiny import tiny_bundle
 

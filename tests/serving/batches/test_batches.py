@@ -21,7 +21,7 @@ from serving.batches.lines import problems_of
 from serving.batches.tables import OPEN, BatchRecord, State
 from serving.batches.worker import Asked
 from serving.errors import NoSuchObject, RequestError
-from serving.storage.thread import DatabaseThread
+from serving.storage import DatabaseThread
 
 URL = "/v1/completions"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import httpx
 
-from serving.deployments.supervision.family import descendants
+from serving.deployments.process_tree import descendants
 
 # Part -> what the name of its process begins with
 NAMES = {

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from serving.deployments.scaling import WaitingTokens, load_of, replicas_of
+from serving.deployments.group import WaitingTokens, replicas_of
+from serving.deployments.replica import load_of
 from serving.engine.measures import EngineStats
 from serving.server_config import WorkerGroup
 

@@ -9,7 +9,7 @@ from subprocess import PIPE
 
 import pytest
 
-from serving.deployments.scratch import ray_folder, scratch_folder, write_token
+from serving.deployments.run_folder import ray_folder, scratch_folder, write_token
 from serving.errors import AttendantError
 
 # What Ray puts beneath it, with the longest process id there is
@@ -47,7 +47,7 @@ def test_a_place_that_will_do_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_place_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serving.deployments.scratch._places", lambda: ["/dev/null"])
+    monkeypatch.setattr("serving.deployments.run_folder._places", lambda: ["/dev/null"])
     with pytest.raises(AttendantError, match="set TMPDIR to one"), scratch_folder():
         pass
 
@@ -71,7 +71,7 @@ def test_a_failure_without_logs_leaves_nothing() -> None:
 
 
 WAITING = """
-from serving.deployments.scratch import scratch_folder
+from serving.deployments.run_folder import scratch_folder
 with scratch_folder() as folder:
     print(folder, flush=True)
     input()

@@ -10,8 +10,7 @@ import pytest
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.bundle.writing import seal
-from serving.deployments.devices import with_devices
-from serving.deployments.start_checks import problems_of
+from serving.deployments.start_checks import problems_of, with_devices
 from serving.engine.runtime import session
 from serving.server_config import ServerConfig, WorkerGroup
 from tests.devices.fake_cuda import FakeCuda

@@ -21,7 +21,7 @@ from serving.bundle.manifest import (
 )
 from serving.errors import Overloaded
 from serving.parameters import MAX_BEAMS
-from serving.pipelines.completion.pipeline import CompletionPipeline
+from serving.pipelines.completion import CompletionPipeline
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import (

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from serving.pipelines.defaults import applicable, problems
+from serving.pipelines.decoding import applicable, default_problems
 
 SAMPLED = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.1}
 SEARCHED = {"num_beams": 5, "length_penalty": 0.8, "early_stopping": True, "max_new_tokens": 200}
@@ -70,7 +70,7 @@ def test_everything_wrong_is_told() -> None:
         "top_p": 0.9,
     }
 
-    found = list(problems(generation))
+    found = list(default_problems(generation))
 
     assert [line.split(":")[0] for line in sorted(found)] == [
         f"generation.{name}" for name in sorted(generation) if name != "top_p"

@@ -7,8 +7,8 @@ import pytest
 
 from serving.bundle.manifest import Task
 from serving.engine.runtime.machine import instruction_sets
-from serving.pipelines import fingerprint
-from serving.pipelines.fingerprint import fingerprint_of
+from serving.pipelines import loading
+from serving.pipelines.loading import fingerprint_of
 from tests.serving.pipelines.fakes import manifest
 
 
@@ -24,10 +24,8 @@ def test_the_bundle_and_the_device_decide() -> None:
 @pytest.mark.parametrize("package", ["attendant", "onnxruntime"])
 def test_versions_decide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     before = fingerprint_of(manifest(Task.GENERATE), "cpu")
-    real = fingerprint.version
-    monkeypatch.setattr(
-        fingerprint, "version", lambda name: "9.9" if name == package else real(name)
-    )
+    real = loading.version
+    monkeypatch.setattr(loading, "version", lambda name: "9.9" if name == package else real(name))
 
     assert fingerprint_of(manifest(Task.GENERATE), "cpu") != before
 

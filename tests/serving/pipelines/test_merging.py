@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.pipelines.merging import in_batches, merge
+from serving.pipelines.streams import in_batches, merge
 
 Wrap = Callable[[AsyncGenerator[int, None]], AsyncGenerator[Any, None]]
 WRAPS: list[Wrap] = [in_batches, lambda stream: merge([stream, counting(0, [])])]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from serving.pipelines.offline import in_order
+from serving.pipelines.streams import in_order
 
 
 async def test_results_come_in_the_order_of_the_items() -> None:

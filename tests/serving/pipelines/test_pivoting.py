@@ -10,8 +10,12 @@ from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.pivoting import PivotTranslator, sources_for, targets_by_source
-from serving.pipelines.translation.deltas import TranslationDelta
-from serving.pipelines.translation.job import GlossaryEntry, Translation, TranslationJob
+from serving.pipelines.translation.job import (
+    GlossaryEntry,
+    Translation,
+    TranslationDelta,
+    TranslationJob,
+)
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.text.markup.options import Markup, MarkupKind
 from serving.text.tokenizer import Tokenizer

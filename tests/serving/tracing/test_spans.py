@@ -10,8 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from serving.access.account import Part, current_account
 from serving.text.tokenizer import Tokenizer
-from serving.tracing.exporting import problems_of_tracing, tracing_to_collector
-from serving.tracing.spans import Tracing
+from serving.tracing import Tracing, problems_of_tracing, tracing_to_collector
 from tests.serving.api.conftest import made_world, tokenizer
 
 __all__ = ["tokenizer"]

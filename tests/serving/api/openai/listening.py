@@ -15,7 +15,7 @@ from serving.api.application import create_app
 from serving.api.http.services import Services
 from serving.engine.config import EngineConfig
 from serving.metrics import Metrics
-from serving.pipelines.offline import opened
+from serving.pipelines.loading import opened
 from serving.server_config import TextLimits
 
 Made = Callable[[], AbstractAsyncContextManager[FastAPI]]

@@ -18,11 +18,11 @@ from typing import Any
 import httpx
 import pytest
 
-from serving.deployments.front import configuration
-from serving.deployments.front.configuration import Front, Served
-from serving.deployments.front.haproxy import HAProxy, haproxy
+from serving.deployments import haproxy_config
+from serving.deployments.environment import free_ports
+from serving.deployments.haproxy import HAProxy, haproxy
+from serving.deployments.haproxy_config import Front, Served
 from serving.deployments.listening import Listening
-from serving.deployments.surroundings import free_ports
 from serving.errors import AttendantError
 from tests.served import eventually, free_port
 
@@ -244,7 +244,7 @@ def test_once_it_stops_what_is_in_progress_ends_and_nothing_begins(
 def test_who_would_wait_behind_many_is_refused_at_once(
     front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(configuration, "_MOST_AT_ONCE", 2)
+    monkeypatch.setattr(haproxy_config, "_MOST_AT_ONCE", 2)
     url = f"{front.public.url}/v1/chat/completions"
     with (
         haproxy(front, tmp_path),

@@ -13,10 +13,10 @@ import httpx
 import pytest
 
 from serving.api.http.error_responses import REFUSES_ALL
-from serving.deployments.front.configuration import Front, Served
-from serving.deployments.front.haproxy import haproxy
+from serving.deployments.environment import free_ports
+from serving.deployments.haproxy import haproxy
+from serving.deployments.haproxy_config import Front, Served
 from serving.deployments.listening import Listening
-from serving.deployments.surroundings import free_ports
 from tests.served import eventually, free_port
 
 GREETING = {"q": "Hello.", "source": "en", "target": "fr"}

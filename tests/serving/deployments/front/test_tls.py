@@ -9,11 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from serving.deployments.front.certificate import read_certificate
-from serving.deployments.front.configuration import Front
-from serving.deployments.front.haproxy import HAProxy, haproxy
+from serving.deployments.environment import free_ports
+from serving.deployments.haproxy import HAProxy, haproxy
+from serving.deployments.haproxy_config import Front, read_certificate
 from serving.deployments.listening import Listening
-from serving.deployments.surroundings import free_ports
 from serving.errors import ConfigError
 from serving.server_config import Tls
 from tests.certificates import write_certificate

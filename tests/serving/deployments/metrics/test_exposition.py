@@ -2,7 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.deployments.metrics.exposition import merged
+from serving.deployments.metrics import merged
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine_metrics import EngineMetrics
 from serving.metrics import Metrics, Outcome

@@ -5,9 +5,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.deployments.metrics.exposition import merged
-from serving.deployments.metrics.outliving import Outliving
-from serving.deployments.metrics.proxy import told_of
+from serving.deployments.metrics import Outliving, merged, told_of
 from serving.metrics import Metrics, Outcome
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from serving.bundle.manifest import Precision
-from serving.deployments.models.loaded import LoadedModels
+from serving.deployments.loaded_models import LoadedModels
 from serving.engine.config import EngineConfig
 from serving.errors import BundleError, ModelNotFound
 from serving.pipelines.catalog import Translator

@@ -19,8 +19,8 @@ import httpx
 import openai
 import pytest
 
-from serving.deployments.scratch import scratch_folder
-from serving.deployments.supervision.family import descendants
+from serving.deployments.process_tree import descendants
+from serving.deployments.run_folder import scratch_folder
 from tests.served import attendant, eventually, int8_bundle
 from tests.serving.deployments.parts import (
     NAMES,

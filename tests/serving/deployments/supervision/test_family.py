@@ -18,7 +18,7 @@ time.sleep(60)
 """
 RUN = f"""
 import subprocess, sys
-from serving.deployments.supervision.family import family
+from serving.deployments.process_tree import family
 with family():
     process = subprocess.Popen([sys.executable, "-c", {STUBBORN!r}], stdout=subprocess.PIPE)
     print(process.stdout.readline().decode(), flush=True)

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from serving.deployments.supervision.watch import Watch
+from serving.deployments.process_tree import Watch
 
 ORPHAN = """
 import os, time
@@ -19,8 +19,8 @@ if not os.fork():
 WATCHING = f"""
 import subprocess, sys, time, threading
 from pathlib import Path
-from serving.deployments.supervision.family import descendants, family
-from serving.deployments.supervision.watch import Watch
+from serving.deployments.process_tree import descendants, family
+from serving.deployments.process_tree import Watch
 
 def end():
     raise SystemExit(len(descendants(os.getpid())))

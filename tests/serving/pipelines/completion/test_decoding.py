@@ -9,10 +9,9 @@ import pytest
 
 from serving.errors import DeadlineExceeded, RequestError
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams
-from serving.pipelines.completion.deltas import collect
-from serving.pipelines.completion.job import CompletionDelta, CompletionJob
-from serving.pipelines.completion.pipeline import CompletionPipeline
+from serving.pipelines.completion import CompletionPipeline
 from serving.pipelines.decoding import Decoding, Structure
+from serving.pipelines.jobs import CompletionDelta, CompletionJob, collect
 from serving.request import FinishReason, GenerationRequest
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import BOS, EOS, FakeEngine, scripted_generator

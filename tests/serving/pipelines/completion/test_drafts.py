@@ -8,10 +8,9 @@ from serving.bundle.manifest import Precision
 from serving.engine.config import EngineConfig
 from serving.engine.decoding.speculation_costs import Costs
 from serving.parameters import SamplingParams
-from serving.pipelines.completion.deltas import collect
-from serving.pipelines.completion.job import CompletionDelta, CompletionJob
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.offline import opened
+from serving.pipelines.jobs import CompletionDelta, CompletionJob, collect
+from serving.pipelines.loading import opened
 from tests.tiny import tiny_bundle
 
 PROMPT = "It is fast. A dog runs. It is fast. A dog "

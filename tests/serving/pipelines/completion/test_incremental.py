@@ -5,11 +5,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.pipelines.completion.deltas import joined
-from serving.pipelines.completion.incremental import IncrementalCompletion
-from serving.pipelines.completion.job import CompletionDelta, CompletionJob
-from serving.pipelines.completion.requests import CompletionRun
+from serving.pipelines.completion import IncrementalCompletion
+from serving.pipelines.completion_requests import CompletionRun
 from serving.pipelines.decoding import Decoding
+from serving.pipelines.jobs import CompletionDelta, CompletionJob, joined
 from serving.request import FinishReason, GenerationRequest, TokenEvent
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import EOS

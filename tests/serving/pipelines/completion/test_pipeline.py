@@ -7,9 +7,8 @@ import pytest
 
 from serving.errors import RequestError
 from serving.parameters import SamplingParams
-from serving.pipelines.completion.deltas import collect
-from serving.pipelines.completion.job import CompletionJob
 from serving.pipelines.decoding import Decoding
+from serving.pipelines.jobs import CompletionJob, collect
 from serving.request import FinishReason
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import scripted_generator

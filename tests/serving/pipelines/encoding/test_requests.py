@@ -10,8 +10,8 @@ from tokenizers import Tokenizer
 from models.conventions import Conventions
 from serving.bundle.manifest import Manifest
 from serving.errors import RequestError
-from serving.pipelines.encoding.job import EncodeJob, Input, Pair
-from serving.pipelines.encoding.requests import EncodingRequests
+from serving.pipelines.encoding import EncodingRequests
+from serving.pipelines.jobs import EncodeJob, Input, Pair
 from serving.pipelines.loading import ModelParts
 from tests.encoders import AROUND, CLS, SEP, encoder_bundle
 

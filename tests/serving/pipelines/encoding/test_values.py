@@ -5,7 +5,7 @@ import pytest
 
 from serving.bundle.manifest import Activation
 from serving.errors import RequestError
-from serving.pipelines.encoding.values import activated, shortened
+from serving.pipelines.encoding import activated, shortened
 
 LOGITS = np.array([[1.0, -2.0, 0.5], [900.0, -900.0, 0.0]], np.float32)
 

@@ -7,7 +7,7 @@ from serving.bundle.manifest import Precision
 from serving.engine.config import EngineConfig
 from serving.parameters import MAX_SEED, SamplingParams
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.offline import opened
+from serving.pipelines.loading import opened
 from serving.pipelines.translation.job import TranslationJob
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import shouting_translator

@@ -7,8 +7,7 @@ import pytest
 from serving.errors import EngineError, Overloaded
 from serving.parameters import BeamParams
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.translation.deltas import TranslationDelta
-from serving.pipelines.translation.job import Translation, TranslationJob
+from serving.pipelines.translation.job import Translation, TranslationDelta, TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.request import FinishReason
 from serving.text.markup.options import Markup, MarkupKind

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from serving.commands.common import engine_config, languages_of, translation_decoding
-from serving.pipelines.offline import FILE_SLOTS, in_order, opened
+from serving.pipelines.loading import FILE_SLOTS, opened
+from serving.pipelines.streams import in_order
 from serving.pipelines.translation.job import TranslationJob
 from tests.serving.text.protection.lines import lines_of, thousand_lines
 from tests.serving.text.protection.units import KINDS, kind_of, lost

@@ -19,7 +19,7 @@ from serving.commands.common import engine_config
 from serving.documents.document import MARKUP
 from serving.documents.formats.table import read_document
 from serving.pipelines.catalog import Translator
-from serving.pipelines.offline import opened
+from serving.pipelines.loading import opened
 from serving.pipelines.translation.job import TranslationJob
 from serving.text.markup.options import Markup, MarkupKind
 from serving.text.tokenizer import Tokenizer

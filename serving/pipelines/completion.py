@@ -1,0 +1,303 @@
+"""Completes prompts and chats as streams: text that was sent never has to be taken back.
+
+It knows text and token ids; neither HTTP nor how tokens are chosen.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from serving.bundle.manifest import Manifest
+from serving.constraints import Constraint
+from serving.parameters import TokenIds
+from serving.pipelines.cards import ModelCard
+from serving.pipelines.completion_looking import CompletionLooks
+from serving.pipelines.completion_requests import (
+    CompletionRequests,
+    CompletionRun,
+    Prompt,
+    PromptReader,
+)
+from serving.pipelines.decoding import Decoding, Structure
+from serving.pipelines.engine_port import EnginePort, raise_failure
+from serving.pipelines.jobs import (
+    CompletionDelta,
+    CompletionJob,
+    Deltas,
+    TokenizedText,
+    TokenizeJob,
+    TokenText,
+    detokenized,
+    joined,
+    tokenized,
+)
+from serving.pipelines.streams import merge
+from serving.request import FinishedEvent, FinishReason, Hypothesis, TokenEvent
+from serving.text.chat.template import Chat
+from serving.text.detokenizer import Detokenizer
+from serving.text.guides.grammar import Grammars
+from serving.text.stops import StopStrings
+from serving.text.tokenizer import Tokenizer
+
+
+class IncrementalCompletion:
+    """Makes deltas of tokens: text is emitted once nothing can take it back, and a token once its
+    text is emitted.
+
+    index: the completion's; one run of a beam search brings several. Stop strings are not looked
+        for in the tokens of the prompt that are forced.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, job: CompletionJob, run: CompletionRun, index: int
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._detokenizer = Detokenizer(tokenizer, run.begins_text)
+        self._stops = StopStrings(job.stop)
+        self._reports_tokens = job.decoding.logprobs is not None
+        self._delta = CompletionDelta(index, "", num_prompt_tokens=run.num_prompt_tokens)
+        self._num_forced = run.num_forced
+        self._num_generated_tokens = 0
+        self._num_characters = 0
+        self._num_emitted = 0
+        self._tokens: deque[TokenText] = deque()
+        self._echoed = "".join(map(self._echo, run.echoed))
+        self.is_finished = False
+
+    def push(self, event: TokenEvent) -> CompletionDelta | None:
+        """Return the delta of one more token; None while nothing is certain."""
+        if self._reports_tokens:
+            self._tokens.append(self._token_text(event))
+        piece = self._written(event.token_id)
+        if self._num_forced:
+            self._num_forced -= 1
+            return self._emit(piece, None)
+        self._num_generated_tokens += 1
+        text = self._stops.push(piece)
+        return self._emit(text, FinishReason.STOP if self._stops.found else None)
+
+    def finish(
+        self,
+        reason: FinishReason,
+        stop_logprob: float | None = None,
+        score: float | None = None,
+    ) -> CompletionDelta:
+        """Return the last delta.
+
+        stop_logprob: of the stop token, which counts among the tokens; it has no text.
+        score: of the hypothesis that it is; a text that is cut by a stop string is another one.
+        """
+        text = self._stops.push(self._detokenizer.finish())
+        if self._stops.found:
+            reason, score = FinishReason.STOP, None
+        else:
+            text += self._stops.finish()
+            if self._reports_tokens and stop_logprob is not None:
+                self._tokens.append(TokenText(b"", stop_logprob, (), self._num_characters))
+        delta = self._emit(text, reason)
+        assert delta is not None, "a delta that ends a completion is never held back"
+        return replace(delta, score=score)
+
+    def _echo(self, token_id: int) -> str:
+        """Begin with a token of which no more is known; it is emitted with the first delta, as the
+        engine may yet refuse.
+        """
+        if self._reports_tokens:
+            token = self._tokenizer.shown(token_id)
+            self._tokens.append(TokenText(token, None, (), self._num_characters))
+        return self._written(token_id)
+
+    def _written(self, token_id: int) -> str:
+        piece = self._detokenizer.push(token_id)
+        self._num_characters += len(piece)
+        return piece
+
+    def _emit(self, text: str, reason: FinishReason | None) -> CompletionDelta | None:
+        if text or reason:
+            text, self._echoed = self._echoed + text, ""
+        self._num_emitted += len(text)
+        self.is_finished = reason is not None
+        tokens = self._certain_tokens()
+        if not (text or tokens or self.is_finished):
+            return None
+        return replace(
+            self._delta,
+            text=text,
+            tokens=tokens,
+            finish_reason=reason,
+            num_generated_tokens=self._num_generated_tokens,
+        )
+
+    def _certain_tokens(self) -> tuple[TokenText, ...]:
+        """Take the tokens whose text has begun to be emitted; at the end, if no stop string cut
+        it, all.
+        """
+        is_whole = self.is_finished and not self._stops.found
+        tokens = []
+        while self._tokens and (is_whole or self._tokens[0].offset < self._num_emitted):
+            tokens.append(self._tokens.popleft())
+        return tuple(tokens)
+
+    def _token_text(self, event: TokenEvent) -> TokenText:
+        shown = self._tokenizer.shown
+        top = tuple((shown(token.token_id), token.logprob) for token in event.top)
+        return TokenText(shown(event.token_id), event.logprob, top, self._num_characters)
+
+
+class CompletionPipeline:
+    """Serves the jobs of one language model."""
+
+    def __init__(self, manifest: Manifest, tokenizer: Tokenizer, engine: EnginePort) -> None:
+        self.card = ModelCard.from_manifest(manifest)
+        self._prefix = tuple(manifest.tokens.prompt_prefix)
+        self._tokenizer = tokenizer
+        self._prompts = PromptReader(manifest, tokenizer)
+        self._requests = CompletionRequests(manifest, tokenizer)
+        self._structures = Structures(tokenizer, manifest.tokens.stop)
+        self._looks = CompletionLooks(manifest, tokenizer)
+        self._engine = engine
+
+    async def stream(self, job: CompletionJob) -> Deltas:
+        """Yield deltas of all completions as they come; closing the stream cancels what still runs.
+
+        Raises, as it begins, RequestError for what cannot be served, and Overloaded.
+        """
+        self._engine.check_room(1, job.decoding.share, job.decoding.priority)
+        self._looks.check(job.looks)
+        prompts = [await self._read(prompt) for prompt in job.prompts]
+        for prompt in prompts:
+            self._prompts.check_length(prompt, job.decoding.max_new_tokens or 0)
+        runs = await self._runs(job, prompts)
+        async with aclosing(merge([self._complete(job, run) for run in runs])) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def tokenize(self, job: TokenizeJob) -> TokenizedText:
+        """Return the tokens of a text or of a chat. Raises RequestError."""
+        return await asyncio.to_thread(self._tokenized, job)
+
+    async def detokenize(self, token_ids: TokenIds) -> str:
+        """Return the text of tokens. Raises RequestError."""
+        return await asyncio.to_thread(detokenized, self._tokenizer, token_ids)
+
+    def _tokenized(self, job: TokenizeJob) -> TokenizedText:
+        prompt = self._prompts.read(job.prompt)
+        before = () if prompt.is_whole or not job.adds_special else self._prefix
+        return tokenized(self._tokenizer, (*before, *prompt.token_ids))
+
+    async def _read(self, prompt: str | tuple[int, ...] | Chat) -> Prompt:
+        if isinstance(prompt, Chat):
+            return await asyncio.to_thread(self._prompts.read, prompt)
+        return self._prompts.read(prompt)
+
+    async def _runs(self, job: CompletionJob, prompts: Sequence[Prompt]) -> list[CompletionRun]:
+        constraints = {
+            ends_text: await self._structures.constraint(job.decoding, begins_text=ends_text)
+            for ends_text in {prompt.ends_text for prompt in prompts}
+        }
+        return [
+            run
+            for number, prompt in enumerate(prompts)
+            for run in self._requests.runs(job, number, prompt, constraints[prompt.ends_text])
+        ]
+
+    async def _complete(self, job: CompletionJob, run: CompletionRun) -> Deltas:
+        completion = IncrementalCompletion(self._tokenizer, job, run, run.index)
+        if run.request is None:
+            yield completion.finish(FinishReason.LENGTH)
+            return
+        tokens: list[TokenEvent] = []
+        async with aclosing(self._engine.generate(run.request)) as events:
+            async for event in events:
+                if isinstance(event, FinishedEvent):
+                    for last in self._last_deltas(job, run, completion, event):
+                        yield self._looks.seen(run, last, tokens, event)
+                    return
+                if not isinstance(event, TokenEvent):
+                    raise_failure(event)
+                if not completion.is_finished:
+                    tokens.append(event)
+                if not completion.is_finished and (delta := completion.push(event)) is not None:
+                    yield self._looks.seen(run, delta, tokens, None)
+                if completion.is_finished and not run.has_others:
+                    return
+
+    def _last_deltas(
+        self,
+        job: CompletionJob,
+        run: CompletionRun,
+        best: IncrementalCompletion,
+        event: FinishedEvent,
+    ) -> Iterator[CompletionDelta]:
+        if not best.is_finished:
+            score = event.hypotheses[0].score if event.hypotheses else None
+            yield best.finish(event.reason, event.stop_logprob, score)
+        if run.has_others:
+            yield from self._other_hypotheses(job, run, event)
+
+    def _other_hypotheses(
+        self, job: CompletionJob, run: CompletionRun, event: FinishedEvent
+    ) -> Iterator[CompletionDelta]:
+        """Yield all but the best, each as one delta. Those that a search did not find have no
+        text.
+        """
+        for number in range(1, job.num_choices):
+            completion = IncrementalCompletion(self._tokenizer, job, run, run.index + number)
+            if number < len(event.hypotheses):
+                yield joined(list(_deltas(completion, event.hypotheses[number])))
+            else:
+                yield completion.finish(event.reason)
+
+
+def _deltas(completion: IncrementalCompletion, hypothesis: Hypothesis) -> Iterator[CompletionDelta]:
+    for token in hypothesis.tokens:
+        if (delta := completion.push(token)) is not None:
+            yield delta
+        if completion.is_finished:
+            return
+    yield completion.finish(hypothesis.reason, hypothesis.stop_logprob, hypothesis.score)
+
+
+class Structures:
+    """Compiles structures for one bundle's tokenizer, which is prepared when the first is asked
+    for: as a text begins, and as it goes on after a prompt, where that makes a difference.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, stop_ids: Iterable[int]) -> None:
+        self._tokenizer = tokenizer
+        self._stop_ids = tuple(stop_ids)
+        self._grammars: dict[bool, Grammars] = {}
+        self._is_lossless = tokenizer.is_lossless
+
+    async def constraint(self, decoding: Decoding, begins_text: bool) -> Constraint | None:
+        """Return what a job's output must follow; None if nothing was asked.
+
+        Raises RequestError for what does not compile.
+        """
+        structure, stop_ids = decoding.structure, decoding.stop_token_ids
+        if structure is None:
+            return None
+        return await asyncio.to_thread(self._compiled, structure, stop_ids, begins_text)
+
+    def _compiled(
+        self, structure: Structure, stop_ids: tuple[int, ...], begins_text: bool
+    ) -> Constraint:
+        begins_text = begins_text and not self._is_lossless
+        if begins_text not in self._grammars:
+            prepared = Grammars(self._tokenizer, self._stop_ids, begins_text)
+            self._grammars[begins_text] = prepared
+        grammars, value = self._grammars[begins_text], structure.value
+        options: dict[str, Any] = {"field": structure.field, "stop_ids": stop_ids}
+        if structure.kind == "json_object":
+            return grammars.json_object(**options)
+        if isinstance(value, tuple):
+            return grammars.choices(value, **options)
+        compilers = {
+            "json": grammars.json_schema,
+            "regex": grammars.regex,
+            "grammar": grammars.lark,
+        }
+        return compilers[structure.kind](value, **options)

@@ -1,0 +1,216 @@
+"""Build the engine requests of completion jobs, without an engine.
+
+The service, the offline commands and the bench all build their requests here, so that what is
+measured is what is served.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from serving.bundle.manifest import Manifest
+from serving.constraints import Constraint
+from serving.errors import RequestError
+from serving.parameters import TokenIds
+from serving.pipelines.decoding import MAX_NEW_TOKENS, request_arguments, sampling_with_own_seed
+from serving.pipelines.jobs import CompletionJob
+from serving.request import GenerationRequest
+from serving.text.chat.template import Chat, ChatTemplate
+from serving.text.chat.tools import BEGIN, has_tools
+from serving.text.plain_text import tokenizing
+from serving.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRun:
+    """Holds one request to the engine and what its completions need to know beside it.
+
+    request: None where what is echoed is all that is wanted.
+    index: the number of its first completion.
+    echoed: tokens that the completion begins with and that the engine does not report.
+    begins_text: the completion, what is echoed included, is a text of its own.
+    """
+
+    request: GenerationRequest | None
+    index: int
+    num_prompt_tokens: int
+    echoed: TokenIds
+    begins_text: bool
+
+    @property
+    def num_forced(self) -> int:
+        return len(self.request.forced_ids) if self.request else 0
+
+    @property
+    def has_others(self) -> bool:
+        """Say whether it brings more than one completion."""
+        beam = self.request.beam if self.request else None
+        return beam is not None and beam.num_hypotheses > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Holds a prompt's tokens.
+
+    token_ids: without the bundle's own prefix.
+    num_before: how many tokens the bundle puts in front of them.
+    is_whole: the prefix is not put there: chats, which their template has written, and prompts
+        that are given as ids, which mean what they say.
+    ends_text: what comes next begins a text of its own.
+    field: what the client calls it.
+    """
+
+    token_ids: TokenIds
+    num_before: int = 0
+    is_whole: bool = False
+    ends_text: bool = False
+    field: str = "prompt"
+
+    @property
+    def num_tokens(self) -> int:
+        return self.num_before + len(self.token_ids)
+
+
+class CompletionRequests:
+    """Builds the requests of one bundle's jobs; needs no engine, so the bench can ask for them.
+
+    `CompletionRequests(manifest, tokenizer).runs(job, number, prompt)` holds exactly the requests
+    that the service makes of a job's prompt, as `PromptReader` has read it.
+    """
+
+    def __init__(self, manifest: Manifest, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._max_new_tokens: int | None = manifest.generation.get(MAX_NEW_TOKENS)
+
+    def runs(
+        self, job: CompletionJob, number: int, prompt: Prompt, constraint: Constraint | None = None
+    ) -> Iterator[CompletionRun]:
+        """Yield the runs of one prompt: a beam search makes all its choices at once, each sample
+        is a run of its own.
+
+        number: the prompt's among the job's prompts, from 0.
+        constraint: what the output must look like, compiled from the job's `structure`.
+        """
+        given, forced = _given_and_forced(job, prompt)
+        only_echoes = job.decoding.max_new_tokens == 0 and not forced
+        step = job.num_choices if job.decoding.beam and not only_echoes else 1
+        first = number * job.num_choices
+        for index in range(first, first + job.num_choices, step):
+            yield CompletionRun(
+                None if only_echoes else self._request(job, prompt, index, constraint),
+                index,
+                prompt.num_tokens,
+                given if job.echo else (),
+                job.echo or prompt.ends_text,
+            )
+
+    def _request(
+        self, job: CompletionJob, prompt: Prompt, index: int, constraint: Constraint | None
+    ) -> GenerationRequest:
+        decoding = job.decoding
+        given, forced = _given_and_forced(job, prompt)
+        arguments = request_arguments(decoding, self._tokenizer)
+        if decoding.max_new_tokens == 0:  # nothing is generated that could be a stop token
+            arguments |= {"ignore_eos": True, "stop_token_ids": ()}
+        limit = decoding.max_new_tokens
+        return GenerationRequest(
+            f"{job.request_id}-{index}",
+            prompt_ids=given,
+            is_whole=prompt.is_whole,
+            forced_ids=forced,
+            sampling=sampling_with_own_seed(decoding.sampling, index % job.num_choices),
+            max_new_tokens=self._max_new_tokens if limit is None else limit,
+            constraint=constraint,
+            tells_logprobs=False,
+            streams=job.streams,
+            looks=job.looks,
+            job_id=job.request_id,
+            **arguments,
+        )
+
+
+def _given_and_forced(job: CompletionJob, prompt: Prompt) -> tuple[TokenIds, TokenIds]:
+    """Divide a prompt in what is only given and what is forced, so that the engine reports it.
+
+    The first token of all is forced only if the bundle's own prefix comes before it.
+    """
+    decoding = job.decoding
+    if not job.echo or (decoding.logprobs is None and decoding.max_new_tokens != 0):
+        return prompt.token_ids, ()
+    num_given = 0 if prompt.num_before else 1
+    return prompt.token_ids[:num_given], prompt.token_ids[num_given:]
+
+
+class PromptReader:
+    """Reads prompts for one bundle, without an engine."""
+
+    def __init__(self, manifest: Manifest, tokenizer: Tokenizer) -> None:
+        self._name = manifest.name
+        self._num_prefix = len(manifest.tokens.prompt_prefix)
+        self._vocab_size = manifest.vocab_size
+        self._context = manifest.limits.max_target_tokens
+        self._tokenizer = tokenizer
+        self._chat = _chat_template(manifest, tokenizer)
+        # What a special token writes is no text, so nothing could be read of it.
+        is_text = BEGIN not in tokenizer.special_tokens.values()
+        self._has_tools = is_text and has_tools(manifest.chat_template or "")
+
+    def read(self, prompt: str | TokenIds | Chat) -> Prompt:
+        """Return a prompt's tokens. A chat takes its time: its template runs in another process.
+
+        Raises RequestError for what the model cannot read.
+        """
+        if isinstance(prompt, Chat):
+            return self._chat_prompt(prompt)
+        if isinstance(prompt, str):
+            with tokenizing("prompt"):
+                token_ids = tuple(self._tokenizer.encode(prompt))
+            return Prompt(token_ids, self._num_prefix, ends_text=not prompt)
+        return self._prompt_of_ids(prompt)
+
+    def check_length(self, prompt: Prompt, max_new_tokens: int) -> None:
+        """Raise RequestError if the prompt is empty, or leaves no room for so many tokens."""
+        if prompt.num_tokens == 0:
+            reason = "" if prompt.is_whole else ": this model has no start token"
+            raise RequestError(prompt.field, "", f"must not be empty{reason}")
+        room = self._context - prompt.num_tokens
+        if room < min(max_new_tokens, 1):
+            message = f"must leave room in the context of {self._context} tokens"
+            raise RequestError(prompt.field, f"{prompt.num_tokens} tokens", message)
+        if max_new_tokens > room:
+            message = (
+                f"{prompt.field} ({prompt.num_tokens} tokens) and completion must fit "
+                f"the context of {self._context} tokens"
+            )
+            raise RequestError("max_tokens", max_new_tokens, message)
+
+    def _chat_prompt(self, chat: Chat) -> Prompt:
+        if self._chat is None:
+            message = f"model {self._name} has no chat template; it completes prompts only"
+            raise RequestError("messages", f"{len(chat.messages)} messages", message)
+        if chat.tools and not self._has_tools:
+            message = f"the chat template of model {self._name} shows no tools, or not in a form"
+            raise RequestError("tools", f"{len(chat.tools)} tools", f"{message} known here")
+        with tokenizing("messages"):
+            token_ids = self._chat.prompt_ids(chat)
+        return Prompt(token_ids, is_whole=True, ends_text=not chat.continues_last, field="messages")
+
+    def _prompt_of_ids(self, token_ids: TokenIds) -> Prompt:
+        for token_id in token_ids:
+            if not 0 <= token_id < self._vocab_size:
+                message = f"token ids must be between 0 and {self._vocab_size - 1}"
+                raise RequestError("prompt", token_id, message)
+        has_text = any(map(self._tokenizer.token_bytes, token_ids))
+        return Prompt(token_ids, is_whole=True, ends_text=not has_text)
+
+
+def _chat_template(manifest: Manifest, tokenizer: Tokenizer) -> ChatTemplate | None:
+    if manifest.chat_template is None:
+        return None
+    tokens = manifest.tokens
+    special_ids = {
+        "bos_token": tokens.bos,
+        "eos_token": tokens.eos,
+        "pad_token": tokens.pad,
+        "unk_token": tokens.unk,
+    }
+    return ChatTemplate(manifest.chat_template, tokenizer, special_ids)

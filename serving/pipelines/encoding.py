@@ -1,0 +1,270 @@
+"""Encode texts with models that have no decoder: each input is one engine request and gets one
+vector.
+
+The service, the offline commands and the bench all build their requests with `EncodingRequests`, so
+that what is measured is what is served.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+
+from serving.bundle.manifest import Activation, Manifest
+from serving.errors import EngineError, RequestError
+from serving.parameters import TokenIds
+from serving.pipelines.cards import ModelCard
+from serving.pipelines.encoding_looking import TextLooks
+from serving.pipelines.engine_port import EnginePort, raise_failure
+from serving.pipelines.jobs import (
+    EncodeJob,
+    Encodings,
+    Input,
+    Matrix,
+    Pair,
+    TokenizedText,
+    TokenizeJob,
+    detokenized,
+    tokenized,
+)
+from serving.request import (
+    AbortedEvent,
+    Event,
+    FailedEvent,
+    FinishedEvent,
+    GenerationRequest,
+    Vector,
+)
+from serving.text.chat.template import Chat
+from serving.text.plain_text import tokenizing
+from serving.text.tokenizer import Tokenizer
+
+_CHARACTERS_A_TOKEN = 4  # about
+# More are cut into tokens, and put together, on another thread, so that other requests go on.
+_MANY_CHARACTERS = 5_000
+Framed = tuple[TokenIds, int | None]  # ids, and where the second text of a pair begins
+
+
+class EncodingPipeline:
+    """Serves the jobs of one model that only encodes.
+
+    max_inputs: of one job; None for any number.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        tokenizer: Tokenizer,
+        engine: EnginePort,
+        max_inputs: int | None = None,
+    ) -> None:
+        assert manifest.encoder is not None
+        self.card = ModelCard.from_manifest(manifest)
+        self._encoder = manifest.encoder
+        self._tokenizer = tokenizer
+        self._requests = EncodingRequests(manifest, tokenizer)
+        self._looks = TextLooks(manifest, tokenizer)
+        self._engine = engine
+        self._max_inputs = max_inputs
+
+    async def encode(self, job: EncodeJob) -> Encodings:
+        """Return the vectors of a job's inputs: embeddings, or scores of labels.
+
+        Raises RequestError for what cannot be served, and Overloaded before any work is done.
+        """
+        size = sum(map(len, job.inputs))
+        self._check(job, size)
+        if size > _MANY_CHARACTERS:
+            requests = await asyncio.to_thread(self._requests.of, job)
+            outcomes = await self._engine.run(requests)
+            return await asyncio.to_thread(self._encodings, job, requests, outcomes)
+        requests = self._requests.of(job)
+        return self._encodings(job, requests, await self._engine.run(requests))
+
+    async def tokenize(self, job: TokenizeJob) -> TokenizedText:
+        """Return the tokens of a text. Raises RequestError."""
+        return await asyncio.to_thread(self._tokenized, job)
+
+    async def detokenize(self, token_ids: TokenIds) -> str:
+        """Return the text of tokens. Raises RequestError."""
+        return await asyncio.to_thread(detokenized, self._tokenizer, token_ids)
+
+    def _tokenized(self, job: TokenizeJob) -> TokenizedText:
+        if isinstance(job.prompt, Chat):
+            raise RequestError("messages", "a chat", f"model {self.card.name} reads no chats")
+        ids = tuple(self._tokenizer.encode(job.prompt))
+        return tokenized(self._tokenizer, self._requests.framed(ids) if job.adds_special else ids)
+
+    def _check(self, job: EncodeJob, size: int) -> None:
+        num_inputs, most = len(job.inputs), self._max_inputs
+        if most is not None and num_inputs > most:
+            message = f"must be at most {most}, there are {num_inputs}"
+            raise RequestError("inputs", f"{num_inputs} inputs", message)
+        if job.dimensions is not None and self._encoder.dimension is None:
+            raise RequestError("dimensions", job.dimensions, "is of embeddings, not of labels")
+        decoding, work = job.decoding, size // _CHARACTERS_A_TOKEN
+        self._engine.check_room(work, decoding.share, decoding.priority)
+
+    def _encodings(
+        self,
+        job: EncodeJob,
+        requests: Sequence[GenerationRequest],
+        outcomes: Sequence[Sequence[Event]],
+    ) -> Encodings:
+        width = self._encoder.dimension or len(self._encoder.labels)
+        values: Matrix = np.zeros((len(outcomes), width), np.float32)
+        for row, events in enumerate(outcomes):
+            values[row] = _vector(events[-1])
+        if self._encoder.dimension is None:
+            values = activated(values, self._encoder.activation)
+        elif job.dimensions is not None:
+            values = shortened(values, job.dimensions, self._encoder.is_normalised)
+        num_tokens = tuple(len(request.source_ids or ()) for request in requests)
+        seen = tuple(map(self._looks.seen, requests, (events[-1] for events in outcomes)))
+        return Encodings(values, num_tokens, seen)
+
+
+def _vector(event: Event) -> Vector:
+    if isinstance(event, FailedEvent | AbortedEvent):
+        raise_failure(event)
+    assert isinstance(event, FinishedEvent) and event.encoding is not None
+    if not np.isfinite(event.encoding).all():
+        raise EngineError("the model gave what is no number")
+    return event.encoding
+
+
+def activated(logits: Matrix, activation: Activation) -> Matrix:
+    """Return the scores of logits, f32 [texts, labels]."""
+    exact = logits.astype(np.float64)
+    if activation is Activation.SIGMOID:
+        exact = 0.5 * (1.0 + np.tanh(0.5 * exact))  # never overflows
+    elif activation is Activation.SOFTMAX:
+        exact = np.exp(exact - exact.max(axis=1, keepdims=True))
+        exact /= exact.sum(axis=1, keepdims=True)
+    return exact.astype(np.float32)
+
+
+def shortened(embeddings: Matrix, dimensions: int, is_normalised: bool) -> Matrix:
+    """Return the first numbers of embeddings, f32 [texts, dimensions], as models that are trained
+    for it mean them: Matryoshka representation learning, Kusupati et al., 2022.
+
+    is_normalised: they have length 1, and the shorter ones get it again.
+    """
+    if not 1 <= dimensions <= embeddings.shape[1]:
+        message = f"must be from 1 to {embeddings.shape[1]}, what the model has"
+        raise RequestError("dimensions", dimensions, message)
+    exact = embeddings[:, :dimensions].astype(np.float64)
+    if is_normalised:
+        lengths = np.sqrt((exact * exact).sum(axis=1, keepdims=True))
+        exact /= np.maximum(lengths, np.finfo(np.float32).tiny)
+    return exact.astype(np.float32)
+
+
+class EncodingRequests:
+    """Builds the requests of one bundle's jobs; needs no engine."""
+
+    def __init__(self, manifest: Manifest, tokenizer: Tokenizer) -> None:
+        assert manifest.encoder is not None and manifest.limits.max_source_tokens is not None
+        self._encoder = manifest.encoder
+        self._most = manifest.limits.max_source_tokens
+        self._prefix, self._suffix = manifest.tokens.source_prefix, manifest.tokens.source_suffix
+        self._tokenizer = tokenizer
+
+    def of(self, job: EncodeJob) -> list[GenerationRequest]:
+        """Return a request for each input. Raises RequestError."""
+        decoding = job.decoding
+        return [
+            GenerationRequest(
+                f"{job.request_id}-{number}",
+                ids,
+                pair_start=pair_start,
+                looks=job.looks,
+                priority=decoding.priority,
+                timeout_seconds=decoding.timeout_seconds,
+                job_id=job.request_id,
+                share=decoding.share,
+            )
+            for number, (ids, pair_start) in enumerate(self._framed(job))
+        ]
+
+    def framed(self, ids: TokenIds) -> TokenIds:
+        """Return the tokens of a text as the model reads them, special ones around it."""
+        return (*self._prefix, *ids, *self._suffix)
+
+    def _framed(self, job: EncodeJob) -> list[Framed]:
+        most = min(job.max_tokens or self._most, self._most)
+        tokens = self._tokenized(job.inputs, self._prompt(job.prompt_name))
+        framed: list[Framed] = []
+        for number, (given, parts) in enumerate(zip(job.inputs, tokens, strict=True)):
+            num_special = 0 if isinstance(given, tuple) else self._num_special(len(parts))
+            num_tokens = sum(map(len, parts)) + num_special
+            if job.max_tokens is None and num_tokens > most:
+                which = "this" if len(job.inputs) == 1 else f"number {number}"
+                raise _too_long(which, num_tokens, most)
+            if most < num_special + len(parts):
+                message = f"must be at least {num_special + len(parts)}, special tokens included"
+                raise RequestError("max_tokens", job.max_tokens, message)
+            cut = _cut(parts, most - num_special)
+            framed.append((cut[0], None) if isinstance(given, tuple) else self._joined(cut))
+        return framed
+
+    def _prompt(self, name: str | None) -> str:
+        prompts = self._encoder.prompts
+        name = self._encoder.default_prompt if name is None else name
+        if name is None:
+            return ""
+        if name not in prompts:
+            known = ", ".join(sorted(prompts)) or "none"
+            raise RequestError("prompt_name", name, f"the model has no such prompt; it has {known}")
+        return prompts[name]
+
+    def _tokenized(self, inputs: Sequence[Input], prompt: str) -> list[list[TokenIds]]:
+        """Return the tokens of each input, of a pair those of each text; without special ones."""
+        texts: list[str] = []
+        for each in inputs:
+            if isinstance(each, Pair):
+                self._check_takes_pairs()
+                texts += [each.first, each.second]
+            elif isinstance(each, str):
+                texts.append(prompt + each)
+        with tokenizing("inputs"):
+            found = iter(self._tokenizer.encode_batch(texts) if texts else [])
+        return [
+            [each] if isinstance(each, tuple) else [tuple(next(found)) for _ in range(_texts(each))]
+            for each in inputs
+        ]
+
+    def _check_takes_pairs(self) -> None:
+        if self._encoder.separator is None:
+            raise RequestError("inputs", "a pair of texts", "this model reads one text, not two")
+
+    def _num_special(self, num_texts: int) -> int:
+        separator = self._encoder.separator or ()
+        return len(self._prefix) + len(self._suffix) + (num_texts - 1) * len(separator)
+
+    def _joined(self, parts: Sequence[TokenIds]) -> Framed:
+        first, *others = parts
+        if not others:
+            return self.framed(first), None
+        head = (*self._prefix, *first, *(self._encoder.separator or ()))
+        return (*head, *others[0], *self._suffix), len(head)
+
+
+def _texts(given: Input) -> int:
+    return 2 if isinstance(given, Pair) else 1
+
+
+def _cut(parts: Sequence[TokenIds], room: int) -> list[TokenIds]:
+    """Cut texts to so many tokens together: of a pair the longer one, then both to halves, as
+    Hugging Face's tokenizers do (longest first).
+    """
+    if len(parts) == 1 or sum(map(len, parts)) <= room:
+        return [part[:room] for part in parts]
+    shorter = min(parts, key=len)
+    num_shorter = min(len(shorter), room // 2)
+    return [part[: num_shorter if part is shorter else room - num_shorter] for part in parts]
+
+
+def _too_long(which: str, num_tokens: int, most: int) -> RequestError:
+    message = f"the model reads {most} tokens, and {which} has {num_tokens - most} more"
+    return RequestError("inputs", f"{num_tokens} tokens", message)

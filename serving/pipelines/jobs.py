@@ -1,0 +1,200 @@
+"""What protocols ask of a model, and its answers, as plain values.
+
+Jobs and answers are sent to another process when another worker group serves the model. The jobs of
+translation models are in `serving.pipelines.translation.job`.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from serving.errors import RequestError
+from serving.parameters import TokenIds
+from serving.pipelines.decoding import PLAIN, Decoding
+from serving.pipelines.seen import SeenAttention
+from serving.request import FinishReason, Look
+from serving.text.chat.template import Chat
+from serving.text.tokenizer import Tokenizer
+from serving.text.vocabulary.shown_tokens import Shown, spelt
+
+Matrix = np.ndarray[Any, np.dtype[np.float32]]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizeJob:
+    """Asks for the tokens of a text, or of a chat as its template writes it.
+
+    adds_special: with what the bundle puts around a text; a chat has it already.
+    """
+
+    prompt: str | Chat
+    adds_special: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedText:
+    """Holds the ids of tokens, and how each is written."""
+
+    token_ids: TokenIds
+    written: tuple[str, ...]
+
+
+def tokenized(tokenizer: Tokenizer, token_ids: Sequence[int]) -> TokenizedText:
+    special = tokenizer.special_tokens
+    written = (special.get(each) or spelt(tokenizer.shown(each)) for each in token_ids)
+    return TokenizedText(tuple(token_ids), tuple(written))
+
+
+def detokenized(tokenizer: Tokenizer, token_ids: Sequence[int]) -> str:
+    """Return the text of tokens; special ones have none. Raises RequestError for ids that are none
+    of the model's.
+    """
+    for token_id in token_ids:
+        if not 0 <= token_id < tokenizer.vocab_size:
+            message = f"token ids must be between 0 and {tokenizer.vocab_size - 1}"
+            raise RequestError("tokens", token_id, message)
+    return tokenizer.decode(token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionJob:
+    """Asks for completions of each prompt.
+
+    prompts: text, token ids or chats. Ids are taken as they are: a start token comes before a
+        text, not before ids.
+    num_samples: completions of a prompt; under beam search its `num_hypotheses` count instead.
+    echo: begin with the prompt, whose tokens are reported if the completion's are.
+    streams: deltas are wanted as early as they are certain.
+    looks: what tokens look at is wanted, of the best completion of each run.
+    """
+
+    request_id: str
+    prompts: tuple[str | tuple[int, ...] | Chat, ...]
+    decoding: Decoding = PLAIN
+    num_samples: int = 1
+    stop: tuple[str, ...] = ()
+    echo: bool = False
+    streams: bool = False
+    looks: tuple[Look, ...] = ()
+
+    @property
+    def num_choices(self) -> int:
+        """Count the completions of each prompt."""
+        beam = self.decoding.beam
+        return beam.num_hypotheses if beam else self.num_samples
+
+
+@dataclass(frozen=True, slots=True)
+class TokenText:
+    """Holds a token and its text.
+
+    token: its bytes; its id if the model's tokenizer has none of that id.
+    logprob: None of a prompt's first token if nothing comes before it.
+    top: the likeliest tokens and their log-probabilities.
+    offset: characters of the completion before it.
+    """
+
+    token: Shown
+    logprob: float | None
+    top: tuple[tuple[Shown, float], ...]
+    offset: int
+
+    @property
+    def text(self) -> str:
+        return spelt(self.token)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionDelta:
+    """Holds the next piece of one completion; the one with a `finish_reason` is its last.
+
+    index: prompt by prompt, the choices of a prompt together.
+    num_generated_tokens: so far.
+    score: with the last piece of a hypothesis, what it was ranked by.
+    seen: with the last piece, what each look of the job saw.
+    """
+
+    index: int
+    text: str
+    tokens: tuple[TokenText, ...] = ()
+    finish_reason: FinishReason | None = None
+    num_prompt_tokens: int = 0
+    num_generated_tokens: int = 0
+    score: float | None = None
+    seen: tuple[SeenAttention, ...] = ()
+
+
+Deltas = AsyncGenerator[CompletionDelta, None]
+
+
+def joined(deltas: Sequence[CompletionDelta]) -> CompletionDelta:
+    """Return the deltas of one completion as one."""
+    return replace(
+        deltas[-1],
+        text="".join(delta.text for delta in deltas),
+        tokens=tuple(token for delta in deltas for token in delta.tokens),
+    )
+
+
+async def collect(
+    deltas: AsyncIterator[CompletionDelta], num_choices: int
+) -> list[CompletionDelta]:
+    """Return whole completions, each as one delta, in the order of their indices."""
+    pieces: list[list[CompletionDelta]] = [[] for _ in range(num_choices)]
+    async for delta in deltas:
+        pieces[delta.index].append(delta)
+    return [joined(choice) for choice in pieces]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Holds two texts that are read as one: a question and what may answer it."""
+
+    first: str
+    second: str
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.second)
+
+
+Input = str | TokenIds | Pair
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeJob:
+    """Asks for the vector of each input.
+
+    inputs: texts, pairs of texts, or token ids. Ids are taken as they are: special tokens come
+        around texts, not around ids.
+    decoding: of it only who asks, how urgently, and how long there is.
+    max_tokens: longer inputs are cut to so many, special ones included; 0 cuts them to what the
+        model reads. None refuses those that are longer than that.
+    prompt_name: which of the model's prompts comes before each text; None for its default.
+    dimensions: so many numbers of each embedding, scaled to length 1 if the model's own are.
+    looks: what the tokens of each input look at is wanted.
+    """
+
+    request_id: str
+    inputs: tuple[Input, ...]
+    decoding: Decoding = PLAIN
+    max_tokens: int | None = None
+    prompt_name: str | None = None
+    dimensions: int | None = None
+    looks: tuple[Look, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Encodings:
+    """Holds the answers. values: f32 [inputs, width], embeddings or scores of labels. num_tokens:
+    read of each input. seen: of each input what each look of the job saw.
+    """
+
+    values: Matrix
+    num_tokens: tuple[int, ...]
+    seen: tuple[tuple[SeenAttention, ...], ...] = ()
+
+    @property
+    def num_tokens_in_all(self) -> int:
+        return sum(self.num_tokens)

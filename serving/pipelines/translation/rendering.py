@@ -1,0 +1,245 @@
+"""Turn the engine's events into translations of segments and of whole texts, and into scores of
+given translations.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from serving.parameters import TokenIds
+from serving.pipelines.engine_port import ranked_hypotheses, successful_end
+from serving.pipelines.translation.attention import attention_matrix, sentence_attention
+from serving.pipelines.translation.job import (
+    AlignedWords,
+    PairScore,
+    Rendering,
+    SentenceAttention,
+    TranslationJob,
+)
+from serving.pipelines.translation.looking import SentenceLooks
+from serving.pipelines.translation.planning import Segment, TranslationPlan
+from serving.pipelines.translation.tokenizer_pair import LanguageFrame, TokenizerPair
+from serving.request import Event, FinishReason, GenerationRequest, Hypothesis, TokenEvent
+from serving.text.alignment import Array, Link, TokenizedText, links, word_attention
+from serving.text.markup.rendering import MarkedTranslation
+from serving.text.replacement import replace_placeholders, replace_unknown
+from serving.text.splitting import TextLayout
+from serving.text.vocabulary.shown_tokens import spelt
+
+_GRAVEST = (FinishReason.CONSTRAINT, FinishReason.LENGTH, FinishReason.STOP)
+
+
+class SegmentRenderer:
+    """Writes the hypotheses of a job's segments as text.
+
+    unknown_id: the model's token for what it cannot write; None if it can write anything.
+    """
+
+    def __init__(
+        self,
+        job: TranslationJob,
+        plan: TranslationPlan,
+        tokenizers: TokenizerPair,
+        unknown_id: int | None,
+        looks: SentenceLooks,
+    ) -> None:
+        self._job, self._plan = job, plan
+        self._frame, self._tokenizers = plan.frame, tokenizers
+        self._unknown_id = unknown_id if job.replaces_unknown else None
+        self._placeholders = job.placeholder_pattern
+        self._looks = looks
+
+    def renderings(self, outcomes: Sequence[Sequence[Event]]) -> list[list[Rendering]]:
+        """Return the translations of each segment of the plan, prefix by prefix, best first.
+
+        outcomes: the events of the plan's requests.
+        """
+        events = iter(outcomes)
+        return [
+            [
+                rendering
+                for prefix in segment.prefixes
+                for rendering in self._ranked(segment, next(events), len(prefix))
+            ]
+            for segment in self._plan.segments
+        ]
+
+    def _ranked(
+        self, segment: Segment, events: Sequence[Event], num_forced: int
+    ) -> Iterator[Rendering]:
+        best, *others = ranked_hypotheses(events, num_forced)
+        rendering = self.rendering(segment, best)
+        if looks := self._job.looks:
+            where = looks, self._frame, segment.source_ids, best.tokens, successful_end(events)
+            rendering = replace(rendering, seen=(self._looks.seen(*where),))
+        yield rendering
+        yield from (self.rendering(segment, other) for other in others)
+
+    def rendering(self, segment: Segment, hypothesis: Hypothesis) -> Rendering:
+        ids = [token.token_id for token in hypothesis.tokens]
+        if not self._job.wants_attention and segment.marks is None:
+            text = self._tokenizers.target.decode(ids).strip()
+            return Rendering(text, hypothesis.score, hypothesis.reason)
+        source_ids = segment.source_ids
+        source = TokenizedText.from_pieces(self._tokenizers.source_pieces(source_ids, self._frame))
+        attention = _attention_of(hypothesis, len(source_ids))
+        target = TokenizedText.from_pieces(self._pieces(ids, attention, source))
+        marked = _marked(segment, target, source, attention)
+        text = marked.text() if marked else self._text(segment, target, source, attention)
+        if attention is None:
+            return Rendering(text, hypothesis.score, hypothesis.reason)
+        sides = marked.words() if marked else (target, source, attention)
+        return Rendering(
+            text.strip(" "),  # line breaks count
+            hypothesis.score,
+            hypothesis.reason,
+            _aligned(*sides) if self._job.wants_alignments else None,
+            tuple(self._sentence_attention(source_ids, ids, attention)),
+        )
+
+    def _pieces(
+        self, ids: list[int], attention: Array | None, source: TokenizedText
+    ) -> list[bytes]:
+        pieces = self._tokenizers.target.pieces(ids)
+        if self._unknown_id is None or attention is None:
+            return pieces
+        is_unknown = [token_id == self._unknown_id for token_id in ids]
+        return replace_unknown(pieces, is_unknown, attention, source)
+
+    def _text(
+        self,
+        segment: Segment,
+        target: TokenizedText,
+        source: TokenizedText,
+        attention: Array | None,
+    ) -> str:
+        if segment.marks is not None:
+            return target.text.strip().translate(segment.marks.references)
+        if self._placeholders is None or attention is None:
+            return target.text
+        return replace_placeholders(target, source, attention, self._placeholders)
+
+    def _sentence_attention(
+        self, source_ids: TokenIds, target_ids: Sequence[int], attention: Array
+    ) -> Iterator[SentenceAttention]:
+        if self._job.tells_attention:
+            yield sentence_attention(
+                self._tokenizers, self._frame, source_ids, target_ids, attention
+            )
+
+
+def _marked(
+    segment: Segment, target: TokenizedText, source: TokenizedText, attention: Array | None
+) -> MarkedTranslation | None:
+    """Return the translation of a segment in which more stands than words."""
+    if segment.marks is None or segment.marks.is_one_text:
+        return None
+    return MarkedTranslation(segment.marks, target, source, attention)
+
+
+def _attention_of(hypothesis: Hypothesis, num_source_tokens: int) -> Array | None:
+    """Return its attention: [target tokens, source tokens], f32; None if there is none."""
+    if any(token.attention is None for token in hypothesis.tokens):
+        return None
+    return attention_matrix(hypothesis.tokens, num_source_tokens)
+
+
+def _aligned(target: TokenizedText, source: TokenizedText, attention: Array) -> AlignedWords:
+    """Link words that white space parts.
+
+    attention: [tokens or words of the target, of the source]
+    """
+    found = links(word_attention(attention, target, source))
+    return AlignedWords(tuple(source.text.split()), tuple(target.text.split()), tuple(found))
+
+
+def text_renderings(
+    layouts: Sequence[TextLayout], of_segments: Sequence[Sequence[Rendering]], count: int
+) -> Iterator[tuple[Rendering, ...]]:
+    """Yield the different translations of each text, best first.
+
+    of_segments: the translations of the segments of all texts in one row.
+    count: most translations of a text.
+    """
+    segments = iter(of_segments)
+    for layout in layouts:
+        parts = list(islice(segments, len(layout.segments)))
+        distinct: dict[str, Rendering] = {}
+        for whole in _ranks(layout, parts):
+            distinct.setdefault(whole.text, whole)
+        yield tuple(islice(distinct.values(), count))
+
+
+def _ranks(layout: TextLayout, parts: Sequence[Sequence[Rendering]]) -> Iterator[Rendering]:
+    """Yield the best of all segments, the second best of all, and so on; a segment that has no
+    more stays at its last.
+    """
+    for rank in range(max(map(len, parts), default=1)):
+        yield _whole(layout, [part[min(rank, len(part) - 1)] for part in parts])
+
+
+def _whole(layout: TextLayout, parts: Sequence[Rendering]) -> Rendering:
+    text = layout.fill([part.text for part in parts])
+    if not parts:
+        return Rendering(text)
+    score = sum(part.score for part in parts) / len(parts)
+    reason = min((part.reason for part in parts), key=_GRAVEST.index)
+    alignments = [part.alignment for part in parts if part.alignment is not None]
+    attention = tuple(sentence for part in parts for sentence in part.attention)
+    seen = tuple(sentence for part in parts for sentence in part.seen)
+    alignment = _chained(alignments) if alignments else None
+    return Rendering(text, score, reason, alignment, attention, seen)
+
+
+def _chained(parts: Sequence[AlignedWords]) -> AlignedWords:
+    """Join alignments one after the other: each counts its words from where the last one ends."""
+    return AlignedWords(
+        tuple(word for part in parts for word in part.source_words),
+        tuple(word for part in parts for word in part.target_words),
+        tuple(_shifted_links(parts)),
+    )
+
+
+def _shifted_links(parts: Sequence[AlignedWords]) -> Iterator[Link]:
+    num_source = num_target = 0
+    for part in parts:
+        for source, target in part.links:
+            yield Link(num_source + source, num_target + target)
+        num_source += len(part.source_words)
+        num_target += len(part.target_words)
+
+
+def pair_score(
+    tokenizers: TokenizerPair,
+    looks: SentenceLooks,
+    frame: LanguageFrame,
+    request: GenerationRequest,
+    events: Sequence[Event],
+) -> PairScore:
+    """Return the score of one pair.
+
+    request: one of `TranslationRequests.scores`.
+    events: what became of it.
+    """
+    end = successful_end(events)
+    assert end.stop_logprob is not None, "a forced stop token ends the request"
+    tokens = [event for event in events if isinstance(event, TokenEvent)]
+    texts = map(spelt, tokenizers.target.pieces(token.token_id for token in tokens))
+    named = zip(texts, (token.logprob for token in tokens), strict=True)
+    attention = _pair_attention(tokenizers, frame, request, tokens)
+    seen = looks.seen(request.looks, frame, request.source_ids or (), tokens, end)
+    return PairScore((*named, ("", end.stop_logprob)), attention, seen)
+
+
+def _pair_attention(
+    tokenizers: TokenizerPair,
+    frame: LanguageFrame,
+    request: GenerationRequest,
+    tokens: Sequence[TokenEvent],
+) -> SentenceAttention | None:
+    if not request.wants_attention:
+        return None
+    assert request.source_ids is not None, "attention is over a source"
+    attention = attention_matrix(tokens, len(request.source_ids))
+    ids = [token.token_id for token in tokens]
+    return sentence_attention(tokenizers, frame, request.source_ids, ids, attention)

@@ -1,0 +1,163 @@
+"""Tells what is certain of translations that are being made: text that was told is never taken
+back, and of each text sentences come in their order.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from serving.pipelines.engine_port import ranked_hypotheses, successful_end
+from serving.pipelines.translation.job import TranslationDelta
+from serving.pipelines.translation.planning import Segment, TranslationPlan
+from serving.pipelines.translation.rendering import SegmentRenderer
+from serving.request import Event, FinishReason, GenerationRequest, TokenEvent, is_final
+from serving.text.detokenizer import Detokenizer
+from serving.text.splitting import TextLayout
+from serving.text.tokenizer import Tokenizer
+
+References = Mapping[int, str | None]
+
+
+class GrowingSentence:
+    """Holds what is certain of one sentence's translation.
+
+    references: how characters are written that markup has another use for; None where the end may
+        change what tokens say: then nothing is certain but the whole.
+    reason: None until it has ended.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, references: References | None) -> None:
+        self._detokenizer = None if references is None else Detokenizer(tokenizer)
+        self._references = references or {}
+        self._written = ""
+        self._certain = ""
+        self._num_told = 0
+        self.reason: FinishReason | None = None
+
+    def push(self, token_id: int) -> None:
+        if self._detokenizer is not None:
+            self._written += self._detokenizer.push(token_id)
+            self._certain = self._written.strip().translate(self._references)
+
+    def finish(self, text: str, reason: FinishReason) -> None:
+        assert text.startswith(self._certain[: self._num_told]), "what was told stays"
+        self._certain, self.reason = text, reason
+
+    def take(self) -> str:
+        """Return what is certain and was not told yet."""
+        news, self._num_told = self._certain[self._num_told :], len(self._certain)
+        return news
+
+
+@dataclass(slots=True)
+class GrowingText:
+    """Holds the sentences of one text; those before `place` have been told."""
+
+    number: int
+    layout: TextLayout
+    sentences: list[GrowingSentence]
+    place: int = 0
+    has_begun: bool = field(default=False)
+
+    def deltas(self) -> Iterator[TranslationDelta]:
+        """Yield what can be told now."""
+        while self.place < len(self.sentences):
+            sentence = self.sentences[self.place]
+            piece, reason = sentence.take(), sentence.reason
+            if not piece and reason is None:
+                return
+            if not self.has_begun:
+                piece = self.layout.gaps[self.place] + piece
+            if reason is not None and sentence is self.sentences[-1]:
+                piece += self.layout.gaps[-1]
+            yield TranslationDelta(self.number, self.place, piece, reason)
+            self.has_begun = reason is None
+            if reason is None:
+                return
+            self.place += 1
+
+
+class GrowingTexts:
+    """Reads the events of a plan's requests as they come, and keeps them.
+
+    outcomes: all events of each request.
+    """
+
+    def __init__(
+        self,
+        plan: TranslationPlan,
+        requests: Sequence[GenerationRequest],
+        renderer: SegmentRenderer,
+        tokenizer: Tokenizer,
+    ) -> None:
+        self._plan, self._renderer = plan, renderer
+        self.outcomes: list[list[Event]] = [[] for _ in requests]
+        self._numbers = {request.request_id: n for n, request in enumerate(requests)}
+        self._segments = dict(_first_requests(plan))
+        sentences = [
+            GrowingSentence(tokenizer, _references(requests[number], plan.segments[place]))
+            for number, place in self._segments.items()
+        ]
+        self._sentences = dict(zip(self._segments, sentences, strict=True))
+        self._texts = list(_texts(plan.layouts, sentences))
+        self._text_of = {id(each): text for text in self._texts for each in text.sentences}
+
+    def push(self, events: Sequence[Event]) -> Iterator[TranslationDelta]:
+        """Yield what is certain now. Raises what a request has failed with."""
+        touched: dict[int, GrowingText] = {}
+        for event in events:
+            number = self._numbers[event.request_id]
+            self.outcomes[number].append(event)
+            self._read(number, event)
+            if number in self._sentences:
+                text = self._text_of[id(self._sentences[number])]
+                touched[text.number] = text
+        for text in touched.values():
+            yield from text.deltas()
+
+    def blanks(self) -> Iterator[TranslationDelta]:
+        """Yield the texts in which there is nothing to translate."""
+        for text in self._texts:
+            if not text.sentences and (blank := text.layout.fill([])):
+                yield TranslationDelta(text.number, 0, blank, FinishReason.STOP)
+
+    def _read(self, number: int, event: Event) -> None:
+        if is_final(event):
+            successful_end(self.outcomes[number])
+        if number not in self._sentences:
+            return
+        sentence = self._sentences[number]
+        if isinstance(event, TokenEvent):
+            sentence.push(event.token_id)
+            return
+        segment = self._plan.segments[self._segments[number]]
+        best, *_ = ranked_hypotheses(self.outcomes[number], len(segment.prefixes[0]))
+        rendering = self._renderer.rendering(segment, best)
+        sentence.finish(rendering.text, rendering.reason)
+
+
+def _references(request: GenerationRequest, segment: Segment) -> References | None:
+    if request.wants_attention:
+        return None
+    if segment.marks is None:
+        return {}
+    return segment.marks.references if segment.marks.is_one_text else None
+
+
+def _first_requests(plan: TranslationPlan) -> Iterator[tuple[int, int]]:
+    """Yield for each segment the number of its first request, which makes its best translation, and
+    its own.
+    """
+    number = 0
+    for place, segment in enumerate(plan.segments):
+        yield number, place
+        number += len(segment.prefixes)
+
+
+def _texts(
+    layouts: Sequence[TextLayout], sentences: Sequence[GrowingSentence]
+) -> Iterator[GrowingText]:
+    start = 0
+    for number, layout in enumerate(layouts):
+        end = start + len(layout.segments)
+        yield GrowingText(number, layout, list(sentences[start:end]))
+        start = end

@@ -1,0 +1,124 @@
+"""SQLite databases for what has to survive the server, each used from a thread of its own.
+
+SQLite runs in WAL mode: replicas of one machine read and write the same file at once.
+"""
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from serving.errors import StorageError
+
+Result = TypeVar("Result")
+
+
+class DatabaseThread:
+    """Does one piece of work after the other, in the order in which they were given to it.
+
+    The database is opened by the first: a server that needs none makes no file.
+    """
+
+    def __init__(self, folder: Path, name: str, schema: str) -> None:
+        self._folder, self._name, self._schema = folder, name, schema
+        self._database: sqlite3.Connection | None = None
+        self._executor = ThreadPoolExecutor(1, f"database-{name}")
+
+    async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Return `work(database, *arguments)`. Raises StorageError.
+
+        What was begun is done, also if nobody waits for it any more.
+        """
+        return await asyncio.shield(asyncio.wrap_future(self.start(work, *arguments)))
+
+    def start(self, work: Callable[..., Result], *arguments: Any) -> "Future[Result]":
+        """Do work without waiting for it."""
+        return self._executor.submit(self._done, work, arguments)
+
+    def _done(self, work: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
+        try:
+            if self._database is None:
+                self._database = open_database(self._folder, self._name, self._schema)
+            return work(self._database, *arguments)
+        except sqlite3.OperationalError as error:
+            raise StorageError(self._folder, error) from error
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """Hold the database against other writers; what fails inside leaves no trace."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        database.execute("ROLLBACK")
+        raise
+    database.execute("COMMIT")
+
+
+_BUSY_TIMEOUT_SECONDS = 10.0
+
+
+def default_state_dir() -> Path:
+    """Return where a user's programs keep their state, as the XDG base directories have it."""
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "attendant"
+
+
+def open_database(folder: Path, name: str, schema: str) -> sqlite3.Connection:
+    """Open the database of that name in a folder that only its owner reads.
+
+    Rows are read by name. A statement outside of BEGIN and COMMIT is a transaction of its own, and
+    waits up to ten seconds for those of others. Any thread may use the connection, one at a time.
+    Raises StorageError.
+
+    schema: statements that make the tables where they are missing.
+    """
+    make_folder(folder)
+    try:
+        with _alone(folder):
+            return _opened(folder / f"{name}.sqlite3", schema)
+    except sqlite3.OperationalError as error:
+        raise StorageError(folder, error) from error
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder that only its owner reads, where there is none. Raises StorageError."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(folder, error.strerror) from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StorageError(folder, "cannot be written")
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Open one database at a time: what turns a new one to WAL fails beside others, and does not
+    wait for them.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: Path, schema: str) -> sqlite3.Connection:
+    database = sqlite3.connect(
+        path,
+        timeout=_BUSY_TIMEOUT_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    database.row_factory = sqlite3.Row
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = NORMAL")
+    database.executescript(schema)
+    return database

@@ -1,0 +1,193 @@
+"""OpenTelemetry spans: one for each request, and below it what the engine did: waiting for a row,
+encoding the source or prefilling the prompt, and decoding with its number of steps.
+
+Spans are sent to the collector that the environment names. Attribute names are OpenTelemetry's own
+for generative AI where it has them. Spans hold no text of users, and tokens have no spans.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Protocol
+
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from serving.access.account import Account, Part, current_account, open_account
+
+_OPERATIONS = {
+    "/chat/completions": "chat",
+    "/completions": "text_completion",
+    "/embeddings": "embeddings",
+    "/rerank": "rerank",
+    "/classify": "classify",
+    "/score": "score",
+}
+_TRANSLATES = "translate"
+_MOST_PARTS = 64  # of one request: a book has thousands of sentences
+_MAX_PATH_CHARACTERS = 256
+Attributes = dict[str, str | int]
+_W3C = TraceContextTextMapPropagator()
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_HTTP = "http/protobuf"
+
+
+class Answer(Protocol):
+    status: int | None
+
+
+class Provider(Protocol):
+    def get_tracer(self, name: str) -> Tracer: ...
+
+    def shutdown(self) -> None: ...
+
+
+class Tracing:
+    """Tells spans to whoever the provider exports them to."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer("attendant")
+
+    @contextmanager
+    def request(
+        self, method: str, path: str, headers: Mapping[str, str], answer: Answer
+    ) -> Iterator[None]:
+        """Keep the span of a request that is served; it is told if a protocol counted the request.
+
+        headers: may name a span of the client's, whose child it is then (W3C Trace Context).
+        """
+        span = self._tracer.start_span(path, _W3C.extract(headers), SpanKind.SERVER)
+        context = set_span_in_context(span)
+        account = current_account()
+        account.parts, account.traceparent = [], _traceparent(context)
+        try:
+            yield
+        finally:
+            if account.protocol:
+                self._tell(account.parts, context)
+                _describe(span, account, _operation(path))
+                span.set_attribute("http.request.method", method)
+                span.set_attribute("url.path", path[:_MAX_PATH_CHARACTERS])
+                if answer.status is not None:
+                    span.set_attribute("http.response.status_code", answer.status)
+                span.end()
+
+    @contextmanager
+    def continued(self, traceparent: str) -> Iterator[None]:
+        """Tell what is done here for a request whose own span is in another process."""
+        account = open_account()
+        account.parts, account.traceparent = [], traceparent
+        try:
+            yield
+        finally:
+            self._tell(account.parts, _W3C.extract({"traceparent": traceparent}))
+
+    def close(self) -> None:
+        """Hand over what has not been exported yet."""
+        self._provider.shutdown()
+
+    def _tell(self, parts: Sequence[Part], context: Context) -> None:
+        offset = time.time() - time.perf_counter()
+        for part in parts[:_MOST_PARTS]:
+            read = "encode" if part.reads_source else "prefill"
+            attributes: Attributes = {
+                "gen_ai.request.model": part.model,
+                "gen_ai.usage.input_tokens": part.num_given_tokens,
+                "gen_ai.usage.output_tokens": part.num_generated_tokens,
+                "attendant.steps": part.num_steps,
+            }
+            started = part.started_at + offset
+            for name, seconds, more in (
+                ("waiting", part.queue_seconds, {}),
+                (read, part.prefill_seconds, {}),
+                ("decode", part.decode_seconds, attributes),
+            ):
+                ended = started + seconds
+                span = self._tracer.start_span(
+                    name, context, attributes=more, start_time=_nanoseconds(started)
+                )
+                span.end(_nanoseconds(ended))
+                started = ended
+
+
+def _describe(span: Span, account: Account, operation: str) -> None:
+    span.update_name(f"{operation} {account.model}".rstrip())
+    attributes: Attributes = {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": "attendant",
+        "gen_ai.request.model": account.model,
+        "gen_ai.usage.input_tokens": account.num_given_tokens,
+        "gen_ai.usage.output_tokens": account.num_generated_tokens,
+        "attendant.outcome": account.outcome,
+        "attendant.parts": len(account.parts or ()),
+    }
+    span.set_attributes(attributes)
+    if account.outcome != "success":
+        span.set_attribute("error.type", account.outcome)
+    if account.outcome in ("failed", "expired", "overloaded"):
+        span.set_status(Status(StatusCode.ERROR))
+
+
+def _operation(path: str) -> str:
+    """Return what a request asks for, in OpenTelemetry's words where it has one."""
+    return next((name for end, name in _OPERATIONS.items() if path.endswith(end)), _TRANSLATES)
+
+
+def _traceparent(context: Context) -> str:
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier, context)
+    return carrier["traceparent"]
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1e9)
+
+
+def tracing_to_collector(environment: Mapping[str, str], replica: str) -> Tracing | None:
+    """Make what traces a replica's requests; None where no collector is named.
+
+    The packages read the rest of OpenTelemetry's variables themselves: headers, certificates, how
+    many requests are sampled.
+    """
+    if not _is_wanted(environment):
+        return None
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    own = Resource.create({"service.name": "attendant", "service.instance.id": replica})
+    provider = TracerProvider(resource=own.merge(OTELResourceDetector().detect()))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return Tracing(provider)
+
+
+def problems_of_tracing(environment: Mapping[str, str]) -> list[str]:
+    """Find what would keep spans from being sent."""
+    if not _is_wanted(environment):
+        return []
+    named = next(name for name in ENDPOINTS if environment.get(name))
+    if not _is_installed():
+        return [f"{named}: needs packages that are not installed: pip install 'attendant[traces]'"]
+    return [
+        f"{name}: {value} is not spoken, only {_HTTP}"
+        for name in _PROTOCOLS
+        if (value := environment.get(name, _HTTP)) != _HTTP
+    ]
+
+
+def _is_installed() -> bool:
+    try:
+        return find_spec("opentelemetry.exporter.otlp.proto.http") is not None
+    except ModuleNotFoundError:  # of a package that this one would be in
+        return False
+
+
+def _is_wanted(environment: Mapping[str, str]) -> bool:
+    is_disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    has_exporter = environment.get("OTEL_TRACES_EXPORTER", "otlp") == "otlp"
+    return any(map(environment.get, ENDPOINTS)) and has_exporter and not is_disabled
