@@ -87,6 +87,11 @@ class Pool:
     def is_full(self) -> bool:
         return len(self.ended) >= self.params.num_enough
 
+    @property
+    def capacity(self) -> int:
+        """Return how many hypotheses are kept."""
+        return max(self.params.num_enough, self.params.num_hypotheses)
+
     def rated(
         self,
         logprob: float,
@@ -106,8 +111,7 @@ class Pool:
         if not new:
             return self
         ranked = sorted((*self.ended, *new), key=_rank)
-        size = max(self.params.num_enough, self.params.num_hypotheses)
-        return replace(self, ended=tuple(ranked[:size]))
+        return replace(self, ended=tuple(ranked[: self.capacity]))
 
     def is_final(self, best_logprob: float, num_tokens: int) -> bool:
         """Tell whether the search may stop, given the likeliest beam that goes on."""

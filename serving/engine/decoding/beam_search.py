@@ -134,7 +134,7 @@ class BeamGroup:
         pool, num_tokens = self.pool.joined_by(ended), self.num_generated + 1
         if not going_on or pool.is_final(going_on[0][0], num_tokens):
             return Expansion([], pool)
-        if self.may_prune and pool.is_full:
+        if self.may_prune and len(pool.ended) == pool.capacity:
             going_on = [each for each in going_on if pool.can_improve(each[0], num_tokens)]
         return Expansion(going_on, pool)
 

@@ -142,6 +142,20 @@ def test_beams_say_what_a_plain_search_says_whatever_comes_and_goes(
             assert story.token_ids == naive(request)
 
 
+def test_beams_that_may_still_be_reported_are_kept() -> None:
+    """With less patience than hypotheses asked for, the search goes on with worse beams than the
+    first that has ended: one of them becomes the second hypothesis.
+    """
+    request = GenerationRequest(
+        "impatient",
+        source_ids=(28, 33, 36, 20, 3, 44, 35, 16, 21, 10),
+        prompt_ids=(11, 27, 14, 15, 39, 48),
+        max_new_tokens=4,
+        beam=BeamParams(2, num_hypotheses=2, length_penalty=0.0, patience=0.5),
+    )
+    agrees(run_alone(toy_engine(slots=SLOTS), request), request)
+
+
 def beam(num_beams: int = 4, **more: object) -> GenerationRequest:
     wanted = {"max_new_tokens": 12} | more
     return GenerationRequest("beam", (5, 6, 7), beam=BeamParams(num_beams), **wanted)  # type: ignore[arg-type]
