@@ -28,18 +28,18 @@ MAX_LOGPROBS = 20
 MAX_PRIORITY = 1_000_000
 MAX_TIMEOUT_SECONDS = 86_400.0
 
-Attention = np.ndarray[Any, np.dtype[np.float32]]
+AttentionWeights = np.ndarray[Any, np.dtype[np.float32]]
 Ids = np.ndarray[Any, np.dtype[np.int64]]
 Vector = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Asks what tokens look at.
+class AttentionQuery:
+    """Attention weights that a request wants reported.
 
-    kind: as the bundle names it, see `serving.bundle.manifest.AttentionKind`.
-    layers, heads: those that are told of, counted from 0; without any, all.
-    is_mean: their mean is told, not each by itself.
+    kind: see `serving.bundle.manifest.AttentionKind`.
+    layers, heads: counted from 0; empty for all.
+    is_mean: report the mean over these layers and heads, not each by itself.
     """
 
     kind: str
@@ -48,7 +48,9 @@ class Look:
     is_mean: bool = False
 
 
-Looked = tuple[tuple[Attention, ...], ...]  # for each `Look` of a request, piece by piece
+# For each attention query of a request, arrays f32 [layers, heads, tokens, positions]. Those of all
+# events of a request, one after the other, are the rows of its attention map.
+AttentionPieces = tuple[tuple[AttentionWeights, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +72,10 @@ class GenerationRequest:
         or `beam`; else it is 0, and steps of rows that are all greedy and report none are faster.
     stop_token_ids: end the request as the bundle's own do. ignore_eos: the bundle's own do not.
     constraint: a grammar that the generated tokens must follow.
-    wants_attention: report the attention over the source with every token, averaged over
-        `attention_heads`; without any, over those the bundle recommends.
-    looks: what tokens look at is reported too: of the target with every token, and at the end of
-        the prompt and of the source.
+    alignment_heads: report the attention over the source with every token, averaged over these
+        heads (numbered through all layers), or over those the bundle recommends if there are none;
+        None reports none.
+    attention_queries: report these attention weights too.
     streams: under `beam`, report tokens as soon as they are certain, not all at the end.
     shortlist: i64, ascending: the tokens that may be generated, of a bundle that scores no others;
         None for the whole vocabulary. What the request itself names may come too.
@@ -95,9 +97,8 @@ class GenerationRequest:
     stop_token_ids: TokenIds = ()
     ignore_eos: bool = False
     constraint: Constraint | None = None
-    wants_attention: bool = False
-    attention_heads: tuple[int, ...] = ()
-    looks: tuple[Look, ...] = ()
+    alignment_heads: tuple[int, ...] | None = None
+    attention_queries: tuple[AttentionQuery, ...] = ()
     streams: bool = False
     is_whole: bool = False
     shortlist: Ids | None = field(default=None, compare=False)
@@ -158,18 +159,18 @@ class TokenEvent:
     logprob: natural logarithm, of the model's own distribution (temperature 1, no filters); 0
         where the request does not want it.
     top: the likeliest tokens, best first; empty unless `logprobs` asked for them.
-    attention: f32 [source tokens], sums to 1; None unless `wants_attention`.
-    looked: of each of the request's looks at the target or from there, f32 [layers, heads, tokens,
-        positions]: what was looked at to find this token. Rows of the decoder are of the tokens
-        that were read for that: the one before, or the first time all before.
+    alignment: f32 [source tokens], sums to 1; None unless `alignment_heads` or a coverage penalty
+        asked for it.
+    attention_pieces: what was attended to when this token was chosen. Rows of decoder attention are
+        those of the tokens read for that: the one before, or with the first event all before.
     """
 
     request_id: str
     token_id: int
     logprob: float
     top: tuple[TokenLogprob, ...] = ()
-    attention: Attention | None = None
-    looked: Looked = field(default=(), compare=False)
+    alignment: AttentionWeights | None = None
+    attention_pieces: AttentionPieces = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,19 +190,6 @@ class Hypothesis:
         return tuple(token.token_id for token in self.tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """Holds what a request's tokens looked at and their events do not tell.
-
-    source: of looks of the encoder f32 [layers, heads, source, source], of hops [1, 1, hops,
-        source].
-    end: what was looked at to find the stop token; empty if none ended the request.
-    """
-
-    source: Looked = ()
-    end: Looked = ()
-
-
 @dataclass(slots=True)
 class FinishedEvent:
     """Says that the request ended as it should.
@@ -210,7 +198,8 @@ class FinishedEvent:
     num_generated_tokens: the rest of what was reported, and the stop token if it was generated.
     stop_logprob: log-probability of the stop token that ended it; None if none did.
     hypotheses: of a beam search, best first; the best one is what the token events told.
-    seen: None unless the request has looks.
+    attention_pieces: of queries for encoder attention or hops all weights; of the others what was
+        attended to when the stop token was chosen, nothing if none ended the request.
     encoding: of a model that only encodes, f32 [dimension], or one logit for each label.
     queue_seconds: from its submission to its row. prefill_seconds: from there to its first step,
         while its source or prompt was read. decode_seconds, num_steps: from there to its end. They
@@ -224,7 +213,7 @@ class FinishedEvent:
     num_generated_tokens: int
     stop_logprob: float | None = None
     hypotheses: tuple[Hypothesis, ...] = ()
-    seen: Seen | None = field(default=None, compare=False)
+    attention_pieces: AttentionPieces = field(default=(), compare=False)
     queue_seconds: float = field(default=0.0, compare=False)
     prefill_seconds: float = field(default=0.0, compare=False)
     decode_seconds: float = field(default=0.0, compare=False)

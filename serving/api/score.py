@@ -9,11 +9,11 @@ from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.api.http.attention_fields import (
-    LookFields,
-    SeenBody,
+    AttentionMapBody,
+    AttentionQueryFields,
     check_size,
-    described_looks,
-    looks_of,
+    described_maps,
+    queries_of,
 )
 from serving.api.http.bodies import RequestBody
 from serving.api.http.endpoint import Call, Endpoint
@@ -29,7 +29,7 @@ from serving.text.plain_text import check_texts
 # From what the engine and the pipelines call fields to what clients of this protocol do.
 FIELD_NAMES = {
     "forced_ids": "translations",
-    "looks": "return_attention",
+    "attention_queries": "return_attention",
     "source_ids": "q",
     "text": "q",
 }
@@ -49,7 +49,7 @@ class ScoreBody(RequestBody):
     source: str
     target: str
     model: str | None = None
-    return_attention: bool | list[str | LookFields] = False
+    return_attention: bool | list[str | AttentionQueryFields] = False
     attention_heads: list[int] = Field(default_factory=list)
     priority: int = 0
     timeout_seconds: float | None = None
@@ -82,7 +82,7 @@ class ScoreBody(RequestBody):
             Decoding(priority=self.priority, timeout_seconds=self.timeout_seconds),
             self.return_attention is True,
             tuple(self.attention_heads),
-            looks_of(self.return_attention),
+            queries_of(self.return_attention),
         )
 
 
@@ -96,7 +96,7 @@ class Score(TypedDict):
     mean_logprob: float
     num_tokens: int
     tokens: list[ScoredToken]
-    attention: NotRequired[SentenceAttention | list[SeenBody]]
+    attention: NotRequired[SentenceAttention | list[AttentionMapBody]]
 
 
 class Scores(TypedDict):
@@ -108,9 +108,9 @@ def described_score(score: PairScore) -> dict[str, Any]:
     attention: dict[str, Any] = {}
     if score.attention is not None:
         attention = {"attention": asdict(score.attention)}
-    elif score.seen:
-        check_size(score.seen)
-        attention = {"attention": described_looks(score.seen)}
+    elif score.attention_maps:
+        check_size(score.attention_maps)
+        attention = {"attention": described_maps(score.attention_maps)}
     return {
         "logprob": score.logprob,
         "mean_logprob": score.logprob / len(score.tokens),

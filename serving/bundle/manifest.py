@@ -238,7 +238,7 @@ class Manifest:
         return 0 if spec is None else int(spec.shape[1])
 
     @property
-    def told_attention(self) -> dict[AttentionKind, AttentionShape]:
+    def attention_shapes(self) -> dict[AttentionKind, AttentionShape]:
         """Say of which kinds attention is told. A bundle that does not say tells of its source, as
         of one layer.
         """

@@ -1,4 +1,4 @@
-"""Collect attention weights from the scores of a step, for the requests that ask for them."""
+"""Attention weights of the rows, for the requests that asked for them."""
 
 from itertools import chain
 
@@ -9,71 +9,74 @@ from serving.bundle.manifest import AttentionKind
 from serving.engine.decoding.scores import Scores
 from serving.engine.generation import Generation
 from serving.engine.rows import Batch
-from serving.engine.runtime.runner import Wants
-from serving.request import Looked
+from serving.engine.runtime.runner import StepOutputs
+from serving.request import AttentionPieces
 
 
-def wanted_attention(batch: Batch, needs_logp: bool) -> Wants:
-    """Say what the next run must tell."""
+def needed_outputs(batch: Batch, needs_logp: bool) -> StepOutputs:
+    """Return the outputs that the next run must compute."""
     rows = np.flatnonzero(batch.needs_attention[: batch.num_rows]).tolist()
-    kinds = frozenset(kind for row in rows for kind in batch.generations[row].told_kinds)
-    looking = (row for row in rows if AttentionKind.DECODER in batch.generations[row].told_kinds)
-    longest = max((int(batch.total_lengths[row]) for row in looking), default=0)
-    return Wants(kinds, longest, needs_logp)
+    kinds = frozenset(kind for row in rows for kind in batch.generations[row].step_attention)
+    own = (row for row in rows if AttentionKind.DECODER in batch.generations[row].step_attention)
+    longest = max((int(batch.total_lengths[row]) for row in own), default=0)
+    return StepOutputs(kinds, longest, needs_logp)
 
 
-def looked_of(batch: Batch, row: int, scores: Scores) -> Looked:
-    """Return what a row has looked at to find its next token, which is reported; with the first of
-    these comes what its prompt has looked at.
+def attention_pieces(batch: Batch, row: int, scores: Scores) -> AttentionPieces:
+    """Return a row's attention weights of this step, for the event of its token. The first event
+    also gets those of the prompt.
     """
     generation = batch.generations[row]
-    looked = _looked(batch, row, scores)
+    pieces = _pieces(batch, row, scores)
     if batch.total_lengths[row] > len(generation.prompt_ids):
-        return looked
-    pieces = zip(*generation.given_looked, looked, strict=True)
-    return tuple(tuple(chain.from_iterable(each)) for each in pieces)
+        return pieces
+    earlier = zip(*generation.prompt_attention, pieces, strict=True)
+    return tuple(tuple(chain.from_iterable(each)) for each in earlier)
 
 
-def note_given(batch: Batch, scores: Scores) -> None:
-    """Keep what rows have looked at to find tokens of their prompts, which no event reports."""
+def keep_prompt_steps(batch: Batch, scores: Scores) -> None:
+    """Keep decoder attention of the steps whose token is one of the prompt, which no event reports.
+    Cross-attention is not kept: the source was not translated to the prompt.
+    """
     for row in np.flatnonzero(batch.needs_attention[: batch.num_rows]).tolist():
         generation = batch.generations[row]
-        if generation.sights and batch.total_lengths[row] < len(generation.prompt_ids):
-            found = zip(generation.sights, _looked(batch, row, scores), strict=True)
-            is_own = AttentionKind.DECODER  # of the source: a prompt is no translation of it
-            looked = tuple(each if sight.kind is is_own else () for sight, each in found)
-            generation.given_looked.append(looked)
+        if generation.selections and batch.total_lengths[row] < len(generation.prompt_ids):
+            found = zip(generation.selections, _pieces(batch, row, scores), strict=True)
+            own = AttentionKind.DECODER
+            pieces = tuple(each if selection.kind is own else () for selection, each in found)
+            generation.prompt_attention.append(pieces)
 
 
-def note_prompt(generation: Generation, told: Array, num_total: int) -> None:
-    """Keep what a piece of a prompt looks at, f32 [heads, tokens, positions]."""
-    looked = tuple((each.of(told[:, :, :num_total]),) for each in generation.sights)
-    generation.given_looked.append(looked)
+def keep_prompt(generation: Generation, weights: Array, num_total: int) -> None:
+    """Keep the attention of a piece of a prompt, f32 [heads, tokens, positions]."""
+    pieces = tuple((each.select(weights[:, :, :num_total]),) for each in generation.selections)
+    generation.prompt_attention.append(pieces)
 
 
-def note_source(generation: Generation, told: Array) -> None:
-    """Keep what a source's tokens look at, f32 [heads, span, span], or its hops, f32 [1, hops,
+def keep_source(generation: Generation, weights: Array) -> None:
+    """Keep the attention of a source, f32 [heads, span, span], or of its hops, f32 [1, hops,
     span].
     """
     length = generation.num_source_tokens
     kept = {
-        AttentionKind.ENCODER: told[:, :length, :length],
-        AttentionKind.HOPS: told[:, :, :length],
+        AttentionKind.ENCODER: weights[:, :length, :length],
+        AttentionKind.HOPS: weights[:, :, :length],
     }
-    generation.source_looked = tuple(
-        (each.of(kept[each.kind]),) if each.kind in kept else () for each in generation.sights
+    generation.source_attention = tuple(
+        (each.select(kept[each.kind]),) if each.kind in kept else ()
+        for each in generation.selections
     )
 
 
-def _looked(batch: Batch, row: int, scores: Scores) -> Looked:
+def _pieces(batch: Batch, row: int, scores: Scores) -> AttentionPieces:
     generation = batch.generations[row]
     lengths = {
         AttentionKind.CROSS: generation.num_source_tokens,
         AttentionKind.DECODER: int(batch.total_lengths[row]),
     }
     return tuple(
-        (each.of(scores.attention[each.kind][row, :, None, : lengths[each.kind]]),)
+        (each.select(scores.attention[each.kind][row, :, None, : lengths[each.kind]]),)
         if each.kind in lengths
         else ()
-        for each in generation.sights
+        for each in generation.selections
     )

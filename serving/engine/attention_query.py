@@ -1,6 +1,6 @@
-"""Which attention weights a request asks for, and the step graph that outputs them.
+"""Attention queries of a request, and the step graph that outputs attention weights.
 
-The manifest maps layers and heads to numbers along an axis; here they are those numbers.
+Graphs output the heads of all layers on one axis; here heads are numbers along that axis.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,92 +22,114 @@ from serving.bundle.manifest import (
 from serving.engine.runtime.graph import Graph, Run
 from serving.engine.states.store import max_span
 from serving.errors import RequestError
-from serving.request import Attention, Look
+from serving.request import AttentionQuery, AttentionWeights
 
 # Numbers that one request may have, and that one run may compute for a row: 64 MiB.
 MAX_NUMBERS = 2**24
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """Picks what one look wants of the heads of all layers.
+class HeadSelection:
+    """The heads that one query asks for.
 
-    maps: their places on that axis. shape: of these, layers and heads.
+    heads: numbers along the axis of all layers' heads. shape: of these, layers and heads.
     """
 
     kind: AttentionKind
-    maps: tuple[int, ...]
+    heads: tuple[int, ...]
     shape: tuple[int, int]
     is_mean: bool
 
     @property
-    def num_told(self) -> int:
-        return 1 if self.is_mean else len(self.maps)
+    def num_reported(self) -> int:
+        return 1 if self.is_mean else len(self.heads)
 
-    def of(self, weights: Array) -> Attention:
-        """Take of weights f32 [all heads, rows, columns] a copy: [layers, heads, rows, columns]."""
-        chosen = weights[list(self.maps)]
+    def select(self, weights: Array) -> AttentionWeights:
+        """Copy from weights f32 [all heads, rows, columns]: [layers, heads, rows, columns]."""
+        chosen = weights[list(self.heads)]
         if self.is_mean:
-            mean: Attention = chosen.mean(axis=0, dtype=np.float32)[None, None]
+            mean: AttentionWeights = chosen.mean(axis=0, dtype=np.float32)[None, None]
             return mean
         return chosen.reshape(*self.shape, *weights.shape[1:])
 
 
-def sights_of(looks: tuple[Look, ...], manifest: Manifest) -> tuple[Sight, ...]:
-    """Find what a request's looks mean for a bundle. Raises RequestError for what it has not."""
-    return tuple(_sight(look, manifest) for look in looks)
+def resolved_queries(
+    queries: tuple[AttentionQuery, ...], manifest: Manifest
+) -> tuple[HeadSelection, ...]:
+    """Return the heads that queries ask for. Raises RequestError for those a bundle has not."""
+    return tuple(_selection(query, manifest) for query in queries)
 
 
-def _sight(look: Look, manifest: Manifest) -> Sight:
-    told = manifest.told_attention
-    if look.kind not in told:
-        known = f"it has {', '.join(told)}" if told else "it has none"
+def _selection(query: AttentionQuery, manifest: Manifest) -> HeadSelection:
+    shapes = manifest.attention_shapes
+    if query.kind not in shapes:
+        known = f"it has {', '.join(shapes)}" if shapes else "it has none"
         message = f"model {manifest.name} tells of no such attention: {known}"
-        raise RequestError("looks", look.kind, message)
-    kind = AttentionKind(look.kind)
-    shape = told[kind]
-    layers = _numbers(look.kind, "layer", look.layers, shape.num_layers)
-    heads = _numbers(look.kind, "head", look.heads, shape.num_heads)
-    maps = tuple(layer * shape.num_heads + head for layer in layers for head in heads)
-    return Sight(kind, maps, (len(layers), len(heads)), look.is_mean)
+        raise RequestError("attention_queries", query.kind, message)
+    kind = AttentionKind(query.kind)
+    shape = shapes[kind]
+    layers = _numbers(query.kind, "layer", query.layers, shape.num_layers)
+    heads = _numbers(query.kind, "head", query.heads, shape.num_heads)
+    numbers = tuple(layer * shape.num_heads + head for layer in layers for head in heads)
+    return HeadSelection(kind, numbers, (len(layers), len(heads)), query.is_mean)
+
+
+def alignment_selection(heads: tuple[int, ...], manifest: Manifest) -> HeadSelection:
+    """Return these heads of cross-attention, or those the bundle recommends if there are none.
+    Raises RequestError for heads that the bundle has not.
+    """
+    num_heads = manifest.num_attention_heads
+    if not num_heads:
+        message = "this model has no attention over its source"
+        raise RequestError("attention_heads", heads, message)
+    for head in heads:
+        if not 0 <= head < num_heads:
+            message = f"no such head: there are {num_heads}"
+            raise RequestError("attention_heads", head, message)
+    chosen = heads or manifest.alignment_heads
+    return HeadSelection(AttentionKind.CROSS, chosen, (1, len(chosen)), is_mean=True)
 
 
 def _numbers(kind: str, name: str, asked: tuple[int, ...], count: int) -> tuple[int, ...]:
     for number in asked:
         if not 0 <= number < count:
             message = f"no such {name} of {kind} attention: they go from 0 to {count - 1}"
-            raise RequestError("looks", number, message)
-    if len(set(asked)) < len(asked):  # a few thousand twice over would be millions of maps
+            raise RequestError("attention_queries", number, message)
+    if len(set(asked)) < len(asked):  # a few thousand, repeated, would be millions of matrices
         message = f"names a {name} of {kind} attention more than once; name each once"
-        raise RequestError("looks", asked, message)
+        raise RequestError("attention_queries", asked, message)
     return asked or tuple(range(count))
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Says how much text a request has: tokens of its source, the most that its target may get, and
-    how many of these are read at once.
+    """The size of a request: tokens of its source, the most that its target may get, and how many
+    of these are read at once.
     """
 
     num_source: int
     num_target: int
     num_at_once: int
 
-    def check(self, sights: tuple[Sight, ...], shapes: dict[AttentionKind, AttentionShape]) -> None:
-        """Raises RequestError where a request looks at more than is kept for one, or computed for
-        one at a time.
+    def check(
+        self,
+        selections: tuple[HeadSelection, ...],
+        shapes: dict[AttentionKind, AttentionShape],
+    ) -> None:
+        """Raise RequestError if a request wants more weights than are kept for a request, or
+        computed for one at a time.
         """
-        at_once = {each.kind: self._at_once(each.kind, shapes[each.kind]) for each in sights}
-        most = max(self._told(sights), *at_once.values(), 0)
+        at_once = {each.kind: self._at_once(each.kind, shapes[each.kind]) for each in selections}
+        most = max(self._num_reported(selections), *at_once.values(), 0)
         if most > MAX_NUMBERS:
             message = (
                 f"for up to {max(self.num_source, self.num_target)} tokens these are {most} "
                 f"numbers, more than {MAX_NUMBERS}: allow for fewer tokens, or for fewer heads"
             )
-            raise RequestError("looks", ", ".join(at_once), message)
+            raise RequestError("attention_queries", ", ".join(at_once), message)
 
-    def _told(self, sights: tuple[Sight, ...]) -> int:
-        return sum(each.num_told * prod(self._size(each.kind)) for each in sights)
+    def _num_reported(self, selections: tuple[HeadSelection, ...]) -> int:
+        return sum(each.num_reported * prod(self._size(each.kind)) for each in selections)
 
     def _at_once(self, kind: AttentionKind, shape: AttentionShape) -> int:
         """Count what a run computes: a source whole, a target by as many tokens as are read."""
@@ -131,20 +153,20 @@ def tokens_at_once(manifest: Manifest, prefill_chunk: int) -> int:
 
 LEAST_ATTENDED = 64  # target positions; more come by as many, so that few shapes are bound
 
-Told = dict[AttentionKind, Array]  # f32 [rows, heads, positions]
+AttentionOutputs = dict[AttentionKind, Array]  # f32 [rows, heads, positions]
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Says of how many positions attention is told: of the source, and of the target."""
+    """How many positions of the source and of the target attention weights are given for."""
 
     source: int
     target: int
 
 
 class AttentionStep:
-    """Loads the graph when a row first wants it. Rows of its outputs are as far apart as the span
-    has it.
+    """The step graph that outputs attention weights, loaded when a row first wants them. The span
+    says how far apart the rows of its outputs are.
     """
 
     def __init__(
@@ -157,15 +179,15 @@ class AttentionStep:
         self._capacity = manifest.limits.max_target_tokens
         self._num_maps: dict[AttentionKind, int] = {
             kind: shape.num_maps
-            for kind, shape in manifest.told_attention.items()
+            for kind, shape in manifest.attention_shapes.items()
             if kind is not AttentionKind.ENCODER
         }
         longest = {AttentionKind.CROSS: max_span(manifest)}
         if AttentionKind.DECODER in self._num_maps:
-            # Beyond this no request may look; where contexts are long it is far less than they are.
+            # No request may ask for more; where contexts are long it is far less than they are.
             most = MAX_NUMBERS // (self._num_maps[AttentionKind.DECODER] * num_at_once)
             longest[AttentionKind.DECODER] = min(self._capacity, most + LEAST_ATTENDED)
-        self._flat: Told = {
+        self._flat: AttentionOutputs = {
             kind: np.zeros(slots * count * longest[kind], np.float32)
             for kind, count in self._num_maps.items()
         }
@@ -175,34 +197,40 @@ class AttentionStep:
         return self._load()
 
     def attended(self, num_tokens: int) -> int:
-        """Round target positions up to those that attention is told of: 0 where none is asked."""
+        """Return target positions, rounded up to those that the graph gives weights for."""
         whole = -(-num_tokens // LEAST_ATTENDED) * LEAST_ATTENDED
         return min(whole, self._capacity)
 
-    def outputs(self, kinds: Iterable[AttentionKind], num_rows: int, span: Span) -> Told:
+    def outputs(
+        self, kinds: Iterable[AttentionKind], num_rows: int, span: Span
+    ) -> AttentionOutputs:
         """Return where attention of one token of each row is written: [rows, heads, positions]."""
         return {kind: self._output(kind, num_rows, span) for kind in kinds}
 
     def bind(
-        self, inputs: dict[str, Array], outputs: dict[str, Array], told: Told, span: Span
+        self,
+        inputs: dict[str, Array],
+        outputs: dict[str, Array],
+        attention: AttentionOutputs,
+        span: Span,
     ) -> Run:
-        """Bind the graph to what the step graph reads and writes, and to what it tells."""
-        return self.graph.bind(inputs | self._asked(span), outputs | _named(told))
+        """Bind the graph to the inputs and outputs of the step graph, and to its own outputs."""
+        return self.graph.bind(inputs | self._attended(span), outputs | _named(attention))
 
     def bind_prompt(
         self, inputs: dict[str, Array], outputs: dict[str, Array], num_tokens: int, num_total: int
     ) -> tuple[Run, Array]:
-        """Bind it to tokens of a prompt; return also where it tells what they look at, f32 [heads,
+        """Bind the graph to tokens of a prompt; return also its attention weights, f32 [heads,
         tokens, positions].
         """
         span = Span(0, self.attended(num_total))
         shape = (self._num_maps[AttentionKind.DECODER], num_tokens, span.target)
-        told = np.zeros(shape, np.float32)
+        attention = np.zeros(shape, np.float32)
         name = ATTENTION_OUTPUTS[AttentionKind.DECODER][1]
-        run = self.graph.bind(inputs | self._asked(span), outputs | {name: told[None]})
-        return run, told
+        run = self.graph.bind(inputs | self._attended(span), outputs | {name: attention[None]})
+        return run, attention
 
-    def _asked(self, span: Span) -> dict[str, Array]:
+    def _attended(self, span: Span) -> dict[str, Array]:
         return {ATTENDED: np.array([span.target])} if self._has_attended else {}
 
     def _output(self, kind: AttentionKind, num_rows: int, span: Span) -> Array:
@@ -211,9 +239,9 @@ class AttentionStep:
         return self._flat[kind][: prod(shape)].reshape(shape)
 
 
-def _named(told: Told) -> dict[str, Array]:
-    """Name arrays as the graph does; of target positions it tells token by token."""
+def _named(attention: AttentionOutputs) -> dict[str, Array]:
+    """Name arrays as the graph does; its decoder attention has an axis of tokens."""
     return {
         ATTENTION_OUTPUTS[kind][1]: each[:, :, None] if kind is AttentionKind.DECODER else each
-        for kind, each in told.items()
+        for kind, each in attention.items()
     }

@@ -14,7 +14,7 @@ import numpy as np
 from serving.arrays import Array
 from serving.bundle.manifest import EMBEDDING, LOGITS, Manifest, Task
 from serving.bundle.opening import Bundle
-from serving.engine.attention_map import note_source
+from serving.engine.attention_map import keep_source
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
 from serving.engine.measures import EngineStats, StepStats
@@ -91,8 +91,8 @@ class EncodingEngine:
         span = encode_span(group[-1])
         vectors = self._vectors.of([generation.request for generation in group], span)
         for generation in group:
-            if generation.sights:  # read again, alone: company pays nothing, vectors stay
-                note_source(generation, self._vectors.look(generation.request, span))
+            if generation.selections:  # encode it again, alone: other requests stay as they are
+                keep_source(generation, self._vectors.attention(generation.request, span))
         self.step_stats.encoded(group, [], span)
         self.step_stats.add_seconds("encode", started)
         seconds = time.perf_counter() - started
@@ -131,9 +131,9 @@ class Vectors:
         self._encoder.run(sources, span, [request.pair_start for request in requests])
         return list(self._written[: len(requests)].copy())
 
-    def look(self, request: GenerationRequest, span: int) -> Array:
-        """Tell what the tokens of a request's source look at; see `Encoder.run_telling`."""
-        return self._encoder.run_telling(request.source_ids or (), span, request.pair_start)
+    def attention(self, request: GenerationRequest, span: int) -> Array:
+        """Return the attention weights of a request's source; see `Encoder.run_with_attention`."""
+        return self._encoder.run_with_attention(request.source_ids or (), span, request.pair_start)
 
     def warm_up(self) -> None:
         self._encoder.warm_up()

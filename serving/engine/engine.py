@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from serving.bundle.opening import Bundle
-from serving.engine.attention_map import note_given, wanted_attention
+from serving.engine.attention_map import keep_prompt_steps, needed_outputs
 from serving.engine.config import EngineConfig
 from serving.engine.cuda.device_exchange import Around, make_exchange
 from serving.engine.decoding.scores import Scores
@@ -200,12 +200,12 @@ class Engine:
         if self._exchange.may_go_ahead and not self._admission.is_due:
             self._launch()
         scores = self._exchange.receive()
-        note_given(self._batch, scores)
+        keep_prompt_steps(self._batch, scores)
         return scores
 
     def _launch(self) -> None:
-        wants = wanted_attention(self._batch, self._search.needs_logp)
-        self._runner.launch(self._batch.num_rows, wants)
+        outputs = needed_outputs(self._batch, self._search.needs_logp)
+        self._runner.launch(self._batch.num_rows, outputs)
 
     def _report(self, decision: Decision) -> None:
         self._finals.add(decision.events)

@@ -3,19 +3,18 @@
 from dataclasses import dataclass, field
 
 from serving.bundle.manifest import AttentionKind
-from serving.engine.attention_query import Sight
+from serving.engine.attention_query import HeadSelection
 from serving.errors import DeadlineExceeded
 from serving.parameters import NO_PROCESSORS, TokenIds
 from serving.request import (
     AbortedEvent,
+    AttentionPieces,
     FailedEvent,
     FinishedEvent,
     FinishReason,
     GenerationRequest,
     Hypothesis,
     Ids,
-    Looked,
-    Seen,
 )
 
 
@@ -24,8 +23,8 @@ class Generation:
     """prompt_ids: the bundle's prefix and the request's prompt. max_new_tokens: within the bundle's
     limits. deadline: None or a time of `time.perf_counter`. shortlist: i64, ascending; None for the
     whole vocabulary. last_id: what the last of `max_new_tokens` must be; None if it may be any.
-    sights: what its looks mean, one for each. source_looked, given_looked: what they have found of
-    the source, and piece by piece of the prompt.
+    selections: the heads of its attention queries, one for each. alignment: those whose mean is
+    reported with each token. source_attention, prompt_attention: pieces found so far.
     queue_seconds: until it got its row. entered_at: when it was among the rows that decode, after
     so many of the engine's steps: entered_step.
     """
@@ -40,9 +39,10 @@ class Generation:
     deadline: float | None
     shortlist: Ids | None = None
     last_id: int | None = None
-    sights: tuple[Sight, ...] = ()
-    source_looked: Looked = ()
-    given_looked: list[Looked] = field(default_factory=list)
+    selections: tuple[HeadSelection, ...] = ()
+    alignment: HeadSelection | None = None
+    source_attention: AttentionPieces = ()
+    prompt_attention: list[AttentionPieces] = field(default_factory=list)
     queue_seconds: float = 0.0
     entered_at: float = 0.0
     entered_step: int = 0
@@ -73,18 +73,13 @@ class Generation:
         return self.num_source_tokens + len(self.prompt_ids) + 2 * num_written
 
     @property
-    def needs_attention(self) -> bool:
-        beam = self.request.beam
-        return self.request.wants_attention or (beam is not None and beam.coverage_penalty > 0)
+    def step_attention(self) -> frozenset[AttentionKind]:
+        """Return the kinds of attention that its steps must output."""
+        kinds = {each.kind for each in self.selections} - {AttentionKind.ENCODER}
+        return frozenset(kinds if self.alignment is None else kinds | {AttentionKind.CROSS})
 
-    @property
-    def told_kinds(self) -> frozenset[AttentionKind]:
-        """Name the kinds of attention that its steps must tell."""
-        kinds = {each.kind for each in self.sights} - {AttentionKind.ENCODER}
-        return frozenset(kinds | {AttentionKind.CROSS} if self.needs_attention else kinds)
-
-    def looks_at(self, kind: AttentionKind) -> bool:
-        return any(each.kind is kind for each in self.sights)
+    def reports(self, kind: AttentionKind) -> bool:
+        return any(each.kind is kind for each in self.selections)
 
     @property
     def tells_logprobs(self) -> bool:
@@ -115,8 +110,9 @@ class Generation:
         num_generated: int,
         stop_logprob: float | None = None,
         hypotheses: tuple[Hypothesis, ...] = (),
-        end_looked: Looked = (),
+        end_pieces: AttentionPieces = (),
     ) -> FinishedEvent:
+        """Make the final event. end_pieces: attention weights of the step of the stop token."""
         return FinishedEvent(
             self.request_id,
             reason,
@@ -125,14 +121,16 @@ class Generation:
             num_generated,
             stop_logprob,
             hypotheses,
-            self._seen(end_looked),
+            self._last_pieces(end_pieces),
             self.queue_seconds,
         )
 
-    def _seen(self, end: Looked) -> Seen | None:
-        if not self.sights:
-            return None
-        return Seen(self.source_looked, end)
+    def _last_pieces(self, end: AttentionPieces) -> AttentionPieces:
+        """Join the pieces of the source with those of the end; a query has only one of them."""
+        if self.source_attention and end:
+            pairs = zip(self.source_attention, end, strict=True)
+            return tuple(source + last for source, last in pairs)
+        return self.source_attention or end
 
     def failed(self, error: Exception) -> FailedEvent:
         return FailedEvent(self.request_id, error)

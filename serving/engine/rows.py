@@ -148,7 +148,7 @@ class Batch:
         self.max_generated[row] = generation.max_new_tokens
         self.is_beam[row] = generation.request.beam is not None
         self.has_own_stops[row] = generation.has_own_stops
-        self.needs_attention[row] = bool(generation.told_kinds)
+        self.needs_attention[row] = bool(generation.step_attention)
         self.needs_logp[row] = generation.needs_logp
         self.tells_logprobs[row] = generation.tells_logprobs
         self.generations.append(generation)

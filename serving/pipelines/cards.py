@@ -75,7 +75,7 @@ class ModelCard:
             manifest.generation,
             precision=manifest.precision,
             max_source_tokens=manifest.limits.max_source_tokens,
-            attention={str(kind): shape for kind, shape in manifest.told_attention.items()},
+            attention={str(kind): shape for kind, shape in manifest.attention_shapes.items()},
             encoder=manifest.encoder,
         )
 

@@ -14,7 +14,7 @@ from serving.bundle.manifest import Manifest
 from serving.constraints import Constraint
 from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.completion_looking import CompletionLooks
+from serving.pipelines.completion_looking import CompletionAttentionMaps
 from serving.pipelines.completion_requests import (
     CompletionRequests,
     CompletionRun,
@@ -157,7 +157,7 @@ class CompletionPipeline:
         self._prompts = PromptReader(manifest, tokenizer)
         self._requests = CompletionRequests(manifest, tokenizer)
         self._structures = Structures(tokenizer, manifest.tokens.stop)
-        self._looks = CompletionLooks(manifest, tokenizer)
+        self._attention_maps = CompletionAttentionMaps(manifest, tokenizer)
         self._engine = engine
 
     async def stream(self, job: CompletionJob) -> Deltas:
@@ -166,7 +166,7 @@ class CompletionPipeline:
         Raises, as it begins, RequestError for what cannot be served, and Overloaded.
         """
         self._engine.check_room(1, job.decoding.share, job.decoding.priority)
-        self._looks.check(job.looks)
+        self._attention_maps.check(job.attention_queries)
         prompts = [await self._read(prompt) for prompt in job.prompts]
         for prompt in prompts:
             self._prompts.check_length(prompt, job.decoding.max_new_tokens or 0)
@@ -214,14 +214,14 @@ class CompletionPipeline:
             async for event in events:
                 if isinstance(event, FinishedEvent):
                     for last in self._last_deltas(job, run, completion, event):
-                        yield self._looks.seen(run, last, tokens, event)
+                        yield self._attention_maps.of(run, last, tokens, event)
                     return
                 if not isinstance(event, TokenEvent):
                     raise_failure(event)
                 if not completion.is_finished:
                     tokens.append(event)
                 if not completion.is_finished and (delta := completion.push(event)) is not None:
-                    yield self._looks.seen(run, delta, tokens, None)
+                    yield self._attention_maps.of(run, delta, tokens, None)
                 if completion.is_finished and not run.has_others:
                     return
 

@@ -122,7 +122,7 @@ class CompletionRequests:
             constraint=constraint,
             tells_logprobs=False,
             streams=job.streams,
-            looks=job.looks,
+            attention_queries=job.attention_queries,
             job_id=job.request_id,
             **arguments,
         )

@@ -14,7 +14,7 @@ from serving.bundle.manifest import Activation, Manifest
 from serving.errors import EngineError, RequestError
 from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.encoding_looking import TextLooks
+from serving.pipelines.encoding_looking import TextAttentionMaps
 from serving.pipelines.engine_port import EnginePort, raise_failure
 from serving.pipelines.jobs import (
     EncodeJob,
@@ -63,7 +63,7 @@ class EncodingPipeline:
         self._encoder = manifest.encoder
         self._tokenizer = tokenizer
         self._requests = EncodingRequests(manifest, tokenizer)
-        self._looks = TextLooks(manifest, tokenizer)
+        self._attention_maps = TextAttentionMaps(manifest, tokenizer)
         self._engine = engine
         self._max_inputs = max_inputs
 
@@ -120,8 +120,8 @@ class EncodingPipeline:
         elif job.dimensions is not None:
             values = shortened(values, job.dimensions, self._encoder.is_normalised)
         num_tokens = tuple(len(request.source_ids or ()) for request in requests)
-        seen = tuple(map(self._looks.seen, requests, (events[-1] for events in outcomes)))
-        return Encodings(values, num_tokens, seen)
+        maps = tuple(map(self._attention_maps.of, requests, (events[-1] for events in outcomes)))
+        return Encodings(values, num_tokens, maps)
 
 
 def _vector(event: Event) -> Vector:
@@ -178,7 +178,7 @@ class EncodingRequests:
                 f"{job.request_id}-{number}",
                 ids,
                 pair_start=pair_start,
-                looks=job.looks,
+                attention_queries=job.attention_queries,
                 priority=decoding.priority,
                 timeout_seconds=decoding.timeout_seconds,
                 job_id=job.request_id,

@@ -1,23 +1,23 @@
-"""Tells what the tokens of a text that is only encoded looked at."""
+"""Attention maps of the tokens of a text that is only encoded."""
 
 from serving.bundle.manifest import Manifest
-from serving.pipelines.seen import Looks, ReadTokens, SeenAttention
+from serving.pipelines.attention_map import AttentionMap, TokenTexts, attention_maps
 from serving.request import Event, FinishedEvent, GenerationRequest
 from serving.text.tokenizer import Tokenizer
 from serving.text.vocabulary.shown_tokens import spelt
 
 
-class TextLooks:
+class TextAttentionMaps:
     """Names the tokens that one model has read."""
 
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer) -> None:
-        self._shapes, self._tokenizer = manifest.told_attention, tokenizer
+        self._shapes, self._tokenizer = manifest.attention_shapes, tokenizer
 
-    def seen(self, request: GenerationRequest, end: Event) -> tuple[SeenAttention, ...]:
-        """Return what each look saw in one text, or pair of texts."""
-        if not request.looks:
+    def of(self, request: GenerationRequest, end: Event) -> tuple[AttentionMap, ...]:
+        """Return a map for each query of one text, or pair of texts."""
+        if not request.attention_queries:
             return ()
         assert isinstance(end, FinishedEvent)
         pieces = self._tokenizer.pieces(request.source_ids or ())
-        names = ReadTokens(tuple(map(spelt, pieces)), (), ())
-        return Looks(request.looks, self._shapes).seen((), end, names)
+        names = TokenTexts(tuple(map(spelt, pieces)), (), ())
+        return attention_maps(request.attention_queries, self._shapes, (), end, names)

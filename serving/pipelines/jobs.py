@@ -12,9 +12,9 @@ import numpy as np
 
 from serving.errors import RequestError
 from serving.parameters import TokenIds
+from serving.pipelines.attention_map import AttentionMap
 from serving.pipelines.decoding import PLAIN, Decoding
-from serving.pipelines.seen import SeenAttention
-from serving.request import FinishReason, Look
+from serving.request import AttentionQuery, FinishReason
 from serving.text.chat.template import Chat
 from serving.text.tokenizer import Tokenizer
 from serving.text.vocabulary.shown_tokens import Shown, spelt
@@ -67,7 +67,7 @@ class CompletionJob:
     num_samples: completions of a prompt; under beam search its `num_hypotheses` count instead.
     echo: begin with the prompt, whose tokens are reported if the completion's are.
     streams: deltas are wanted as early as they are certain.
-    looks: what tokens look at is wanted, of the best completion of each run.
+    attention_queries: attention weights that are wanted of the best completion of each run.
     """
 
     request_id: str
@@ -77,7 +77,7 @@ class CompletionJob:
     stop: tuple[str, ...] = ()
     echo: bool = False
     streams: bool = False
-    looks: tuple[Look, ...] = ()
+    attention_queries: tuple[AttentionQuery, ...] = ()
 
     @property
     def num_choices(self) -> int:
@@ -113,7 +113,7 @@ class CompletionDelta:
     index: prompt by prompt, the choices of a prompt together.
     num_generated_tokens: so far.
     score: with the last piece of a hypothesis, what it was ranked by.
-    seen: with the last piece, what each look of the job saw.
+    attention_maps: with the last piece, one for each query of the job.
     """
 
     index: int
@@ -123,7 +123,7 @@ class CompletionDelta:
     num_prompt_tokens: int = 0
     num_generated_tokens: int = 0
     score: float | None = None
-    seen: tuple[SeenAttention, ...] = ()
+    attention_maps: tuple[AttentionMap, ...] = ()
 
 
 Deltas = AsyncGenerator[CompletionDelta, None]
@@ -173,7 +173,7 @@ class EncodeJob:
         model reads. None refuses those that are longer than that.
     prompt_name: which of the model's prompts comes before each text; None for its default.
     dimensions: so many numbers of each embedding, scaled to length 1 if the model's own are.
-    looks: what the tokens of each input look at is wanted.
+    attention_queries: attention weights that are wanted of each input.
     """
 
     request_id: str
@@ -182,18 +182,18 @@ class EncodeJob:
     max_tokens: int | None = None
     prompt_name: str | None = None
     dimensions: int | None = None
-    looks: tuple[Look, ...] = ()
+    attention_queries: tuple[AttentionQuery, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Encodings:
     """Holds the answers. values: f32 [inputs, width], embeddings or scores of labels. num_tokens:
-    read of each input. seen: of each input what each look of the job saw.
+    read of each input. attention_maps: of each input one for each query of the job.
     """
 
     values: Matrix
     num_tokens: tuple[int, ...]
-    seen: tuple[tuple[SeenAttention, ...], ...] = ()
+    attention_maps: tuple[tuple[AttentionMap, ...], ...] = ()
 
     @property
     def num_tokens_in_all(self) -> int:

@@ -195,7 +195,7 @@ def _for_one_model(job: TranslationJob) -> Iterator[tuple[str, object]]:
     """Name what was asked for that does not pass through two models."""
     asked: dict[str, object] = {
         "alignments": job.wants_alignments,
-        "return_attention": job.tells_attention or len(job.looks),
+        "return_attention": job.tells_attention or len(job.attention_queries),
         "return_scores": job.tells_scores,
         "target_prefix": job.target_prefix,
         "glossary": len(job.glossary),

@@ -146,7 +146,7 @@ def test_rows_are_the_same_alone_and_in_company(folder: Path, precision: str) ->
             str(number),
             tuple(random.integers(3, 259, random.integers(1, 60)).tolist()),
             max_new_tokens=20,
-            wants_attention=number % 2 == 0,
+            alignment_heads=() if number % 2 == 0 else None,
         )
         for number in range(20)
     ]

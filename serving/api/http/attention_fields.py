@@ -8,16 +8,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.errors import RequestError
-from serving.pipelines.seen import SeenAttention
-from serving.request import Look
+from serving.pipelines.attention_map import AttentionMap
+from serving.request import AttentionQuery
 
 MAX_NUMBERS = 2**21  # in one answer, which are about 20 MB of JSON
 DIGITS = 6
 
 
-class LookFields(BaseModel):
-    """Asks what tokens look at. kind: "cross", "encoder" or "decoder". layers and heads, from 0:
-    without any all of them. mean: over those, not each by itself.
+class AttentionQueryFields(BaseModel):
+    """Attention weights that are wanted. kind: "cross", "encoder" or "decoder". layers and heads,
+    from 0: without any all of them. mean: over those, not each by itself.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -27,13 +27,13 @@ class LookFields(BaseModel):
     heads: list[int] = Field(default_factory=list)
     mean: bool = False
 
-    def look(self) -> Look:
-        return Look(self.kind, tuple(self.layers), tuple(self.heads), self.mean)
+    def query(self) -> AttentionQuery:
+        return AttentionQuery(self.kind, tuple(self.layers), tuple(self.heads), self.mean)
 
 
-class SeenBody(TypedDict):
-    """Says what tokens look at. layers, heads: the numbers of those along the axes of the weights,
-    [layers][heads][rows][columns]; empty if it is the mean over them. row_tokens look at
+class AttentionMapBody(TypedDict):
+    """Attention weights. layers, heads: the numbers of those along the axes of the weights,
+    [layers][heads][rows][columns]; empty if it is the mean over them. row_tokens attend to
     column_tokens; special tokens have no text.
     """
 
@@ -45,20 +45,21 @@ class SeenBody(TypedDict):
     weights: list[list[list[list[float]]]]
 
 
-def looks_of(asked: bool | Iterable[str | LookFields]) -> tuple[Look, ...]:
+def queries_of(asked: bool | Iterable[str | AttentionQueryFields]) -> tuple[AttentionQuery, ...]:
     """Read a field: a kind by its name means the mean over all its layers and heads. True, where
     it may be said, asks for another report.
     """
     if isinstance(asked, bool):
         return ()
     return tuple(
-        Look(each, is_mean=True) if isinstance(each, str) else each.look() for each in asked
+        AttentionQuery(each, is_mean=True) if isinstance(each, str) else each.query()
+        for each in asked
     )
 
 
-def check_size(seen: Iterable[SeenAttention]) -> None:
+def check_size(maps: Iterable[AttentionMap]) -> None:
     """Refuse to write more than a client can want to read. Raises RequestError."""
-    count = sum(each.weights.size for each in seen)
+    count = sum(each.weights.size for each in maps)
     if count > MAX_NUMBERS:
         message = (
             f"an answer may have {MAX_NUMBERS} weights; ask for the mean, for fewer layers and "
@@ -67,8 +68,8 @@ def check_size(seen: Iterable[SeenAttention]) -> None:
         raise RequestError("return_attention", f"{count} weights", message)
 
 
-def described_looks(seen: Sequence[SeenAttention]) -> list[dict[str, Any]]:
-    """Write out what each look saw; see `SeenBody`."""
+def described_maps(maps: Sequence[AttentionMap]) -> list[dict[str, Any]]:
+    """Return the JSON of maps; see `AttentionMapBody`."""
     return [
         {
             "kind": each.kind,
@@ -78,5 +79,5 @@ def described_looks(seen: Sequence[SeenAttention]) -> list[dict[str, Any]]:
             "column_tokens": each.column_tokens,
             "weights": each.weights.astype(np.float64).round(DIGITS).tolist(),
         }
-        for each in seen
+        for each in maps
     ]

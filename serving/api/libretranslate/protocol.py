@@ -7,7 +7,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.http.attention_fields import SeenBody
+from serving.api.http.attention_fields import AttentionMapBody
 from serving.api.http.protocol import PlainError, Protocol, plain_error
 from serving.errors import KeyRefused
 from serving.pipelines.translation.job import SentenceAttention
@@ -38,7 +38,7 @@ class DetectedLanguage(TypedDict):
     language: str
 
 
-OfSentence = SentenceAttention | list[SeenBody]
+OfSentence = SentenceAttention | list[AttentionMapBody]
 
 
 class Translated(TypedDict):

@@ -20,7 +20,12 @@ from pydantic import (
     field_validator,
 )
 
-from serving.api.http.attention_fields import LookFields, check_size, described_looks, looks_of
+from serving.api.http.attention_fields import (
+    AttentionQueryFields,
+    check_size,
+    described_maps,
+    queries_of,
+)
 from serving.api.http.bodies import DEFAULT_BEAMS, DecodingFields, RequestBody, option_field
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.fields import reads_all
@@ -66,7 +71,7 @@ _FLAGS = {
 # From what the engine and the pipelines call fields to what clients of this protocol do.
 FIELD_NAMES = {
     "forced_ids": "target_prefix",
-    "looks": "return_attention",
+    "attention_queries": "return_attention",
     "num_hypotheses": "alternatives",
     "source_ids": "q",
     "text": "q",
@@ -136,7 +141,9 @@ class TranslateBody(DecodingFields, RequestBody):
     placeholders: Annotated[bool | list[str], BeforeValidator(_from_json)] = False
     replace_unknown: bool = False
     alignments: bool = False
-    return_attention: Annotated[bool | list[str | LookFields], BeforeValidator(_from_json)] = False
+    return_attention: Annotated[
+        bool | list[str | AttentionQueryFields], BeforeValidator(_from_json)
+    ] = False
     attention_heads: Annotated[list[StrictInt], BeforeValidator(_from_json)] = Field(
         default_factory=list
     )
@@ -182,7 +189,7 @@ class TranslateBody(DecodingFields, RequestBody):
             tells_attention=self.return_attention is True,
             tells_scores=self.return_scores,
             attention_heads=tuple(self.attention_heads),
-            looks=looks_of(self.return_attention),
+            attention_queries=queries_of(self.return_attention),
             markup=Markup(MarkupKind.HTML) if self.format == "html" else None,
             protection=self.protect,
         )
@@ -353,8 +360,12 @@ def _translated(body: TranslateBody, chosen: Chosen, translation: Translation) -
     if body.return_attention is True:
         answer["attention"] = [list(map(asdict, best.attention)) for best, *_ in renderings]
     elif body.return_attention:
-        check_size(look for best, *_ in renderings for sentence in best.seen for look in sentence)
-        answer["attention"] = [list(map(described_looks, best.seen)) for best, *_ in renderings]
+        check_size(
+            look for best, *_ in renderings for sentence in best.attention_maps for look in sentence
+        )
+        answer["attention"] = [
+            list(map(described_maps, best.attention_maps)) for best, *_ in renderings
+        ]
     if isinstance(body.q, str):
         return {name: values[0] for name, values in answer.items()}
     return answer

@@ -4,7 +4,7 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.http.attention_fields import SeenBody
+from serving.api.http.attention_fields import AttentionMapBody
 from serving.bundle.manifest import Activation, AttentionShape, Precision, Task
 from serving.request import FinishReason
 
@@ -43,7 +43,7 @@ class CompletionChoice(TypedDict):
     logprobs: Logprobs | None
     finish_reason: FinishReason | None
     score: NotRequired[float]
-    attention: NotRequired[list[SeenBody]]
+    attention: NotRequired[list[AttentionMapBody]]
 
 
 class Completion(TypedDict):
@@ -97,7 +97,7 @@ class ChatChoice(TypedDict):
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason | Literal["tool_calls"] | None
     score: NotRequired[float]
-    attention: NotRequired[list[SeenBody]]
+    attention: NotRequired[list[AttentionMapBody]]
 
 
 class ChatCompletion(TypedDict):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from serving.api.http.attention_fields import looks_of
+from serving.api.http.attention_fields import queries_of
 from serving.api.http.bodies import NoOpValues
 from serving.api.openai.completion_body import FIELD_NAMES as COMPLETION_FIELD_NAMES
 from serving.api.openai.completion_body import GenerationBody, only_one
@@ -271,7 +271,7 @@ class ChatBody(ChatFields, GenerationBody):
             num_samples=self.n,
             stop=self.stops,
             streams=self.stream,
-            looks=looks_of(self.return_attention),
+            attention_queries=queries_of(self.return_attention),
         )
 
     def _max_new_tokens(self) -> int | None:

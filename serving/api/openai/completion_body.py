@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from serving.api.http.attention_fields import LookFields, looks_of
+from serving.api.http.attention_fields import AttentionQueryFields, queries_of
 from serving.api.http.bodies import DEFAULT_BEAMS, DecodingFields, NoOpValues, RequestBody
 from serving.errors import RequestError
 from serving.parameters import ProcessorParams
@@ -36,7 +36,7 @@ Metadata = Annotated[dict[_MetadataKey, _MetadataValue], Field(max_length=16)]
 FIELD_NAMES = {
     "allowed_ids": "allowed_token_ids",
     "forced_ids": "prompt",
-    "looks": "return_attention",
+    "attention_queries": "return_attention",
     "max_new_tokens": "max_tokens",
     "num_hypotheses": "n",
     "prompt_ids": "prompt",
@@ -175,7 +175,7 @@ class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
-    return_attention: list[str | LookFields] = Field(default_factory=list)
+    return_attention: list[str | AttentionQueryFields] = Field(default_factory=list)
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     source_language: str | None = None
@@ -317,7 +317,7 @@ class CompletionBody(GenerationBody):
             stop=self.stops,
             echo=self.echo,
             streams=self.stream,
-            looks=looks_of(self.return_attention),
+            attention_queries=queries_of(self.return_attention),
         )
 
 

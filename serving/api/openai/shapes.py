@@ -10,7 +10,7 @@ from typing import Any
 
 from fastapi.responses import JSONResponse, Response
 
-from serving.api.http.attention_fields import check_size, described_looks
+from serving.api.http.attention_fields import check_size, described_maps
 from serving.api.http.endpoint import Call
 from serving.api.http.streams import EventStream, events_of, first_of
 from serving.api.openai.completion_body import GenerationBody, StreamOptions
@@ -161,9 +161,9 @@ def _end(delta: CompletionDelta) -> dict[str, Any]:
     """Write out the end. Beyond OpenAI's fields, a hypothesis of a beam search has its score, and
     where it was asked for, what the tokens looked at.
     """
-    check_size(delta.seen)
+    check_size(delta.attention_maps)
     score = {} if delta.score is None else {"score": delta.score}
-    attention = {"attention": described_looks(delta.seen)} if delta.seen else {}
+    attention = {"attention": described_maps(delta.attention_maps)} if delta.attention_maps else {}
     return {"finish_reason": delta.finish_reason, **score, **attention}
 
 

@@ -13,14 +13,14 @@ from serving.commands.attention.shades import Shade
 from serving.commands.attention.views import View, labelled, text_of
 from serving.commands.common import languages_of, translation_decoding
 from serving.errors import RequestError
-from serving.request import Look
+from serving.request import AttentionQuery
 
 if TYPE_CHECKING:
+    from serving.pipelines.attention_map import AttentionMap
     from serving.pipelines.cards import ModelCard
     from serving.pipelines.catalog import Catalog, Generator, Scorer, TextEncoder
-    from serving.pipelines.seen import SeenAttention
 
-Seen = Sequence[Sequence["SeenAttention"]]  # of each sentence, of each look
+Seen = Sequence[Sequence["AttentionMap"]]  # of each sentence, of each look
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ async def looked(catalog: "Catalog", card: "ModelCard", options: dict[str, Any])
     return Looks(card.name, text, views)
 
 
-def _looks(card: "ModelCard", options: dict[str, Any]) -> list[Look]:
+def _looks(card: "ModelCard", options: dict[str, Any]) -> list[AttentionQuery]:
     """Ask for all layers and heads where one may choose among them, else for their mean."""
     if not card.attention:
         message = (
@@ -94,7 +94,7 @@ def _looks(card: "ModelCard", options: dict[str, Any]) -> list[Look]:
     for kind in kinds:
         _check_numbers("--layer", layers, kind, card.attention[kind].num_layers)
         _check_numbers("--head", heads, kind, card.attention[kind].num_heads)
-    return [Look(kind, layers, heads, is_mean) for kind in kinds]
+    return [AttentionQuery(kind, layers, heads, is_mean) for kind in kinds]
 
 
 def _check_numbers(option: str, asked: tuple[int, ...], kind: str, count: int) -> None:
@@ -115,7 +115,7 @@ def _kinds(card: "ModelCard", options: dict[str, Any]) -> list[str]:
 
 
 async def _translated(
-    model: "Scorer", options: dict[str, Any], looks: tuple[Look, ...]
+    model: "Scorer", options: dict[str, Any], looks: tuple[AttentionQuery, ...]
 ) -> tuple[str, Seen]:
     from serving.pipelines.translation.job import ScoreJob, TranslationJob
 
@@ -123,27 +123,27 @@ async def _translated(
     languages = languages_of(model.card, options["source"], options["target"])
     if translation is not None:
         [score] = await model.score(
-            ScoreJob("look", ((text, translation),), *languages, looks=looks)
+            ScoreJob("look", ((text, translation),), *languages, attention_queries=looks)
         )
-        return translation.strip(), [score.seen]
+        return translation.strip(), [score.attention_maps]
     decoding = translation_decoding(model.card, options)
     found = await model.translate(
-        TranslationJob("look", (text,), *languages, decoding, looks=looks)
+        TranslationJob("look", (text,), *languages, decoding, attention_queries=looks)
     )
-    return found.texts[0], found.renderings[0][0].seen
+    return found.texts[0], found.renderings[0][0].attention_maps
 
 
 async def _encoded(
-    model: "TextEncoder", options: dict[str, Any], looks: tuple[Look, ...]
+    model: "TextEncoder", options: dict[str, Any], looks: tuple[AttentionQuery, ...]
 ) -> tuple[str, Seen]:
     from serving.pipelines.jobs import EncodeJob
 
-    found = await model.encode(EncodeJob("look", (options["sentence"],), looks=looks))
-    return "", found.seen
+    found = await model.encode(EncodeJob("look", (options["sentence"],), attention_queries=looks))
+    return "", found.attention_maps
 
 
 async def _completed(
-    model: "Generator", options: dict[str, Any], looks: tuple[Look, ...]
+    model: "Generator", options: dict[str, Any], looks: tuple[AttentionQuery, ...]
 ) -> tuple[str, Seen]:
     """Ask for one token more than is wanted: the last is written, and read by nobody."""
     from serving.pipelines.decoding import Decoding
@@ -151,7 +151,7 @@ async def _completed(
 
     wanted = options["max_tokens"] or 0
     decoding = Decoding(max_new_tokens=wanted + 1)
-    job = CompletionJob("look", (options["sentence"],), decoding, looks=looks)
+    job = CompletionJob("look", (options["sentence"],), decoding, attention_queries=looks)
     try:
         [choice] = await collect(model.stream(job), 1)
     except RequestError as error:
@@ -159,10 +159,10 @@ async def _completed(
             raise
         message = "do not fit the model's context behind SENTENCE; ask for fewer"
         raise RequestError("--max-tokens", wanted, message) from None
-    return text_of(choice.seen[0].row_tokens).strip(), [choice.seen]
+    return text_of(choice.attention_maps[0].row_tokens).strip(), [choice.attention_maps]
 
 
-def _view(seen: "SeenAttention", by_pieces: bool) -> View:
+def _view(seen: "AttentionMap", by_pieces: bool) -> View:
     rows, columns = seen.row_tokens, seen.column_tokens
     view = View(seen.kind, rows, columns, seen.weights, seen.layers, seen.heads)
     return labelled(view, by_pieces)

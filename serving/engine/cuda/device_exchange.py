@@ -17,7 +17,7 @@ import numpy as np
 
 from serving.arrays import Array
 from serving.bundle.manifest import Manifest
-from serving.engine.attention_query import Told
+from serving.engine.attention_query import AttentionOutputs
 from serving.engine.cuda.token_selector import (
     CHOICES,
     NUM_TURNS,
@@ -50,7 +50,7 @@ class Flight:
     run: int
     rows: Array
     is_selected: bool
-    attention: Told
+    attention: AttentionOutputs
     wait: Callable[[], None]
 
 
@@ -132,7 +132,7 @@ class DeviceExchange(Follower):
         else:
             self._feed.upload(turn, first="ids")
 
-    def launched(self, num_rows: int, attention: Told) -> None:
+    def launched(self, num_rows: int, attention: AttentionOutputs) -> None:
         if self._is_selected:
             self._select(num_rows)
         self._found.download(self._turn)

@@ -153,8 +153,8 @@ def _coverage(node: Node | None, end: TokenEvent | None) -> float:
 
 def _attentions(node: Node | None, end: TokenEvent | None) -> Iterator[Array | None]:
     if end is not None:
-        yield end.attention
-    yield from (token.attention for token in tokens_until(node))
+        yield end.alignment
+    yield from (token.alignment for token in tokens_until(node))
 
 
 def best_tokens(scores: Scores, rows: Array, count: int) -> tuple[Array, Array]:

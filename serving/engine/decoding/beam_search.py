@@ -177,7 +177,7 @@ class BeamGroup:
             max(depth - num_given, 0) + (best.end is not None),
             best.end.logprob if best.end else None,
             tuple(each.as_hypothesis() for each in ended),
-            best.end.looked if best.end else (),
+            best.end.attention_pieces if best.end else (),
         )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from serving.arrays import Array
 from serving.bundle.manifest import Manifest
-from serving.engine.attention_query import Told
+from serving.engine.attention_query import AttentionOutputs
 
 NOTHING = np.zeros(0, np.int64)
 
@@ -37,7 +37,7 @@ class Scores:
         self.scored = scored
         self.top_logp, self.top_ids, self.log_normaliser = top_logp, top_ids, log_normaliser
         self.likeliest_logp, self.likeliest_ids = top_logp, top_ids
-        self.attention: Told = {}
+        self.attention: AttentionOutputs = {}
         self.chosen: Chosen | None = None
         self.edited = edited
         self.is_next = np.ones(len(top_ids), bool)

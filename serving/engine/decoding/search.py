@@ -10,7 +10,7 @@ import numpy as np
 
 from serving.arrays import Array
 from serving.bundle.manifest import AttentionKind, Manifest
-from serving.engine.attention_map import looked_of
+from serving.engine.attention_map import attention_pieces
 from serving.engine.cuda.token_selector import Deciders
 from serving.engine.decoding.beam_search import BeamGroups, BeamSearch
 from serving.engine.decoding.logits_processors import (
@@ -23,7 +23,14 @@ from serving.engine.decoding.sampler import Sampler
 from serving.engine.decoding.scores import Choices, Scores
 from serving.engine.generation import Generation
 from serving.engine.rows import Batch, Decision, Follower
-from serving.request import Attention, FinishedEvent, FinishReason, Looked, TokenEvent, TokenLogprob
+from serving.request import (
+    AttentionPieces,
+    AttentionWeights,
+    FinishedEvent,
+    FinishReason,
+    TokenEvent,
+    TokenLogprob,
+)
 
 
 class Search:
@@ -94,7 +101,6 @@ class Outcomes:
         self._batch = batch
         self._is_stop = np.zeros(manifest.vocab_size, bool)
         self._is_stop[list(manifest.tokens.stop)] = True
-        self._heads = manifest.alignment_heads
 
     def decide(self, decision: Decision, logprobs: Array, scores: Scores) -> None:
         """Add the events and endings of all rows but those that search.
@@ -118,8 +124,8 @@ class Outcomes:
                 event = self._ending(row, FinishReason.CONSTRAINT, 0)
             elif is_stopped[row]:
                 reason = self._stop_reason(row, is_last=bool(num_left[row] == 1))
-                looked = looked_of(self._batch, row, scores) if self._looks(row) else ()
-                event = self._ending(row, reason, 1, float(logprobs[row]), looked)
+                pieces = self._pieces(row, scores)
+                event = self._ending(row, reason, 1, float(logprobs[row]), pieces)
             else:
                 event = self._ending(row, FinishReason.LENGTH, 1)
             decision.endings.append((self._batch.generations[row], event))
@@ -131,9 +137,9 @@ class Outcomes:
         """Return the report of a token that a row of the generation takes."""
         request = generation.request
         top = _top(scores, row, request.logprobs) if request.logprobs else ()
-        attention = self._attention(generation, row, scores) if generation.needs_attention else None
-        looked = looked_of(self._batch, row, scores) if generation.sights else ()
-        return TokenEvent(request.request_id, token_id, logprob, top, attention, looked)
+        alignment = _alignment(generation, row, scores)
+        pieces = self._pieces(row, scores)
+        return TokenEvent(request.request_id, token_id, logprob, top, alignment, pieces)
 
     def _events(
         self, rows: Array, token_ids: Array, logprobs: Array, scores: Scores
@@ -145,8 +151,9 @@ class Outcomes:
             for row, token_id, logprob in zip(*columns, strict=True)
         ]
 
-    def _looks(self, row: int) -> bool:
-        return bool(self._batch.generations[row].sights)
+    def _pieces(self, row: int, scores: Scores) -> AttentionPieces:
+        has_queries = bool(self._batch.generations[row].selections)
+        return attention_pieces(self._batch, row, scores) if has_queries else ()
 
     def _ending(
         self,
@@ -154,13 +161,13 @@ class Outcomes:
         reason: FinishReason,
         num_new: int,
         stop_logprob: float | None = None,
-        end_looked: Looked = (),
+        end_pieces: AttentionPieces = (),
     ) -> FinishedEvent:
         batch = self._batch
         num_generated = int(batch.num_generated[row])
         num_generated += num_new if batch.num_given[row] == 0 else 0
         generation = batch.generations[row]
-        return generation.finished(reason, num_generated, stop_logprob, end_looked=end_looked)
+        return generation.finished(reason, num_generated, stop_logprob, end_pieces=end_pieces)
 
     def _stop_reason(self, row: int, is_last: bool) -> FinishReason:
         """Say why a row ends with a stop token, which at its last one may be forced."""
@@ -190,12 +197,13 @@ class Outcomes:
             is_single[row] &= batch.total_lengths[row] >= num_prompt
             is_stopped[row] &= batch.num_given[row] + batch.max_generated[row] == 1
 
-    def _attention(self, generation: Generation, row: int, scores: Scores) -> Attention:
-        """Average the attention of the chosen heads; f32 [source tokens]."""
-        heads = list(generation.request.attention_heads or self._heads)
-        chosen = scores.attention[AttentionKind.CROSS][row, heads, : generation.num_source_tokens]
-        mean: Attention = chosen.mean(axis=0)
-        return mean
+
+def _alignment(generation: Generation, row: int, scores: Scores) -> AttentionWeights | None:
+    """Return the mean of the alignment heads, f32 [source tokens]."""
+    if generation.alignment is None:
+        return None
+    weights = scores.attention[AttentionKind.CROSS][row, :, None, : generation.num_source_tokens]
+    return generation.alignment.select(weights)[0, 0, 0]
 
 
 def _dead(scores: Scores, is_given: Array) -> Array:

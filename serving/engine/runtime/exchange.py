@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from serving.arrays import Array
-from serving.engine.attention_query import Told
+from serving.engine.attention_query import AttentionOutputs
 from serving.engine.decoding.scores import Scores, Scoring
 from serving.engine.rows import Batch, Follower
 
@@ -40,7 +40,7 @@ class Exchange(Protocol):
     def send(self, num_rows: int) -> None:
         """Bring what the next run reads where it is read."""
 
-    def launched(self, num_rows: int, attention: Told) -> None:
+    def launched(self, num_rows: int, attention: AttentionOutputs) -> None:
         """Take note of a run. attention: what it tells, f32 [rows, heads, positions]."""
 
     def receive(self) -> Scores:
@@ -62,7 +62,7 @@ class HostExchange:
     def __init__(self, batch: Batch, scoring: Scoring) -> None:
         self._batch, self._scoring = batch, scoring
         self._is_ahead = False
-        self._attention: Told = {}
+        self._attention: AttentionOutputs = {}
 
     @property
     def followers(self) -> Sequence[Follower]:
@@ -91,7 +91,7 @@ class HostExchange:
     def send(self, num_rows: int) -> None:
         pass
 
-    def launched(self, num_rows: int, attention: Told) -> None:
+    def launched(self, num_rows: int, attention: AttentionOutputs) -> None:
         self._is_ahead, self._attention = True, attention
 
     def receive(self) -> Scores:

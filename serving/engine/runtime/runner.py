@@ -20,7 +20,7 @@ from serving.bundle.manifest import (
     Manifest,
     TensorSpec,
 )
-from serving.engine.attention_query import AttentionStep, Span, Told, tokens_at_once
+from serving.engine.attention_query import AttentionOutputs, AttentionStep, Span, tokens_at_once
 from serving.engine.config import EngineConfig
 from serving.engine.rows import Batch
 from serving.engine.runtime.exchange import Exchange
@@ -36,11 +36,11 @@ NUM_STAGING_ROWS = 2  # for a prompt in progress, and for a more urgent one that
 
 
 @dataclass(frozen=True, slots=True)
-class Wants:
-    """Says what some row wants of a run beside its likeliest tokens.
+class StepOutputs:
+    """The outputs of a run that some row needs, beside its likeliest tokens.
 
-    attention: kinds of it. num_attended: target positions of the longest row that wants to look at
-        them.
+    attention: kinds of attention weights. num_attended: target positions of the longest row that
+        needs decoder attention.
     """
 
     attention: frozenset[AttentionKind] = frozenset()
@@ -48,7 +48,7 @@ class Wants:
     logp: bool = True
 
 
-LOGP = Wants()
+LOGP_ONLY = StepOutputs()
 
 
 class Runner:
@@ -98,14 +98,14 @@ class Runner:
             self._encoder.run([source or () for source in sources], span)
         self.states.admit(first_row, len(sources), span)
 
-    def encode_telling(self, row: int, source: tuple[int, ...], span: int) -> Array:
-        """Do as `encode` for one new row; return what its source's tokens look at, f32 [heads,
-        span, span].
+    def encode_with_attention(self, row: int, source: tuple[int, ...], span: int) -> Array:
+        """Encode the source of one new row; return its attention weights, f32 [heads, span,
+        span].
         """
         assert self._encoder is not None
-        told = self._encoder.run_telling(source, span)
+        weights = self._encoder.run_with_attention(source, span)
         self.states.admit(row, 1, span)
-        return told
+        return weights
 
     def prefill(self, row: int, num_past: int, token_ids: Array) -> None:
         """Run tokens (i64, at most a chunk) through the states of a staging row, which hold
@@ -114,14 +114,14 @@ class Runner:
         self._step.bind(*self._prompt_arrays(row, num_past, token_ids))()
         self.states.settle(row)
 
-    def prefill_telling(self, row: int, num_past: int, token_ids: Array) -> Array:
-        """Do as `prefill`; return what the tokens look at, f32 [heads, tokens, positions]."""
+    def prefill_with_attention(self, row: int, num_past: int, token_ids: Array) -> Array:
+        """Prefill; return the attention weights of the tokens, f32 [heads, tokens, positions]."""
         assert self._attention is not None
         arrays, count = self._prompt_arrays(row, num_past, token_ids), len(token_ids)
-        run, told = self._attention.bind_prompt(*arrays, count, num_past + count)
+        run, weights = self._attention.bind_prompt(*arrays, count, num_past + count)
         run()
         self.states.settle(row)
-        return told
+        return weights
 
     def _prompt_arrays(self, row: int, num_past: int, token_ids: Array) -> tuple[Arrays, Arrays]:
         ids, lengths = self._prompt_ids[:, : len(token_ids)], self._prompt_lengths
@@ -134,31 +134,31 @@ class Runner:
         outputs = self.exchange.outputs(slice(row, row + 1))
         return self._arrays(row, row + 1, inputs, outputs)
 
-    def launch(self, num_rows: int, wants: Wants = LOGP) -> None:
+    def launch(self, num_rows: int, needed: StepOutputs = LOGP_ONLY) -> None:
         """Let the rows [0, num_rows) be scored for their next token.
 
         Attention changes no other score; it costs a graph of its own. Without log-probabilities
         nothing of the scores means anything but which tokens are the likeliest.
         """
         if WANTS_LOGP not in self._input_names:
-            wants = replace(wants, logp=True)
+            needed = replace(needed, logp=True)
         rows = self._grid.rows(num_rows, self._batch.slots)
         if rows > num_rows:
             self._batch.pad(rows)
         self._fit(rows)
         self.exchange.send(rows)
-        span = Span(self.states.span, wants.num_attended)
-        if self._attention and wants.attention:
-            span = replace(span, target=self._attention.attended(wants.num_attended))
-            wants = replace(wants, num_attended=span.target)
-        told = self._told(wants, rows, span)
-        key = (rows, self.states.place, wants)
+        span = Span(self.states.span, needed.num_attended)
+        if self._attention and needed.attention:
+            span = replace(span, target=self._attention.attended(needed.num_attended))
+            needed = replace(needed, num_attended=span.target)
+        attention = self._attention_outputs(needed, rows, span)
+        key = (rows, self.states.place, needed)
         run = self._bound.get(key)
         if run is None:
-            run = self._bound[key] = self._bind(rows, told, span, wants.logp)
+            run = self._bound[key] = self._bind(rows, attention, span, needed.logp)
         run()
         self.states.flip()
-        self.exchange.launched(rows, told)
+        self.exchange.launched(rows, attention)
         self._batch.num_ahead += 1
 
     def abandon(self) -> None:
@@ -197,7 +197,7 @@ class Runner:
             for rows in reversed(all_rows(self._grid, self._batch.slots)):
                 self._batch.pad(rows)
                 arrays = self._decode_arrays(rows)
-                self._bound[rows, self.states.place, LOGP] = self._recording.record(*arrays)
+                self._bound[rows, self.states.place, LOGP_ONLY] = self._recording.record(*arrays)
 
     def _fit(self, num_rows: int) -> None:
         fitted = self.exchange.fit(num_rows)
@@ -205,18 +205,18 @@ class Runner:
             self._fitted = fitted
             self._bound.clear()
 
-    def _told(self, wants: Wants, rows: int, span: Span) -> Told:
-        if not wants.attention:
+    def _attention_outputs(self, needed: StepOutputs, rows: int, span: Span) -> AttentionOutputs:
+        if not needed.attention:
             return {}
         assert self._attention is not None
-        return self._attention.outputs(wants.attention, rows, span)
+        return self._attention.outputs(needed.attention, rows, span)
 
-    def _bind(self, rows: int, told: Told, span: Span, wants_logp: bool) -> Run:
+    def _bind(self, rows: int, attention: AttentionOutputs, span: Span, wants_logp: bool) -> Run:
         inputs, outputs = self._decode_arrays(rows, wants_logp)
-        if not told:
+        if not attention:
             return self._step.bind(inputs, outputs)
         assert self._attention is not None
-        return self._attention.bind(inputs, outputs, told, span)
+        return self._attention.bind(inputs, outputs, attention, span)
 
     def _decode_arrays(self, rows: int, wants_logp: bool = True) -> tuple[Arrays, Arrays]:
         outputs = self.exchange.outputs(slice(rows))
@@ -249,7 +249,7 @@ class Encoder:
         assert graphs.encode is not None
         self._graph, self._scratch = graphs.encode, scratch
         self._load = graphs.encode_attention
-        self._told = _told_of_source(manifest)
+        self._output = _source_attention(manifest)
         inputs = manifest.graphs["encode"].inputs
         self._has_types = any(tensor.name == SOURCE_TYPES for tensor in inputs)
         self._pad = manifest.tokens.pad
@@ -270,23 +270,23 @@ class Encoder:
         bound.fill(sources, self._pad, pair_starts)
         bound.run()
 
-    def run_telling(
+    def run_with_attention(
         self, source: tuple[int, ...], span: int, pair_start: int | None = None
     ) -> Array:
-        """Run one source; return what its tokens look at, f32 [heads, span, span], or its hops,
-        f32 [1, hops, span].
+        """Run one source; return its attention weights, f32 [heads, span, span], or those of its
+        hops, f32 [1, hops, span].
         """
-        assert self._told is not None
-        shape = (span if axis == SOURCE else int(axis) for axis in self._told.shape[1:])
-        told = np.zeros((1, *shape), np.float32)
-        bound = self._bind(self._telling, 1, span, {self._told.name: told})
+        assert self._output is not None
+        shape = (span if axis == SOURCE else int(axis) for axis in self._output.shape[1:])
+        weights = np.zeros((1, *shape), np.float32)
+        bound = self._bind(self._with_attention, 1, span, {self._output.name: weights})
         bound.fill([source], self._pad, [pair_start])
         bound.run()
-        attention: Array = told[0]
+        attention: Array = weights[0]
         return attention
 
     @cached_property
-    def _telling(self) -> Graph:
+    def _with_attention(self) -> Graph:
         assert self._load is not None
         return self._load()
 
@@ -307,8 +307,8 @@ class Encoder:
         return EncodeBinding(ids, lengths, types, run)
 
 
-def _told_of_source(manifest: Manifest) -> TensorSpec | None:
-    """Find the one output that tells what a source's tokens, or its hops, look at."""
+def _source_attention(manifest: Manifest) -> TensorSpec | None:
+    """Find the one output with the attention of a source's tokens, or of its hops."""
     found = map(manifest.attention_output, (AttentionKind.ENCODER, AttentionKind.HOPS))
     return next((spec for spec in found if spec is not None), None)
 

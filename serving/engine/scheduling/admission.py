@@ -17,7 +17,7 @@ import numpy as np
 
 from serving.arrays import Array
 from serving.bundle.manifest import AttentionKind, Manifest
-from serving.engine.attention_map import note_prompt, note_source
+from serving.engine.attention_map import keep_prompt, keep_source
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
 from serving.engine.measures import StepStats
@@ -169,8 +169,8 @@ class PromptIntake(Intake):
     def _restore(self, staged: Staged, step_stats: StepStats) -> None:
         """Take all next chunks that the cache holds."""
         self._settle(staged)
-        if staged.generation.looks_at(AttentionKind.DECODER):
-            return  # what is kept does not say what it looked at
+        if staged.generation.reports(AttentionKind.DECODER):
+            return  # the cache has no attention weights
         while self._cache.is_on and not staged.is_done:
             positions = staged.next_positions(self._chunk)
             kept = self._cache.get(staged.token_ids[: positions.stop])
@@ -197,11 +197,11 @@ class PromptIntake(Intake):
 
     def _prefill(self, staged: Staged, positions: slice) -> None:
         where = staged.row, positions.start, staged.token_ids[positions]
-        if not staged.generation.looks_at(AttentionKind.DECODER):
+        if not staged.generation.reports(AttentionKind.DECODER):
             self._runner.prefill(*where)
             return
-        told = self._runner.prefill_telling(*where)
-        note_prompt(staged.generation, told, positions.stop)
+        weights = self._runner.prefill_with_attention(*where)
+        keep_prompt(staged.generation, weights, positions.stop)
 
     def _enter(self, staged: Staged) -> None:
         num_tokens = len(staged.token_ids)
@@ -235,11 +235,11 @@ class SourceIntake(Intake):
         if not self.is_due:
             return
         taken = self._seat.take_sources(self._batch.num_free)
-        looking = [each for each in taken if each.looks_at(AttentionKind.ENCODER)]
-        others = [each for each in taken if each not in looking]
+        reporting = [each for each in taken if each.reports(AttentionKind.ENCODER)]
+        others = [each for each in taken if each not in reporting]
         for group in (
             *encode_groups(others, self._max_encode_tokens),
-            *([each] for each in looking),
+            *([each] for each in reporting),
         ):
             self._admit(group, step_stats)
 
@@ -281,8 +281,8 @@ class SourceIntake(Intake):
         others: list[Generation] = []
         for generation in group:
             is_known = _source(generation) in parts
-            if generation.looks_at(AttentionKind.ENCODER):
-                is_known = False  # what is kept does not say what it looked at
+            if generation.reports(AttentionKind.ENCODER):
+                is_known = False  # the cache has no attention weights
             (others if is_known else new).append(generation)
             parts.setdefault(_source(generation), [])
         if new:
@@ -297,12 +297,12 @@ class SourceIntake(Intake):
         return new + others
 
     def _encode(self, first: int, new: list[Generation], span: int) -> None:
-        """Encode sources; who looks at its own comes alone."""
+        """Encode sources; one whose attention is reported comes alone."""
         sources = [_source(each) for each in new]
-        if not new[0].looks_at(AttentionKind.ENCODER):
+        if not new[0].reports(AttentionKind.ENCODER):
             self._runner.encode(first, sources, span)
             return
-        note_source(new[0], self._runner.encode_telling(first, sources[0], span))
+        keep_source(new[0], self._runner.encode_with_attention(first, sources[0], span))
 
 
 def _source(generation: Generation) -> TokenIds:

@@ -5,7 +5,13 @@ import secrets
 import numpy as np
 
 from serving.bundle.manifest import AttentionKind, Manifest
-from serving.engine.attention_query import Extent, Sight, sights_of, tokens_at_once
+from serving.engine.attention_query import (
+    Extent,
+    HeadSelection,
+    alignment_selection,
+    resolved_queries,
+    tokens_at_once,
+)
 from serving.engine.generation import Generation
 from serving.engine.states.store import max_source_tokens
 from serving.errors import RequestError
@@ -38,7 +44,6 @@ class RequestRules:
         self._num_at_once = tokens_at_once(manifest, prefill_chunk)
         self._slots, self._timeout_seconds = slots, timeout_seconds
         self._has_encoder = "encode" in manifest.graphs
-        self._num_heads = manifest.num_attention_heads
         self._max_source_tokens = max_source_tokens(manifest)
         self._max_target_tokens = manifest.limits.max_target_tokens
         self._prompt_prefix = tuple(manifest.tokens.prompt_prefix)
@@ -54,7 +59,6 @@ class RequestRules:
         """
         self._check_source(request.source_ids)
         self._check_all_ids(request)
-        self._check_attention(request)
         if request.num_rows > self._slots:
             message = f"must be at most {self._slots}, the rows of one batch here"
             raise RequestError("num_beams", request.num_rows, message)
@@ -78,19 +82,31 @@ class RequestRules:
             deadline=self._deadline(request, now),
             shortlist=self._shortlist(request, stop_ids),
             last_id=None if request.ignore_eos else self._last_id,
-            sights=self._sights(request, num_given + max_new_tokens),
+            selections=self._selections(request, num_given + max_new_tokens),
+            alignment=self._alignment(request),
         )
 
     def _deadline(self, request: GenerationRequest, now: float) -> float | None:
         timeout = request.timeout_seconds or self._timeout_seconds
         return None if timeout is None else now + timeout
 
-    def _sights(self, request: GenerationRequest, num_target: int) -> tuple[Sight, ...]:
-        """Find what a request wants to look at, if it may get so much."""
-        sights = sights_of(request.looks, self._manifest)
+    def _selections(self, request: GenerationRequest, num_target: int) -> tuple[HeadSelection, ...]:
+        """Return the heads of a request's attention queries, if it may get so many weights."""
+        selections = resolved_queries(request.attention_queries, self._manifest)
         extent = Extent(len(request.source_ids or ()), num_target, self._num_at_once)
-        extent.check(sights, self._manifest.told_attention)
-        return sights
+        extent.check(selections, self._manifest.attention_shapes)
+        return selections
+
+    def _alignment(self, request: GenerationRequest) -> HeadSelection | None:
+        """Return the heads whose mean is reported, which a coverage penalty needs too."""
+        if request.alignment_heads is not None:
+            return alignment_selection(request.alignment_heads, self._manifest)
+        if request.beam is None or not request.beam.coverage_penalty:
+            return None
+        if not self._manifest.num_attention_heads:
+            message = "this model has no attention over its source"
+            raise RequestError("coverage_penalty", request.beam.coverage_penalty, message)
+        return alignment_selection((), self._manifest)
 
     def _shortlist(self, request: GenerationRequest, stop_ids: frozenset[int]) -> Ids | None:
         """Return what is scored for a request: its shortlist and all that it names itself, enough
@@ -159,18 +175,6 @@ class RequestRules:
             wrong = next(i for i in ids if not 0 <= i < size)
             raise RequestError(name, wrong, f"no such token: ids go from 0 to {size - 1}")
 
-    def _check_attention(self, request: GenerationRequest) -> None:
-        if not self._num_heads:
-            message = "this model has no attention over its source"
-            if request.wants_attention:
-                raise RequestError("wants_attention", True, message)
-            if request.beam is not None and request.beam.coverage_penalty:
-                raise RequestError("coverage_penalty", request.beam.coverage_penalty, message)
-        for head in request.attention_heads:
-            if not 0 <= head < self._num_heads:
-                message = f"no such head: there are {self._num_heads}"
-                raise RequestError("attention_heads", head, message)
-
 
 class EncodingRules(RequestRules):
     """Makes generations that have nothing to generate."""
@@ -193,7 +197,7 @@ class EncodingRules(RequestRules):
             seed=0,
             submitted_at=now,
             deadline=self._deadline(request, now),
-            sights=self._sights(request, self._num_hops()),
+            selections=self._selections(request, self._num_hops()),
         )
 
     def _num_hops(self) -> int:

@@ -14,7 +14,7 @@ from serving.text.vocabulary.shown_tokens import spelt
 
 def attention_matrix(tokens: Sequence[TokenEvent], num_source_tokens: int) -> Array:
     """Return the attention of a request's tokens: [target tokens, source tokens], f32."""
-    rows = [token.attention for token in tokens]
+    rows = [token.alignment for token in tokens]
     assert all(row is not None for row in rows), "attention was asked for"
     return np.array(rows, np.float32).reshape(len(rows), num_source_tokens)
 

@@ -74,7 +74,7 @@ def _check(name: str, job: CompletionJob) -> None:
     refused = {
         "stop": job.stop,
         "echo": job.echo,
-        "return_attention": bool(job.looks),
+        "return_attention": bool(job.attention_queries),
         "logprobs": job.decoding.logprobs is not None,
         "continue_final_message": any(chat.continues_last for chat in chats),
         "tools": any(chat.tools for chat in chats),

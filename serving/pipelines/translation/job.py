@@ -7,9 +7,9 @@ import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
+from serving.pipelines.attention_map import AttentionMap
 from serving.pipelines.decoding import PLAIN, Decoding
-from serving.pipelines.seen import SeenAttention
-from serving.request import FinishReason, Look
+from serving.request import AttentionQuery, FinishReason
 from serving.text.alignment import Link, pharaoh
 from serving.text.markup.options import Markup
 from serving.text.replacement import PLACEHOLDER, placeholder_pattern
@@ -39,7 +39,7 @@ class TranslationJob:
         without any, all that look like placeholders; None leaves them to the model.
     replaces_unknown: the model's unknown token gives way to the source word it attends to.
     tells_attention: the attention of each sentence is wanted.
-    looks: what else its tokens look at is wanted, of the best translation of each sentence.
+    attention_queries: attention weights that are wanted of the best translation of each sentence.
     tells_scores: the scores of translations that were not searched are wanted; else they are 0.
     attention_heads: those whose attention counts; without any, those the bundle recommends.
     markup: what the tags in the texts are; None if there are none. XML texts are fragments.
@@ -63,7 +63,7 @@ class TranslationJob:
     tells_attention: bool = False
     tells_scores: bool = False
     attention_heads: tuple[int, ...] = ()
-    looks: tuple[Look, ...] = ()
+    attention_queries: tuple[AttentionQuery, ...] = ()
     markup: Markup | None = None
     protection: bool = False
     splitting: Splitting = Splitting.SENTENCES
@@ -142,7 +142,7 @@ class Rendering:
     reason: why it ended; of several sentences the gravest.
     alignment: None unless it was asked for.
     attention: of each sentence, if it was asked for.
-    seen: of each sentence what each look of the job saw, with the best translation only.
+    attention_maps: of each sentence one map for each query; with the best translation only.
     """
 
     text: str
@@ -150,7 +150,7 @@ class Rendering:
     reason: FinishReason = FinishReason.STOP
     alignment: AlignedWords | None = None
     attention: tuple[SentenceAttention, ...] = ()
-    seen: tuple[tuple[SeenAttention, ...], ...] = ()
+    attention_maps: tuple[tuple[AttentionMap, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class ScoreJob:
 
     pairs: a source text and its translation each.
     tells_attention: as in a `TranslationJob`.
-    attention_heads, looks: likewise.
+    attention_heads, attention_queries: likewise.
     """
 
     request_id: str
@@ -185,7 +185,7 @@ class ScoreJob:
     decoding: Decoding = PLAIN
     tells_attention: bool = False
     attention_heads: tuple[int, ...] = ()
-    looks: tuple[Look, ...] = ()
+    attention_queries: tuple[AttentionQuery, ...] = ()
 
     @property
     def uses_of_attention(self) -> list[str]:
@@ -198,12 +198,12 @@ class PairScore:
 
     tokens: of the translation, with their log-probabilities; the last one, without text, ends it.
     attention: None unless it was asked for.
-    seen: what each look of the job saw.
+    attention_maps: one map for each query of the job.
     """
 
     tokens: tuple[tuple[str, float], ...]
     attention: SentenceAttention | None = None
-    seen: tuple[SeenAttention, ...] = ()
+    attention_maps: tuple[AttentionMap, ...] = ()
 
     @property
     def logprob(self) -> float:

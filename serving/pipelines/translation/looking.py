@@ -1,39 +1,39 @@
-"""Tells what the tokens of a sentence and of its translation looked at."""
+"""Attention maps of the tokens of a sentence and of its translation."""
 
 from collections.abc import Sequence
 
 from serving.bundle.manifest import Manifest
-from serving.engine.attention_query import sights_of
+from serving.engine.attention_query import resolved_queries
 from serving.parameters import TokenIds
-from serving.pipelines.seen import Looks, ReadTokens, SeenAttention
+from serving.pipelines.attention_map import AttentionMap, TokenTexts, attention_maps
 from serving.pipelines.translation.tokenizer_pair import LanguageFrame, TokenizerPair
-from serving.request import FinishedEvent, Look, TokenEvent
+from serving.request import AttentionQuery, FinishedEvent, TokenEvent
 from serving.text.vocabulary.shown_tokens import spelt
 
 
-class SentenceLooks:
+class SentenceAttentionMaps:
     """Names the tokens of one model's translations."""
 
     def __init__(self, manifest: Manifest, tokenizers: TokenizerPair) -> None:
         self._manifest, self._tokenizers = manifest, tokenizers
 
-    def check(self, looks: tuple[Look, ...]) -> None:
-        """Raise RequestError for what the model cannot tell of."""
-        sights_of(looks, self._manifest)
+    def check(self, queries: tuple[AttentionQuery, ...]) -> None:
+        """Raise RequestError for a query that the model cannot answer."""
+        resolved_queries(queries, self._manifest)
 
-    def seen(
+    def of(
         self,
-        looks: tuple[Look, ...],
+        queries: tuple[AttentionQuery, ...],
         frame: LanguageFrame,
         source_ids: TokenIds,
         tokens: Sequence[TokenEvent],
         end: FinishedEvent,
-    ) -> tuple[SeenAttention, ...]:
-        """Return what each look saw in one request."""
-        if not looks:
+    ) -> tuple[AttentionMap, ...]:
+        """Return a map for each query of one request."""
+        if not queries:
             return ()
         source = self._tokenizers.source_pieces(source_ids, frame)
         reported = self._tokenizers.target.pieces(token.token_id for token in tokens)
         given = ("",) * frame.num_given
-        names = ReadTokens(tuple(map(spelt, source)), given, tuple(map(spelt, reported)))
-        return Looks(looks, self._manifest.told_attention).seen(tokens, end, names)
+        names = TokenTexts(tuple(map(spelt, source)), given, tuple(map(spelt, reported)))
+        return attention_maps(queries, self._manifest.attention_shapes, tokens, end, names)

@@ -85,7 +85,10 @@ class MessageJob:
         protection, and where more than texts is asked for.
         """
         asks_for_more = (
-            job.wants_attention or job.looks or job.target_prefix or job.alternatives_at_prefix
+            job.wants_attention
+            or job.attention_queries
+            or job.target_prefix
+            or job.alternatives_at_prefix
         )
         may_have = any("{" in text and "," in text for text in job.texts)
         if not (job.protection and may_have) or asks_for_more:

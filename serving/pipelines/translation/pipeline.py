@@ -24,7 +24,7 @@ from serving.pipelines.translation.job import (
     TranslationJob,
     TranslationStream,
 )
-from serving.pipelines.translation.looking import SentenceLooks
+from serving.pipelines.translation.looking import SentenceAttentionMaps
 from serving.pipelines.translation.message_jobs import MessageJob
 from serving.pipelines.translation.planning import Planner, TranslationPlan
 from serving.pipelines.translation.rendering import SegmentRenderer, pair_score, text_renderings
@@ -69,7 +69,7 @@ class TranslationPipeline:
             manifest.limits, manifest.tokens, tokenizers, max_segments, known_words
         )
         self._requests = TranslationRequests(manifest, tokenizers, shortlist)
-        self._looks = SentenceLooks(manifest, tokenizers)
+        self._attention_maps = SentenceAttentionMaps(manifest, tokenizers)
         self._terms = TermPlacing(engine, manifest, tokenizers)
         self._engine = engine
 
@@ -125,7 +125,7 @@ class TranslationPipeline:
         frame = self._planner.frame(job.source, job.target)
         requests = await asyncio.to_thread(self._requests.scores, job, frame)
         outcomes = await self._outcomes(requests)
-        pair = partial(pair_score, self._tokenizers, self._looks, frame)
+        pair = partial(pair_score, self._tokenizers, self._attention_maps, frame)
         return tuple(map(pair, requests, outcomes))
 
     async def tokenize(self, job: TokenizeJob) -> TokenizedText:
@@ -150,7 +150,7 @@ class TranslationPipeline:
         if not self.card.num_attention_heads:
             for field in job.uses_of_attention:
                 raise RequestError(field, True, f"model {self.card.name} {self.card.no_attention}")
-        self._looks.check(job.looks)
+        self._attention_maps.check(job.attention_queries)
         source, target = self.card.languages(job.source, job.target)
         return replace(job, source=source, target=target)
 
@@ -184,7 +184,7 @@ class TranslationPipeline:
         )
 
     def _renderer(self, job: TranslationJob, plan: TranslationPlan) -> SegmentRenderer:
-        return SegmentRenderer(job, plan, self._tokenizers, self._unknown_id, self._looks)
+        return SegmentRenderer(job, plan, self._tokenizers, self._unknown_id, self._attention_maps)
 
 
 async def _run(work: Callable[..., Result], job: TranslationJob, *more: object) -> Result:

@@ -16,7 +16,7 @@ from serving.pipelines.translation.job import (
     SentenceAttention,
     TranslationJob,
 )
-from serving.pipelines.translation.looking import SentenceLooks
+from serving.pipelines.translation.looking import SentenceAttentionMaps
 from serving.pipelines.translation.planning import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import LanguageFrame, TokenizerPair
 from serving.request import Event, FinishReason, GenerationRequest, Hypothesis, TokenEvent
@@ -41,13 +41,13 @@ class SegmentRenderer:
         plan: TranslationPlan,
         tokenizers: TokenizerPair,
         unknown_id: int | None,
-        looks: SentenceLooks,
+        attention_maps: SentenceAttentionMaps,
     ) -> None:
         self._job, self._plan = job, plan
         self._frame, self._tokenizers = plan.frame, tokenizers
         self._unknown_id = unknown_id if job.replaces_unknown else None
         self._placeholders = job.placeholder_pattern
-        self._looks = looks
+        self._attention_maps = attention_maps
 
     def renderings(self, outcomes: Sequence[Sequence[Event]]) -> list[list[Rendering]]:
         """Return the translations of each segment of the plan, prefix by prefix, best first.
@@ -69,9 +69,9 @@ class SegmentRenderer:
     ) -> Iterator[Rendering]:
         best, *others = ranked_hypotheses(events, num_forced)
         rendering = self.rendering(segment, best)
-        if looks := self._job.looks:
-            where = looks, self._frame, segment.source_ids, best.tokens, successful_end(events)
-            rendering = replace(rendering, seen=(self._looks.seen(*where),))
+        if queries := self._job.attention_queries:
+            where = queries, self._frame, segment.source_ids, best.tokens, successful_end(events)
+            rendering = replace(rendering, attention_maps=(self._attention_maps.of(*where),))
         yield rendering
         yield from (self.rendering(segment, other) for other in others)
 
@@ -139,7 +139,7 @@ def _marked(
 
 def _attention_of(hypothesis: Hypothesis, num_source_tokens: int) -> Array | None:
     """Return its attention: [target tokens, source tokens], f32; None if there is none."""
-    if any(token.attention is None for token in hypothesis.tokens):
+    if any(token.alignment is None for token in hypothesis.tokens):
         return None
     return attention_matrix(hypothesis.tokens, num_source_tokens)
 
@@ -186,9 +186,9 @@ def _whole(layout: TextLayout, parts: Sequence[Rendering]) -> Rendering:
     reason = min((part.reason for part in parts), key=_GRAVEST.index)
     alignments = [part.alignment for part in parts if part.alignment is not None]
     attention = tuple(sentence for part in parts for sentence in part.attention)
-    seen = tuple(sentence for part in parts for sentence in part.seen)
+    maps = tuple(sentence for part in parts for sentence in part.attention_maps)
     alignment = _chained(alignments) if alignments else None
-    return Rendering(text, score, reason, alignment, attention, seen)
+    return Rendering(text, score, reason, alignment, attention, maps)
 
 
 def _chained(parts: Sequence[AlignedWords]) -> AlignedWords:
@@ -211,7 +211,7 @@ def _shifted_links(parts: Sequence[AlignedWords]) -> Iterator[Link]:
 
 def pair_score(
     tokenizers: TokenizerPair,
-    looks: SentenceLooks,
+    attention_maps: SentenceAttentionMaps,
     frame: LanguageFrame,
     request: GenerationRequest,
     events: Sequence[Event],
@@ -227,8 +227,10 @@ def pair_score(
     texts = map(spelt, tokenizers.target.pieces(token.token_id for token in tokens))
     named = zip(texts, (token.logprob for token in tokens), strict=True)
     attention = _pair_attention(tokenizers, frame, request, tokens)
-    seen = looks.seen(request.looks, frame, request.source_ids or (), tokens, end)
-    return PairScore((*named, ("", end.stop_logprob)), attention, seen)
+    maps = attention_maps.of(
+        request.attention_queries, frame, request.source_ids or (), tokens, end
+    )
+    return PairScore((*named, ("", end.stop_logprob)), attention, maps)
 
 
 def _pair_attention(
@@ -237,7 +239,7 @@ def _pair_attention(
     request: GenerationRequest,
     tokens: Sequence[TokenEvent],
 ) -> SentenceAttention | None:
-    if not request.wants_attention:
+    if request.alignment_heads is None:
         return None
     assert request.source_ids is not None, "attention is over a source"
     attention = attention_matrix(tokens, len(request.source_ids))

@@ -65,8 +65,9 @@ class TranslationRequests:
                 constraint=segment.beginning,
                 max_new_tokens=self._max_new_tokens(job, segment.source_ids),
                 tells_logprobs=job.tells_scores,
-                wants_attention=job.wants_attention
-                or (segment.needs_attention and self._has_attention),
+                alignment_heads=job.attention_heads
+                if job.wants_attention or (segment.needs_attention and self._has_attention)
+                else None,
             )
             for number, (segment, prefix) in enumerate(plan.prefixed_segments())
         ]
@@ -102,7 +103,7 @@ class TranslationRequests:
                 sampling=job.decoding.sampling,
                 forced_ids=target_ids,
                 max_new_tokens=0,
-                wants_attention=job.tells_attention,
+                alignment_heads=job.attention_heads if job.tells_attention else None,
             )
             for number, (source_ids, target_ids) in enumerate(self._encoded_pairs(job, frame))
         ]
@@ -120,8 +121,7 @@ class TranslationRequests:
         arguments = request_arguments(job.decoding, self._tokenizers.target)
         if beam := job.decoding.beam:
             arguments["beam"] = replace(beam, num_counted=frame.num_counted)
-        heads = job.attention_heads
-        own = {"attention_heads": heads, "looks": job.looks, "job_id": job.request_id}
+        own = {"attention_queries": job.attention_queries, "job_id": job.request_id}
         return {**arguments, **own}
 
     def _request(

@@ -136,7 +136,7 @@ class GrowingTexts:
 
 
 def _references(request: GenerationRequest, segment: Segment) -> References | None:
-    if request.wants_attention:
+    if request.alignment_heads is not None:
         return None
     if segment.marks is None:
         return {}

@@ -134,7 +134,7 @@ class AlignedTranslation:
             left.remove(own[best])
             attention = (shares[best] / max(shares[best].sum(), 1e-9)).astype(np.float32)
             for number in numbers:
-                tokens[number] = replace(tokens[number], attention=attention)
+                tokens[number] = replace(tokens[number], alignment=attention)
         return replace(self.hypothesis, tokens=tuple(tokens))
 
     def _is_mostly_at(self, number: int, term: FoundTerm) -> bool:
@@ -158,7 +158,7 @@ class AlignedTranslation:
     @cached_property
     def _attention(self) -> Array | None:
         tokens = self.hypothesis.tokens
-        if any(token.attention is None for token in tokens):
+        if any(token.alignment is None for token in tokens):
             return None
         return attention_matrix(tokens, len(self._source.spans))
 

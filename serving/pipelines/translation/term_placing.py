@@ -29,12 +29,12 @@ from serving.pipelines.translation.term_candidates import (
 )
 from serving.pipelines.translation.tokenizer_pair import LanguageFrame, TokenizerPair
 from serving.request import (
+    AttentionPieces,
     Event,
     FinishedEvent,
     FinishReason,
     GenerationRequest,
     Hypothesis,
-    Seen,
     is_final,
 )
 from serving.text.alignment import TokenizedText, over_text
@@ -145,7 +145,7 @@ def _events(
         + sum(each.num_generated for each in revisions),
         stop_logprob=best.stop_logprob,
         hypotheses=tuple(each.hypothesis for each in revisions) if end.hypotheses else (),
-        seen=revisions[0].seen or end.seen,
+        attention_pieces=revisions[0].attention_pieces or end.attention_pieces,
     )
     return [*(replace(token, request_id=name) for token in best.tokens), finished]
 
@@ -188,14 +188,14 @@ class _Candidate:
 
     replacement: Replacement
     hypothesis: Hypothesis
-    seen: Seen | None
+    attention_pieces: AttentionPieces
     score: float
 
 
 class _Revision:
     """One translation of a sentence, into which terms are put one by one, from left to right.
 
-    seen: of the last request that changed it; None if none did.
+    attention_pieces: of the final event of the last request that changed it; empty if none did.
     num_generated: tokens of all requests for it.
     """
 
@@ -214,7 +214,7 @@ class _Revision:
         self._num_requests = 0
         self._draft = self._aligned(hypothesis)
         self.hypothesis = hypothesis
-        self.seen: Seen | None = None
+        self.attention_pieces: AttentionPieces = ()
         self.num_generated = 0
 
     async def put_all_terms(self) -> None:
@@ -228,7 +228,7 @@ class _Revision:
                 given_up.append(term)
                 continue
             put.append(term)
-            self.seen = found.seen
+            self.attention_pieces = found.attention_pieces
             self._draft = self._aligned(found.hypothesis)
         self.hypothesis = self._draft.with_own_attention(wanted, put)
         if self.hypothesis.reason is FinishReason.STOP and wanted.num_missing(self._draft.text):
@@ -274,7 +274,8 @@ class _Revision:
                 is_whole = each.reason is not FinishReason.CONSTRAINT
                 if is_whole and wanted.num_missing(text) < num_missing:
                     score = sum(_logprobs(each)) - _cost(replacement, text)
-                    found.append(_Candidate(replacement, self._rated(each), end.seen, score))
+                    rated, pieces = self._rated(each), end.attention_pieces
+                    found.append(_Candidate(replacement, rated, pieces, score))
         return found
 
     def _aligned(self, hypothesis: Hypothesis) -> AlignedTranslation:

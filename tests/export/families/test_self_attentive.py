@@ -42,7 +42,7 @@ def test_both_graphs_compute_what_torch_computes(options: dict[str, Any], tmp_pa
 
 def test_hops_are_shares_of_a_texts_own_words(tmp_path: Path) -> None:
     bundle = open_bundle(tiny_bundle("self-attentive", tmp_path, Precision.FP32))
-    assert bundle.manifest.told_attention == {AttentionKind.HOPS: AttentionShape(1, 1)}
+    assert bundle.manifest.attention_shapes == {AttentionKind.HOPS: AttentionShape(1, 1)}
     [attention] = encoded(bundle, TEXTS)["hops"].swapaxes(0, 1)
     assert attention.shape == (4, 3, 40)
     assert np.allclose(attention.sum(-1), 1)

@@ -88,7 +88,7 @@ def _told(tokens: list[TokenEvent] | tuple[TokenEvent, ...]) -> list[object]:
             each.token_id,
             each.logprob,
             each.top,
-            b"" if each.attention is None else each.attention.tobytes(),
+            b"" if each.alignment is None else each.alignment.tobytes(),
         )
         for each in tokens
     ]

@@ -48,8 +48,8 @@ ASKS: dict[str, dict[str, Any]] = {
     "greedy again": {},
 }
 OF_ATTENTION: dict[str, dict[str, Any]] = {
-    "attention": {"wants_attention": True},
-    "attention of beams": {"wants_attention": True, "beam": BeamParams(3, num_hypotheses=3)},
+    "attention": {"alignment_heads": ()},
+    "attention of beams": {"alignment_heads": (), "beam": BeamParams(3, num_hypotheses=3)},
     "coverage": {"beam": BeamParams(4, coverage_penalty=0.3)},
 }
 

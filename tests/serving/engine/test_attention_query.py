@@ -1,4 +1,4 @@
-"""A request sees what its tokens look at: that alone, whoever is in the batch."""
+"""Attention queries: the maps are the same whatever else is in the batch."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,26 +15,26 @@ from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.errors import RequestError
 from serving.parameters import BeamParams
-from serving.pipelines.seen import Looks, ReadTokens
-from serving.request import FinishedEvent, GenerationRequest, Look
+from serving.pipelines.attention_map import TokenTexts, attention_maps
+from serving.request import AttentionQuery, FinishedEvent, GenerationRequest
 from tests.serving.engine.driving import Story, run_all, run_alone
 from tests.tiny import tiny_bundle
 
 CONFIG = EngineConfig(slots=16, threads=1, prefill_chunk=16)
 FAMILIES = ("transformer", "lstmn", "llama", "key-value-lm")
-NOBODY = ReadTokens((), (), ())
+NO_TEXTS = TokenTexts((), (), ())
 
 
 def bundle_of(architecture: str, folder: Path, precision: Precision = Precision.FP32) -> Bundle:
     return open_bundle(tiny_bundle(architecture, folder, precision))
 
 
-def looks_of(bundle: Bundle) -> tuple[Look, ...]:
-    return tuple(Look(kind) for kind in bundle.manifest.told_attention)
+def queries_of(bundle: Bundle) -> tuple[AttentionQuery, ...]:
+    return tuple(AttentionQuery(kind) for kind in bundle.manifest.attention_shapes)
 
 
 def requests_for(bundle: Bundle, num_requests: int) -> list[GenerationRequest]:
-    """Every third looks at everything; all are of their own lengths."""
+    """Every third asks for all attention; lengths differ."""
     rng = np.random.default_rng(num_requests)
     has_source = "encode" in bundle.manifest.graphs
 
@@ -48,42 +48,45 @@ def requests_for(bundle: Bundle, num_requests: int) -> list[GenerationRequest]:
             prompt_ids=() if has_source else ids(1, 40),
             forced_ids=ids(0, 3),
             max_new_tokens=int(rng.integers(1, 9)),
-            looks=looks_of(bundle) if i % 3 == 0 else (),
+            attention_queries=queries_of(bundle) if i % 3 == 0 else (),
         )
         for i in range(num_requests)
     ]
 
 
-def seen(bundle: Bundle, request: GenerationRequest, story: Story) -> list[np.ndarray]:
-    """The matrix of each look, [layers, heads, rows, columns]."""
+def maps_of(bundle: Bundle, request: GenerationRequest, story: Story) -> list[np.ndarray]:
+    """The weights of each map, [layers, heads, rows, columns]."""
     assert isinstance(story.final, FinishedEvent)
-    looks = Looks(request.looks, bundle.manifest.told_attention)
-    return [each.weights for each in looks.seen(story.tokens, story.final, NOBODY)]
+    shapes = bundle.manifest.attention_shapes
+    maps = attention_maps(request.attention_queries, shapes, story.tokens, story.final, NO_TEXTS)
+    return [each.weights for each in maps]
 
 
 @pytest.mark.parametrize("architecture", FAMILIES)
-def test_a_request_sees_the_same_alone_and_in_company(tmp_path: Path, architecture: str) -> None:
+def test_maps_are_the_same_alone_and_in_a_batch(tmp_path: Path, architecture: str) -> None:
     bundle = bundle_of(architecture, tmp_path, Precision.INT8)
     requests = requests_for(bundle, 18)
     together = run_all(Engine(bundle, CONFIG), requests)
-    plain = run_all(Engine(bundle, CONFIG), [replace(each, looks=()) for each in requests])
+    plain = run_all(
+        Engine(bundle, CONFIG), [replace(each, attention_queries=()) for each in requests]
+    )
     alone = Engine(bundle, CONFIG)
     for request in requests:
         story = together[request.request_id]
-        assert story.said == plain[request.request_id].said, "to look changes nothing"
-        if not request.looks:
-            assert isinstance(story.final, FinishedEvent) and story.final.seen is None
+        assert story.said == plain[request.request_id].said, "queries change no token"
+        if not request.attention_queries:
+            assert isinstance(story.final, FinishedEvent) and not story.final.attention_pieces
             continue
         found = zip(
-            seen(bundle, request, story),
-            seen(bundle, request, run_alone(alone, request)),
+            maps_of(bundle, request, story),
+            maps_of(bundle, request, run_alone(alone, request)),
             strict=True,
         )
         assert all(np.array_equal(one, other) for one, other in found)
 
 
 @pytest.mark.parametrize("architecture", FAMILIES)
-def test_all_that_was_read_is_told_of(tmp_path: Path, architecture: str) -> None:
+def test_a_map_has_a_row_for_every_token_that_was_read(tmp_path: Path, architecture: str) -> None:
     bundle = bundle_of(architecture, tmp_path)
     [request] = requests_for(bundle, 1)
     story = run_alone(Engine(bundle, CONFIG), request)
@@ -96,20 +99,22 @@ def test_all_that_was_read_is_told_of(tmp_path: Path, architecture: str) -> None
     for token_id in target[:num_read]:
         rows.read([[token_id]])
         columns.append(rows.outputs["decoder_attention"][0, :, 0, :num_read])
-    by_kind = dict(zip(bundle.manifest.told_attention, seen(bundle, request, story), strict=True))
+    by_kind = dict(
+        zip(bundle.manifest.attention_shapes, maps_of(bundle, request, story), strict=True)
+    )
     own = by_kind[AttentionKind.DECODER]
     assert own.shape[2:] == (num_read, num_read)
     assert np.abs(own.reshape(-1, num_read, num_read) - np.stack(columns, 1)).max() < 1e-5
     if request.source_ids is not None:
         length = len(request.source_ids)
-        told = rows.source_outputs["encoder_attention"][0, :, :length, :length]
-        assert np.array_equal(by_kind[AttentionKind.ENCODER].reshape(told.shape), told)
+        expected = rows.source_outputs["encoder_attention"][0, :, :length, :length]
+        assert np.array_equal(by_kind[AttentionKind.ENCODER].reshape(expected.shape), expected)
         num_found = len(story.tokens) + is_stopped
         assert by_kind[AttentionKind.CROSS].shape[2:] == (num_found, length)
 
 
 @pytest.mark.parametrize("architecture", ["transformer", "llama"])
-def test_a_search_tells_of_the_hypothesis_that_wins(tmp_path: Path, architecture: str) -> None:
+def test_a_beam_search_reports_the_best_hypothesis(tmp_path: Path, architecture: str) -> None:
     bundle = bundle_of(architecture, tmp_path)
     [request] = requests_for(bundle, 1)
     request = replace(request, forced_ids=(), max_new_tokens=7, beam=BeamParams(4))
@@ -119,20 +124,20 @@ def test_a_search_tells_of_the_hypothesis_that_wins(tmp_path: Path, architecture
     again = replace(request, beam=None, forced_ids=ids, max_new_tokens=1, ignore_eos=True)
     followed = run_alone(engine, again)
     for found, expected in zip(
-        seen(bundle, request, won), seen(bundle, again, followed), strict=True
+        maps_of(bundle, request, won), maps_of(bundle, again, followed), strict=True
     ):
         num_rows, num_columns = found.shape[2:]
         assert np.abs(found - expected[:, :, :num_rows, :num_columns]).max() < 1e-6
 
 
-def test_what_a_cache_holds_is_looked_at_again(tmp_path: Path) -> None:
+def test_a_cached_prompt_is_computed_again_for_its_map(tmp_path: Path) -> None:
     bundle = bundle_of("llama", tmp_path)
     [request] = requests_for(bundle, 1)
     request = replace(request, prompt_ids=tuple(range(5, 45)), forced_ids=())
     engine = Engine(bundle, CONFIG)
-    run_alone(engine, replace(request, looks=()))
+    run_alone(engine, replace(request, attention_queries=()))
     first, second = (run_alone(engine, request) for _ in range(2))
-    [one], [other] = (seen(bundle, request, story) for story in (first, second))
+    [one], [other] = (maps_of(bundle, request, story) for story in (first, second))
     assert np.array_equal(one, other)
     assert np.abs(one.sum(-1) - 1).max() < 1e-5
 
@@ -141,49 +146,61 @@ def test_layers_heads_and_means_may_be_chosen(tmp_path: Path) -> None:
     bundle = bundle_of("transformer", tmp_path)
     [request] = requests_for(bundle, 1)
     whole, some, mean = (
-        Look("encoder"),
-        Look("encoder", (1,), (3, 0)),
-        Look("encoder", (1,), (), True),
+        AttentionQuery("encoder"),
+        AttentionQuery("encoder", (1,), (3, 0)),
+        AttentionQuery("encoder", (1,), (), True),
     )
-    request = replace(request, looks=(whole, some, mean))
-    all_heads, chosen, average = seen(bundle, request, run_alone(Engine(bundle, CONFIG), request))
+    request = replace(request, attention_queries=(whole, some, mean))
+    all_heads, chosen, average = maps_of(
+        bundle, request, run_alone(Engine(bundle, CONFIG), request)
+    )
     assert np.array_equal(chosen, all_heads[[1]][:, [3, 0]])
     assert np.allclose(average[0, 0], all_heads[1].mean(axis=0), atol=1e-7)
 
 
 @pytest.mark.parametrize(
-    ("look", "message"),
+    ("query", "message"),
     [
-        (Look("sideways"), "tells of no such attention: it has decoder"),
-        (Look("encoder"), "tells of no such attention: it has decoder"),
-        (Look("decoder", layers=(2,)), "no such layer of decoder attention: they go from 0 to 1"),
-        (Look("decoder", heads=(-1,)), "no such head of decoder attention: they go from 0 to 3"),
+        (AttentionQuery("sideways"), "tells of no such attention: it has decoder"),
+        (AttentionQuery("encoder"), "tells of no such attention: it has decoder"),
+        (
+            AttentionQuery("decoder", layers=(2,)),
+            "no such layer of decoder attention: they go from 0 to 1",
+        ),
+        (
+            AttentionQuery("decoder", heads=(-1,)),
+            "no such head of decoder attention: they go from 0 to 3",
+        ),
     ],
 )
-def test_what_a_model_has_not_is_refused(tmp_path: Path, look: Look, message: str) -> None:
+def test_queries_that_a_model_cannot_answer_are_refused(
+    tmp_path: Path, query: AttentionQuery, message: str
+) -> None:
     bundle = bundle_of("llama", tmp_path)
     with pytest.raises(RequestError, match=message):
-        Engine(bundle, CONFIG).submit(GenerationRequest("a", prompt_ids=(5,), looks=(look,)))
+        Engine(bundle, CONFIG).submit(
+            GenerationRequest("a", prompt_ids=(5,), attention_queries=(query,))
+        )
 
 
 @pytest.mark.parametrize(
-    ("architecture", "look", "fits"),
+    ("architecture", "query", "fits"),
     [
-        ("llama", Look("decoder"), {"max_new_tokens": 3}),
-        ("transformer", Look("encoder", is_mean=True), {"source_ids": (5, 6, 7, 8)}),
+        ("llama", AttentionQuery("decoder"), {"max_new_tokens": 3}),
+        ("transformer", AttentionQuery("encoder", is_mean=True), {"source_ids": (5, 6, 7, 8)}),
     ],
 )
-def test_nobody_looks_at_more_than_can_be_kept(
+def test_queries_for_too_many_weights_are_refused(
     tmp_path: Path,
     architecture: str,
-    look: Look,
+    query: AttentionQuery,
     fits: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(attention_query, "MAX_NUMBERS", 8 * 8 * 8)
     bundle = bundle_of(architecture, tmp_path)
     source = tuple(range(5, 50)) if architecture == "transformer" else None
-    request = GenerationRequest("a", source, prompt_ids=(5, 6), looks=(look,))
+    request = GenerationRequest("a", source, prompt_ids=(5, 6), attention_queries=(query,))
     engine = Engine(bundle, CONFIG)
     with pytest.raises(RequestError, match="numbers, more than 512: allow for fewer tokens"):
         engine.submit(request)

@@ -49,8 +49,8 @@ ASKS: dict[str, dict[str, Any]] = {
     "allowed": {"processors": ProcessorParams(allowed_ids=(33, 34, 35)), "sampling": DRAWN},
 }
 OF_A_SOURCE: dict[str, dict[str, Any]] = {
-    "attention": {"wants_attention": True},
-    "attention of beams": {"wants_attention": True, "beam": BeamParams(3, 3)},
+    "attention": {"alignment_heads": ()},
+    "attention of beams": {"alignment_heads": (), "beam": BeamParams(3, 3)},
     "coverage": {"beam": BeamParams(4, coverage_penalty=0.3)},
 }
 

@@ -278,7 +278,7 @@ async def test_a_requests_bytes_do_not_depend_on_the_plan(
         {"logprobs": 3},
     ]
     if has_source and family == "transformer":
-        kinds.append({"wants_attention": True})
+        kinds.append({"alignment_heads": ()})
     requests = [
         GenerationRequest(
             f"{i}",
@@ -312,8 +312,8 @@ async def run_under(
 
 
 def comparable(event: Event) -> object:
-    if isinstance(event, TokenEvent) and event.attention is not None:
-        return replace(event, attention=None), event.attention.tobytes()
+    if isinstance(event, TokenEvent) and event.alignment is not None:
+        return replace(event, alignment=None), event.alignment.tobytes()
     if isinstance(event, FinishedEvent):
         return [repr(getattr(event, field.name)) for field in fields(event) if field.compare]
     return repr(event)

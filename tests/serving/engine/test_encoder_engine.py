@@ -20,11 +20,11 @@ from serving.errors import DeadlineExceeded, DeviceError, EngineError, Overloade
 from serving.parameters import BeamParams
 from serving.request import (
     AbortedEvent,
+    AttentionQuery,
     Event,
     FailedEvent,
     FinishedEvent,
     GenerationRequest,
-    Look,
 )
 from tests.devices.fake_cuda import FakeDeviceGraph, fake_memory
 from tests.encoders import encoder_bundle
@@ -84,39 +84,43 @@ def test_company_changes_no_bit_of_a_row(bundle: Bundle) -> None:
     assert len({vector_of(event) for event in together.values()}) == len({*LENGTHS})
 
 
-def test_who_looks_is_told_and_nobody_gets_another_vector(bundle: Bundle) -> None:
+def test_attention_queries_change_no_vector(bundle: Bundle) -> None:
     plain = [asked(number, length, pair_start=1) for number, length in enumerate((9, 17, 12))]
-    every, one = Look("encoder"), Look("encoder", layers=(1,), heads=(2,))
-    curious = [plain[0], replace(plain[1], looks=(every, one)), plain[2]]
-    expected, found = (run(EncodingEngine(bundle, CONFIG), each) for each in (plain, curious))
+    every, one = AttentionQuery("encoder"), AttentionQuery("encoder", layers=(1,), heads=(2,))
+    querying = [plain[0], replace(plain[1], attention_queries=(every, one)), plain[2]]
+    expected, found = (run(EncodingEngine(bundle, CONFIG), each) for each in (plain, querying))
     for name, event in found.items():
         assert vector_of(event) == vector_of(expected[name])
-        assert isinstance(event, FinishedEvent) and (event.seen is not None) == (name == "r1")
-    seen = found["r1"]
-    assert isinstance(seen, FinishedEvent) and seen.seen is not None
-    [whole], [part] = seen.seen.source
+        assert isinstance(event, FinishedEvent) and bool(event.attention_pieces) == (name == "r1")
+    last = found["r1"]
+    assert isinstance(last, FinishedEvent)
+    [whole], [part] = last.attention_pieces
     assert whole.shape == (2, 4, 17, 17) and np.allclose(whole.sum(-1), 1, atol=1e-5)
     assert np.array_equal(part, whole[1:, 2:3])
-    other = replace(curious[1], pair_start=5)
+    other = replace(querying[1], pair_start=5)
     again = run(EncodingEngine(bundle, CONFIG), [other])["r1"]
-    assert isinstance(again, FinishedEvent) and again.seen is not None
-    assert np.abs(again.seen.source[0][0] - whole).max() > 1e-4, "segments count"
+    assert isinstance(again, FinishedEvent) and again.attention_pieces
+    assert np.abs(again.attention_pieces[0][0] - whole).max() > 1e-4, "segments count"
 
 
-def test_hops_are_told_one_by_one(tmp_path: Path) -> None:
+def test_attention_of_hops_is_reported(tmp_path: Path) -> None:
     bundle = open_bundle(tiny_bundle("self-attentive", tmp_path, Precision.FP32))
-    request = asked(0, 7, looks=(Look("hops"),))
+    request = asked(0, 7, attention_queries=(AttentionQuery("hops"),))
     event = run(EncodingEngine(bundle, CONFIG), [request, asked(1, 12)])["r0"]
-    assert isinstance(event, FinishedEvent) and event.seen is not None
-    [[hops]] = event.seen.source
+    assert isinstance(event, FinishedEvent) and event.attention_pieces
+    [[hops]] = event.attention_pieces
     assert hops.shape == (1, 1, 3, 7) and np.allclose(hops.sum(-1), 1, atol=1e-5)
 
 
-def test_a_look_at_what_is_not_there_is_refused(embedder: Bundle) -> None:
+def test_queries_that_a_model_cannot_answer_are_refused(embedder: Bundle) -> None:
     engine = EncodingEngine(embedder, CONFIG)
-    for look in (Look("hops"), Look("cross"), Look("encoder", layers=(2,))):
+    for query in (
+        AttentionQuery("hops"),
+        AttentionQuery("cross"),
+        AttentionQuery("encoder", layers=(2,)),
+    ):
         with pytest.raises(RequestError, match=r"it has encoder|from 0 to 1"):
-            engine.submit(asked(0, 5, looks=(look,)))
+            engine.submit(asked(0, 5, attention_queries=(query,)))
 
 
 def test_the_second_text_of_a_pair_is_told_apart(embedder: Bundle) -> None:

@@ -135,7 +135,7 @@ class FakeEngine:
             for rank, token_id in enumerate(likeliest)
         )
         attention = None
-        if request.wants_attention:
+        if request.alignment_heads is not None:
             assert request.source_ids is not None
             attention = np.eye(len(request.source_ids), dtype=np.float32)[
                 min(place, len(request.source_ids) - 1)

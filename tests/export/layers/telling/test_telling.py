@@ -92,7 +92,7 @@ def test_a_transformers_attention_is_that_of_torch(
     bundle = open_bundle(tiny_bundle(architecture, tmp_path, Precision.FP32, **changes))
     examples = examples_of(architecture, LENGTHS)
     rows = Rows(bundle, examples.sources, wants_attention=True)
-    told = bundle.manifest.told_attention
+    told = bundle.manifest.attention_shapes
     num_layers = told[AttentionKind.ENCODER].num_layers
     by_torch = torch_weights(tmp_path, architecture, examples)
     for row, expected in enumerate(by_torch):
@@ -167,7 +167,7 @@ def test_nothing_else_is_other_than_without(
         for rows in (plain, telling):
             rows.read([target[start : start + size] for target in examples.targets])
         start += size
-        told = {ATTENTION_OUTPUTS[kind][1] for kind in bundle.manifest.told_attention}
+        told = {ATTENTION_OUTPUTS[kind][1] for kind in bundle.manifest.attention_shapes}
         assert {*telling.outputs} - {*plain.outputs} == told - {"encoder_attention"}
         for name, expected in plain.outputs.items():
             assert np.array_equal(telling.outputs[name], expected), name

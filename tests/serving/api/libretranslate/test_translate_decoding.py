@@ -28,7 +28,7 @@ async def test_without_any_fields_decoding_is_greedy(world: World) -> None:
 
     assert request.beam is None
     assert request.sampling.is_greedy
-    assert not request.wants_attention
+    assert request.alignment_heads is None
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ async def test_other_fields(world: World) -> None:
     assert request.processors.frequency_penalty == -0.5
     assert [len(word) for word in request.processors.bad_words] == [1, 2]
     assert (request.max_new_tokens, request.priority, request.timeout_seconds) == (9, -2, 1.5)
-    assert request.wants_attention
+    assert request.alignment_heads is not None
 
 
 async def test_alternatives(world: World) -> None:
@@ -159,7 +159,7 @@ async def test_attention(world: World) -> None:
     assert first["weights"] == [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     assert second["target_tokens"] == ["C"]
     for request in world.translator_engine.requests:
-        assert (request.wants_attention, request.attention_heads) == (True, (3,))
+        assert request.alignment_heads == (3,)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ async def test_attention_of_a_pair(world: World) -> None:
         "target_words": ["cd"],
         "word_weights": [[0.5, 0.0, 0.5]],
     }
-    assert world.translator_engine.requests[0].attention_heads == (2,)
+    assert world.translator_engine.requests[0].alignment_heads == (2,)
 
 
 async def test_a_model_without_attention_has_none_to_tell(world_without_attention: World) -> None:

@@ -17,7 +17,7 @@ STOP = 2
 
 
 def token(*attention: float) -> TokenEvent:
-    return TokenEvent("r", 5, -0.5, attention=np.array(attention, np.float32))
+    return TokenEvent("r", 5, -0.5, alignment=np.array(attention, np.float32))
 
 
 def test_coverage_is_added_to_the_score() -> None:
@@ -72,7 +72,7 @@ def test_only_what_can_no_longer_rank_is_given_up(
     generation = Generation(request, (1,), 20, frozenset({STOP}), False, 0, 0.0, None)
 
     def event_of(row: int, token_id: int) -> TokenEvent:
-        return TokenEvent("r", token_id, -0.5, attention=np.array([0.9, 0.1], np.float32))
+        return TokenEvent("r", token_id, -0.5, alignment=np.array([0.9, 0.1], np.float32))
 
     group = start_group(generation, row=0)
     first = group.expand([(-1.0, 0, STOP), (-2.0, 0, 7), (-3.0, 0, 8)], event_of)

@@ -38,14 +38,14 @@ def random_requests(num_requests: int) -> list[GenerationRequest]:
             tuple(rng.integers(3, 259, rng.integers(1, 96)).tolist()),
             forced_ids=tuple(rng.integers(3, 259, i % 4).tolist()),
             max_new_tokens=int(rng.integers(2, 30)),
-            wants_attention=i % 3 == 0,
+            alignment_heads=() if i % 3 == 0 else None,
         )
         for i in range(num_requests)
     ]
 
 
 def attention_of(story: Story) -> list[bytes]:
-    return [event.attention.tobytes() for event in story.tokens if event.attention is not None]
+    return [event.alignment.tobytes() for event in story.tokens if event.alignment is not None]
 
 
 def test_a_request_says_and_sees_the_same_alone_and_in_company(bundle: Bundle) -> None:
@@ -56,14 +56,14 @@ def test_a_request_says_and_sees_the_same_alone_and_in_company(bundle: Bundle) -
         found = together[request.request_id]
         assert found.said == alone.said
         assert attention_of(found) == attention_of(alone)
-        assert len(attention_of(found)) == request.wants_attention * len(found.tokens)
+        assert len(attention_of(found)) == (request.alignment_heads is not None) * len(found.tokens)
 
 
 def test_wanting_attention_changes_no_score(bundle: Bundle) -> None:
     engine = Engine(bundle, CONFIG)
     for request in random_requests(6):
         plain, wanting = (
-            run_alone(engine, dataclasses.replace(request, wants_attention=wants))
+            run_alone(engine, dataclasses.replace(request, alignment_heads=() if wants else None))
             for wants in (False, True)
         )
         assert plain.said == wanting.said
@@ -76,9 +76,9 @@ def test_attention_covers_the_requests_own_source(bundle: Bundle) -> None:
     for request in requests[::3]:
         assert request.source_ids is not None
         for event in stories[request.request_id].tokens:
-            assert event.attention is not None
-            assert event.attention.shape == (len(request.source_ids),)
-            assert abs(event.attention.sum() - 1) < 1e-5
+            assert event.alignment is not None
+            assert event.alignment.shape == (len(request.source_ids),)
+            assert abs(event.alignment.sum() - 1) < 1e-5
 
 
 def test_heads_may_be_chosen(tmp_path: Path) -> None:
@@ -86,14 +86,14 @@ def test_heads_may_be_chosen(tmp_path: Path) -> None:
     request = dataclasses.replace(random_requests(1)[0], max_new_tokens=5)
     engine = Engine(bundle, CONFIG)
     by_head = [
-        run_alone(engine, dataclasses.replace(request, attention_heads=(head,))) for head in (4, 7)
+        run_alone(engine, dataclasses.replace(request, alignment_heads=(head,))) for head in (4, 7)
     ]
-    both = run_alone(engine, dataclasses.replace(request, attention_heads=(4, 7)))
+    both = run_alone(engine, dataclasses.replace(request, alignment_heads=(4, 7)))
     for one, other, mean in zip(*(story.tokens for story in (*by_head, both)), strict=True):
-        assert one.attention is not None and other.attention is not None
-        assert mean.attention is not None
-        assert np.allclose(mean.attention, (one.attention + other.attention) / 2, atol=1e-6)
-        assert not np.allclose(one.attention, other.attention, atol=1e-3)
+        assert one.alignment is not None and other.alignment is not None
+        assert mean.alignment is not None
+        assert np.allclose(mean.alignment, (one.alignment + other.alignment) / 2, atol=1e-6)
+        assert not np.allclose(one.alignment, other.alignment, atol=1e-3)
 
 
 def test_the_graph_is_loaded_when_it_is_first_wanted(bundle: Bundle) -> None:
@@ -115,7 +115,7 @@ def test_the_graph_is_loaded_when_it_is_first_wanted(bundle: Bundle) -> None:
 
 def test_a_language_model_has_no_source_to_attend_to(tmp_path: Path) -> None:
     bundle = open_bundle(tiny_bundle("llama", tmp_path, Precision.FP32))
-    request = GenerationRequest("a", prompt_ids=(5, 6), wants_attention=True)
+    request = GenerationRequest("a", prompt_ids=(5, 6), alignment_heads=())
     with pytest.raises(RequestError, match="attention"):
         Engine(bundle, CONFIG).submit(request)
 
@@ -123,9 +123,9 @@ def test_a_language_model_has_no_source_to_attend_to(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "options"),
     [
-        ("wants_attention", True, {"wants_attention": True}),
+        ("attention_heads", (), {"alignment_heads": ()}),
         ("coverage_penalty", 0.2, {"beam": BeamParams(2, coverage_penalty=0.2)}),
-        ("attention_heads", 0, {"attention_heads": (0,)}),
+        ("attention_heads", (0,), {"alignment_heads": (0,)}),
     ],
 )
 def test_without_attention_nothing_that_needs_it(

@@ -52,7 +52,7 @@ async def test_what_is_no_word_takes_the_rest(tokenizer: Tokenizer) -> None:
     expected = [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
     assert [*map(list, score.attention.word_weights)] == expected
     assert len(score.attention.weights) == len(score.attention.target_tokens) == 5
-    assert [request.attention_heads for request in engine.requests] == [(3,)]
+    assert [request.alignment_heads for request in engine.requests] == [(3,)]
 
 
 async def test_scores_tell_of_attention_only_if_asked(tokenizer: Tokenizer) -> None:
@@ -61,7 +61,7 @@ async def test_scores_tell_of_attention_only_if_asked(tokenizer: Tokenizer) -> N
     [score] = await pipeline.score(ScoreJob("job", PAIR, "en", "fr"))
 
     assert score.attention is None
-    assert not engine.requests[0].wants_attention
+    assert engine.requests[0].alignment_heads is None
 
 
 @pytest.mark.parametrize(

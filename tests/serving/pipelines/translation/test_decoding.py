@@ -106,7 +106,7 @@ async def test_all_of_decoding_reaches_every_sentence(tokenizer: Tokenizer) -> N
         assert replace(request.sampling, seed=3) == sampling
         assert request.max_new_tokens == 3
         assert (request.priority, request.timeout_seconds) == (5, 2.0)
-        assert not request.wants_attention
+        assert request.alignment_heads is None
 
 
 async def test_alternatives_are_combined_rank_by_rank(tokenizer: Tokenizer) -> None:
@@ -199,7 +199,7 @@ async def test_words_are_aligned_over_all_sentences(tokenizer: Tokenizer) -> Non
 
     [[best]] = (await pipeline.translate(job("a bc.\nd e.", wants_alignments=True))).renderings
 
-    assert all(request.wants_attention for request in engine.requests)
+    assert all(request.alignment_heads is not None for request in engine.requests)
     assert best.alignment == AlignedWords(
         ("a", "bc.", "d", "e."), ("A", "BC.", "D", "E."), tuple(Link(i, i) for i in range(4))
     )

@@ -53,7 +53,7 @@ def aligning_translator(
 
     def token(request: GenerationRequest, place: int, ids: list[int]) -> TokenEvent:
         event = original(request, place, ids)
-        if event.attention is None:
+        if event.alignment is None:
             return event
         source = tokenizer.encode(tokenizer.decode(request.source_ids or ()).upper())
         attention = np.zeros(len(request.source_ids or ()), np.float32)
@@ -64,7 +64,7 @@ def aligning_translator(
                 attention[start + place - own_start] = 1
             elif own_start <= place < own_end:
                 attention[start : max(end, start + 1)] = 1 / max(end - start, 1)
-        return replace(event, attention=attention)
+        return replace(event, alignment=attention)
 
     engine._token = token  # type: ignore[method-assign]
     return pipeline, engine

@@ -38,15 +38,24 @@ async def test_tags_leave_the_text_and_come_back(tokenizer: Tokenizer, num_heads
 async def test_attention_is_asked_where_marks_need_it(tokenizer: Tokenizer) -> None:
     text = "<p>plain</p><p><b>all of it</b></p><p>a <b>part</b></p><p>a <code>b</code></p>"
     _, engine = await shouted(tokenizer, text, markup=HTML)
-    assert [request.wants_attention for request in engine.requests] == [False, False, True, True]
+    assert [request.alignment_heads is not None for request in engine.requests] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     _, engine = await shouted(tokenizer, "plain", "at a.com", "in 1984", protection=True)
-    assert [request.wants_attention for request in engine.requests] == [False, True, True]
+    assert [request.alignment_heads is not None for request in engine.requests] == [
+        False,
+        True,
+        True,
+    ]
 
 
 async def test_without_marks_a_tag_is_text(tokenizer: Tokenizer) -> None:
     [found], engine = await shouted(tokenizer, "a <b>c</b> a@b.com")
     assert found == "A <B>C</B> A@B.COM"
-    assert not any(request.wants_attention for request in engine.requests)
+    assert not any(request.alignment_heads is not None for request in engine.requests)
 
 
 async def test_what_is_protected_is_as_it_was(tokenizer: Tokenizer) -> None:

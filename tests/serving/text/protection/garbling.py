@@ -72,11 +72,11 @@ class GarblingEngine(FakeEngine):
     def _token(self, request: GenerationRequest, place: int, ids: list[int]) -> TokenEvent:
         event = super()._token(request, place, ids)
         origins = self._origins[request.request_id]
-        if event.attention is None or place >= len(origins):
+        if event.alignment is None or place >= len(origins):
             return event
-        row = np.full(len(event.attention), 0.1 / len(event.attention), np.float32)
+        row = np.full(len(event.alignment), 0.1 / len(event.alignment), np.float32)
         row[origins[place]] += 0.9
-        return replace(event, attention=row)
+        return replace(event, alignment=row)
 
 
 def garbling_translator(
