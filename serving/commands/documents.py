@@ -11,7 +11,7 @@ import click
 from serving.commands.common import languages_of, translation_decoding
 
 if TYPE_CHECKING:
-    from serving.documents.document import Document
+    from serving.documents.fragment import Document
     from serving.engine.config import EngineConfig
     from serving.pipelines.catalog import Translator
     from serving.pipelines.translation.job import TranslationJob
@@ -31,7 +31,7 @@ async def translate_documents(
     """
     from tqdm import tqdm
 
-    from serving.documents.formats.table import read_document
+    from serving.documents.formats.registry import read_document
     from serving.pipelines.loading import opened
 
     targets = _targets(files, output)
@@ -50,7 +50,7 @@ async def translate_documents(
 
 
 def _job(source: str, target: str, decoding: Any) -> "TranslationJob":
-    from serving.documents.document import MARKUP
+    from serving.documents.fragment import MARKUP
     from serving.pipelines.translation.job import TranslationJob
 
     return TranslationJob("", (), source, target, decoding, markup=MARKUP, protection=True)
@@ -79,7 +79,7 @@ def _targets(files: Sequence[Path], output: Path) -> list[Path]:
     """Say where each document goes: into a folder, or one to a file."""
     if not files:
         raise click.UsageError("-o needs FILES")
-    from serving.documents.formats.table import result_name
+    from serving.documents.formats.registry import result_name
 
     targets = [output / result_name(path.name) for path in files]
     if len(files) == 1 and not output.is_dir() and output.suffix:

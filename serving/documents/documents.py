@@ -20,7 +20,7 @@ from typing import BinaryIO
 from serving.access.key_file import hash_of
 from serving.documents import tables
 from serving.documents.folder import Folder
-from serving.documents.formats.table import extension_of, read_document
+from serving.documents.formats.registry import extension_of, read_document
 from serving.documents.tables import Record, State, Wanted
 from serving.documents.translating import job_of
 from serving.documents.worker import Worker

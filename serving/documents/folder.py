@@ -8,7 +8,7 @@ from pathlib import Path
 from time import time
 from typing import BinaryIO
 
-from serving.documents.formats.table import extension_of, result_name
+from serving.documents.formats.registry import extension_of, result_name
 from serving.storage import make_folder
 
 _CHUNK_BYTES = 2**20

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from serving.documents.document import MARKUP
+from serving.documents.fragment import MARKUP
 from serving.documents.tables import Wanted
 from serving.errors import OutOfMemory, Overloaded
 from serving.pipelines.catalog import Catalog, Translator

@@ -9,7 +9,7 @@ from secrets import token_hex
 
 from serving.documents import tables
 from serving.documents.folder import Folder
-from serving.documents.formats.table import read_document
+from serving.documents.formats.registry import read_document
 from serving.documents.tables import Record, State
 from serving.documents.translating import batches, job_of, translated
 from serving.errors import AttendantError, EngineStopped, StorageError

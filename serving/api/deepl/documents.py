@@ -22,7 +22,7 @@ from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED, Responses, de
 from serving.api.http.services import Services
 from serving.api.http.uploads import File, file_response, queued, uploaded
 from serving.documents.documents import Handle
-from serving.documents.formats.table import extension_of, result_name
+from serving.documents.formats.registry import extension_of, result_name
 from serving.documents.tables import Record, State
 from serving.errors import RequestError
 from serving.glossaries.entries import Pair

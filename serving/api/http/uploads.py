@@ -25,7 +25,7 @@ from serving.api.http.protocol import Protocol
 from serving.api.http.services import Services
 from serving.detection.source import source_of
 from serving.documents.documents import Handle
-from serving.documents.formats.table import FORMATS, extension_of, result_name
+from serving.documents.formats.registry import FORMATS, extension_of, result_name
 from serving.documents.tables import Record, Wanted
 from serving.errors import RequestError
 

@@ -14,7 +14,7 @@ from serving.api.http.services import Services
 from serving.api.http.uploads import File, file_response, queued, uploaded
 from serving.api.libretranslate.protocol import PROTOCOL
 from serving.documents.documents import Handle
-from serving.documents.formats.table import extension_of, result_name
+from serving.documents.formats.registry import extension_of, result_name
 from serving.errors import DocumentNotFound
 
 _FILES = "/download_file"

@@ -11,12 +11,10 @@ from functools import partial
 from html import escape, unescape
 from pathlib import Path
 
-from serving.documents.document import Document
-from serving.documents.formats.plain import LayeredDocument
-from serving.documents.parts.encoding import HTML_DECLARATION, read_text
-from serving.documents.parts.html_tokens import INLINE, VOID, Kind, Page, State, Token, names
-from serving.documents.parts.inline import ZERO_WIDTH_SPACE
-from serving.documents.parts.spans import SHIFT_TAGS, Mark, Role, Span
+from serving.documents.encoding import HTML_DECLARATION, read_text
+from serving.documents.formats.html_tokens import INLINE, VOID, Kind, Page, State, Token, names
+from serving.documents.fragment import ZERO_WIDTH_SPACE, Document
+from serving.documents.spans import SHIFT_TAGS, LayeredDocument, Mark, Role, Span
 
 Written = Callable[[str], str]
 

@@ -10,13 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from serving.documents.document import Document
+from serving.documents.encoding import read_text
+from serving.documents.formats import html_tokens
 from serving.documents.formats.html import attribute_spans, text_spans
-from serving.documents.formats.plain import LayeredDocument
-from serving.documents.parts import html_tokens
-from serving.documents.parts.encoding import read_text
-from serving.documents.parts.front_matter import front_matter_spans
-from serving.documents.parts.markdown_blocks import (
+from serving.documents.formats.markdown_blocks import (
     TITLE,
     HtmlBlock,
     Label,
@@ -24,8 +21,10 @@ from serving.documents.parts.markdown_blocks import (
     Reader,
     TextBlock,
     Unread,
+    front_matter_spans,
 )
-from serving.documents.parts.spans import Span
+from serving.documents.fragment import Document
+from serving.documents.spans import LayeredDocument, Span
 
 _TITLE_AT_END = re.compile(rf"\s(?P<title>{TITLE})\s*\)?[ \t]*\Z")
 _REFERENCE = re.compile(rf"[ \t>]*\[[^\[\]]+\]:[ \t]*(?:<[^<>]*>|\S+)[ \t]+{TITLE}[ \t]*\Z")

@@ -1,26 +1,65 @@
 """Reads and writes .odt: body, tables, notes, frames, headers and footers; fields stay."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lxml import etree
 
-from serving.documents.document import Document
-from serving.documents.formats.office import OfficeDocument, Paragraph, is_remote
-from serving.documents.parts.odt_paragraphs import OdtGrammar, OdtParagraph
-from serving.documents.parts.package import Package
-from serving.documents.parts.xml import parse_xml
+from serving.documents.codes import Close, Item, Kept, Open, Single
+from serving.documents.formats.office import (
+    OfficeDocument,
+    Package,
+    Paragraph,
+    is_remote,
+    read_parts,
+)
+from serving.documents.formats.ranges import find_ranges
+from serving.documents.fragment import Document, Fragment, fragment_of
+from serving.documents.xml import parse_xml
 from serving.errors import RequestError
 
 _MEDIA_TYPE = b"application/vnd.oasis.opendocument.text"
+
+
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
+
+
 _DRAW = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}"
+
+
 _HREF = "{http://www.w3.org/1999/xlink}href"
+
+
 _PARTS = ("content.xml", "styles.xml")
 
 
 def _names(words: str) -> frozenset[str]:
     return frozenset(f"{_TEXT}{word}" for word in words.split())
+
+
+Element = etree._Element
+
+
+@dataclass(frozen=True)
+class OdtGrammar:
+    """Names the elements of paragraphs.
+
+    pairs: those around words. inner: of a pair, which of its children the words are in.
+    line_breaks: what parts lines. breaks: what always parts sentences. shown: what programs make,
+        which stands as a word.
+    """
+
+    pairs: frozenset[str]
+    inner: Mapping[str, str] = field(default_factory=dict)
+    line_breaks: frozenset[str] = frozenset()
+    breaks: frozenset[str] = frozenset()
+    shown: frozenset[str] = frozenset()
+
+    def inside(self, pair: Element) -> Element | None:
+        name = self.inner.get(pair.tag)
+        return pair if name is None else pair.find(name)
 
 
 # OpenDocument 1.3, part 3, 6.1 and 7.
@@ -37,7 +76,11 @@ _GRAMMAR = OdtGrammar(
         " user-field-get variable-get variable-set"
     ),
 )
+
+
 _DELETED = f"{_TEXT}tracked-changes"
+
+
 _LOADED = (f"{_DRAW}image", f"{_DRAW}object", f"{_DRAW}object-ole", f"{_DRAW}plugin")
 
 
@@ -49,7 +92,7 @@ def read(path: Path) -> Document:
     parts = [name for name in _PARTS if name in package.names]
     for name in parts:
         _check_links(parse_xml(package.read(name), name).getroot(), name)
-    return OfficeDocument(package, parts, _paragraphs)
+    return OfficeDocument(package, read_parts(package, parts, _paragraphs))
 
 
 def _paragraphs(root: etree._Element) -> Iterator[Paragraph]:
@@ -63,3 +106,101 @@ def _check_links(root: etree._Element, name: str) -> None:
         if is_remote(target := element.get(_HREF, "")):
             message = f"in {name} would be loaded from outside: that is refused"
             raise RequestError("file", target, message)
+
+
+_DEEPEST_RANGE = 20
+
+
+@dataclass(frozen=True)
+class _Range:
+    begin: Element
+    end: Element
+
+
+class OdtParagraph:
+    """Holds one paragraph and what its codes stand for."""
+
+    def __init__(self, element: Element, grammar: OdtGrammar) -> None:
+        self._element, self._grammar = element, grammar
+        self._codes: dict[int, Element | _Range] = {}
+        items = [element.text or "", *self._items([*element], 0)]
+        self.fragment: Fragment = fragment_of(items)
+
+    def write(self, translation: str) -> None:
+        """Put a translation of the fragment in the place of the text."""
+        items = self.fragment.restored(translation)
+        self._element.text = None
+        for child in [*self._element]:
+            self._element.remove(child)
+        self._fill(items)
+
+    def _items(self, children: Sequence[Element], depth: int) -> Iterator[Item]:
+        spans = find_ranges(children) if depth < _DEEPEST_RANGE else {}
+        place = 0
+        while place < len(children):
+            child = children[place]
+            number = len(self._codes) + 1
+            if (span := spans.get(place)) is not None:
+                last = children[span.end]
+                self._codes[number] = _Range(child, last)
+                yield from (Open(number), child.tail or "")
+                yield from self._items(children[span.start : span.end], depth + 1)
+                yield from (Close(number), last.tail or "")
+                place = span.stop
+                continue
+            self._codes[number] = child
+            yield from self._items_of(child, number, depth)
+            yield child.tail or ""
+            place += 1
+
+    def _items_of(self, child: Element, number: int, depth: int) -> Iterator[Item]:
+        grammar = self._grammar
+        inside = grammar.inside(child) if child.tag in grammar.pairs else None
+        if inside is not None:
+            yield from (Open(number), inside.text or "")
+            yield from self._items([*inside], depth + 1)
+            yield Close(number)
+            return
+        own = Single(number, child.tag in grammar.breaks, child.tag in grammar.line_breaks)
+        shown = "".join(map(str, child.itertext())) if child.tag in grammar.shown else ""
+        yield Kept(number, (own,), shown) if shown.strip() else own
+
+    def _fill(self, items: Sequence[Item]) -> None:
+        places = [self._element]
+        for item in items:
+            if isinstance(item, str):
+                _add_text(places[-1], item)
+                continue
+            code = self._codes[item.number]
+            if isinstance(code, _Range):
+                _add(places[-1], code.end if isinstance(item, Close) else code.begin)
+            elif isinstance(item, Close):
+                places.pop()
+            elif isinstance(item, Open):
+                shell, inside = self._shell(code)
+                _add(places[-1], shell)
+                places.append(inside)
+            else:
+                _add(places[-1], code)
+
+    def _shell(self, pair: Element) -> tuple[Element, Element]:
+        """Return a pair without its words, and the element that these are in."""
+        shell = deepcopy(pair)
+        inside = self._grammar.inside(shell)
+        assert inside is not None  # else it is no pair
+        inside.text = None
+        for child in [*inside]:
+            inside.remove(child)
+        return shell, inside
+
+
+def _add(place: Element, element: Element) -> None:
+    element.tail = None
+    place.append(element)
+
+
+def _add_text(place: Element, text: str) -> None:
+    if len(place):
+        place[-1].tail = (place[-1].tail or "") + text
+    else:
+        place.text = (place.text or "") + text

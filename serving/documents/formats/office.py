@@ -1,67 +1,173 @@
-"""Holds what office documents share: an archive, in some parts of which there are paragraphs."""
+"""Read and write .docx and .pptx, and what all office formats share: an archive of XML parts with
+paragraphs in some of them.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+A .docx gives its body, tables, headers, footers, notes, comments and text boxes; of fields only the
+text of links and tables of contents, which people write. A .pptx gives slides, tables, notes,
+diagrams and the titles of charts. ECMA-376, part 1, 17.3 lists what may stand in a paragraph.
+"""
+
+import re
+import shutil
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from lzma import LZMAError
+from pathlib import Path, PurePosixPath
 from typing import Protocol
+from zlib import error as ZlibError
 
 from lxml import etree
 
-from serving.documents.parts.inline import Fragment
-from serving.documents.parts.package import Package
-from serving.documents.parts.xml import parse_xml, written_xml
-from serving.errors import RequestError
+from serving.documents.formats.ranges import fields_of
+from serving.documents.formats.run_pieces import WORD_CHARACTERS, Grammar
+from serving.documents.formats.runs import RunParagraph
+from serving.documents.fragment import Document, Fragment
+from serving.documents.xml import parse_xml, written_xml
+from serving.errors import RequestError, TooLarge
 
-CONTENT_TYPES = "[Content_Types].xml"
+DOCX_TYPE = "wordprocessingml.document"
+PPTX_TYPE = "presentationml.presentation"
+_DOCX_PARTS = tuple(
+    f"wordprocessingml.{name}+xml"
+    for name in ("document.main", "header", "footer", "footnotes", "endnotes", "comments")
+)
+_PPTX_PARTS = (
+    "presentationml.slide+xml",
+    "presentationml.notesSlide+xml",
+    "drawingml.diagramData+xml",
+    "ms-office.drawingml.diagramDrawing+xml",
+    "drawingml.chart+xml",
+)
+_DOCX_GRAMMAR = Grammar(
+    leading=frozenset({"pPr", "customXmlPr", "smartTagPr", "fldData"}),
+    containers=frozenset(
+        {"hyperlink", "ins", "moveTo", "smartTag", "customXml", "sdt", "dir", "bdo", "ruby"}
+    ),
+    inner={"sdt": "sdtContent", "ruby": "rubyBase"},
+    fields=frozenset({"fldSimple"}),
+    field_marks=frozenset({"fldChar", "instrText"}),
+    line_breaks=frozenset({"br", "cr"}),
+    breaks=frozenset({"tab", "ptab"}),
+    dropped=frozenset({"proofErr", "lastRenderedPageBreak"}),
+    characters=WORD_CHARACTERS,
+)
+_PPTX_GRAMMAR = Grammar(
+    leading=frozenset({"pPr"}),
+    trailing=frozenset({"endParaRPr"}),
+    fields=frozenset({"fld"}),
+    marks_space=False,
+)
+_CONTENT_TYPES = "[Content_Types].xml"
 _HARMLESS_LINKS = ("hyperlink", "video", "audio", "media")
-_MACRO = "macroEnabled"
+MAX_ENTRIES = 10_000
+MAX_UNPACKED_BYTES = 256 * 2**20
+MAX_RATIO = 200  # of what unpacks to more than MIN_BOMB_BYTES; XML seldom packs to a fiftieth
+MIN_BOMB_BYTES = 4 * 2**20
+_ENCRYPTED = 0x1
+_CHUNK_BYTES = 2**20
+# What reading a damaged archive raises: OSError for bzip2 data and for offsets outside the file,
+# ValueError for names in no encoding, NotImplementedError for unknown versions and compressions.
+_DAMAGE = (
+    *(zipfile.BadZipFile, EOFError, NotImplementedError, ZlibError),
+    *(LZMAError, OSError, ValueError),
+)
+_MACROS = re.compile(r"vba(project|data)|^basic/|^scripts/", re.IGNORECASE)
+
+
+def read_docx(path: Path) -> Document:
+    """Read a Word document. Raises RequestError."""
+
+    def paragraphs(root: etree._Element) -> Iterator[Paragraph]:
+        fields = fields_of(root)
+        for element in [*root.iter("{*}p")]:
+            if etree.QName(element).namespace == etree.QName(root).namespace:
+                yield RunParagraph(element, _DOCX_GRAMMAR, fields)
+
+    package, types = open_package(path, DOCX_TYPE)
+    return OfficeDocument(package, read_parts(package, parts_of(types, *_DOCX_PARTS), paragraphs))
+
+
+def read_pptx(path: Path) -> Document:
+    """Read a PowerPoint presentation. Raises RequestError."""
+
+    def paragraphs(root: etree._Element) -> Iterator[Paragraph]:
+        for element in [*root.iter("{*}p")]:
+            if (etree.QName(element).namespace or "").endswith(
+                ("/drawingml/2006/main", "/drawingml/main")
+            ):
+                yield RunParagraph(element, _PPTX_GRAMMAR)
+
+    package, types = open_package(path, PPTX_TYPE)
+    return OfficeDocument(package, read_parts(package, parts_of(types, *_PPTX_PARTS), paragraphs))
 
 
 class Paragraph(Protocol):
+    """A text of an office document, with its fragment."""
+
     fragment: Fragment
 
-    def write(self, translation: str) -> None: ...
+    def write(self, translation: str) -> None:
+        """Replace the text by a translation of the fragment."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """An XML part of an archive and its paragraphs with words.
+
+    is_changed: the part is written even if none of its paragraphs is translated.
+    """
+
+    name: str
+    tree: etree._ElementTree
+    paragraphs: list[Paragraph]
+    is_changed: bool = False
 
 
 class OfficeDocument:
-    """Holds the paragraphs with words of an archive's parts."""
+    """An archive with paragraphs in some of its parts."""
 
-    def __init__(
-        self,
-        package: Package,
-        parts: Sequence[str],
-        paragraphs: Callable[[etree._Element], Iterable[Paragraph]],
-    ) -> None:
-        self._package = package
-        self._parts: list[tuple[str, etree._ElementTree, list[Paragraph]]] = []
-        for name in parts:
-            tree = parse_xml(package.read(name), name)
-            found = [each for each in paragraphs(tree.getroot()) if each.fragment.has_words]
-            self._parts.append((name, tree, found))
+    def __init__(self, package: "Package", parts: Iterable[Part]) -> None:
+        self._package, self._parts = package, [*parts]
 
     @property
     def fragments(self) -> Sequence[str]:
-        return [each.fragment.xml for _, _, found in self._parts for each in found]
+        return [each.fragment.xml for part in self._parts for each in part.paragraphs]
 
     def write(self, translations: Sequence[str], target: Path, language: str) -> None:
         waiting = iter(translations)
         changed: dict[str, bytes] = {}
-        for name, tree, found in self._parts:
-            for paragraph in found:
+        for part in self._parts:
+            for paragraph in part.paragraphs:
                 paragraph.write(next(waiting))
-            if found:
-                changed[name] = written_xml(tree)
+            if part.paragraphs or part.is_changed:
+                changed[part.name] = written_xml(part.tree)
         self._package.write(target, changed)
 
 
-def open_package(path: Path, main_type: str) -> tuple[Package, Mapping[str, str]]:
-    """Open a document of Office Open XML.
+def read_parts(
+    package: "Package",
+    names: Iterable[str],
+    paragraphs: Callable[[etree._Element], Iterable[Paragraph]],
+) -> Iterator[Part]:
+    for name in names:
+        tree = parse_xml(package.read(name), name)
+        yield Part(name, tree, with_words(paragraphs(tree.getroot())))
 
-    Returns the content type of each part by the part's name. Raises RequestError for another kind
-    of document than its main part's type says, for macros, and for what readers would fetch.
+
+def with_words(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
+    return [each for each in paragraphs if each.fragment.has_words]
+
+
+def open_package(path: Path, main_type: str) -> "tuple[Package, Mapping[str, str]]":
+    """Open a document of Office Open XML; return it with the content type of each part.
+
+    Raises RequestError if the type of the main part is another than `main_type`, for macros, and
+    for references that a reader would load from other machines.
     """
     package = Package(path)
     types = _content_types(package)
-    if any(_MACRO in each for each in types.values()):
+    if any("macroEnabled" in each for each in types.values()):
         raise RequestError("file", path.name, "has macros; documents with macros are refused")
     if not any(each.endswith(main_type + ".main+xml") for each in types.values()):
         message = f"is not what its name says: it holds no {main_type}"
@@ -73,12 +179,12 @@ def open_package(path: Path, main_type: str) -> tuple[Package, Mapping[str, str]
 
 
 def parts_of(types: Mapping[str, str], *ends: str) -> list[str]:
-    """Return the names of all parts whose types end so, in a fixed order."""
+    """Return the sorted names of the parts whose content types end with one of `ends`."""
     return sorted(name for name, each in types.items() if each.endswith(ends))
 
 
-def _content_types(package: Package) -> dict[str, str]:
-    root = parse_xml(package.read(CONTENT_TYPES), CONTENT_TYPES).getroot()
+def _content_types(package: "Package") -> dict[str, str]:
+    root = parse_xml(package.read(_CONTENT_TYPES), _CONTENT_TYPES).getroot()
     by_extension = {
         each.get("Extension", "").lower(): each.get("ContentType", "")
         for each in root.iterfind("{*}Default")
@@ -103,5 +209,91 @@ def _check_links(root: etree._Element, name: str) -> None:
 
 
 def is_remote(target: str) -> bool:
-    """Check whether whoever opens a reference would ask another machine."""
+    """Return whether opening a reference would contact another machine."""
     return target.lower().startswith(("http:", "https:", "ftp:", "smb:", "\\\\", "//", "file://"))
+
+
+class Package:
+    """A checked ZIP archive, written with some of its parts replaced and all others as they are.
+
+    An archive is refused before any part is read if it would unpack to more than the limits above,
+    is damaged, or has encrypted entries, macros or names that leave the archive.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises RequestError, and TooLarge for an archive that unpacks to too much."""
+        self._path = path
+        try:
+            with zipfile.ZipFile(path) as archive:
+                self._entries = {entry.filename: entry for entry in archive.infolist()}
+                _check(archive)
+        except _DAMAGE as error:
+            message = f"is no whole ZIP archive, as its format asks for: {error}"
+            raise RequestError("file", path.name, message) from None
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._entries)
+
+    def read(self, name: str) -> bytes:
+        if name not in self._entries:
+            raise RequestError("file", name, "is missing in the archive")
+        with zipfile.ZipFile(self._path) as archive:
+            return archive.read(name)
+
+    def write(self, target: Path, changed: Mapping[str, bytes]) -> None:
+        """Write all parts in their order, with new content for the changed ones."""
+        with zipfile.ZipFile(self._path) as source, zipfile.ZipFile(target, "w") as result:
+            for entry in self._entries.values():
+                own = zipfile.ZipInfo(entry.filename, entry.date_time)
+                own.compress_type = entry.compress_type
+                own.external_attr = entry.external_attr
+                if entry.filename in changed:
+                    result.writestr(own, changed[entry.filename])
+                else:
+                    with source.open(entry) as old, result.open(own, "w") as new:
+                        shutil.copyfileobj(old, new, _CHUNK_BYTES)
+
+
+def _check(archive: zipfile.ZipFile) -> None:
+    entries = archive.infolist()
+    if len(entries) > MAX_ENTRIES:
+        raise TooLarge("file", len(entries), f"at most {MAX_ENTRIES} entries may be in the archive")
+    _check_sizes(entries)
+    names = Counter(entry.filename for entry in entries)
+    for entry in entries:
+        _check_name(entry.filename, names)
+        if entry.flag_bits & _ENCRYPTED:
+            raise RequestError("file", entry.filename, "is encrypted")
+        _check_content(archive, entry)
+
+
+def _check_sizes(entries: list[zipfile.ZipInfo]) -> None:
+    unpacked = sum(entry.file_size for entry in entries)
+    packed = sum(entry.compress_size for entry in entries)
+    if unpacked > MAX_UNPACKED_BYTES:
+        message = f"unpacks to more than {MAX_UNPACKED_BYTES // 2**20} MiB"
+        raise TooLarge("file", f"{unpacked} bytes", message)
+    if unpacked > MIN_BOMB_BYTES and unpacked > MAX_RATIO * packed:
+        message = f"unpacks to more than {MAX_RATIO} times its size"
+        raise TooLarge("file", f"{unpacked} bytes of {packed}", message)
+
+
+def _check_name(name: str, names: Counter[str]) -> None:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
+        raise RequestError("file", name, "leads out of the archive")
+    if names[name] > 1:
+        raise RequestError("file", name, "is in the archive more than once")
+    if _MACROS.search(name):
+        raise RequestError("file", name, "is a macro; documents with macros are refused")
+
+
+def _check_content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
+    """Unpack all of it once: its length and its checksum have to be what the archive says."""
+    num_bytes = 0
+    with archive.open(entry) as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            num_bytes += len(chunk)
+    if num_bytes != entry.file_size:
+        raise RequestError("file", entry.filename, "is cut short")

@@ -4,26 +4,33 @@ What is written is fuzzy, as gettext calls a translation that nobody has looked 
 to the character; a template's header becomes that of the language.
 """
 
+import gettext
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from serving.documents.document import Document
-from serving.documents.formats.plural_forms import PluralForms, declared_forms, forms_of
+from babel import Locale, UnknownLocaleError
+from babel.messages.plurals import DEFAULT_PLURAL, get_plural
+
+from serving.documents.encoding import PO_DECLARATION, TextFile, read_text
 from serving.documents.formats.po_file import Entry, read_entries, statement, width_of
-from serving.documents.parts.encoding import PO_DECLARATION, TextFile, read_text
-from serving.documents.parts.messages import Message
-from serving.documents.parts.spans import Edit, edited
+from serving.documents.formats.po_messages import Message
+from serving.documents.fragment import Document
+from serving.documents.spans import Edit, edited
 from serving.errors import RequestError
 
 _TYPE = "text/plain; charset=UTF-8"
+
+
 _PLACEHOLDERS = {
     "PO-Revision-Date": "YEAR-MO-DA",
     "Last-Translator": "FULL NAME",
     "Language-Team": "LANGUAGE <",
 }
+
+
 _FIELD = re.compile(r"^([\w-]+): *([^\n]*)", re.MULTILINE)
 
 
@@ -40,6 +47,22 @@ class _Wanted:
         if "fuzzy" in self.entry.flags:
             return {}
         return {name: each.text for name, each in self.entry.translations.items() if each.text}
+
+
+@dataclass(frozen=True)
+class PluralForms:
+    """Holds the rule of a language. form_of: a number's form, from 0 to num_forms - 1."""
+
+    num_forms: int
+    form_of: Callable[[int], int]
+    rule: str
+
+    def is_of_one(self, form: int) -> bool:
+        """Check that a form is that of the number 1."""
+        return self.form_of(1) == form and self.num_forms > 1
+
+    def is_of_few_numbers(self, form: int) -> bool:
+        return sum(self.form_of(number) == form for number in _NUMBERS) <= _OFTEN
 
 
 class PoDocument:
@@ -195,3 +218,36 @@ def _changed(header: str, changes: dict[str, str]) -> str:
         header,
     )
     return text + "".join(f"{name}: {value}\n" for name, value in left.items())
+
+
+_RULE = re.compile(r"nplurals\s*=\s*(\d{1,2})\s*;\s*plural\s*=\s*([^;]+)")
+
+
+_NUMBERS = range(1_000)
+
+
+_OFTEN = 5  # a form of more numbers than these may say them only by a placeholder
+
+
+def declared_forms(rule: str) -> PluralForms | None:
+    """Return what a header's `Plural-Forms` says, or None if that makes no sense."""
+    found = _RULE.match(rule.strip())
+    if found is None or not int(found[1]):
+        return None
+    try:
+        form_of = gettext.c2py(found[2].strip())
+        highest = max(map(form_of, _NUMBERS))
+    except (ValueError, ArithmeticError, RecursionError):
+        return None
+    return PluralForms(int(found[1]), form_of, rule) if highest < int(found[1]) else None
+
+
+def forms_of(language: str) -> PluralForms:
+    """Return the rule of a language; of one that is not known that of English."""
+    try:
+        rule = str(get_plural(Locale.parse(language, sep="-" if "-" in language else "_")))
+    except (UnknownLocaleError, ValueError):
+        rule = "nplurals={}; plural={};".format(*DEFAULT_PLURAL)
+    forms = declared_forms(rule)
+    assert forms is not None  # of Babel's own rules
+    return forms

@@ -5,34 +5,60 @@ formulas and other parts name columns, and cells that formulas compare with a te
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
+from posixpath import dirname, join, normpath
 
 from lxml import etree
 
-from serving.documents.document import Document
-from serving.documents.formats.office import Paragraph, open_package, parts_of
-from serving.documents.formats.workbook import SHEETS, CellRange, named_cells, quoted_texts
-from serving.documents.parts.inline import Fragment
-from serving.documents.parts.package import Package
-from serving.documents.parts.run_pieces import Grammar
-from serving.documents.parts.runs import RunParagraph
-from serving.documents.parts.spans import Mark, Role, Span
-from serving.documents.parts.tags import message_pieces
-from serving.documents.parts.xml import parse_xml, space_kept, written_xml
+from serving.documents.formats.office import (
+    OfficeDocument,
+    Package,
+    Paragraph,
+    Part,
+    open_package,
+    parts_of,
+    read_parts,
+    with_words,
+)
+from serving.documents.formats.run_pieces import Grammar
+from serving.documents.formats.runs import RunParagraph
+from serving.documents.fragment import Document, Fragment
+from serving.documents.spans import Mark, Role, Span
+from serving.documents.tags import message_pieces
+from serving.documents.xml import parse_xml, space_kept
 
 Element = etree._Element
+
+
 MAIN_TYPE = "spreadsheetml.sheet"
+
+
 _SHARED, _COMMENTS = "spreadsheetml.sharedStrings+xml", "spreadsheetml.comments+xml"
+
+
 _THREADS = "ms-excel.threadedcomments+xml"
+
+
 _PRONUNCIATION = frozenset({"rPh", "phoneticPr"})
+
+
 _GRAMMAR = Grammar(leading=frozenset(), dropped=_PRONUNCIATION)
+
+
 _ESCAPED = re.compile(r"(_x[\da-fA-F]{4}_)")  # a character that XML has not, as _x000D_
+
+
 # What is written without a space and is no word: SKU-1234, user_id, ann@example.org, camelCase.
 _CODE = re.compile(r"(?=\S*[\d_@]|\S*[a-z][A-Z]|\w+://)\S+")
+
+
 _NUMBER_WORD = re.compile(r"\d+(?:(?:st|nd|rd|th)|(?:st|nd|rd|th)?(?:-[a-z]{3,})+)")
+
+
 # Excel writes these for programs that do not know threads of comments.
 _AUTHOR_OF_THREADS = "tc="
 
@@ -67,35 +93,6 @@ class Remark:
         self._text.insert(0, self._author)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Holds a part of the workbook. is_changed: it is written whatever is translated of it."""
-
-    name: str
-    tree: etree._ElementTree
-    paragraphs: list[Paragraph]
-    is_changed: bool = False
-
-
-class XlsxDocument:
-    def __init__(self, package: Package, parts: Sequence[_Part]) -> None:
-        self._package, self._parts = package, parts
-
-    @property
-    def fragments(self) -> Sequence[str]:
-        return [each.fragment.xml for part in self._parts for each in part.paragraphs]
-
-    def write(self, translations: Sequence[str], target: Path, language: str) -> None:
-        waiting = iter(translations)
-        changed: dict[str, bytes] = {}
-        for part in self._parts:
-            for paragraph in part.paragraphs:
-                paragraph.write(next(waiting))
-            if part.paragraphs or part.is_changed:
-                changed[part.name] = written_xml(part.tree)
-        self._package.write(target, changed)
-
-
 def read(path: Path) -> Document:
     """Raises RequestError."""
     package, types = open_package(path, MAIN_TYPE)
@@ -111,27 +108,15 @@ def read(path: Path) -> Document:
     only_named, also_named = _indices_of_named(sheets, named)
     translated = [item for n, item in enumerate(items) if str(n) not in only_named]
     parts = [
-        *(_Part(name, tree, _with_words(_texts(translated, quoted))) for name, tree in shared),
+        *(Part(name, tree, with_words(_texts(translated, quoted))) for name, tree in shared),
         *(
             _sheet(name, tree, named[name], also_named, items, quoted)
             for name, tree in sheets.items()
         ),
-        *_parts(package, parts_of(types, _COMMENTS), _remarks),
-        *_parts(package, parts_of(types, _THREADS), _threaded_remarks),
+        *read_parts(package, parts_of(types, _COMMENTS), _remarks),
+        *read_parts(package, parts_of(types, _THREADS), _threaded_remarks),
     ]
-    return XlsxDocument(package, parts)
-
-
-def _parts(
-    package: Package, names: Iterable[str], texts: Callable[[Element], Iterable[Paragraph]]
-) -> Iterator[_Part]:
-    for name in names:
-        tree = parse_xml(package.read(name), name)
-        yield _Part(name, tree, _with_words(texts(tree.getroot())))
-
-
-def _with_words(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
-    return [each for each in paragraphs if each.fragment.has_words]
+    return OfficeDocument(package, parts)
 
 
 def _texts(items: Iterable[Element], quoted: frozenset[str] = frozenset()) -> Iterator[Paragraph]:
@@ -159,6 +144,27 @@ def _pieces(text: str) -> Iterator[str | Mark]:
             yield Mark(part, Role.PARTS)
         else:
             yield from message_pieces(part)
+
+
+@dataclass(frozen=True)
+class CellRange:
+    """Holds the places of cells in a sheet, from one to another."""
+
+    first_column: int
+    first_row: int
+    last_column: int
+    last_row: int
+
+    def __contains__(self, cell: str) -> bool:
+        place = _place(cell)
+        if place is None:
+            return False
+        column, row = place
+        is_in_columns = self.first_column <= column <= self.last_column
+        return is_in_columns and self.first_row <= row <= self.last_row
+
+    def rows(self, first: int, last: int) -> "CellRange":
+        return CellRange(self.first_column, first, self.last_column, last)
 
 
 def _indices_of_named(
@@ -190,7 +196,7 @@ def _sheet(
     also_named: set[str],
     shared: Sequence[Element],
     quoted: frozenset[str],
-) -> _Part:
+) -> Part:
     """Read a sheet; named cells get texts of their own where other cells have the same."""
     cells = [*tree.getroot().iter("{*}c")]
     is_changed = False
@@ -200,7 +206,7 @@ def _sheet(
             _give_own_text(cell, shared[int(index)])
             is_changed = True
     own = [text for cell in cells if not _is_named(cell, named) for text in cell.iter("{*}is")]
-    return _Part(name, tree, _with_words(_texts(own, quoted)), is_changed)
+    return Part(name, tree, with_words(_texts(own, quoted)), is_changed)
 
 
 def _give_own_text(cell: Element, shared: Element) -> None:
@@ -237,3 +243,111 @@ def _threaded_remarks(root: Element) -> Iterator[Paragraph]:
         text = remark.find("{*}text")
         if text is not None and remark.find("{*}mentions") is None:
             yield PlainText(remark, text)
+
+
+SHEETS = "spreadsheetml.worksheet+xml"
+
+
+_WORKBOOK = "spreadsheetml.sheet.main+xml"
+
+
+_PIVOT_CACHES = "spreadsheetml.pivotCacheDefinition+xml"
+
+
+_FORMULA = re.compile(r"<(?:\w+:)?(?:f|formula[12]?)(?:\s[^<>]*)?>([^<]*)<")
+
+
+_FILTER = re.compile(r"<(?:\w+:)?(?:filter|customFilter)\s[^<>]*?\bval=\"([^\"]*)\"")
+
+
+_LITERAL = re.compile(r"\"((?:[^\"]|\"\")*)\"")
+
+
+_CELL = re.compile(r"\$?([A-Z]{1,3})\$?(\d{1,7})\Z")
+
+
+def named_cells(package: Package, types: Mapping[str, str]) -> dict[str, list[CellRange]]:
+    """Return, by the parts of sheets, where cells are that other parts name."""
+    found: dict[str, list[CellRange]] = {name: [] for name in parts_of(types, SHEETS)}
+    for sheet, ranges in found.items():
+        for table in _related(package, sheet, "table"):
+            ranges += _of_table(parse_xml(package.read(table), table).getroot())
+    by_name = _sheets_by_name(package, types)
+    for name in parts_of(types, _PIVOT_CACHES):
+        for source in parse_xml(package.read(name), name).iter("{*}worksheetSource"):
+            whole = _range(source.get("ref", ""))
+            sheet = by_name.get(source.get("sheet", ""), "")
+            if whole and sheet in found:
+                found[sheet].append(whole.rows(whole.first_row, whole.first_row))
+    return found
+
+
+def quoted_texts(package: Package, types: Mapping[str, str]) -> frozenset[str]:
+    """Return, in lower case, the texts that formulas, lists of choices and filters name."""
+    found: set[str] = set()
+    for name in parts_of(types, SHEETS):
+        sheet = package.read(name).decode(errors="replace")
+        found.update(map(unescape, _FILTER.findall(sheet)))
+        for formula in map(unescape, _FORMULA.findall(sheet)):
+            literals = (each.replace('""', '"') for each in _LITERAL.findall(formula))
+            found.update(text for each in literals for text in (each, *each.split(",")))
+    return frozenset(text.strip().lower() for text in found)
+
+
+def _of_table(table: etree._Element) -> Iterator[CellRange]:
+    """Yield a table's header, and its row of totals."""
+    whole = _range(table.get("ref", ""))
+    if whole is None:
+        return
+    if table.get("headerRowCount", "1") != "0":
+        yield whole.rows(whole.first_row, whole.first_row)
+    if table.get("totalsRowCount", "0") != "0":
+        yield whole.rows(whole.last_row, whole.last_row)
+
+
+def _sheets_by_name(package: Package, types: Mapping[str, str]) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for workbook in parts_of(types, _WORKBOOK):
+        parts = _relations(package, workbook)
+        for sheet in parse_xml(package.read(workbook), workbook).iter("{*}sheet"):
+            ids = [value for key, value in sheet.attrib.items() if str(key).endswith("}id")]
+            _, part = parts.get(str(next(iter(ids), "")), ("", ""))
+            names[sheet.get("name", "")] = part
+    return names
+
+
+def _related(package: Package, part: str, kind: str) -> list[str]:
+    relations = _relations(package, part).values()
+    return [other for own, other in relations if own == kind and other in package.names]
+
+
+def _relations(package: Package, part: str) -> dict[str, tuple[str, str]]:
+    """Return the kinds and the parts that a part refers to, by its names for them."""
+    folder = dirname(part)
+    name = join(folder, "_rels", part.rpartition("/")[2] + ".rels")
+    if name not in package.names:
+        return {}
+    return {
+        each.get("Id", ""): (
+            each.get("Type", "").rpartition("/")[2],
+            normpath(join("/", folder, each.get("Target", ""))).lstrip("/"),
+        )
+        for each in parse_xml(package.read(name), name).iter("{*}Relationship")
+    }
+
+
+def _range(reference: str) -> CellRange | None:
+    first, _, last = reference.partition(":")
+    begin, end = _place(first), _place(last or first)
+    return CellRange(*begin, *end) if begin and end else None
+
+
+def _place(cell: str) -> tuple[int, int] | None:
+    """Return a cell's column and row, which both begin with 1."""
+    found = _CELL.match(cell)
+    if found is None:
+        return None
+    column = 0
+    for letter in found[1]:
+        column = column * 26 + ord(letter) - ord("A") + 1
+    return column, int(found[2])

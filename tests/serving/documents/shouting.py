@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from serving.bundle.manifest import Task
-from serving.documents.formats.table import read_document
+from serving.documents.formats.registry import read_document
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.translation.job import Rendering, Translation, TranslationJob

@@ -9,8 +9,8 @@ from pathlib import Path
 import docx
 import pytest
 
-from serving.documents.formats.table import FORMATS, read_document
-from serving.documents.parts import package
+from serving.documents.formats import office
+from serving.documents.formats.registry import FORMATS, read_document
 from serving.errors import RequestError, TooLarge
 from tests.serving.documents.formats.test_office import make_docx, make_odt, make_xlsx, parts
 
@@ -65,7 +65,7 @@ def test_entities_in_xliff(tmp_path: Path, doctype: bytes) -> None:
 
 def test_an_archive_that_unpacks_to_too_much(document: Path) -> None:
     def change(found: Parts) -> None:
-        found["word/media/a.bin"] = bytes(package.MAX_UNPACKED_BYTES + 1)
+        found["word/media/a.bin"] = bytes(office.MAX_UNPACKED_BYTES + 1)
 
     refused(repacked(document, change), "unpacks to more than 256 MiB", TooLarge)
 
@@ -88,7 +88,7 @@ def test_an_archive_that_says_less_than_it_holds(document: Path) -> None:
 
 def test_an_archive_of_too_many_entries(document: Path) -> None:
     def change(found: Parts) -> None:
-        found.update({f"word/media/{n}": b"" for n in range(package.MAX_ENTRIES)})
+        found.update({f"word/media/{n}": b"" for n in range(office.MAX_ENTRIES)})
 
     refused(repacked(document, change), "at most 10000 entries", TooLarge)
 

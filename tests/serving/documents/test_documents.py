@@ -16,7 +16,7 @@ import pytest
 
 from serving.documents import worker
 from serving.documents.documents import Documents, Handle
-from serving.documents.formats.plain import PlainDocument
+from serving.documents.spans import PlainDocument
 from serving.documents.tables import State, Wanted
 from serving.errors import (
     DocumentNotFound,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.documents.formats.table import read_document
-from serving.documents.parts.encoding import HTML_DECLARATION, read_text
+from serving.documents.encoding import HTML_DECLARATION, read_text
+from serving.documents.formats.registry import read_document
 from serving.errors import RequestError
 
 TEXTS = [

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.documents.formats.table import read_document
-from serving.documents.parts.html_tokens import Kind, Page
+from serving.documents.formats.html_tokens import Kind, Page
+from serving.documents.formats.registry import read_document
 from tests.serving.documents.shouting import shouted, shouted_file
 
 # A page in lower case, and what of it must be in capitals after a translation that shouts.

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-from serving.documents.formats.table import read_document
+from serving.documents.formats.registry import read_document
 from tests.serving.documents.formats import directive_files, markdown_files
 from tests.serving.documents.shouting import shouted_file
 

@@ -7,7 +7,7 @@ import polib
 import pytest
 from lxml import etree
 
-from serving.documents.formats.srt import CueLines
+from serving.documents.formats.plain_text import CueLines
 from tests.serving.documents.shouting import shouted_file
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import polib
 import pytest
 
-from serving.documents.formats.plural_forms import forms_of
-from serving.documents.formats.table import read_document
+from serving.documents.formats.po import forms_of
+from serving.documents.formats.registry import read_document
 from serving.errors import RequestError
 from tests.serving.documents.shouting import shouted
 

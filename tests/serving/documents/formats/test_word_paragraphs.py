@@ -10,7 +10,7 @@ import pytest
 from docx.oxml import parse_xml
 from lxml import etree
 
-from serving.documents.formats.table import read_document
+from serving.documents.formats.registry import read_document
 from tests.serving.documents.shouting import shouted_file
 
 NAMESPACES = " ".join(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from serving.documents.formats.table import read_document
+from serving.documents.formats.registry import read_document
 from serving.errors import RequestError
 from tests.serving.documents.shouting import shouted
 

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from serving.commands.common import engine_config
-from serving.documents.document import MARKUP
-from serving.documents.formats.table import read_document
+from serving.documents.formats.registry import read_document
+from serving.documents.fragment import MARKUP
 from serving.pipelines.catalog import Translator
 from serving.pipelines.loading import opened
 from serving.pipelines.translation.job import TranslationJob

@@ -13,10 +13,9 @@ from copy import deepcopy
 
 from lxml import etree
 
-from serving.documents.parts.fields import NO_FIELDS, Fields, local_name
-from serving.documents.parts.inline import Fragment, fragment_of
-from serving.documents.parts.items import Close, Item, Kept, Open, Shift, Single
-from serving.documents.parts.run_pieces import (
+from serving.documents.codes import Close, Item, Kept, Open, Shift, Single
+from serving.documents.formats.ranges import NO_FIELDS, Fields, local_name
+from serving.documents.formats.run_pieces import (
     Container,
     Grammar,
     Leaf,
@@ -28,7 +27,8 @@ from serving.documents.parts.run_pieces import (
     Text,
     texts,
 )
-from serving.documents.parts.xml import space_kept
+from serving.documents.fragment import Fragment, fragment_of
+from serving.documents.xml import space_kept
 
 Element = etree._Element
 _SHIFTS = {"superscript": Shift.SUPERSCRIPT, "subscript": Shift.SUBSCRIPT}

@@ -4,16 +4,29 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 from xml.sax.saxutils import escape, quoteattr, unescape
+
+from lxml import etree
+
+from serving.errors import RequestError
 
 _TOKEN = re.compile(
     r"(?P<other><!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>)"
     r"|<(?P<ends>/?)(?P<name>[^\s/>]+)(?:[^>\"']*(?:\"[^\"]*\"|'[^']*'))*[^>\"']*>",
     re.DOTALL,
 )
+
+
 _ATTRIBUTE = re.compile(r"([^\s=/<>\"']+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+
+
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+
+
 _MARKUP = re.compile(r"<!--.*?-->|<\?.*?\?>", re.DOTALL)
+
+
 _CHARACTER = re.compile(r"&#(?:x([\da-fA-F]+)|(\d+));")
 
 
@@ -134,3 +147,36 @@ def written_as_cdata(text: str) -> str:
 
 def written_as_text(text: str) -> str:
     return escape(text).replace("\r", "&#13;")
+
+
+SPACE = "{http://www.w3.org/XML/1998/namespace}space"
+
+
+def parse_xml(data: bytes, name: str) -> etree._ElementTree:
+    """Parse a whole document. Raises RequestError naming the part that cannot be taken."""
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, strip_cdata=False)
+    try:
+        tree = etree.ElementTree(etree.fromstring(data, parser))
+    except (etree.XMLSyntaxError, ValueError) as error:
+        raise RequestError("file", name, f"is not well-formed XML: {error}") from None
+    document: Any = tree.docinfo
+    if document.doctype or document.internalDTD is not None:
+        message = "must not have a document type: entities and external references are refused"
+        raise RequestError("file", name, message)
+    return tree
+
+
+def written_xml(tree: etree._ElementTree) -> bytes:
+    """Write a document with the declaration that it had."""
+    document: Any = tree.docinfo
+    write: Any = etree.tostring
+    encoding, standalone = document.encoding or "UTF-8", document.standalone or None
+    written: bytes = write(tree, encoding=encoding, xml_declaration=True, standalone=standalone)
+    return written
+
+
+def space_kept(element: etree._Element, text: str, marks_space: bool = True) -> None:
+    """Give an element a text whose spaces count also at its ends. marks_space: it has to say so."""
+    element.text = text
+    if marks_space and text != text.strip():
+        element.set(SPACE, "preserve")

@@ -4,19 +4,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from serving.documents.document import Document
 from serving.documents.formats import (
-    docx,
     html,
     markdown,
     odt,
+    office,
+    plain_text,
     po,
-    pptx,
-    srt,
-    txt,
     xliff,
     xlsx,
 )
+from serving.documents.fragment import Document
 from serving.errors import RequestError
 
 _OFFICE = "application/vnd.openxmlformats-officedocument."
@@ -40,15 +38,15 @@ def _names_its_encoding(read: Callable[[Path], Document]) -> Callable[[Path, str
 
 
 FORMATS = {
-    "txt": Format("text/plain", txt.read),
+    "txt": Format("text/plain", plain_text.read_txt),
     "html": Format("text/html", html.read),
     "htm": Format("text/html", html.read),
     "md": Format("text/markdown", markdown.read),
-    "docx": Format(_OFFICE + docx.MAIN_TYPE, _names_its_encoding(docx.read)),
-    "pptx": Format(_OFFICE + pptx.MAIN_TYPE, _names_its_encoding(pptx.read)),
+    "docx": Format(_OFFICE + office.DOCX_TYPE, _names_its_encoding(office.read_docx)),
+    "pptx": Format(_OFFICE + office.PPTX_TYPE, _names_its_encoding(office.read_pptx)),
     "xlsx": Format(_OFFICE + xlsx.MAIN_TYPE, _names_its_encoding(xlsx.read)),
     "odt": Format("application/vnd.oasis.opendocument.text", _names_its_encoding(odt.read)),
-    "srt": Format("application/x-subrip", srt.read),
+    "srt": Format("application/x-subrip", plain_text.read_srt),
     "po": Format("text/x-gettext-translation", po.read),
     "pot": Format("text/x-gettext-translation", po.read, result="po"),
     "xliff": Format("application/xliff+xml", _names_its_encoding(xliff.read)),

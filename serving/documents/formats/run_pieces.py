@@ -9,9 +9,14 @@ from dataclasses import dataclass, field, replace
 
 from lxml import etree
 
-from serving.documents.parts.fields import Fields, local_name, shows_language
-from serving.documents.parts.inline import NO_BREAK_HYPHEN, SOFT_HYPHEN
-from serving.documents.parts.ranges import RangeSpan, find_ranges
+from serving.documents.formats.ranges import (
+    Fields,
+    RangeSpan,
+    find_ranges,
+    local_name,
+    shows_language,
+)
+from serving.documents.fragment import NO_BREAK_HYPHEN, SOFT_HYPHEN
 
 Element = etree._Element
 # Of properties what no reader sees: the language for spelling, and marks of its checks.

@@ -1,28 +1,46 @@
 """Finds the blocks with text of a Markdown file, where each is, and what its text consists of."""
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import yaml
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from serving.documents.parts.front_matter import FRONT_MATTER
-from serving.documents.parts.items import Shift
-from serving.documents.parts.markdown_rules import extended
-from serving.documents.parts.spans import Mark, Role
-from serving.documents.parts.tags import tag_mark
+from serving.documents.codes import Shift
+from serving.documents.formats.markdown_rules import extended
+from serving.documents.spans import Mark, Role, Span
+from serving.documents.tags import tag_mark
 
 TITLE = r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\((?:\\.|[^()\\])*\))"""
+
+
 _TARGET = rf"\(\s*(?:<[^<>\n]*>|(?:[^\s()\\]|\\.|\([^\s()]*\))*)(?:\s+{TITLE})?\s*\)"
+
+
 _LINK_END = re.compile(rf"\](?:{_TARGET}|\[[^\[\]]*\])?")
+
+
 _IMAGE = re.compile(rf"!\[(?:[^\[\]]|\[[^\[\]]*\])*{_LINK_END.pattern}")
+
+
 _AUTOLINK = re.compile(r"<[^<>\s]+>")
+
+
 _HARD_BREAK = re.compile(r"(?: {2,}|\\)\n[ \t]*")
+
+
 _SOFT_BREAK = re.compile(r"[ \t]*\n[ \t]*")
+
+
 _ALERT = re.compile(r"\[![\w-]+\]")
+
+
 _LINE_END = re.compile(r"\r\n?|\n")  # the parser's
 
 
@@ -254,3 +272,59 @@ class Reader:
 
 def _raw(piece: str | Mark) -> str:
     return piece.raw if isinstance(piece, Mark) else piece
+
+
+FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?^\1[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.M)
+
+
+_SHOWN = "caption|description|excerpt|lead|linkTitle|sidebar_label|subtitle|summary|tagline|title"
+
+
+_VALUE = re.compile(
+    rf"^(?:{_SHOWN})[ \t]*(?P<is>[:=])[ \t]*(?:\"(?P<double>(?:\\.|[^\"\\\n])*)\""
+    r"|'(?P<single>(?:''|[^'\n])*)'|(?P<bare>[^\s\"'|>&*!%@`\[{#][^\n]*?))[ \t]*(?:#[^\n]*)?$",
+    re.MULTILINE,
+)
+
+
+def front_matter_spans(text: str) -> Iterator[Span]:
+    front = FRONT_MATTER.match(text)
+    for found in _VALUE.finditer(text, 0, front.end() if front else 0):
+        kind = next(each for each in ("double", "single", "bare") if found[each] is not None)
+        start, end = found.span(kind)
+        value = _read(found[kind], kind, found["is"] == ":")
+        if value is not None and _goes_on_alone(text, found.end()):
+            yield Span(start, end, [value], partial(_written, kind))
+
+
+def _goes_on_alone(text: str, end: int) -> bool:
+    """Check that a value does not go on in the next line, indented."""
+    return re.match(r"\r?\n[ \t]+\S", text[end : end + 200]) is None
+
+
+def _read(raw: str, kind: str, is_yaml: bool) -> str | None:
+    """Return the value that is meant, if it is a text."""
+    if kind == "bare" and not is_yaml:
+        return None  # of TOML, no text
+    quoted = {"double": f'"{raw}"', "single": f"'{raw}'", "bare": raw}[kind]
+    try:
+        value = yaml.safe_load(quoted)
+    except yaml.YAMLError:
+        return None
+    return value if isinstance(value, str) else None
+
+
+def _written(kind: str, text: str) -> str:
+    if kind == "double":
+        return json.dumps(text, ensure_ascii=False)[1:-1]
+    if kind == "single":
+        return text.replace("'", "''")
+    return text if _is_plain(text) else json.dumps(text, ensure_ascii=False)
+
+
+def _is_plain(text: str) -> bool:
+    """Check that a text means itself where it stands without quotes."""
+    try:
+        return bool(yaml.safe_load(f"a: {text}") == {"a": text})
+    except yaml.YAMLError:
+        return False

@@ -9,26 +9,45 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
 from xml.sax.saxutils import escape
 
 from lxml import etree
 
-from serving.documents.parts.items import Close, Item, Kept, Open, Single
-from serving.documents.parts.shifted import with_kept_words
+from serving.documents.codes import Close, Item, Kept, Open, Single, with_kept_words
+from serving.text.markup.options import Markup, MarkupKind
 from serving.text.markup.readers.plain import LINE_MARK
 from serving.text.wrapped_lines import wrapped_breaks
 
 # What XML cannot hold, whatever it stands for in its format.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
 PARTING_TAG = "br"
+
+
 KEPT_TAG = "k"
+
+
 _CLOSING = frozenset(")]}»”’\"',;:.!?")
 
+
 SOFT_HYPHEN, ZERO_WIDTH_SPACE, NO_BREAK_HYPHEN = "\u00ad", "\u200b", "\u2011"
+
+
 _LINE_MARK = re.compile(LINE_MARK)
+
+
 _SIGNS = re.compile(r"[^\w\s]{1,3}")
+
+
 _LETTER = "[0-9A-Za-z\u00c0-\u052f]"  # of scripts with spaces between words
+
+
 _WITHIN_WORD = re.compile(f"{SOFT_HYPHEN}|(?<={_LETTER})[{ZERO_WIDTH_SPACE}\u2060]+(?={_LETTER})")
+
+
 _WORD = re.compile(rf"[\w'’{SOFT_HYPHEN}{ZERO_WIDTH_SPACE}\u2060{NO_BREAK_HYPHEN}-]+")
 
 
@@ -338,3 +357,28 @@ def _expanded(items: Iterable[Item]) -> Iterator[Item]:
     """Yield items with what is kept in pieces again."""
     for item in items:
         yield from item.items if isinstance(item, Kept) else (item,)
+
+
+# How fragments are marked up: codes never part sentences, but for line breaks.
+MARKUP = Markup(
+    MarkupKind.XML,
+    splitting_tags=frozenset({PARTING_TAG}),
+    ignore_tags=frozenset({KEPT_TAG}),
+    outline_detection=False,
+)
+
+
+class Document(Protocol):
+    """Holds the fragments of a document in the order of its text, in XML that `MARKUP` describes.
+
+    Reading the same file again gives the same fragments.
+    """
+
+    @property
+    def fragments(self) -> Sequence[str]: ...
+
+    def write(self, translations: Sequence[str], target: Path, language: str) -> None:
+        """Write the document, once, with a translation of each fragment.
+
+        language: what they are translated into, for formats that say so.
+        """

@@ -1,4 +1,4 @@
-r"""Reads and writes .srt: what is said in each cue is translated; numbers and timings stay.
+"""Reads and writes .srt: what is said in each cue is translated; numbers and timings stay.
 
 It reads what ffmpeg, mpv and VLC read: a cue goes on to the next timing, with or without empty
 lines, and the number before that. A sentence that was broken to fit the screen is translated whole
@@ -10,28 +10,51 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-from serving.documents.document import Document
-from serving.documents.formats.plain import PlainDocument
-from serving.documents.parts.encoding import read_text
-from serving.documents.parts.spans import Mark, Span
-from serving.documents.parts.tags import pieces_of
+from serving.documents.encoding import TextFile, read_text
+from serving.documents.fragment import Document
+from serving.documents.spans import Mark, PlainDocument, Role, Span
+from serving.documents.tags import pieces_of
 from serving.errors import RequestError
-from serving.text.wrapped_lines import ends_sentence
+from serving.text.wrapped_lines import ends_sentence, wrapped_breaks
 
 _LINE = re.compile(r"([^\r\n]*)(\r{0,2}\n|\r|\Z)")  # some programs write \r\r\n
+
+
 _LINE_END = re.compile(r"\r{0,2}\n|\r")
+
+
 _TIME = r"(?:\d+[ \t]*:[ \t]*)?\d+[ \t]*:[ \t]*\d+(?:[ \t]*[,.:][ \t]*\d+)?"
+
+
 _TIMING = re.compile(rf"[ \t\ufeff]*{_TIME}[ \t]*-{{1,2}}>[ \t]*{_TIME}(?!\d)")
+
+
 _NUMBER = re.compile(r"[ \t\ufeff]*\d+[ \t]*")
+
+
 _CODES = r"\s*(?:<[^<>]*>|\{[^{}]*\})*\s*"
+
+
 _SPEAKER = re.compile(rf"(?P<codes>{_CODES})(?P<dash>[-‐–—](?![\d.])\s*)")
+
+
 _STARTS = re.compile(
     rf"{_CODES}(?:[-‐–—♪♫#*](?![\d.])|[A-Z][A-Z .'’]*:|\[|\([^()]*\)\s*(?:[A-Z]|$))"
 )  # a speech, a line of a song, or a sound in brackets
+
+
 _SOUND = re.compile(rf"{_CODES}(?:\[[^\[\]]*\]|\([^()]*\)){_CODES}")
+
+
 _TAGS = re.compile(r"<[^<>]*>|\{[^{}]*\}")
+
+
 _MOST_LINES = 8  # that are translated as one; cues have two or three
+
+
 _BETWEEN_TAGS = re.compile(r"> <")
+
+
 _TAG_OR_SPACE = re.compile(r"<[^<>]*>| (?![?!:;»%])")
 
 
@@ -67,7 +90,7 @@ class CueLines(Span):
         return text
 
 
-def read(path: Path, language: str | None = None) -> Document:
+def read_srt(path: Path, language: str | None = None) -> Document:
     """Raises RequestError."""
     file = read_text(path, language)
     lines = [*_LINE.finditer(file.text)]
@@ -118,3 +141,43 @@ def _pieces_of_line(line: str) -> Iterator[str | Mark]:
         yield Mark(found["dash"])
         end = found.end()
     yield from pieces_of(line[end:])
+
+
+_TXT_LINE = re.compile(r"[^\r\n]+")
+
+
+_COLUMN = re.compile(r"(?<=\S)( *\t[ \t]*| {3,}\t*)(?=\S)")
+
+
+_LONGEST = 1_000  # characters of a text that still goes on in the next line
+
+
+def read_txt(path: Path, language: str | None = None) -> Document:
+    """Raises RequestError."""
+    file = _with_line_feeds(read_text(path, language))
+    if "\r" in file.text:
+        lines = _TXT_LINE.finditer(file.text)
+        return PlainDocument(file, (_span(file.text, *line.span()) for line in lines))
+    return PlainDocument(file, _spans(file.text, language or ""))
+
+
+def _with_line_feeds(file: TextFile) -> TextFile:
+    """Return the same with line feeds alone if all its lines end alike."""
+    is_mixed = file.text.count("\n") != file.text.count("\r\n")
+    return file if is_mixed else file.with_line_feeds()
+
+
+def _spans(text: str, language: str) -> Iterator[Span]:
+    lines = text.split("\n")
+    start = end = 0
+    for line, goes_on in zip(lines, [*wrapped_breaks(lines, language), False], strict=True):
+        end += len(line)
+        if not goes_on or end - start > _LONGEST:
+            yield _span(text, start, end)
+            start = end + 1
+        end += 1
+
+
+def _span(text: str, start: int, end: int) -> Span:
+    pieces = enumerate(_COLUMN.split(text[start:end]))
+    return Span(start, end, [Mark(piece, Role.PARTS) if n % 2 else piece for n, piece in pieces])

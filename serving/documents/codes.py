@@ -1,18 +1,70 @@
-"""Finds text above or below the line that belongs to the word before it, as in H₂O and 48 m².
-
-A model would translate such a word in pieces, or give all of it the look of its part.
-"""
+"""Describes what a text with codes consists of: text, and codes by their numbers."""
 
 import re
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
 
-from serving.documents.parts.items import Close, Item, Kept, Open, Shift
+
+class Shift(Enum):
+    """Says that text stands above or below the line."""
+
+    SUPERSCRIPT = auto()
+    SUBSCRIPT = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    number: int
+    shift: Shift | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """Stands between words by itself.
+
+    parts: no sentence goes across it. is_line_break: it parts sentences only where the next line
+        does not go on with a small letter.
+    """
+
+    number: int
+    parts: bool = False
+    is_line_break: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Stands in a translation as in the source: H₂O, m², a page's number, the mark of a note.
+
+    text: what stands for a word of the sentence; empty if it stands between words.
+    """
+
+    number: int
+    items: tuple["Item", ...]
+    text: str
+
+
+Item = str | Open | Close | Single | Kept
+
 
 _WORD_END = re.compile(r"[^\s()\[\]{}\"“”«»,;:]*\Z")
+
+
 _WORD_START = re.compile(r"[^\W_]*")
+
+
 _SHIFTED = re.compile(r"\S{1,12}")
+
+
 _MOST_UNIT_LETTERS = 2  # as in km²; what stands above the line after longer words is a note's mark
+
+
 _ORDINAL_LETTERS = re.compile(r"[^\W\d_]{1,4}")
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from html import unescape
 
-from serving.documents.parts.spans import Mark, Role
+from serving.documents.spans import Mark, Role
 from serving.text.icu_messages import arguments
 
 _TAG = r"(?P<tag> </?[A-Za-z][^<>]*> )"
