@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from models.configs.base import ArchitectureConfig, LanguageModelConfig
-from models.configs.encoders.encoder import EncoderConfig
+from models.configs.encoder import EncoderConfig
 
 
 class Around(Protocol):

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from export.bundling.exporting import export_checkpoint
-from export.families.registry import BUILDERS
-from models.configs.registry import parse_config
+from models.architectures.registry import graph_builder, parse_config
 from models.conventions import Conventions
 from models.storage.checkpoint import load_checkpoint, save_checkpoint
 from serving.bundle.manifest import Precision
@@ -48,7 +47,7 @@ def encoder_bundle(
         }
     )
     weights, path = RandomWeights(len(kind)), folder / f"checkpoint-{kind}"
-    BUILDERS["transformer-encoder"](config, weights, Precision.FP32)
+    graph_builder("transformer-encoder")(config, weights, Precision.FP32)
     save_checkpoint(path, config, weights.arrays, tokenizer.to_str())
     checkpoint = replace(load_checkpoint(path), conventions=around)
     export_checkpoint(checkpoint, folder / f"{kind}-{precision}", precision, name=kind)

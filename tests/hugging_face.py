@@ -8,7 +8,7 @@ from transformers import GenerationConfig, GenerationMixin, PreTrainedConfig, Pr
 from transformers.modeling_outputs import CausalLMOutput
 
 from models.batch import Batch, LanguageBatch, TranslationBatch
-from models.contract.models import AnyModel
+from models.contract import AnyModel
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from models.architectures.registry import config_class
 from models.configs.base import LanguageModelConfig
-from models.configs.registry import CONFIGS
 from models.storage.checkpoint import Checkpoint
 from tests.tiny import tiny_checkpoint
 
@@ -15,7 +15,7 @@ SEEDS = {"transformer": 4, "bahdanau": 15, "recurrent-lm": 15}  # else too rarel
 
 
 def is_language_model(family: str) -> bool:
-    return issubclass(CONFIGS[family], LanguageModelConfig)
+    return issubclass(config_class(family), LanguageModelConfig)
 
 
 def ending_checkpoint(family: str, folder: Path, **changes: Any) -> Checkpoint:

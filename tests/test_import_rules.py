@@ -14,9 +14,15 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("serving", "export", "models", "loadtest", "deploy")
 
+GRAPHS = [
+    f"models.architectures.{path.parent.name}.graph"
+    for path in (ROOT / "models/architectures").glob("*/graph.py")
+]
+
 # package, or part of one -> what it may import from the others
 ALLOWED: dict[str, tuple[str, ...]] = {
     "models": (),
+    **dict.fromkeys(GRAPHS, ("export.graph", "export.layers", "serving.bundle.manifest")),
     "serving": (),
     "export": (
         "models",
@@ -101,7 +107,6 @@ API_RANK = {
 EXPORT_RANK = {
     "graph": 0,
     "layers": 1,
-    "families": 2,
     "checking": 3,
     "bundling": 4,
     "readers": 4,
@@ -116,17 +121,20 @@ MODELS_RANK = {
     "arrays": 0,
     "batch": 0,
     "configs": 0,
+    "config": 1,  # and module, graph: of an architecture
     "contract": 1,
     "conventions": 1,
-    "storage": 2,
-    "layers": 3,
-    "data": 3,
-    "architectures": 4,
-    "registry": 5,
-    "decoding": 6,
-    "evaluation": 7,
-    "training": 8,
-    "cli": 9,
+    "registry": 2,
+    "storage": 3,
+    "layers": 4,
+    "data": 4,
+    "module": 5,
+    "graph": 5,
+    "loading": 6,
+    "decoding": 7,
+    "evaluation": 8,
+    "training": 9,
+    "cli": 10,
 }
 
 
@@ -219,14 +227,39 @@ def breaks_export_rule(found: Import) -> bool:
 def breaks_models_rule(found: Import) -> bool:
     if not (is_inside(found.importer, "models") and is_inside(found.target, "models")):
         return False
-    importer, target = (name.split(".")[1] for name in (found.importer, found.target))
+    importer, target = (part_of_models(name) for name in (found.importer, found.target))
     return importer != target and MODELS_RANK[importer] <= MODELS_RANK[target]
 
 
-def breaks_reader_rule(found: Import) -> bool:
-    """Readers, and what they make, are for machines without torch."""
-    is_reader = is_inside(found.importer, "export.readers", "models.configs")
-    return is_reader and is_inside(found.target, "torch")
+def part_of_models(module: str) -> str:
+    _, part, *inner = module.split(".")
+    if part != "architectures":
+        return part
+    return inner[0] if inner[0] == "registry" else inner[1]
+
+
+def breaks_architecture_rule(found: Import) -> bool:
+    """Others import an architecture's configuration alone; shared code and other architectures
+    not even that.
+    """
+    home, target = (name.split(".")[:3] for name in (found.importer, found.target))
+    if target[:2] != ["models", "architectures"] or target[2] == "registry" or home == target:
+        return False
+    is_shared = is_inside(
+        found.importer, "export.graph", "export.layers", "models.layers", "models.architectures"
+    )
+    return is_shared or not is_inside(found.target, ".".join([*target, "config"]))
+
+
+def breaks_torch_rule(found: Import) -> bool:
+    """Readers, configurations and graphs are for machines without torch."""
+    without_torch = ("export.readers", "models.configs", "models.architectures")
+    is_module = is_inside(found.importer, "models") and found.importer.endswith(".module")
+    return (
+        is_inside(found.target, "torch")
+        and is_inside(found.importer, *without_torch)
+        and not is_module
+    )
 
 
 def breaks_format_rule(found: Import) -> bool:
@@ -259,7 +292,8 @@ RULES = (
     breaks_api_rule,
     breaks_export_rule,
     breaks_models_rule,
-    breaks_reader_rule,
+    breaks_architecture_rule,
+    breaks_torch_rule,
     breaks_format_rule,
 )
 
@@ -292,10 +326,14 @@ def loaded_with(module: str, known: dict[str, list[str]]) -> set[str]:
     return loaded
 
 
-@pytest.mark.parametrize("package", ["serving", "export", "loadtest"])
+PACKAGES_WITHOUT_TORCH = ["serving", "export", "loadtest", "models.architectures"]
+
+
+@pytest.mark.parametrize("package", PACKAGES_WITHOUT_TORCH)
 def test_torch_is_never_loaded_to_serve_or_to_export(package: str) -> None:
     known = loaded_by(all_imports(ROOT))
     modules = {module for module in known if is_inside(module, package)}
+    modules = {module for module in modules if not module.endswith(".module")}
     with_torch = {m for m in modules if any(is_inside(n, "torch") for n in loaded_with(m, known))}
     assert with_torch <= {"export.checking.verify", "export.checking.verify_texts"}
 
@@ -357,9 +395,19 @@ def test_package_files_are_empty() -> None:
         ("serving/engine/runtime/runner.py", "from onnxruntime import InferenceSession"),
         ("serving/app.py", "from export.bundling.exporting import export"),
         ("export/graph/writer.py", "from serving.api import openai"),
-        ("export/layers/recurrent/cells.py", "from export.families.registry import BUILDERS"),
+        ("export/layers/recurrent/cells.py", "from export.bundling.exporting import export"),
+        ("export/layers/attention.py", "from models.architectures.luong.graph import build"),
+        ("models/architectures/luong/config.py", "from export.graph.value import Value"),
+        ("models/architectures/luong/config.py", "from models.layers.equations import CELLS"),
+        ("models/architectures/luong/config.py", "import torch"),
+        ("models/architectures/luong/graph.py", "from torch import nn"),
+        ("models/architectures/luong/graph.py", "from export.bundling.exporting import export"),
+        ("models/architectures/luong/module.py", "from export.layers.basic import Layers"),
+        ("models/architectures/luong/module.py", "from models.architectures.cho.module import Cho"),
+        ("export/layers/heads.py", "from models.architectures.luong.config import LuongConfig"),
+        ("models/loading.py", "from models.architectures.luong.module import Luong"),
         ("models/cli.py", "import serving.bundle.opening"),
-        ("models/layers/recurrent/cells.py", "from models.architectures.translators import luong"),
+        ("models/layers/recurrent/cells.py", "from models.architectures.luong import module"),
         ("loadtest/clients.py", "from serving.errors import AttendantError"),
         ("loadtest/clients.py", "from serving.engine.engine import Engine"),
         ("loadtest/bench/command.py", "from serving.api import openai"),

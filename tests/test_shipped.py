@@ -15,7 +15,7 @@ from models.data.corpus import read_pairs
 from models.data.tokenizer import encode_all, read_tokenizer
 from models.decoding.beam_search import BeamRules, beam_search
 from models.decoding.greedy import continue_batch, translate_all
-from models.registry import load_module
+from models.loading import load_module
 from models.storage.checkpoint import Checkpoint, load_checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle

@@ -12,11 +12,9 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from export.bundling.exporting import export_checkpoint
-from export.families.registry import BUILDERS
 from export.graph.weights import Weights
-from models.configs import registry
-from models.configs.encoders.encoder import EncoderConfig
-from models.configs.registry import parse_config
+from models.architectures.registry import ARCHITECTURES, config_class, graph_builder, parse_config
+from models.configs.encoder import EncoderConfig
 from models.storage.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from serving.bundle.manifest import Precision
 
@@ -62,8 +60,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "transformer-encoder": {"d_model": 32, "num_heads": 4, "ffn_dim": 50, "num_layers": 2}
     | {"max_source_tokens": 96, "num_types": 2},
 }
-ENCODERS = sorted(name for name in BUILDERS if issubclass(registry.CONFIGS[name], EncoderConfig))
-DECODERS = sorted(BUILDERS.keys() - ENCODERS)
+ENCODERS = sorted(name for name in ARCHITECTURES if issubclass(config_class(name), EncoderConfig))
+DECODERS = sorted(ARCHITECTURES.keys() - ENCODERS)
 
 LIKE_GEMMA: dict[str, Any] = {  # and like Qwen: options of llama
     "num_layers": 3,
@@ -134,7 +132,7 @@ def tiny_checkpoint(architecture: str, folder: Path, seed: int = 0, **changes: A
     sizes = {"vocab_size": tokenizer.get_vocab_size(), **CONFIGS[architecture], **changes}
     config = parse_config({"architecture": architecture, **sizes})
     weights = RandomWeights(seed)
-    BUILDERS[architecture](config, weights, Precision.FP32)
+    graph_builder(architecture)(config, weights, Precision.FP32)
     save_checkpoint(folder, config, weights.arrays, tokenizer.to_str())
     return load_checkpoint(folder)
 

@@ -16,13 +16,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
+from models.architectures.registry import parse_config
 from models.batch import TranslationBatch
 from models.configs.base import SpecialTokens
-from models.configs.registry import parse_config
-from models.contract.models import AnyModel, Translator
+from models.contract import AnyModel, Translator
 from models.data.batching import ParallelData
 from models.decoding.greedy import translate_all
-from models.registry import build
+from models.loading import build
 from models.storage.checkpoint import save_checkpoint
 
 Pair = tuple[str, str]

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from models import conventions
-from models.configs.encoders.encoder import EncoderConfig
-from models.configs.encoders.head import EmbeddingHead
-from models.configs.registry import AnyConfig
+from models.architectures.registry import AnyConfig
+from models.configs.encoder import EmbeddingHead, EncoderConfig
 from models.conventions import Conventions
 from serving.bundle.manifest import Activation, EncoderSpec, LanguageIds, Tokens
 

@@ -9,13 +9,13 @@ from tqdm import tqdm
 
 from export.bundling.write import BundleWriter, WeightFile, atomic_folder
 from export.checking.parity import AnyParity
-from export.families.registry import BUILDERS
 from export.graph.blocks import NO_OUTLIERS
 from export.graph.model import ExportedModel
 from export.graph.select import with_select
 from export.graph.weights import Weights
 from export.graph.writer import Array, Store, in_memory
-from models.configs.language_models.decoder_only import DecoderOnlyConfig
+from models.architectures.registry import graph_builder
+from models.configs.decoder_only import DecoderOnlyConfig
 from models.storage.checkpoint import Checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle
@@ -37,7 +37,8 @@ def build_model(
     arrays = checkpoint.weights
     with tqdm(total=len(arrays), desc="weights", leave=False, disable=None) as bar:
         weights = Weights(arrays, checkpoint.quantised, store, bar.update, outliers)
-        model = BUILDERS[checkpoint.config.architecture](checkpoint.config, weights, precision)
+        build = graph_builder(checkpoint.config.architecture)
+        model: ExportedModel = build(checkpoint.config, weights, precision)
     weights.finish(checkpoint.folder)
     return model
 

@@ -22,9 +22,9 @@ from export.bundling.conventions import encoder_of, tokens_of
 from export.checking.parity import AnyParity
 from export.graph.model import ExportedModel
 from export.graph.writer import Array, in_memory
+from models.architectures.registry import AnyConfig
 from models.configs.base import LanguageModelConfig
-from models.configs.encoders.encoder import EncoderConfig
-from models.configs.registry import AnyConfig
+from models.configs.encoder import EncoderConfig
 from models.storage.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
 from serving.bundle.manifest import (
     FORMAT_VERSION,

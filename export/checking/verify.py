@@ -19,7 +19,7 @@ from export.graph.writer import Array
 from models.data.tokenizer import encode_all, read_tokenizer
 from models.decoding.forced import teacher_forced_log_probabilities
 from models.decoding.greedy import continue_batch, translate_all
-from models.registry import load_module
+from models.loading import load_module
 from models.storage.checkpoint import Checkpoint
 from serving.bundle.manifest import Manifest, Task, Tokens
 from serving.bundle.opening import Bundle

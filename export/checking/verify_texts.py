@@ -6,12 +6,12 @@ import numpy as np
 
 from export.checking.parity import VectorError, VectorParity
 from export.checking.texts import ROWS, Ids, TextGraph
-from models.configs.encoders.encoder import EncoderConfig
+from models.configs.encoder import EncoderConfig
 from models.data.corpus import read_text
 from models.data.labels import framed
 from models.data.tokenizer import encode_all, read_tokenizer
 from models.evaluation.vectors import vectors_of
-from models.registry import load_encoder
+from models.loading import load_encoder
 from models.storage.checkpoint import Checkpoint
 from serving.bundle.manifest import Task
 from serving.bundle.opening import Bundle

@@ -12,8 +12,14 @@ from export.graph.writer import Array
 from export.layers.basic import Layers
 from export.layers.heads import PAIRS
 from export.layers.ragged import count
-from models.configs.positions import Learned, Linear, NoPositions, Relative, Sinusoidal
-from models.configs.translators.transformer import TransformerSizes
+from models.configs.transformer import (
+    Learned,
+    Linear,
+    NoPositions,
+    Relative,
+    Sinusoidal,
+    TransformerSizes,
+)
 from models.layers.positions.buckets import linear_slopes, relative_buckets
 from models.layers.positions.tables import rotations, sinusoids
 

@@ -6,25 +6,9 @@ from export.graph.choice import filled_up
 from export.graph.value import Value
 from export.layers.basic import Layers
 from export.layers.shortlist import Shortlist
-from models.configs.base import LanguageModelConfig, TranslationModelConfig
-from models.configs.language_models.decoder_only import DecoderOnlyConfig
-from models.configs.language_models.mamba2 import Mamba2Config
-from models.configs.language_models.recurrent_lm import RecurrentLanguageModelConfig
-from models.configs.recurrent import RecurrentConfig
-from models.configs.translators.convs2s import ConvS2SConfig
-from models.configs.translators.fconv import FConvConfig
-from models.configs.translators.transformer import TransformerSizes
+from models.configs.base import HasWords, LanguageModelConfig, TranslationModelConfig
+from models.configs.recurrent import RecurrentConfig, RecurrentLanguageModelConfig
 from serving.bundle.manifest import BATCH
-
-Config = (
-    RecurrentConfig
-    | ConvS2SConfig
-    | FConvConfig
-    | TransformerSizes
-    | RecurrentLanguageModelConfig
-    | DecoderOnlyConfig
-    | Mamba2Config
-)
 
 
 class VocabularyGraph:
@@ -37,7 +21,7 @@ class VocabularyGraph:
     def __init__(
         self,
         layers: Layers,
-        config: Config,
+        config: HasWords,
         dims: tuple[int, int],
         *,
         scale: float = 1.0,

@@ -14,8 +14,8 @@ from export.readers.common.shapes import Shapes, linears
 from export.readers.common.tables import Entry, Held, Joined, Table, read_weights
 from export.readers.common.weights import Shape, WeightReader
 from export.readers.fairseq_models import FIRST_POSITION, SOURCE, TARGET, FairseqReader
+from models.architectures.fconv.config import FConvConfig
 from models.arrays import Array
-from models.configs.translators.fconv import FConvConfig
 
 OTHER_RESIDUAL = re.compile(r"\(\s*\d+\s*,\s*\d+\s*,\s*(?!1\s*,?\s*\))")  # of (dim, kernel, 2)
 NEEDLESS = (r"decoder\.version", r".*\._linearized_weight")

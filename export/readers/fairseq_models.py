@@ -18,8 +18,8 @@ from export.readers.common.shapes import (
 from export.readers.common.tables import Entry, Held, Joined, Made, Names, Table, read_weights
 from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import Shape, WeightReader
+from models.architectures.luong.config import LuongConfig
 from models.arrays import Array
-from models.configs.translators.luong import LuongConfig
 
 FIRST_POSITION = 2  # positions count on from the padding's id, which is 1
 SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"

@@ -15,7 +15,7 @@ import yaml
 
 from export.readers.common.options import MOST_LAYERS, WIDEST, Options, joined, read_options
 from export.readers.marian_files import OPTIONS, Item, num_elements
-from models.configs.registry import AnyConfig, ModelConfigError, parse_config
+from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 
 MOST_YAML_BYTES = 2**18  # of a configuration, a thousand of whose lines take 70 ms to read
 EPSILON = 1e-6  # of layer normalisation, in every Marian model

@@ -23,8 +23,8 @@ from export.readers.common.tables import (
 from export.readers.common.weights import Shape
 from export.readers.marian_files import OPTIONS
 from export.readers.marian_weights import ALPHA, MarianWeights
+from models.architectures.nematus.config import NematusConfig
 from models.arrays import Array
-from models.configs.translators.nematus import NematusConfig
 from models.layers.equations import CELLS
 
 LSTM_ORDER = (1, 0, 2, 3)  # of theirs: forget, input, new, output

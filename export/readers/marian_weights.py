@@ -35,7 +35,7 @@ from export.readers.marian_files import OPTIONS, Item
 from export.readers.marian_options import has_trained_positions
 from models.arrays import Array
 from models.configs.recurrent import RecurrentConfig
-from models.configs.translators.transformer import TransformerSizes
+from models.configs.transformer import TransformerSizes
 from models.storage.quantised import Quantised
 
 LEVELS = 127  # of int8: Marian clips what it multiplies to -127..127

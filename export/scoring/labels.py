@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from export.checking.texts import ROWS, Ids, TextGraph
-from models.configs.encoders.encoder import EncoderConfig
+from models.configs.encoder import EncoderConfig
 from models.data.corpus import Pair
 from models.data.labels import LabelResult, framed, numbers_of, tally
 from models.data.tokenizer import encode_all, load_tokenizer, read_tokenizer
@@ -37,7 +37,7 @@ def _of_bundle(bundle: Bundle, pairs: Sequence[Pair]) -> LabelResult:
 
 def _of_checkpoint(folder: Path, pairs: Sequence[Pair]) -> LabelResult:
     from models.evaluation.vectors import vectors_of
-    from models.registry import load_encoder
+    from models.loading import load_encoder
 
     checkpoint = load_checkpoint(folder)
     config = checkpoint.config

@@ -75,7 +75,7 @@ def _read(rows: Rows, prefix: list[int], windows: Sequence[Window]) -> NDArray[n
 
 def _of_checkpoint(folder: Path) -> ScoreProse:
     from models.decoding.forced import nats
-    from models.registry import load_module
+    from models.loading import load_module
 
     checkpoint = load_checkpoint(folder)
     module, tokenizer = load_module(checkpoint), read_tokenizer(checkpoint.tokenizer)

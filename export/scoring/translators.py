@@ -87,7 +87,7 @@ async def _translated(folder: Path, job: TranslationJob, texts: list[str]) -> li
 
 def _of_checkpoint(folder: Path, num_beams: int | None) -> "Translate":
     from models.decoding.translation import translate, translate_by_beams
-    from models.registry import load_module
+    from models.loading import load_module
 
     checkpoint = load_checkpoint(folder)
     _must_translate(checkpoint.config.task)

@@ -8,9 +8,9 @@ from pathlib import Path
 from export.zoo.errors import ZooError
 from export.zoo.recipes import Recipe
 from export.zoo.results import Look, Results, Training
+from models.architectures.registry import AnyConfig
 from models.configs.base import LanguageModelConfig
-from models.configs.encoders.encoder import EncoderConfig
-from models.configs.registry import AnyConfig
+from models.configs.encoder import EncoderConfig
 from models.storage.checkpoint import WEIGHTS_FILE, load_checkpoint
 
 

@@ -3,11 +3,11 @@
 A configuration refuses unknown keys, bad values and values of another type, and says which of its
 options do not fit together. Options that belong together are a `Part`, a section: one of several
 kinds, where each kind has others, and `imported`, which only readers of models that were trained
-elsewhere fill in. `models.configs.registry` reads one and reports everything wrong at once.
+elsewhere fill in. `models.architectures.registry` reads one and reports everything wrong at once.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -95,3 +95,15 @@ class LanguageModelConfig(ArchitectureConfig):
     task: Literal["generate"] = "generate"
     languages: Languages = ("en",)
     context_length: Length = 512
+
+
+class HasWords(Protocol):
+    """What a vocabulary needs: how many words there are, and whether one table embeds and scores
+    them.
+    """
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def tied_embeddings(self) -> bool: ...

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from models.batch import device_of
-from models.contract.models import AnyModel, Model, S, State
+from models.contract import AnyModel, Model, S, State
 from models.decoding.beginning import first_state
 
 

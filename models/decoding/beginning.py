@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from models.batch import device_of
-from models.contract.models import LanguageModel, S, Translator
+from models.contract import LanguageModel, S, Translator
 from models.data.batching import pad_rows
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from models.batch import device_of
-from models.contract.models import AnyModel, LanguageModel
+from models.contract import AnyModel, LanguageModel
 from models.data.prose import Window
 from models.decoding.beginning import first_state
 

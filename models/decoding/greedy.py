@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from models.batch import device_of
-from models.contract.models import LanguageModel, Model, S, Translator
+from models.contract import LanguageModel, Model, S, Translator
 from models.conventions import Around, own_conventions
 from models.decoding.beginning import encode_rows
 

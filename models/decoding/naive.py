@@ -3,7 +3,7 @@
 import torch
 
 from models.batch import LanguageBatch, TranslationBatch, device_of
-from models.contract.models import AnyModel
+from models.contract import AnyModel
 
 
 @torch.inference_mode()

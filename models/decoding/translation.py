@@ -3,7 +3,7 @@
 from tokenizers import Tokenizer
 from tqdm import tqdm
 
-from models.contract.models import Translator
+from models.contract import Translator
 from models.data.tokenizer import encode_all
 from models.decoding.beam_search import BeamRules, beam_search
 from models.decoding.greedy import translate_all

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from models.arrays import Array
 from models.batch import device_of
-from models.contract.models import Encoder
+from models.contract import Encoder
 
 INCHES = (0.42, 0.32)  # a token's column, a hop's row
 MARGINS = (1.5, 1.1)

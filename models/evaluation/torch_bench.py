@@ -4,10 +4,10 @@ import time
 from dataclasses import dataclass
 from itertools import cycle, islice
 
-from models.contract.models import LanguageModel
+from models.contract import LanguageModel
 from models.data.tokenizer import encode_all, read_tokenizer
 from models.decoding.greedy import continue_batch, translate_all, translate_batch
-from models.registry import load_module
+from models.loading import load_module
 from models.storage.checkpoint import Checkpoint
 
 PROMPT_TOKENS = 8

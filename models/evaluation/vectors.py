@@ -6,7 +6,7 @@ import torch
 
 from models.arrays import Array
 from models.batch import device_of
-from models.contract.models import Encoder
+from models.contract import Encoder
 
 
 @torch.inference_mode()

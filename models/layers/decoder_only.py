@@ -10,11 +10,11 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from models.configs.language_models.decoder_only import DecoderOnlyConfig
-from models.contract.models import LanguageModel, State
-from models.contract.vocabulary import Vocabulary
+from models.configs.decoder_only import DecoderOnlyConfig
+from models.contract import LanguageModel, State
 from models.layers.attention import Attention, Past, append, causal_mask
 from models.layers.dropout import Dropout
+from models.layers.vocabulary import Vocabulary
 
 Rotate = Callable[[Tensor], Tensor]  # of queries or keys [batch, heads, new, head_dim]
 

@@ -3,9 +3,9 @@
 from torch import Tensor
 
 from models.configs.recurrent import RecurrentConfig
-from models.contract.models import S, Translator
-from models.contract.vocabulary import Vocabulary
+from models.contract import S, Translator
 from models.layers.dropout import Dropout
+from models.layers.vocabulary import Vocabulary
 
 
 class RecurrentTranslator(Vocabulary, Translator[S]):

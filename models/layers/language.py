@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models.configs.language_models.recurrent_lm import RecurrentLanguageModelConfig
-from models.contract.models import LanguageModel, State
-from models.contract.vocabulary import Vocabulary
+from models.configs.recurrent import RecurrentLanguageModelConfig
+from models.contract import LanguageModel, State
 from models.layers.dropout import Dropout
 from models.layers.recurrent.cells import CellStates
 from models.layers.recurrent.recurrent import Recurrent, initialise
+from models.layers.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 from models.arrays import Array
-from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.conventions import Conventions, own_conventions
 from models.storage.files import read_file, read_json
 from models.storage.quantised import Quantised

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from models.configs.base import LanguageModelConfig
-from models.configs.encoders.encoder import EncoderConfig
-from models.contract.models import Encoder, LanguageModel
+from models.configs.encoder import EncoderConfig
+from models.contract import Encoder, LanguageModel
 from models.conventions import own_conventions
 from models.data.corpus import Pair
 from models.data.labels import tally
@@ -18,7 +18,7 @@ from models.decoding.translation import translate
 from models.evaluation.hops import draw_hops
 from models.evaluation.scores import TestResult, evaluate
 from models.evaluation.vectors import vectors_of
-from models.registry import load_encoder, load_module
+from models.loading import load_encoder, load_module
 from models.storage.checkpoint import QUALITY_FILE, load_checkpoint
 from models.training.arithmetic import Arithmetic
 from models.training.config import TrainingConfig

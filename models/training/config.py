@@ -18,12 +18,10 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from models.architectures.recurrent_lm.config import RecurrentLMConfig
+from models.architectures.registry import ModelConfig, ModelConfigError
 from models.configs.base import ArchitectureConfig
-from models.configs.language_models.recurrent_lm import (
-    RecurrentLanguageModelConfig,
-    RecurrentLMConfig,
-)
-from models.configs.registry import ModelConfig, ModelConfigError
+from models.configs.recurrent import RecurrentLanguageModelConfig
 from models.data.making.augmenting import Kind
 
 

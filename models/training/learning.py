@@ -10,11 +10,11 @@ import shutil
 
 from torch import Tensor
 
+from models.architectures.transformer.config import TransformerConfig
 from models.batch import Batch, FollowingBatch
 from models.configs.base import ArchitectureConfig
-from models.configs.language_models.decoder_only import DecoderOnlyConfig
-from models.configs.translators.transformer import TransformerConfig
-from models.contract.models import AnyModel
+from models.configs.decoder_only import DecoderOnlyConfig
+from models.contract import AnyModel
 from models.layers.language import RecurrentLanguageModel, RecurrentState
 from models.training.arithmetic import Arithmetic
 from models.training.loading import TrainingBatch

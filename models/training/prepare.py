@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
+from models.architectures.registry import AnyConfig
 from models.configs.base import LanguageModelConfig, TranslationModelConfig
-from models.configs.encoders.encoder import EncoderConfig
-from models.configs.registry import AnyConfig
+from models.configs.encoder import EncoderConfig
 from models.conventions import own_conventions
 from models.data.batching import Dataset, LabelData, ParallelData, ProseData
 from models.data.carrying import CarriedProse

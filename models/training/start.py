@@ -1,6 +1,6 @@
 """Begins a run where a checkpoint ends: to go on from there, or to learn other data."""
 
-from models.configs.registry import AnyConfig
+from models.architectures.registry import AnyConfig
 from models.storage.checkpoint import Checkpoint
 from models.training.state import RunFolder
 

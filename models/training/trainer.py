@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from models.data.batching import Dataset
 from models.data.corpus import read_pairs
-from models.registry import build, put_weights
+from models.loading import build, put_weights
 from models.storage.checkpoint import WORDS_FILE, Checkpoint, save_checkpoint
 from models.storage.safetensors import Storage
 from models.training.arithmetic import Arithmetic, choose_arithmetic

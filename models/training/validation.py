@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
 
 from models.batch import IGNORED_LABEL, device_of
-from models.contract.models import AnyModel, Translator
+from models.contract import AnyModel, Translator
 from models.data.batching import Dataset
 from models.data.corpus import Pair
 from models.data.tokenizer import encode_all

@@ -8,10 +8,9 @@ from typing import get_args
 import pytest
 
 from export.bundling.exporting import build_model
-from export.families.registry import BUILDERS
+from models.architectures.registry import ARCHITECTURES, config_class
 from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
 from models.configs.problems import Sections, sections_of
-from models.configs.registry import CONFIGS
 from serving.bundle.manifest import Precision
 from tests.docs.pages import all_pages
 from tests.tiny import tiny_checkpoint
@@ -60,7 +59,7 @@ def rows_of(first: str) -> list[list[str]]:
 def test_the_table_of_families_has_all_options() -> None:
     """The table has all options but the sizes, and no others."""
     found = {name: {*re.findall(r"`(\w+)`", row[4])} for name, row in families().items()}
-    assert found == {name: own_options(kind) for name, kind in CONFIGS.items()}
+    assert found == {name: own_options(config_class(name)) for name in ARCHITECTURES}
 
 
 def test_the_table_of_sections_has_all_kinds_and_options() -> None:
@@ -71,9 +70,9 @@ def test_the_table_of_sections_has_all_kinds_and_options() -> None:
     }
     known = {
         (architecture, name): {*(kinds if len(kinds) > 1 else ()), *options_of(kinds)}
-        for architecture, kind in CONFIGS.items()
-        for name in kind.model_fields
-        if (kinds := sections_of(kind, name))
+        for architecture in ARCHITECTURES
+        for name in config_class(architecture).model_fields
+        if (kinds := sections_of(config_class(architecture), name))
     }
     assert found == known
 
@@ -92,7 +91,7 @@ def options_of(kinds: Sections) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("architecture", sorted(BUILDERS))
+@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
 def test_the_table_of_families_has_all_kinds_of_state(architecture: str, tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint(architecture, tmp_path)
     states = build_model(checkpoint, Precision.FP32).states

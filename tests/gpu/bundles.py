@@ -11,11 +11,10 @@ from zlib import crc32
 import numpy as np
 
 from export.bundling.write import BundleWriter, WeightFile
-from export.families.registry import BUILDERS
 from export.graph.select import with_select
 from export.graph.weights import Weights
 from export.graph.writer import Array
-from models.configs.registry import parse_config
+from models.architectures.registry import graph_builder, parse_config
 from models.conventions import own_conventions
 from models.storage.checkpoint import TOKENIZER_FILE, Checkpoint
 from serving.bundle.manifest import Precision
@@ -86,7 +85,7 @@ def bundle_of(
     target = folder / f"{architecture}-{precision}"
     target.mkdir(parents=True)
     with contextlib.closing(WeightFile(target)) as file:
-        built = BUILDERS[architecture](config, DrawnWeights(file), precision)
+        built = graph_builder(architecture)(config, DrawnWeights(file), precision)
         model = with_select(built, precision)
     return BundleWriter(checkpoint, model, precision, architecture).write(target)
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from models.configs.registry import parse_config
+from models.architectures.registry import parse_config
 from models.data.batching import ParallelData, ProseData
-from models.registry import build
+from models.loading import build
 from models.training.arithmetic import Arithmetic
 from models.training.config import OptimizerConfig
 from models.training.learning import Learner, can_compile, compile_where_it_pays

@@ -10,10 +10,15 @@ from click.testing import CliRunner
 from pydantic import ValidationError
 
 from export.cli import export
-from models.configs.language_models.llama import LlamaConfig
-from models.configs.registry import CONFIGS, ModelConfigError, parse_config
-from models.configs.translators.bahdanau import BahdanauConfig
-from models.configs.translators.transformer import TransformerConfig
+from models.architectures.bahdanau.config import BahdanauConfig
+from models.architectures.llama.config import LlamaConfig
+from models.architectures.registry import (
+    ARCHITECTURES,
+    ModelConfigError,
+    config_class,
+    parse_config,
+)
+from models.architectures.transformer.config import TransformerConfig
 from models.storage.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from models.storage.safetensors import Storage
 from models.training.config import ConfigError, read_config
@@ -160,10 +165,10 @@ VALUES += [{"kind": None}, {"kind": []}, {"kind": "rms"}, {"kind": "relative"}, 
 VALUES += [{"kind": "relative", "num_buckets": 2**70}, {"kind": "local-p", "window": 2}]
 
 
-@pytest.mark.parametrize("architecture", sorted(CONFIGS))
+@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
 def test_no_value_of_any_field_breaks_the_reader(architecture: str) -> None:
     """Expect what is accepted to be accepted again as it is written to disk."""
-    fields = [name for name in CONFIGS[architecture].model_fields if name != "architecture"]
+    fields = [name for name in config_class(architecture).model_fields if name != "architecture"]
     right = {"architecture": architecture, "vocab_size": 50}
     cases = [{**right, field: value} for field in fields for value in VALUES]
     cases += [{**right, **dict.fromkeys(fields, value)} for value in VALUES]

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from export.graph.value import Value
 from export.layers.basic import Layers
-from models.configs.encoders.encoder import EncoderConfig
-from models.configs.encoders.head import EmbeddingHead
+from models.configs.encoder import EmbeddingHead, EncoderConfig
 from serving.bundle.manifest import EMBEDDING, LOGITS
 
 SHORTEST = 1e-12  # length that a vector is divided by, as in torch

@@ -16,8 +16,8 @@ from export.readers.common.language_family import LanguageFamily, num_layers
 from export.readers.common.options import Options, joined
 from export.readers.common.rope import read_rotary
 from export.readers.common.tables import Change, Table, times
+from models.architectures.llama.config import LlamaConfig
 from models.arrays import Array
-from models.configs.language_models.llama import LlamaConfig
 
 SANDWICH = {
     "layers.*.attention_norm": "model.layers.*.input_layernorm",

@@ -19,9 +19,9 @@ from export.readers.common.options import Options, joined
 from export.readers.common.rope import read_rotary, rope_section
 from export.readers.common.shapes import read_activation
 from export.readers.common.tables import Held, Names, Table, times
+from models.architectures.gpt2.config import GPT2Config
+from models.architectures.gpt_neox.config import GPTNeoXConfig
 from models.arrays import Array
-from models.configs.language_models.gpt2 import GPT2Config
-from models.configs.language_models.gpt_neox import GPTNeoXConfig
 
 GPT2_NEEDLESS = r".*\.attn\.(bias|masked_bias)"
 

@@ -12,10 +12,10 @@ from export.readers.common.options import MOST_LAYERS, Options
 from export.readers.common.shapes import Shapes, attention, linears, norms, repeated
 from export.readers.common.tables import Held, Table, read_weights
 from export.readers.common.weights import Tensors, WeightReader
-from models.configs.language_models.gpt2 import GPT2Config
-from models.configs.language_models.gpt_neox import GPTNeoXConfig
-from models.configs.language_models.llama import LlamaConfig
-from models.configs.language_models.mamba2 import Mamba2Config
+from models.architectures.gpt2.config import GPT2Config
+from models.architectures.gpt_neox.config import GPTNeoXConfig
+from models.architectures.llama.config import LlamaConfig
+from models.architectures.mamba2.config import Mamba2Config
 
 NORMS = ("attention_norm", "feed_forward_norm")
 SANDWICH = (*NORMS, "attention_output_norm", "feed_forward_output_norm")

@@ -7,7 +7,7 @@ from export.readers.common import gemma, gpt, llama
 from export.readers.common.language_family import LanguageFamily, num_layers, special_ids
 from export.readers.common.options import Options
 from export.readers.common.tables import Names, Table
-from models.configs.language_models.mamba2 import Mamba2Config
+from models.architectures.mamba2.config import Mamba2Config
 
 CONTEXT_LENGTH = 2**15
 # JSON has no infinity: there are Python's way to write one, and that of transformers from 5 on.

@@ -19,7 +19,7 @@ from export.readers.common.options import Options, joined
 from export.readers.common.rope import read_rotary, rope_section
 from export.readers.common.shapes import read_activation
 from export.readers.common.tables import Names, Table
-from models.configs.language_models.llama import LlamaConfig
+from models.architectures.llama.config import LlamaConfig
 
 NEEDLESS = (r"(.*\.)?rotary_emb\.inv_freq",)
 

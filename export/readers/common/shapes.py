@@ -8,11 +8,10 @@ import numpy as np
 
 from export.readers.common.options import Options
 from export.readers.common.weights import Shape
+from models.architectures.luong.config import LuongConfig
 from models.arrays import Array
-from models.configs.positions import Learned, Relative
 from models.configs.recurrent import RecurrentConfig
-from models.configs.translators.luong import LuongConfig
-from models.configs.translators.transformer import TransformerSizes
+from models.configs.transformer import Learned, Relative, TransformerSizes
 from models.layers.equations import CELLS
 
 Shapes = dict[str, Shape]

@@ -8,8 +8,8 @@ from export.readers.common.files import card_of, checkpoint_files
 from export.readers.common.options import Options
 from export.readers.common.torch_files import LazyArray
 from export.readers.common.weights import Tensors, WeightReader
+from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 from models.arrays import Arrays
-from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.conventions import Conventions
 from models.storage.checkpoint import Checkpoint, CheckpointError
 from models.storage.stored import Stored

@@ -27,8 +27,8 @@ from export.readers.gguf.metadata import (
 from export.readers.gguf.names import NAMES, ROPE_TABLES, norms_less_one, unpermuted
 from export.readers.gguf.tensors import kept_bits
 from export.readers.gguf.tokenizer import from_gguf
+from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 from models.arrays import Arrays
-from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.storage.checkpoint import Checkpoint, CheckpointError
 
 SUFFIX = ".gguf"

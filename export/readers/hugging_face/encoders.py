@@ -24,9 +24,9 @@ from export.readers.hugging_face.sentence_transformers import (
     read_modules,
     read_template,
 )
+from models.architectures.transformer_encoder.config import TransformerEncoderConfig
 from models.arrays import Array
-from models.configs.encoders.head import LabelHead
-from models.configs.encoders.transformer_encoder import TransformerEncoderConfig
+from models.configs.encoder import LabelHead
 from models.conventions import Conventions
 from models.storage.checkpoint import Checkpoint
 

@@ -19,8 +19,8 @@ from export.readers.common.torch_files import LazyArray, read_torch
 from export.readers.common.weights import Tensors, WeightReader
 from export.readers.hugging_face.generation import KEYS, OF_CONFIG, OF_GENERATION, OF_TOKENIZER
 from export.readers.hugging_face.tokenizers import Tokenizers, read_tokenizers
+from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 from models.arrays import Arrays
-from models.configs.registry import AnyConfig, ModelConfigError, parse_config
 from models.conventions import Conventions
 from models.storage.checkpoint import Checkpoint, CheckpointError
 from models.storage.files import read_file

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn.functional import gelu, normalize, relu, tanh
 
-from models.configs.encoders.head import Dense, EmbeddingHead, LabelHead
+from models.configs.encoder import Dense, EmbeddingHead, LabelHead
 from models.layers.dropout import Dropout
 
 SQUASHING: dict[str, Callable[[Tensor], Tensor]] = {

@@ -31,7 +31,7 @@ def test_log_probabilities_are_those_of_torch(tmp_path: Path, changes: dict[str,
 def test_attention_is_that_of_every_decoder_layer(tmp_path: Path) -> None:
     import torch
 
-    from models.registry import load_module
+    from models.loading import load_module
     from models.storage.checkpoint import load_checkpoint
 
     bundle = tiny_bundle("convs2s", tmp_path, Precision.FP32, decoder_layers=3)

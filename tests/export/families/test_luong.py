@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from export.checking.rows import Rows
-from models.registry import load_module
+from models.loading import load_module
 from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle

@@ -8,7 +8,7 @@ import pytest
 
 from export.bundling.exporting import build_model
 from export.checking.rows import Rows
-from models.configs.registry import ModelConfigError
+from models.architectures.registry import ModelConfigError
 from serving.bundle.manifest import Precision, StateKind
 from serving.bundle.opening import Bundle, open_bundle
 from tests.export.graph.rounding import assert_errs_by_rounding

@@ -29,7 +29,7 @@ def test_log_probabilities_are_those_of_torch(tmp_path: Path, changes: dict[str,
 def test_sentences_of_every_length_are_those_of_torch(tmp_path: Path) -> None:
     import torch
 
-    from models.registry import load_module
+    from models.loading import load_module
     from models.storage.checkpoint import load_checkpoint
 
     bundle = tiny_bundle("rctm", tmp_path, Precision.FP32, max_source_tokens=24)

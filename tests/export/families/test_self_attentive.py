@@ -9,10 +9,10 @@ import torch
 
 from export.checking.texts import TextGraph
 from export.graph.writer import Array
+from models.architectures.registry import parse_config
 from models.batch import LabelBatch
-from models.configs.registry import parse_config
 from models.evaluation.vectors import vectors_of
-from models.registry import build, load_encoder
+from models.loading import build, load_encoder
 from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import AttentionKind, AttentionShape, Precision
 from serving.bundle.opening import open_bundle

@@ -9,7 +9,7 @@ import pytest
 from export.checking.texts import TextGraph
 from export.checking.verify_texts import TextVerifier
 from models.evaluation.vectors import vectors_of
-from models.registry import load_encoder
+from models.loading import load_encoder
 from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle

@@ -122,7 +122,7 @@ def torch_attention(checkpoint: Path, examples: Examples) -> list[np.ndarray]:
     import torch
 
     from models.batch import TranslationBatch
-    from models.registry import load_module
+    from models.loading import load_module
 
     module = load_module(load_checkpoint(checkpoint)).double().eval()
     attention = WATCH[module.config.architecture](module)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from models.configs.registry import parse_config
-from models.contract.models import S, Translator
-from models.registry import build
+from models.architectures.registry import parse_config
+from models.contract import S, Translator
+from models.loading import build
 from serving.bundle.manifest import Precision
 from tests.gpu.bundles import bundle_of
 from tests.gpu.figures.clock import seconds_of

@@ -7,21 +7,20 @@ import numpy as np
 import pytest
 import torch
 
+from models.architectures.bahdanau.config import BahdanauConfig
+from models.architectures.cho.config import ChoConfig
+from models.architectures.llama.config import LlamaConfig
+from models.architectures.sutskever.config import SutskeverConfig
+from models.architectures.transformer.config import TransformerConfig
+from models.architectures.transformer_ssru.config import TransformerSSRUConfig
 from models.batch import LanguageBatch, TranslationBatch
-from models.configs.language_models.llama import LlamaConfig
-from models.configs.norm import Norm
-from models.configs.positions import Learned, Relative
-from models.configs.translators.bahdanau import BahdanauConfig
-from models.configs.translators.cho import ChoConfig
-from models.configs.translators.sutskever import SutskeverConfig
-from models.configs.translators.transformer import TransformerConfig
-from models.configs.translators.transformer_ssru import TransformerSSRUConfig
+from models.configs.transformer import Learned, Norm, Relative
 from models.decoding import naive
 from models.decoding.greedy import continue_batch, translate_batch
 from models.layers.attention import Attention, causal_mask
 from models.layers.positions.positions import Rotary
 from models.layers.positions.tables import sinusoids
-from models.registry import build
+from models.loading import build
 
 SMALL: dict[str, Any] = {"vocab_size": 60, "max_source_tokens": 32, "max_target_tokens": 32}
 TRANSFORMER: dict[str, Any] = {"d_model": 16, "num_heads": 2, "ffn_dim": 24, "encoder_layers": 2}

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from models.architectures.translators.convs2s import ConvS2S
+from models.architectures.convs2s.config import ConvS2SConfig
+from models.architectures.convs2s.module import ConvS2S
+from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import TranslationBatch
-from models.configs.registry import ModelConfigError, parse_config
-from models.configs.translators.convs2s import ConvS2SConfig
 
 Array = np.ndarray
 SIZES: dict[str, Any] = {

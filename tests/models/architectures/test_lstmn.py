@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from models.architectures.translators.lstmn import Lstmn
+from models.architectures.lstmn.config import LstmnConfig
+from models.architectures.lstmn.module import Lstmn
+from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import TranslationBatch
-from models.configs.registry import ModelConfigError, parse_config
-from models.configs.translators.lstmn import LstmnConfig
 from models.decoding import naive
 from models.decoding.greedy import translate_batch
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from models.architectures.translators.luong import Luong
+from models.architectures.luong.config import LuongConfig
+from models.architectures.luong.module import Luong
+from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import TranslationBatch
-from models.configs.registry import ModelConfigError, parse_config
-from models.configs.translators.luong import LuongConfig
 from models.decoding import naive
 from models.decoding.greedy import translate_batch
 

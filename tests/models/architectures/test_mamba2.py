@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from models.architectures.mamba2.config import Mamba2Config
 from models.batch import LanguageBatch
-from models.configs.language_models.mamba2 import Mamba2Config
 from models.decoding import naive
 from models.decoding.greedy import continue_batch
-from models.registry import build
+from models.loading import build
 
 Array = np.ndarray
 NUM_TOKENS = 150  # three chunks, the last one not full

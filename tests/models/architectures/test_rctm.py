@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from models.architectures.translators.rctm import Rctm
+from models.architectures.rctm.config import RctmConfig
+from models.architectures.rctm.module import Rctm
+from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import TranslationBatch
-from models.configs.registry import ModelConfigError, parse_config
-from models.configs.translators.rctm import RctmConfig
 
 Array = np.ndarray
 SIZES: dict[str, Any] = {"vocab_size": 30, "embedding_dim": 5, "readout_dim": 5, "hidden_dim": 4}

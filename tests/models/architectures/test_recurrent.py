@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import TranslationBatch
-from models.configs.registry import ModelConfigError, parse_config
 from models.layers.equations import CELLS
 from models.layers.recurrent.cells import RecurrentCell
 from models.layers.recurrent.recurrent import Recurrent, reverse
-from models.registry import build
+from models.loading import build
 from tests.models.architectures import plain_recurrent as plain
 
 LENGTHS = [6, 1, 4]

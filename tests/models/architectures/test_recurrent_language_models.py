@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
+from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import LanguageBatch
-from models.configs.registry import ModelConfigError, parse_config
 from models.decoding import naive
 from models.decoding.beam_search import BeamRules, beam_search
 from models.decoding.greedy import continue_batch
-from models.registry import build
+from models.loading import build
 
 Array = np.ndarray
 NUM_TOKENS = 40  # beyond the positions that attention takes at once

@@ -11,12 +11,12 @@ from transformers import GPT2Config as HuggingFaceGPT2Config
 from transformers import GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 from transformers.models.t5.modeling_t5 import T5Attention
 
+from models.architectures.gpt2.config import GPT2Config
+from models.architectures.llama.config import LlamaConfig
+from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import LanguageBatch, TranslationBatch
-from models.configs.language_models.gpt2 import GPT2Config
-from models.configs.language_models.llama import LlamaConfig
-from models.configs.registry import ModelConfigError, parse_config
 from models.layers.positions.buckets import relative_buckets
-from models.registry import build
+from models.loading import build
 from tests.models.architectures.plain_transformer import PlainLanguageModel, PlainTranslator
 
 TRANSLATION: dict[str, Any] = {"vocab_size": 40, "d_model": 32, "num_heads": 4, "ffn_dim": 12}

@@ -10,7 +10,7 @@ import pytest
 from models.conventions import Conventions
 from models.data.prose import DocumentScore, Reader, Window, windows
 from models.decoding.forced import nats, teacher_forced_log_probabilities
-from models.registry import load_module
+from models.loading import load_module
 from models.storage.checkpoint import load_checkpoint
 from tests.tiny import byte_tokenizer, tiny_checkpoint
 

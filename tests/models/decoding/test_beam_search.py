@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from models.contract.models import LanguageModel
+from models.contract import LanguageModel
 from models.decoding.beam_search import BeamRules, Hypothesis, beam_search
 from models.decoding.beginning import encode_rows
-from models.registry import load_module
+from models.loading import load_module
 from tests.hugging_face import HuggingFaceModel, generate
 from tests.reference_models import EOS_ID, ending_checkpoint, examples
 from tests.tiny import DECODERS, tiny_checkpoint

@@ -8,11 +8,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from models.architectures.registry import parse_config
 from models.batch import LanguageBatch, TranslationBatch
 from models.cli import plot_gradients
-from models.configs.registry import parse_config
 from models.evaluation.gradients import Reach, gradient_norms
-from models.registry import build
+from models.loading import build
 from tests.tiny import tiny_checkpoint
 
 WORDS = {"vocab_size": 40, "embedding_dim": 8, "hidden_dim": 8}

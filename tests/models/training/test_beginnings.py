@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from models.architectures.bahdanau.config import BahdanauConfig
+from models.architectures.registry import parse_config
 from models.batch import LanguageBatch, TranslationBatch
-from models.configs.registry import parse_config
-from models.configs.translators.bahdanau import BahdanauConfig
 from models.layers.roles import ParameterRole, Role, parts_of
-from models.registry import build
+from models.loading import build
 from models.storage.checkpoint import load_checkpoint
 from models.training.config import OptimizerConfig
 from models.training.optimizer import Optimizer

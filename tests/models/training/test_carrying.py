@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from models.architectures.registry import parse_config
 from models.batch import LanguageBatch
-from models.configs.registry import parse_config
 from models.data.carrying import CarriedProse
-from models.registry import build
+from models.loading import build
 from models.storage.checkpoint import load_checkpoint
 from models.training.config import ConfigError, read_config
 from models.training.learning import Carry

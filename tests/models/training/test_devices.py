@@ -11,16 +11,16 @@ import pytest
 import torch
 from torch import nn
 
+from models.architectures.registry import parse_config
 from models.batch import IGNORED_LABEL, Batch
 from models.configs.base import LanguageModelConfig
-from models.configs.registry import parse_config
 from models.data.batching import Dataset, ParallelData, ProseData
 from models.data.corpus import Pair
 from models.decoding import naive
 from models.decoding.beam_search import BeamRules, beam_search
 from models.decoding.forced import teacher_forced_log_probabilities
 from models.decoding.greedy import continue_batch, translate_all
-from models.registry import build
+from models.loading import build
 from models.training.arithmetic import Arithmetic
 from models.training.config import OptimizerConfig, TrainingConfig, read_config
 from models.training.loss import SmoothedCrossEntropy

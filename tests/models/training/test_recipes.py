@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from export.zoo.grid import PLACES, SCORES, recipe_of
-from models.configs.attention import Global, LocalM
-from models.configs.translators.luong import LuongConfig
+from models.architectures.luong.config import LuongConfig
+from models.configs.recurrent import Global, LocalM
 from models.training.config import ConfigError, TrainingConfig, read_config
 
 MODELS = Path(__file__).parents[3] / "models"

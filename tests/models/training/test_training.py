@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from models.cli import bench_torch, train
 from models.data.batching import ParallelData
 from models.data.varying import VaryingData
-from models.registry import load_module
+from models.loading import load_module
 from models.storage.checkpoint import load_checkpoint
 from models.training.averaging import Average
 from models.training.config import TrainingConfig, read_config

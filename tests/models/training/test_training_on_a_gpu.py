@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from models.architectures.language_models.llama import LlamaAttention
-from models.configs.registry import parse_config
+from models.architectures.llama.module import LlamaAttention
+from models.architectures.registry import parse_config
 from models.data.batching import ParallelData
 from models.layers.attention import Attention
-from models.registry import build
+from models.loading import build
 from models.training import learning, loss, muon
 from models.training.arithmetic import Arithmetic
 from models.training.config import OptimizerConfig

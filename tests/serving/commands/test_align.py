@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from export.families import registry
 from export.graph.model import ExportedModel
+from models.architectures.bahdanau import graph
 from serving.bundle.manifest import Precision
 from serving.cli import main
 from tests.tiny import tiny_bundle
@@ -38,15 +38,15 @@ def transformer(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def without_attention(folder: Path) -> str:
     """As the fixed-context families are: no graph tells of attention."""
-    build = registry.BUILDERS["bahdanau"]
+    build = graph.build
 
     def plain(*args: Any) -> ExportedModel:
         model = build(*args)
-        graphs = tuple(graph for graph in model.graphs if graph.name != "step_attention")
+        graphs = tuple(each for each in model.graphs if each.name != "step_attention")
         return ExportedModel(graphs, model.states, model.limits)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(registry.BUILDERS, "bahdanau", plain)
+        patch.setattr(graph, "build", plain)
         return str(tiny_bundle("bahdanau", folder / "plain", Precision.FP32))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from export.bundling.exporting import export_checkpoint
 from models.decoding.beam_search import BeamRules, beam_search
-from models.registry import load_module
+from models.loading import load_module
 from serving.bundle.manifest import Precision, Task
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig

@@ -11,7 +11,7 @@ import torch
 
 from export.checking.rows import Rows
 from models.decoding.forced import teacher_forced_log_probabilities
-from models.registry import load_module
+from models.loading import load_module
 from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import ATTENTION_OUTPUTS, AttentionKind, Precision
 from serving.bundle.opening import Bundle, open_bundle

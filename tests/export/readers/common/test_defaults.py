@@ -7,7 +7,7 @@ from transformers import AutoConfig
 
 from export.readers.common.language_models import FAMILIES
 from export.readers.common.options import Options
-from models.configs.registry import parse_config
+from models.architectures.registry import parse_config
 from tests.export.readers.hugging_face.language_models import SIZES
 
 NUM_LAYERS = 14  # enough for every pattern of layers

@@ -11,7 +11,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from export.readers.common.language_models import FAMILIES
 from export.readers.common.options import Options
 from export.readers.common.rope import read_rotary, rope_section, shorten
-from models.configs.registry import parse_config
+from models.architectures.registry import parse_config
 from tests.export.readers.hugging_face.language_models import LLAMA3, SIZES, YARN
 
 LONG, THETA = 4096, 10000.0

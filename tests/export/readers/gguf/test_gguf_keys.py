@@ -9,7 +9,7 @@ import pytest
 from export.readers.gguf.metadata import UNSUPPORTED
 from export.readers.gguf.reader import read
 from export.readers.gguf.tokenizer import from_gguf
-from models.configs.language_models.llama import LlamaConfig
+from models.architectures.llama.config import LlamaConfig
 from models.storage.checkpoint import CheckpointError
 from tests.export.readers.common.sentencepiece_models import GEMMA, trained
 from tests.export.readers.gguf.files import write_gguf

@@ -16,7 +16,7 @@ from export.readers.gguf.reader import read
 from export.readers.gguf.tensors import kept_bits
 from export.readers.reading import read_model
 from models.decoding.forced import teacher_forced_log_probabilities
-from models.registry import load_module
+from models.loading import load_module
 from models.storage.checkpoint import Checkpoint, CheckpointError
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle

@@ -16,7 +16,7 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 from export.bundling.exporting import export_checkpoint
 from export.readers.gguf.reader import read
 from models.decoding.forced import teacher_forced_log_probabilities
-from models.registry import load_module
+from models.loading import load_module
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig

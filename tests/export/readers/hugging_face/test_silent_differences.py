@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from export.readers.hugging_face.families import read
 from models.decoding.forced import teacher_forced_log_probabilities
-from models.registry import load_module
+from models.loading import load_module
 from models.storage.checkpoint import CheckpointError
 from tests.export.readers.hugging_face.changing import change
 from tests.export.readers.hugging_face.language_models import (

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from export.readers.hugging_face.families import read
 from models.decoding.forced import teacher_forced_log_probabilities
-from models.registry import load_module
+from models.loading import load_module
 from tests.export.readers.hugging_face import language_models, translators
 from tests.export.readers.hugging_face.changing import change, change_weights, problems_of
 from tests.export.readers.hugging_face.language_models import BOS, log_probabilities, random_model

@@ -12,7 +12,7 @@ from export.checking.decoding import decode
 from export.checking.rows import Rows
 from export.readers.reading import read_model
 from models.conventions import LanguageIds
-from models.registry import load_module
+from models.loading import load_module
 from models.storage.checkpoint import Checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle

@@ -12,7 +12,7 @@ from export.checking.rows import Rows
 from export.readers.reading import read_model
 from models.decoding.beam_search import BeamRules, beam_search
 from models.decoding.greedy import translate_batch
-from models.registry import load_module
+from models.loading import load_module
 from models.storage.checkpoint import Checkpoint, CheckpointError
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle

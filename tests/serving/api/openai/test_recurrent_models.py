@@ -10,10 +10,10 @@ import httpx
 import numpy as np
 import pytest
 
-from models.contract.models import AnyModel
+from models.contract import AnyModel
 from models.decoding.forced import teacher_forced_log_probabilities
 from models.decoding.naive import greedy
-from models.registry import load_module
+from models.loading import load_module
 from models.storage.checkpoint import load_checkpoint
 from serving.api.application import create_app
 from serving.api.http.services import Services

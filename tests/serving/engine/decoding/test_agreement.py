@@ -14,7 +14,7 @@ from torch import nn
 
 from export.bundling.exporting import export_checkpoint
 from models.decoding.beam_search import BeamRules, beam_search
-from models.registry import load_module
+from models.loading import load_module
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig

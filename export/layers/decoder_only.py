@@ -1,0 +1,192 @@
+"""Builds decoder-only language models: one step graph, for prompts and single tokens, and on the
+CPU one that scores several next tokens of a row at once, to the bit as the step graph scores them
+one by one.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain
+from typing import Generic, TypeVar
+
+from export.graph.model import ExportedModel
+from export.graph.target import TARGETS
+from export.graph.value import Value
+from export.graph.weights import Weights
+from export.graph.writer import GraphWriter
+from export.layers.attention import Heads, self_attention
+from export.layers.basic import Layers
+from export.layers.language import language_model
+from export.layers.telling.telling import Telling
+from export.layers.telling.weights import ReadTarget
+from export.layers.vocabulary import VocabularyGraph
+from models.configs.decoder_only import DecoderOnlyConfig
+from serving.bundle.manifest import (
+    POSITIONS,
+    STEP_ATTENTION,
+    VERIFY,
+    AttentionKind,
+    Precision,
+    StateKind,
+    StateSpec,
+)
+
+NUM_VERIFIED = 4  # tokens of a row that are scored at once
+
+Config = TypeVar("Config", bound=DecoderOnlyConfig)
+
+
+class DecoderOnlyGraph(ABC, Generic[Config]):
+    """Writes what all of them have in common; each says how positions enter, what it normalises and
+    feeds forward by, and what has biases.
+    """
+
+    has_qkv_bias = False
+    has_mixing_bias = False  # after attention
+    has_output_bias = False  # of the vocabulary's logits, where its tables are not tied
+    embedding_scale = 1.0
+    logit_cap: float | None = None
+
+    def __init__(self, config: Config, layers: Layers) -> None:
+        self.config, self.layers, self.graph = config, layers, layers.graph
+        self.telling = Telling(layers.graph, num_tokens="tokens")
+        self.reading: Callable[[Heads], ReadTarget] | None = None  # where attention is told
+        has_bias = self.has_output_bias and not config.tied_embeddings
+        self.words = VocabularyGraph(
+            layers,
+            config,
+            (config.d_model, config.d_model),
+            scale=self.embedding_scale,
+            bias="output.bias" if has_bias else None,
+        )
+        self.heads = [self.heads_of(layer) for layer in range(config.num_layers)]
+        self.states: list[list[StateSpec]] = [
+            heads.states("self", StateKind.APPEND, layer) for layer, heads in enumerate(self.heads)
+        ]
+
+    @abstractmethod
+    def heads_of(self, layer: int) -> Heads:
+        """Size attention as one layer has it."""
+
+    @abstractmethod
+    def feed_forward(self, x: Value, name: str) -> Value:
+        """Write a layer's second half, of x normalised [batch, tokens, d_model]: no sum yet."""
+
+    @abstractmethod
+    def norm(self, x: Value, name: str) -> Value:
+        """Normalise x [batch, tokens or none, d_model] by the weights ``name``."""
+
+    def embed(self, ids: Value, past_lengths: Value) -> Value:
+        """Make ids [batch, tokens] after ``past_lengths`` positions the first layer's input."""
+        return self.words.embed(ids)
+
+    def normalise_heads(self, qkv: Value, name: str, heads: Heads) -> Value:
+        """Make queries, keys and values, side by side, [batch, tokens, all], what attends."""
+        return qkv
+
+    def block(self, x: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
+        """Write one layer with its residual sums, x [batch, tokens, d_model]; `attend` says of
+        which lengths.
+        """
+        name = f"layers.{layer}"
+        x = x + self.attend(x, layer, total_lengths)
+        normed = self.norm(x, f"{name}.feed_forward_norm")
+        return x + self.feed_forward(normed, f"{name}.feed_forward")
+
+    @classmethod
+    def build(cls, config: Config, weights: Weights, precision: Precision) -> ExportedModel:
+        """Write all graphs. Those for devices choose one token at a time."""
+
+        def part(name: str) -> "DecoderOnlyGraph[Config]":
+            return cls(config, Layers(GraphWriter(name), weights, precision, in_blocks=True))
+
+        step, telling = part("step"), part(STEP_ATTENTION)
+        for each in (step, telling):
+            each.write_step()
+        graphs, states = [step.graph, telling.graph], tuple(chain(*step.states))
+        if not TARGETS[precision].is_cuda:
+            verify = part(VERIFY)
+            verify.write_verify()
+            graphs.append(verify.graph)
+        return language_model(config, tuple(graphs), states, telling.telling.shapes)
+
+    def write_step(self) -> None:
+        """Score what follows the last of a row's tokens."""
+        graph = self.graph
+        ids = graph.input("ids", "int64", ("tokens",))
+        past_lengths = graph.input("past_lengths", "int32", ())
+        total_lengths = graph.input("total_lengths", "int32", ())
+        if self.telling.is_on:
+            self.reading = partial(ReadTarget, past_lengths, self.telling.attended())
+        x = self._run(ids, past_lengths, [total_lengths])
+        self.telling.finish(AttentionKind.DECODER, self.heads[0].num_heads)
+        x = self.layers.last_position(x, past_lengths, total_lengths)
+        self.words.choose(self.norm(x, "norm"), self.logit_cap)
+
+    def write_verify(self) -> None:
+        """Score what follows each of a row's tokens. They may go beyond the last position, whose
+        keys and values nobody reads any more.
+        """
+        graph, config = self.graph, self.config
+        ids = graph.input("ids", "int64", (NUM_VERIFIED,))
+        past_lengths = graph.input("past_lengths", "int32", ())
+        capacity = graph.constant(config.context_length, "int32")
+        totals = [(past_lengths + (1 + i)).minimum(capacity) for i in range(NUM_VERIFIED)]
+        x = self.norm(self._run(ids, past_lengths, totals), "norm")
+        self.words.choose(x.reshape(-1, config.d_model), self.logit_cap, rows=POSITIONS)
+
+    def attend(self, x: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
+        """Attend by x, which is normalised first.
+
+        total_lengths: one for all tokens together, or one for each token. The operator's bits
+        depend on how many tokens it is given: to be those of single tokens they must come singly.
+        """
+        heads, name = self.heads[layer], f"layers.{layer}.attention"
+        qkv = self.layers.linear(
+            self.norm(x, f"{name}_norm"),
+            [f"{name}.{part}" for part in ("query", "key", "value")],
+            self.config.d_model,
+            [heads.trained_query_dim, heads.trained_kv_dim, heads.trained_kv_dim],
+            bias=self.has_qkv_bias,
+            into=heads.layout,
+        )
+        return self.layers.linear(
+            self._attend_by_parts(self.normalise_heads(qkv, name, heads), layer, total_lengths),
+            [f"{name}.output"],
+            heads.trained_query_dim,
+            [self.config.d_model],
+            bias=self.has_mixing_bias,
+            out_of=heads.layout,
+        )
+
+    def _run(self, ids: Value, past_lengths: Value, total_lengths: Sequence[Value]) -> Value:
+        """Write all layers: [batch, tokens, d_model]."""
+        x = self.embed(ids, past_lengths)
+        for layer in range(self.config.num_layers):
+            x = self.block(x, layer, total_lengths)
+        return x
+
+    def _attend_by_parts(self, qkv: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
+        """Attend part by part. Each part's keys and values are an output of the graph: it is in
+        place then, as the engine binds all of them to one buffer.
+        """
+        graph, heads, states = self.graph, self.heads[layer], self.states[layer]
+        capacity, num_parts = self.config.context_length, len(total_lengths)
+        parts = _single_tokens(qkv, num_parts) if num_parts > 1 else [qkv]
+        past, found = [graph.state_input(state) for state in states], []
+        for i, (part, total) in enumerate(zip(parts, total_lengths, strict=True)):
+            key, value = past
+            mixed, *past = self_attention(part, (key, value), total, capacity, heads)
+            found.append(mixed)
+            if self.reading is not None:
+                weights = self.reading(heads).weights(part, past[0])
+                self.telling.add(AttentionKind.DECODER, weights)
+            for state, after in zip(states, past, strict=True):
+                suffix = "" if i + 1 == num_parts else f".{i}"
+                graph.output(f"{state.name}.next{suffix}", after, state.dtype, state.shape)
+        return graph.op.Concat(*found, axis=1) if num_parts > 1 else found[0]
+
+
+def _single_tokens(x: Value, count: int) -> list[Value]:
+    """Split [batch, tokens, dim] into [batch, 1, dim] each."""
+    return list(x.graph.op.Split(x, axis=1, num_outputs=count, _outputs=count))

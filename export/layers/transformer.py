@@ -1,0 +1,166 @@
+"""Graphs of encoder-decoder Transformers: `encode` writes cross-attention's keys and values."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from itertools import chain
+from typing import TypeVar
+
+from export.graph.value import Value
+from export.layers.attention import Heads, encoder_attention
+from export.layers.basic import Layers
+from export.layers.feed_forward import feed_forward
+from export.layers.heads import head_layout
+from export.layers.memory import CrossAttention, FloatMemory, Int8Memory
+from export.layers.packing import SourceTokens, source_tokens
+from export.layers.positions import positions_of
+from export.layers.telling.weights import encoder_weights
+from export.layers.translator import TranslatorGraph
+from export.layers.vocabulary import VocabularyGraph
+from models.configs.transformer import TransformerSizes
+from serving.bundle.manifest import AttentionKind, StateSpec
+
+Config = TypeVar("Config", bound=TransformerSizes)
+
+
+class TransformerLikeGraph(TranslatorGraph[Config]):
+    """Encodes, and decodes by reading the source; each kind reads the target its own way."""
+
+    past_states: list[list[StateSpec]]  # of every decoder layer
+
+    has_attentive_encoder = True
+
+    def __init__(self, config: Config, layers: Layers) -> None:
+        super().__init__(config, layers)
+        # Those of the last decoder layer, as in Marian and CTranslate2. In the shipped model 90 %
+        # of the words that a sentence and its translation share look back at themselves (88 % by
+        # all heads, 84 % by those of the first layer).
+        first = (config.decoder_layers - 1) * config.num_heads
+        self.alignment_heads = tuple(range(first, first + config.num_heads))
+        self.words = VocabularyGraph(
+            layers,
+            config,
+            (config.d_model, config.d_model),
+            scale=config.scale_of_embeddings,
+            bias="output_bias" if config.imported.output_bias else None,
+            num_source_words=config.source_vocabulary,
+        )
+        layout = head_layout(config.head_size)
+        self.heads = Heads(config.num_heads, config.kv_heads, layout, layers.target)
+        is_int8 = layers.quantiser is not None and not layers.weights.are_quantised
+        memory = Int8Memory if is_int8 else FloatMemory
+        self.memories = [memory(self.heads, layer) for layer in range(config.decoder_layers)]
+
+    @property
+    def states(self) -> tuple[StateSpec, ...]:
+        return tuple(chain(*self.past_states, *(memory.states for memory in self.memories)))
+
+    def open(self) -> None:
+        super().open()
+        self.past_lengths = self.graph.input("past_lengths", "int32", ())
+        source_lengths = self.graph.input("source_lengths", "int32", ())
+        self.cross = CrossAttention(self.telling, self.heads, source_lengths)
+        config = self.config
+        self.positions = positions_of(self.layers, config, "decoder", config.max_target_tokens)
+
+    def encode(self, ids: Value, lengths: Value) -> None:
+        """Write keys and values of the source for every decoder layer."""
+        tokens = source_tokens(ids, lengths, self.layers.target)
+        encoded = self._encode(ids, lengths, tokens)
+        for layer, memory in enumerate(self.memories):
+            names = [f"decoder.layers.{layer}.cross_attention.{part}" for part in ("key", "value")]
+            keys_values = self.project(encoded, names, [self.heads.trained_kv_dim] * 2)
+            memory.write(self.graph, tokens.spread(keys_values))
+
+    def step(self) -> None:
+        embedded = self.words.embed(self.ids)
+        x = self.begin(self.positions.add_target(embedded, self.past_lengths), "decoder")
+        for layer in range(self.config.decoder_layers):
+            x = self.read_source(self.read_target(x, layer), layer)
+        self.cross.finish()
+        self.telling.finish(AttentionKind.DECODER, self.heads.num_heads)
+        self.words.choose(self.finish(x, "decoder").squeeze(1))
+
+    @abstractmethod
+    def read_target(self, x: Value, layer: int) -> Value:
+        """Add to x [batch, 1, d_model] what the layer finds in the target so far."""
+
+    def read_source(self, x: Value, layer: int) -> Value:
+        """Add to x [batch, 1, d_model] what the layer finds in the source, and feed it forward."""
+        memory = self.memories[layer].read(self.graph)
+        name = f"decoder.layers.{layer}.cross_attention"
+        normed = self.before_sublayer(x, f"{name}_norm")
+        query = self.project(normed, [f"{name}.query"], [self.heads.trained_query_dim])
+        update = self.join_heads(self.cross.attend(query, memory), name)
+        x = self.after_sublayer(x, update, f"{name}_norm")
+        return self.feed_forward(x, f"decoder.layers.{layer}")
+
+    def begin(self, x: Value, stack: str) -> Value:
+        """Go from embedded tokens with their positions to what the first layer reads."""
+        return (
+            self._norm(x, f"{stack}.embedding_norm") if self.config.imported.embedding_norm else x
+        )
+
+    def before_sublayer(self, x: Value, norm: str) -> Value:
+        return self._norm(x, norm) if self.config.norm.place == "pre" else x
+
+    def after_sublayer(self, x: Value, update: Value, norm: str) -> Value:
+        x = x + update
+        return x if self.config.norm.place == "pre" else self._norm(x, norm)
+
+    def finish(self, x: Value, stack: str) -> Value:
+        return self._norm(x, f"{stack}.norm") if self.config.has_final_norm else x
+
+    def queries_keys_values(self, x: Value, name: str) -> Value:
+        names = [f"{name}.{part}" for part in ("query", "key", "value")]
+        query_dim, kv_dim = self.heads.trained_query_dim, self.heads.trained_kv_dim
+        return self.project(x, names, [query_dim, kv_dim, kv_dim])
+
+    def project(self, x: Value, names: Sequence[str], out_dims: Sequence[int]) -> Value:
+        """Project x [..., d_model] to queries, keys or values, side by side."""
+        dim, bias, layout = self.config.d_model, self.config.imported.biases, self.heads.layout
+        return self.layers.linear(x, names, dim, out_dims, bias=bias, into=layout)
+
+    def join_heads(self, x: Value, name: str) -> Value:
+        """Join what the heads found [..., query_dim]: [..., d_model]."""
+        names, dims, heads = [f"{name}.output"], [self.config.d_model], self.heads
+        bias, into = self.config.imported.biases, heads.trained_query_dim
+        return self.layers.linear(x, names, into, dims, bias=bias, out_of=heads.layout)
+
+    def feed_forward(self, x: Value, layer: str) -> Value:
+        config, name = self.config, f"{layer}.feed_forward"
+        update = feed_forward(
+            self.layers,
+            self.before_sublayer(x, f"{name}_norm"),
+            name,
+            (config.d_model, config.ffn_dim),
+            config.activation,
+            is_gated=config.gated_ffn,
+            bias=config.imported.biases,
+        )
+        return self.after_sublayer(x, update, f"{name}_norm")
+
+    def _norm(self, x: Value, name: str) -> Value:
+        config, layers = self.config, self.layers
+        norm = layers.rms_norm if config.norm.kind == "rms" else layers.layer_norm
+        return norm(x, name, config.d_model, config.norm.epsilon)
+
+    def _encode(self, ids: Value, lengths: Value, tokens: SourceTokens) -> Value:
+        config = self.config
+        positions = positions_of(self.layers, config, "encoder", config.max_source_tokens)
+        embedded = self.words.embed_source(tokens.ids)
+        x = self.begin(positions.add_source(embedded, tokens.positions), "encoder")
+        bias = positions.source_bias(ids)
+        for layer in range(config.encoder_layers):
+            name = f"encoder.layers.{layer}.self_attention"
+            normed = self.before_sublayer(x, f"{name}_norm")
+            qkv = tokens.spread(self.queries_keys_values(normed, name))
+            found, weights = encoder_attention(qkv, lengths, self.heads, bias)
+            if self.telling.is_on:
+                if weights is None:
+                    weights = encoder_weights(qkv, lengths, self.heads, bias)
+                self.telling.add(AttentionKind.ENCODER, weights)
+            update = self.join_heads(tokens.pack(found), name)
+            x = self.after_sublayer(x, update, f"{name}_norm")
+            x = self.feed_forward(x, f"encoder.layers.{layer}")
+        self.telling.finish(AttentionKind.ENCODER, self.heads.num_heads)
+        return self.finish(x, "encoder")

@@ -1,0 +1,68 @@
+"""Builds RNNsearch: a bidirectional encoder, and a decoder step with additive attention."""
+
+from export.graph.value import Value
+from export.layers.additive import additive_scores, context_of
+from export.layers.basic import Layers
+from export.layers.context_decoder import ContextDecoder
+from export.layers.ragged import hardened, ragged_softmax
+from export.layers.recurrent.recurrent import RecurrentLayers
+from export.layers.translator import TranslatorGraph
+from export.layers.vocabulary import recurrent_vocabulary
+from models.architectures.bahdanau.config import BahdanauConfig
+from serving.bundle.manifest import SOURCE, StateKind, StateSpec
+
+
+class BahdanauGraph(TranslatorGraph[BahdanauConfig]):
+    def __init__(self, config: BahdanauConfig, layers: Layers) -> None:
+        super().__init__(config, layers)
+        self.memory_dim = 2 * config.hidden_dim
+        self.words = recurrent_vocabulary(layers, config)
+        self.decoder = ContextDecoder(config, layers, self.memory_dim, config.readout)
+        self.memory = layers.state("memory", StateKind.CONSTANT, SOURCE, self.memory_dim)
+        self.keys = layers.state("keys", StateKind.CONSTANT, SOURCE, config.attention_dim)
+
+    @property
+    def states(self) -> tuple[StateSpec, ...]:
+        return (self.memory, self.keys, *self.decoder.states)
+
+    def encode(self, ids: Value, lengths: Value) -> None:
+        """Write annotations h_j, their keys, and s_0 = tanh(W_s h<-_1) (A.2.2)."""
+        config, graph, dim = self.config, self.graph, self.config.hidden_dim
+        encoder = RecurrentLayers(
+            self.layers, "encoder", config.cell, config.embedding_dim, dim, bidirectional=True
+        )
+        memory, [_, (backward, *_)] = encoder.encode(self.words.embed_source(ids), lengths)
+        sizes = self.memory_dim, [config.attention_dim]
+        keys = self.layers.linear(memory, ["attention.key"], *sizes, bias=True)
+        initial = self.layers.linear(backward, ["initial"], dim, [dim], bias=True)
+        graph.state_output(self.memory, memory)
+        graph.state_output(self.keys, keys)
+        graph.state_output(self.decoder.states[0], initial.tanh())
+
+    def step(self) -> None:
+        """Write c_i, s_i and the readout (A.2.2)."""
+        graph = self.graph
+        source_lengths = graph.input("source_lengths", "int32", ())
+        memory, keys = graph.state_input(self.memory), graph.state_input(self.keys)
+        state = self.decoder.open()
+        weights = self._align(state[0], keys, source_lengths)
+        context = self.decoder.project_context(context_of(weights, memory))
+        token = self.decoder.project_token(self.words.embed_token(self.ids))
+        self.words.choose(self.decoder.step(token + context, state))
+        self.tell(weights)
+
+    def _align(self, hidden: Value, keys: Value, source_lengths: Value) -> Value:
+        """Weigh by a softmax of scores over each row's own source: f32 [batch, source]."""
+        dim, hidden_dim = self.config.attention_dim, self.config.hidden_dim
+        query = self.layers.linear(hidden, ["attention.query"], hidden_dim, [dim], bias=False)
+        weights = ragged_softmax(self._scores(query, keys, dim), source_lengths)
+        return hardened(weights) if self.config.hard_attention else weights
+
+    def _scores(self, query: Value, keys: Value, dim: int) -> Value:
+        if self.config.score == "additive":
+            return additive_scores(self.layers, query, keys, "attention.score", dim)
+        scores = self.layers.dot(query.unsqueeze(1), keys, dim)
+        return scores * dim**-0.5 if self.config.score == "scaled-dot" else scores
+
+
+build = BahdanauGraph.build

@@ -1,0 +1,165 @@
+"""Convolves and attends as the code that ConvS2S was published with: fairseq's `fconv`.
+
+Gehring, Auli, Grangier, Yarats and Dauphin 2017; fairseq/models/fconv.py. It differs from the
+paper, which `convs2s` follows: a layer attends before its input is added, queries and values are
+sums of two that vary as much as one, layers have sizes of their own, and not all need attend.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from models.architectures.fconv.config import AttentiveConvolution, FConvConfig
+from models.batch import length_mask
+from models.contract import State, Translator
+from models.layers.convolutions import (
+    HALF_VARIANCE,
+    GatedConvolution,
+    initialise_words,
+    positions_table,
+    scaled_linear,
+)
+from models.layers.dropout import Dropout
+from models.layers.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class FConvState(State):
+    """Holds the encoded source, and what the decoder's convolutions still see of the target."""
+
+    keys: Tensor  # z_j [batch, source, embedding_dim]
+    values: Tensor  # z_j + e_j, scaled, as large
+    is_real: Tensor  # [batch, source] bool: padding is not attended to
+    windows: tuple[Tensor, ...]  # of every layer [batch, kernel - 1, its input's size]
+    num_read: int  # tokens of the target
+
+
+class ResidualConvolution(nn.Module):
+    """Convolves, and adds its input, projected where the sizes differ."""
+
+    def __init__(self, in_dim: int, dim: int, kernel_size: int, dropout: float) -> None:
+        super().__init__()
+        self.convolution = GatedConvolution(dim, kernel_size, dropout, in_dim)
+        self.projection = nn.Identity() if in_dim == dim else scaled_linear(in_dim, dim)
+
+    def add(self, found: Tensor, x: Tensor) -> Tensor:
+        return (found + self.projection(x)) * HALF_VARIANCE
+
+
+class FConvEncoder(nn.Module):
+    """Holds position vectors of the source, and layers that look at both sides of a word."""
+
+    def __init__(self, config: FConvConfig) -> None:
+        super().__init__()
+        dims = [config.encoder[0].dim, *(layer.dim for layer in config.encoder)]
+        self.dropout = Dropout(config.dropout)
+        self.positions = positions_table(config.max_source_tokens, config.embedding_dim)
+        self.input = scaled_linear(config.embedding_dim, dims[0], variance=1 - config.dropout)
+        self.layers = nn.ModuleList(
+            ResidualConvolution(in_dim, layer.dim, layer.kernel_size, config.dropout)
+            for in_dim, layer in zip(dims, config.encoder, strict=False)
+        )
+        self.output = scaled_linear(dims[-1], config.embedding_dim)
+
+    def forward(self, embedded: Tensor, mask: Tensor) -> Tensor:
+        """Encode [batch, source, embedding_dim], mask [batch, source] -> z of the same shape.
+
+        Beyond a row's end every layer reads zeros, as it does before the beginning.
+        """
+        x, is_real = self.input(embedded), mask[..., None]
+        for layer in self.layers:
+            size = layer.convolution.kernel_size
+            padded = pad(self.dropout(x) * is_real, (0, 0, (size - 1) // 2, size // 2))
+            x = layer.add(layer.convolution(padded), x)
+        return self.output(x)
+
+
+class DecoderLayer(ResidualConvolution):
+    """Convolves this word and those before it, and attends where it does."""
+
+    def __init__(self, in_dim: int, layer: AttentiveConvolution, config: FConvConfig) -> None:
+        super().__init__(in_dim, layer.dim, layer.kernel_size, config.dropout)
+        self.dropout, self.attends = Dropout(config.dropout), layer.attends
+        if layer.attends:
+            self.query = scaled_linear(layer.dim, config.embedding_dim)
+            self.output = scaled_linear(config.embedding_dim, layer.dim)
+
+    def forward(
+        self, x: Tensor, embedded: Tensor, window: Tensor, state: FConvState
+    ) -> tuple[Tensor, Tensor]:
+        """Read x [batch, new, in_dim] after the inputs in `window`: the output, and the window
+        after it.
+        """
+        inputs = torch.cat([window, self.dropout(x)], 1)
+        hidden = self.convolution(inputs)
+        if self.attends:
+            hidden = (self._attend(hidden, embedded, state) + hidden) * HALF_VARIANCE
+        return self.add(hidden, x), inputs[:, x.shape[1] :]
+
+    def _attend(self, hidden: Tensor, embedded: Tensor, state: FConvState) -> Tensor:
+        query = (self.query(hidden) + embedded) * HALF_VARIANCE
+        scores = query @ state.keys.transpose(1, 2)
+        weights = scores.masked_fill(~state.is_real[:, None], float("-inf")).softmax(-1)
+        found: Tensor = self.output(weights @ state.values)
+        return found
+
+
+class Decoder(nn.Module):
+    """Holds position vectors of the target, layers, and the way in and out of them."""
+
+    def __init__(self, config: FConvConfig) -> None:
+        super().__init__()
+        dims = [config.decoder[0].dim, *(layer.dim for layer in config.decoder)]
+        self.positions = positions_table(config.max_target_tokens, config.embedding_dim)
+        self.input = scaled_linear(config.embedding_dim, dims[0], variance=1 - config.dropout)
+        self.layers = nn.ModuleList(
+            DecoderLayer(in_dim, layer, config)
+            for in_dim, layer in zip(dims, config.decoder, strict=False)
+        )
+        # Attention and sums leave less than goes in: readouts begin as loud as those of convs2s.
+        self.output = scaled_linear(dims[-1], config.readout_dim, variance=4.0)
+        self.kept = [
+            (layer.kernel_size - 1, dim) for layer, dim in zip(config.decoder, dims, strict=False)
+        ]
+
+
+class FConv(Vocabulary, Translator[FConvState]):
+    """Attends in the layers that do."""
+
+    config: FConvConfig
+
+    def __init__(self, config: FConvConfig) -> None:
+        super().__init__(
+            config,
+            config.embedding_dim,
+            source_size=config.source_vocabulary,
+            output_dim=config.readout_dim,
+            has_bias=True,
+        )
+        self.dropout = Dropout(config.dropout)
+        self.apply(initialise_words)
+        self.encoder = FConvEncoder(config)
+        self.decoder = Decoder(config)
+
+    def encode(self, source_ids: Tensor, source_lengths: Tensor) -> FConvState:
+        """Scale values by m sqrt(1/m), as a mean over m words varies 1/m as much as one of them."""
+        is_real = length_mask(source_lengths, source_ids.shape[1])
+        positions = self.encoder.positions[: source_ids.shape[1]]
+        embedded = self.dropout(self.embed_source(source_ids) + positions)
+        keys = self.encoder(embedded, is_real)
+        root = source_lengths.to(embedded.dtype).sqrt()[:, None, None]
+        values = (keys + embedded) * HALF_VARIANCE * root
+        windows = tuple(keys.new_zeros(len(keys), *kept) for kept in self.decoder.kept)
+        return FConvState(keys, values, is_real, windows, num_read=0)
+
+    def read(self, ids: Tensor, state: FConvState) -> tuple[Tensor, FConvState]:
+        start, end = state.num_read, state.num_read + ids.shape[1]
+        embedded = self.dropout(self.embed(ids) + self.decoder.positions[start:end])
+        x, windows = self.decoder.input(embedded), []
+        for layer, window in zip(self.decoder.layers, state.windows, strict=True):
+            x, window = layer(x, embedded, window, state)
+            windows.append(window)
+        readout = self.dropout(self.decoder.output(x))
+        return readout, replace(state, windows=tuple(windows), num_read=end)

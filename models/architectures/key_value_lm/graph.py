@@ -1,0 +1,18 @@
+"""Builds the language model that attends to its last outputs: keys and values in a window."""
+
+from export.graph.model import ExportedModel
+from export.graph.weights import Weights
+from export.layers.attentive import AttentiveReadout, Window
+from export.layers.basic import Layers
+from export.layers.recurrent_language import recurrent_language_model
+from models.architectures.key_value_lm.config import KeyValueLMConfig
+from serving.bundle.manifest import Precision
+
+
+def build(config: KeyValueLMConfig, weights: Weights, precision: Precision) -> ExportedModel:
+    return recurrent_language_model(config, weights, precision, _readout)
+
+
+def _readout(config: KeyValueLMConfig, layers: Layers) -> AttentiveReadout:
+    window = Window(layers, config.window, config.part_dim, config.part_dim)
+    return AttentiveReadout(config, layers, window, config.num_parts, config.part_dim)

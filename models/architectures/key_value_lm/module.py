@@ -1,0 +1,24 @@
+"""Attends over a language model's last outputs (Daniluk et al. 2017).
+
+"Frustratingly Short Attention Spans in Neural Language Modeling": attention, key-value attention
+and key-value-predict attention; `models.layers.attentive` has the equations. The readout has the
+embedding's size, so that both can share a table; in the paper it has that of a part.
+"""
+
+from models.architectures.key_value_lm.config import KeyValueLMConfig
+from models.layers.attentive import AttentiveReadout
+from models.layers.language import RecurrentLanguageModel
+
+
+class KeyValueLM(RecurrentLanguageModel):
+    """Attends in as many dimensions as a part has, as in the paper."""
+
+    def __init__(self, config: KeyValueLMConfig) -> None:
+        readout = AttentiveReadout(
+            config.hidden_dim,
+            config.num_parts,
+            attention_dim=config.part_dim,
+            readout_dim=config.embedding_dim,
+            window=config.window,
+        )
+        super().__init__(config, readout)

@@ -1,0 +1,61 @@
+"""Options of the Llama-shaped language model."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from models.configs.base import Misfit, Positive, Size
+from models.configs.decoder_only import Frequencies, RotaryConfig, RotaryImports
+from models.configs.transformer import Activation
+
+LayerNumbers = Annotated[tuple[int, ...], Field(strict=False)]  # in files a list
+
+
+class LlamaImports(RotaryImports):
+    """Options of Qwen, Gemma, Phi-3 and SmolLM3, beyond Touvron et al. 2023."""
+
+    attention_bias: Literal["none", "qkv", "all"] = "none"
+    ffn_bias: bool = False
+    qk_norm: bool = False  # each head's queries and keys are normalised before they are rotated
+    sandwich_norms: bool = False  # sublayers are normalised before and after (Gemma 2)
+    embedding_scale: Positive = 1.0
+    attention_cap: Positive | None = None  # scores become cap * tanh(score / cap)
+    logit_cap: Positive | None = None
+    layers_without_window: LayerNumbers = ()
+    layers_without_rotation: LayerNumbers = ()
+    window_frequencies: Frequencies | None = None  # of layers with a window, where they are others
+
+
+class LlamaConfig(RotaryConfig):
+    """Decoder-only language model with RoPE, RMSNorm, grouped-query attention and SwiGLU (Touvron
+    et al. 2023).
+    """
+
+    architecture: Literal["llama"] = "llama"
+    num_kv_heads: Size = 2
+    norm_epsilon: Positive = 1e-5
+    activation: Activation = "swish"  # of the gate
+    imported: LlamaImports = LlamaImports()
+
+    def window_of(self, layer: int) -> int | None:
+        return None if layer in self.imported.layers_without_window else self.window
+
+    def table_of(self, layer: int) -> tuple[tuple[float, ...], float]:
+        """Frequencies of the pairs that the layer rotates, and their magnitude."""
+        if layer in self.imported.layers_without_rotation:
+            return (), 1.0
+        local = self.imported.window_frequencies
+        if local is not None and self.window_of(layer) is not None:
+            return local, 1.0
+        return self.frequencies, self.imported.rotary_magnitude
+
+    def misfits(self) -> Iterator[Misfit]:
+        yield from super().misfits()
+        yield from self.must_be_multiple("num_heads", "num_kv_heads")
+        yield from self.excess_pairs("window_frequencies")
+        for field in ("layers_without_window", "layers_without_rotation"):
+            beyond = [i for i in getattr(self.imported, field) if not 0 <= i < self.num_layers]
+            if beyond:
+                message = f"{field} {beyond} must be less than num_layers {self.num_layers}"
+                yield Misfit(("imported", "num_layers"), f"imported.{message}")

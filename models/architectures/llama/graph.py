@@ -1,0 +1,78 @@
+"""Builds the Llama-shaped language model: RoPE in the operator, RMSNorm, gated feed-forward."""
+
+from collections.abc import Sequence
+
+from export.graph.value import Value
+from export.layers.attention import Heads
+from export.layers.basic import Layers
+from export.layers.decoder_only import DecoderOnlyGraph
+from export.layers.feed_forward import feed_forward
+from export.layers.heads import head_layout
+from export.layers.positions import rotary_tables
+from models.architectures.llama.config import LlamaConfig
+
+
+class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
+    def __init__(self, config: LlamaConfig, layers: Layers) -> None:
+        self.has_qkv_bias = config.imported.attention_bias != "none"
+        self.has_mixing_bias = config.imported.attention_bias == "all"
+        self.embedding_scale, self.logit_cap = (
+            config.imported.embedding_scale,
+            config.imported.logit_cap,
+        )
+        super().__init__(config, layers)
+
+    def heads_of(self, layer: int) -> Heads:
+        config = self.config
+        frequencies, magnitude = config.table_of(layer)
+        is_own = (
+            config.imported.window_frequencies is not None
+            and frequencies is config.imported.window_frequencies
+        )
+        name = "rotary.window" if is_own else "rotary"
+        length = config.context_length
+        return Heads(
+            config.num_heads,
+            config.num_kv_heads,
+            head_layout(config.head_size, len(frequencies)),
+            self.layers.target,
+            rotary=rotary_tables(self.layers, length, frequencies, magnitude, name),
+            window=config.window_of(layer),
+            cap=config.imported.attention_cap,
+        )
+
+    def block(self, x: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
+        if not self.config.imported.sandwich_norms:
+            return super().block(x, layer, total_lengths)
+        name = f"layers.{layer}"
+        y = self.attend(x, layer, total_lengths)
+        x = x + self.norm(y, f"{name}.attention_output_norm")
+        y = self.feed_forward(self.norm(x, f"{name}.feed_forward_norm"), f"{name}.feed_forward")
+        return x + self.norm(y, f"{name}.feed_forward_output_norm")
+
+    def normalise_heads(self, qkv: Value, name: str, heads: Heads) -> Value:
+        if not self.config.imported.qk_norm:
+            return qkv
+        query, key, value = self.graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])
+        query = self._normalise(query, f"{name}.query_norm", heads)
+        key = self._normalise(key, f"{name}.key_norm", heads)
+        return self.graph.op.Concat(query, key, value, axis=-1)
+
+    def feed_forward(self, x: Value, name: str) -> Value:
+        config = self.config
+        sizes, bias = (config.d_model, config.ffn_dim), config.imported.ffn_bias
+        return feed_forward(
+            self.layers, x, name, sizes, config.activation, is_gated=True, bias=bias
+        )
+
+    def norm(self, x: Value, name: str) -> Value:
+        return self.layers.rms_norm(x, name, self.config.d_model, self.config.norm_epsilon)
+
+    def _normalise(self, x: Value, name: str, heads: Heads) -> Value:
+        """Normalise each head of x [batch, tokens, heads * head_dim] (Henry et al. 2020)."""
+        size, epsilon = self.config.head_size, self.config.norm_epsilon
+        split = x.reshape(0, 0, -1, heads.head_dim)
+        return self.layers.rms_norm(split, name, size, epsilon, heads.layout).reshape(0, 0, -1)
+
+
+build = LlamaGraph.build

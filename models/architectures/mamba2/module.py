@@ -1,0 +1,145 @@
+"""Builds Mamba-2 (Dao and Gu 2024, "Transformers are SSMs", section 7): no attention, no positions.
+
+Everything that a layer needs is projected from its input at once: the gate z, and x, B, C and dt of
+the state space (figure 6, right). x, B and C go through a short causal convolution; what the state
+space gives, with D x added, is gated, normalised and projected back. A text costs the same memory
+however long it is: a layer keeps one matrix for each head, and the convolution's last inputs.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import rms_norm, silu, softplus
+
+from models.architectures.mamba2.config import Mamba2Config
+from models.contract import LanguageModel, State
+from models.layers.decoder_only import initialise
+from models.layers.dropout import Dropout
+from models.layers.recurrent.state_space import scan
+from models.layers.vocabulary import Vocabulary
+
+LayerState = tuple[Tensor, Tensor]  # of the convolution [batch, K - 1, inner], of the heads
+LEAST_STEP, LARGEST_STEP = 1e-3, 0.1  # dt of fresh weights
+LARGEST_DECAY = 16.0  # -A of fresh weights
+
+
+@dataclass(frozen=True)
+class Mamba2State(State):
+    """Holds every layer's two states; empty: zeros."""
+
+    layers: tuple[LayerState, ...] = ()
+
+
+class GroupedNorm(nn.Module):
+    """Divides the heads of each group by the root of their mean square."""
+
+    def __init__(self, dim: int, num_groups: int, epsilon: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self._shape, self._epsilon = (num_groups, dim // num_groups), epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        groups = x.unflatten(-1, self._shape)
+        return rms_norm(groups, self._shape[1:], eps=self._epsilon).flatten(-2) * self.weight
+
+
+class Mixer(nn.Module):
+    """Computes one layer's update. Its parameters have the paper's names."""
+
+    def __init__(self, config: Mamba2Config) -> None:
+        super().__init__()
+        self.config, inner = config, config.inner_dim
+        linear, sizes = partial(nn.Linear, bias=config.imported.biases), config.projected
+        self.z, self.x = linear(config.d_model, sizes["z"]), linear(config.d_model, sizes["x"])
+        self.B, self.C = linear(config.d_model, sizes["B"]), linear(config.d_model, sizes["C"])
+        self.dt = linear(config.d_model, sizes["dt"])
+        channels, size = sum(config.convolved.values()), config.conv_kernel_size
+        self.conv = nn.Conv1d(
+            channels, channels, size, groups=channels, bias=config.imported.conv_bias
+        )
+        self.A_log, self.D, self.dt_bias = (
+            nn.Parameter(torch.empty(config.num_heads)) for _ in range(3)
+        )
+        self.norm = GroupedNorm(inner, config.num_groups, config.norm_epsilon)
+        self.output = linear(inner, config.d_model)
+
+    def forward(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        """Read u [batch, new, d_model] after a state: the update, and the next state."""
+        past, matrices = state
+        read = torch.cat([self.x(u), self.B(u), self.C(u)], -1)
+        seen = torch.cat([past, read], 1)
+        x, b, c = self._heads(silu(self.conv(seen.transpose(1, 2)).transpose(1, 2)))
+        dt = softplus(self.dt(u) + self.dt_bias)  # [batch, new, heads]
+        y, matrices = scan(x * dt.unsqueeze(-1), -dt * self.A_log.exp(), b, c, matrices)
+        y = (y + x * self.D.unsqueeze(-1)).flatten(2)
+        following = seen[:, seen.shape[1] - past.shape[1] :], matrices
+        return self.output(self.norm(y * silu(self.z(u)))), following
+
+    def _heads(self, convolved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Part x [batch, new, heads, P], and B and C of every head [batch, new, heads, N]."""
+        config = self.config
+        x, b, c = convolved.to(self.D.dtype).split(list(config.convolved.values()), -1)
+        shared = config.num_heads // config.num_groups
+        b, c = (
+            each.unflatten(-1, (config.num_groups, config.state_dim)).repeat_interleave(shared, 2)
+            for each in (b, c)
+        )
+        return x.unflatten(-1, (config.num_heads, config.head_dim)), b, c
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Let heads forget at all speeds, from one token to a thousand."""
+        nn.init.uniform_(self.A_log, 1.0, LARGEST_DECAY).log_()
+        nn.init.uniform_(self.dt_bias, math.log(LEAST_STEP), math.log(LARGEST_STEP)).exp_()
+        self.dt_bias += torch.log(-torch.expm1(-self.dt_bias))  # softplus brings it back
+        nn.init.ones_(self.D)
+        self.output.weight /= math.sqrt(self.config.num_layers)  # as many add up
+
+
+class Layer(nn.Module):
+    """Adds what a mixer makes of a normalised input."""
+
+    def __init__(self, config: Mamba2Config) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(config.d_model, eps=config.norm_epsilon)
+        self.mixer = Mixer(config)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        update, state = self.mixer(self.norm(x), state)
+        return x + self.dropout(update), state
+
+
+class Mamba2(Vocabulary, LanguageModel[Mamba2State]):
+    """Stacks layers between a vocabulary's tables."""
+
+    config: Mamba2Config
+
+    def __init__(self, config: Mamba2Config) -> None:
+        super().__init__(config, config.d_model)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
+        self.norm = nn.RMSNorm(config.d_model, eps=config.norm_epsilon)
+        self.apply(initialise)
+        for layer in self.layers:
+            layer.mixer.reset_parameters()
+
+    def empty_state(self) -> Mamba2State:
+        return Mamba2State()
+
+    def read(self, ids: Tensor, state: Mamba2State) -> tuple[Tensor, Mamba2State]:
+        x, following = self.embed(ids), []
+        states = state.layers or self._zeros(x)
+        for layer, before in zip(self.layers, states, strict=True):
+            x, after = layer(x, before)
+            following.append(after)
+        return self.norm(x), Mamba2State(tuple(following))
+
+    def _zeros(self, x: Tensor) -> tuple[LayerState, ...]:
+        config, batch = self.config, x.shape[0]
+        window = (batch, config.conv_kernel_size - 1, sum(config.convolved.values()))
+        matrices = (batch, config.num_heads, config.state_dim, config.head_dim)
+        zeros = x.new_zeros(window), x.new_zeros(matrices)
+        return (zeros,) * config.num_layers

@@ -1,0 +1,39 @@
+"""Builds the structured self-attentive sentence embedding, and the hops that it is made of."""
+
+from export.graph.value import Value
+from export.layers.encoder import EncoderGraph
+from export.layers.ragged import is_real, softmax_within
+from export.layers.recurrent.recurrent import RecurrentLayers
+from export.layers.telling.telling import Telling
+from models.architectures.self_attentive.config import SelfAttentiveConfig
+from serving.bundle.manifest import AttentionKind, AttentionShape
+
+
+class SelfAttentiveGraph(EncoderGraph[SelfAttentiveConfig]):
+    def encode(self, ids: Value, lengths: Value) -> Value:
+        """Compute M = A H, hop by hop, side by side."""
+        config, layers, dim = self.config, self.layers, self.config.embedding_dim
+        embedded = layers.embed(ids, "embedding", config.vocab_size, dim)
+        encoder = RecurrentLayers(
+            layers, "encoder", config.cell, dim, config.hidden_dim, bidirectional=True
+        )
+        outputs, _ = encoder.encode(embedded, lengths)
+        weights = self._weigh(outputs, is_real(ids, lengths))
+        if self.telling.is_on:
+            self.telling.put(AttentionKind.HOPS, weights.unsqueeze(1), AttentionShape(1, 1))
+        found = weights.cast(outputs.dtype) @ outputs  # padding is added as zeros
+        return found.reshape(0, config.vector_dim)
+
+    def begin_telling(self) -> Telling:
+        return Telling(self.graph, num_hops=self.config.num_hops)
+
+    def _weigh(self, outputs: Value, is_in_text: Value) -> Value:
+        """Compute A, f32 [batch, hops, source]."""
+        config, layers = self.config, self.layers
+        dim, hops = config.attention_dim, [config.num_hops]
+        keys = layers.linear(outputs, ["key"], 2 * config.hidden_dim, [dim], bias=False).tanh()
+        scores = layers.linear(keys, ["score"], dim, hops, bias=False).cast("float32")
+        return softmax_within(scores.transpose(0, 2, 1), is_in_text.unsqueeze(1))
+
+
+build = SelfAttentiveGraph.build

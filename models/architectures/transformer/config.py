@@ -1,0 +1,11 @@
+"""Options of the encoder-decoder Transformer."""
+
+from typing import Literal
+
+from models.configs.transformer import TransformerSizes
+
+
+class TransformerConfig(TransformerSizes):
+    """Encoder-decoder Transformer (Vaswani et al. 2017)."""
+
+    architecture: Literal["transformer"] = "transformer"

@@ -1,0 +1,58 @@
+"""Builds the Transformer: encode gives cross keys and values, step appends its own."""
+
+from export.graph.value import Value
+from export.layers.attention import self_attention
+from export.layers.basic import Layers
+from export.layers.telling.weights import ReadTarget
+from export.layers.transformer import TransformerLikeGraph
+from models.architectures.transformer.config import TransformerConfig
+from serving.bundle.manifest import AttentionKind, StateKind
+
+
+class TransformerGraph(TransformerLikeGraph[TransformerConfig]):
+    """Keeps keys and values of the target so far in place, and appends to them."""
+
+    def __init__(self, config: TransformerConfig, layers: Layers) -> None:
+        super().__init__(config, layers)
+        self.past_states = [
+            self.heads.states("self", StateKind.APPEND, layer)
+            for layer in range(config.decoder_layers)
+        ]
+
+    def open(self) -> None:
+        super().open()
+        self.total_lengths = self.graph.input("total_lengths", "int32", ())
+        self.bias = self.positions.target_bias(self.past_lengths)
+        self.reading: ReadTarget | None = None  # where attention is told
+        if self.telling.is_on:
+            attended = self.telling.attended()
+            self.reading = ReadTarget(self.past_lengths, attended, self.heads, self.bias)
+
+    def read_target(self, x: Value, layer: int) -> Value:
+        graph, name = self.graph, f"decoder.layers.{layer}.self_attention"
+        key_state, value_state = self.past_states[layer]
+        past = (graph.state_input(key_state), graph.state_input(value_state))
+        qkv = self.queries_keys_values(self.before_sublayer(x, f"{name}_norm"), name)
+        capacity = self.config.max_target_tokens
+        found, keys, values = self_attention(
+            qkv, past, self.total_lengths, capacity, self.heads, self.bias
+        )
+        if self.reading is not None:
+            self.telling.add(AttentionKind.DECODER, self._look(self.reading, qkv, keys))
+        graph.next_state(key_state, keys)
+        graph.next_state(value_state, values)
+        return self.after_sublayer(x, self.join_heads(found, name), f"{name}_norm")
+
+    def _look(self, reading: ReadTarget, qkv: Value, keys: Value) -> Value:
+        """Compute weights where anybody asks: who sees the source alone does not wait for them."""
+        [weights] = self.graph.branch(
+            reading.attended > 0,
+            "float32",
+            lambda: [reading.weights(qkv, keys)],
+            lambda: [reading.none(qkv)],
+            1,
+        )
+        return weights
+
+
+build = TransformerGraph.build

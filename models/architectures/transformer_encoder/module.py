@@ -1,0 +1,90 @@
+"""Builds the Transformer's encoder alone: BERT (Devlin et al. 2019) and its descendants.
+
+RoBERTa (Liu et al. 2019), XLM-R (Conneau et al. 2020) and DistilBERT (Sanh et al. 2019) differ in
+what they call a token's segment and position; MPNet (Song et al. 2020) adds a bias by distance to
+the scores of all layers.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from models.architectures.transformer_encoder.config import TransformerEncoderConfig
+from models.batch import length_mask
+from models.configs.transformer import Relative
+from models.contract import Encoder
+from models.layers.attention import Attention
+from models.layers.dropout import Dropout
+from models.layers.encoders.head import HeadLayers
+from models.layers.encoders.pooling import pool
+from models.layers.feed_forward import FeedForward
+from models.layers.positions.positions import LearnedPositions, RelativePositions
+from models.layers.recurrent.recurrent import initialise
+
+
+class EncoderLayer(nn.Module):
+    """Attends to the whole text, then feeds forward; norms come after the residual sums."""
+
+    def __init__(self, config: TransformerEncoderConfig) -> None:
+        super().__init__()
+        size, heads = config.d_model, config.num_heads
+        self.self_attention = Attention(size, heads, heads, bias=True, head_dim=config.head_dim)
+        self.self_attention_norm = nn.LayerNorm(size, eps=config.norm_epsilon)
+        self.feed_forward = FeedForward(size, config.ffn_dim, config.activation)
+        self.feed_forward_norm = nn.LayerNorm(size, eps=config.norm_epsilon)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Read x [batch, source, d_model] where `mask` lets it look."""
+        attention = self.self_attention
+        found = attention.attend(attention.queries(x), attention.keys_values(x), mask)
+        x = self.self_attention_norm(x + self.dropout(found))
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+
+
+class TransformerEncoder(Encoder):
+    """Encodes by self-attention, and pools what the tokens have become."""
+
+    config: TransformerEncoderConfig
+
+    def __init__(self, config: TransformerEncoderConfig) -> None:
+        super().__init__()
+        self.config, size = config, config.d_model
+        self.embedding = nn.Embedding(config.vocab_size, size)
+        self.positions = LearnedPositions(config.max_source_tokens, size)
+        self.types = nn.Embedding(config.num_types, size) if config.num_types else None
+        self.embedding_norm = nn.LayerNorm(size, eps=config.norm_epsilon)
+        self.distances = _distances(config.num_heads, config.distances)
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_layers))
+        self.dropout = Dropout(config.dropout)
+        self.head = HeadLayers(config.vector_dim, config.head, config.dropout)
+        self.apply(initialise)
+
+    def encode(
+        self, source_ids: Tensor, source_lengths: Tensor, source_types: Tensor | None = None
+    ) -> Tensor:
+        length = source_ids.shape[1]
+        is_real = length_mask(source_lengths, length)[:, None, None]
+        mask = is_real
+        if self.distances is not None:
+            mask = self.distances.mask_scores(is_real, 0, length)
+        x = self.dropout(self._embed(source_ids, source_types))
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.head(pool(x, source_lengths, self.config.pooling))
+
+    def project(self, hidden: Tensor) -> Tensor:
+        return self.head.project(hidden)
+
+    def _embed(self, ids: Tensor, types: Tensor | None) -> Tensor:
+        x = self.positions(self.embedding(ids))
+        if self.types is not None:
+            is_told = types is not None and self.config.num_types > 1
+            x = x + self.types(types if is_told else torch.zeros_like(ids))
+        return self.embedding_norm(x)
+
+
+def _distances(num_heads: int, config: Relative | None) -> RelativePositions | None:
+    if config is None:
+        return None
+    sizes = num_heads, config.num_buckets, config.max_distance
+    return RelativePositions(*sizes, bidirectional=True)

@@ -1,0 +1,153 @@
+"""Options that Transformers share: heads, norms, positions, and the sizes of encoder-decoders."""
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from models.configs.base import (
+    ArchitectureConfig,
+    Misfit,
+    Part,
+    Positive,
+    Size,
+    TranslationModelConfig,
+)
+
+
+class Norm(Part):
+    """LayerNorm (Ba et al. 2016) or RMSNorm (Zhang and Sennrich 2019), of what enters a sublayer
+    ("pre") or of what left it and was added ("post", as in Vaswani et al. 2017).
+    """
+
+    kind: Literal["layer", "rms"] = "layer"
+    place: Literal["pre", "post"] = "pre"
+    epsilon: Positive = 1e-5
+
+
+class HasHeads(ArchitectureConfig):
+    """Vectors of d_model, mapped to heads."""
+
+    d_model: Size = 256
+    num_heads: Size = 4
+    head_dim: Size | None = None  # None: d_model is cut into heads
+
+    @property
+    def head_size(self) -> int:
+        """Tell how many numbers a head has."""
+        return self.head_dim or self.d_model // self.num_heads
+
+    def misfits(self) -> Iterator[Misfit]:
+        if self.head_dim is None:
+            yield from self.must_be_multiple("d_model", "num_heads")
+
+
+class Sinusoidal(Part):
+    """Adds sines and cosines of the position (Vaswani et al. 2017, 3.5)."""
+
+    kind: Literal["sinusoidal"] = "sinusoidal"
+
+
+class Learned(Part):
+    """Adds a vector that was learned for the position."""
+
+    kind: Literal["learned"] = "learned"
+
+
+class Relative(Part):
+    """Adds a learned bias to scores, by how far apart two positions are (Raffel et al. 2020).
+
+    Distances share `num_buckets`; those from `max_distance` on share the last.
+    """
+
+    kind: Literal["relative"] = "relative"
+    num_buckets: int = Field(default=32, ge=4, lt=2**16, multiple_of=2)
+    max_distance: Size = 128
+
+    @model_validator(mode="after")
+    def _reaches_farther_than_exact_buckets(self) -> Self:
+        if self.max_distance <= self.num_buckets // 2:
+            raise ValueError(
+                f"max_distance {self.max_distance} must be more than half of"
+                f" num_buckets {self.num_buckets}"
+            )
+        return self
+
+
+class Linear(Part):
+    """Lowers scores in proportion to distance, each head by a slope of its own that is not learned
+    (ALiBi, Press et al. 2022); in the encoder to both sides alike.
+    """
+
+    kind: Literal["linear"] = "linear"
+
+
+class NoPositions(Part):
+    """Tells nothing: what reads the source takes it as a bag of words."""
+
+    kind: Literal["none"] = "none"
+
+
+Added = Annotated[Sinusoidal | Learned | NoPositions, Field(discriminator="kind")]
+
+
+Positions = Annotated[
+    Sinusoidal | Learned | Relative | Linear | NoPositions, Field(discriminator="kind")
+]
+
+
+Activation = Literal["relu", "gelu", "gelu_tanh", "swish"]
+
+
+class TransformerImports(Part):
+    """Options of BART, Marian, T5 and what OpenNMT-py and fairseq train."""
+
+    embedding_norm: bool = False  # of what enters the encoder and the decoder
+    final_norm: bool | None = None  # of what leaves them; None: where norms are before sublayers
+    embedding_scale: Positive | None = None  # None: sqrt(d_model)
+    biases: bool = True  # of attention and feed-forward layers
+    output_bias: bool = False
+
+
+class TransformerSizes(TranslationModelConfig, HasHeads):
+    """Holds what Transformers have in common, whatever their decoders are made of."""
+
+    source_vocab_size: Size | None = None  # None: that of the target, vocab_size
+    num_kv_heads: Size | None = None  # None: one for each head; 1: multi-query attention
+    ffn_dim: Size = 1024
+    encoder_layers: Size = 4
+    decoder_layers: Size = 2
+    positions: Positions = Sinusoidal()
+    norm: Norm = Norm()
+    activation: Activation = "relu"
+    gated_ffn: bool = False
+    tied_embeddings: bool = True
+    imported: TransformerImports = TransformerImports()
+
+    def misfits(self) -> Iterator[Misfit]:
+        yield from super().misfits()
+        if self.num_kv_heads is not None:
+            yield from self.must_be_multiple("num_heads", "num_kv_heads")
+        if self.tied_embeddings and self.source_vocab_size is not None:
+            yield from self.must_be_equal(
+                "source_vocab_size", "vocab_size", "one embedding for source and target"
+            )
+
+    @property
+    def kv_heads(self) -> int:
+        return self.num_kv_heads or self.num_heads
+
+    @property
+    def source_vocabulary(self) -> int:
+        return self.source_vocab_size or self.vocab_size
+
+    @property
+    def scale_of_embeddings(self) -> float:
+        scale = self.imported.embedding_scale
+        return math.sqrt(self.d_model) if scale is None else scale
+
+    @property
+    def has_final_norm(self) -> bool:
+        wanted = self.imported.final_norm
+        return self.norm.place == "pre" if wanted is None else wanted

@@ -1,0 +1,206 @@
+"""Layers of encoder-decoder Transformers (Vaswani et al. 2017), pre- or post-norm.
+
+Embeddings are scaled, by sqrt(d_model) unless the configuration sets another scale (3.4). Tied
+embeddings are shared by source, target and output.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor, nn
+
+from models.batch import length_mask
+from models.configs.transformer import (
+    Learned,
+    Linear,
+    NoPositions,
+    Relative,
+    Sinusoidal,
+    TransformerSizes,
+)
+from models.contract import State, Translator
+from models.layers.attention import Attention, KeysValues, Past, causal_mask
+from models.layers.dropout import Dropout
+from models.layers.feed_forward import FeedForward
+from models.layers.positions.positions import (
+    LearnedPositions,
+    LinearPositions,
+    Positions,
+    RelativePositions,
+    SinusoidalPositions,
+)
+from models.layers.recurrent.recurrent import initialise
+from models.layers.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class TransformerState(State):
+    """Holds what every decoder layer reads of the source, and keeps of the target."""
+
+    source: tuple[KeysValues, ...]
+    is_real: Tensor  # [batch, 1, 1, source] bool: padding is not attended to
+    past: tuple[Past, ...]
+    num_read: int  # tokens of the target
+
+
+class Layer(nn.Module):
+    """Is the base of encoder and decoder layers: residual sublayers, a norm before or after."""
+
+    def __init__(self, config: TransformerSizes) -> None:
+        super().__init__()
+        self.is_pre_norm = config.norm.place == "pre"
+        self.dropout = Dropout(config.dropout)
+        self.feed_forward = FeedForward(
+            config.d_model,
+            config.ffn_dim,
+            config.activation,
+            is_gated=config.gated_ffn,
+            bias=config.imported.biases,
+        )
+        self.feed_forward_norm = norm_of(config)
+
+    def before_sublayer(self, x: Tensor, norm: nn.Module) -> Tensor:
+        return norm(x) if self.is_pre_norm else x
+
+    def after_sublayer(self, x: Tensor, update: Tensor, norm: nn.Module) -> Tensor:
+        x = x + self.dropout(update)
+        return x if self.is_pre_norm else norm(x)
+
+    def feed(self, x: Tensor) -> Tensor:
+        update = self.feed_forward(self.before_sublayer(x, self.feed_forward_norm))
+        return self.after_sublayer(x, update, self.feed_forward_norm)
+
+
+class EncoderLayer(Layer):
+    """Attends to the whole source, then feeds forward."""
+
+    def __init__(self, config: TransformerSizes) -> None:
+        super().__init__(config)
+        self.self_attention = attention_of(config)
+        self.self_attention_norm = norm_of(config)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        y = self.before_sublayer(x, self.self_attention_norm)
+        attention = self.self_attention
+        update = attention.attend(attention.queries(y), attention.keys_values(y), mask)
+        return self.feed(self.after_sublayer(x, update, self.self_attention_norm))
+
+
+class DecoderLayer(Layer, ABC):
+    """Reads the target so far, each kind of layer in its own way, then the source."""
+
+    def __init__(self, config: TransformerSizes) -> None:
+        super().__init__(config)
+        self.cross_attention = attention_of(config)
+        self.cross_attention_norm = norm_of(config)
+
+    def forward(
+        self, x: Tensor, past: Past, mask: Tensor, source: KeysValues, is_real: Tensor
+    ) -> tuple[Tensor, Past]:
+        """Read x [batch, new, d_model] after the past: the output, and the past with it."""
+        x, past = self.read_target(x, past, mask)
+        y = self.before_sublayer(x, self.cross_attention_norm)
+        update = self.cross_attention.attend(self.cross_attention.queries(y), source, is_real)
+        return self.feed(self.after_sublayer(x, update, self.cross_attention_norm)), past
+
+    @abstractmethod
+    def read_target(self, x: Tensor, past: Past, mask: Tensor) -> tuple[Tensor, Past]:
+        """Read x [batch, new, d_model] after the past, where `mask` lets it look."""
+
+
+class Stack(nn.Module):
+    """Holds the encoder's or the decoder's positions and layers, and norms around these."""
+
+    def __init__(
+        self,
+        config: TransformerSizes,
+        layers: Sequence[Layer],
+        num_positions: int,
+        *,
+        bidirectional: bool,
+    ) -> None:
+        super().__init__()
+        self.positions = _positions(config, num_positions, bidirectional=bidirectional)
+        self.layers = nn.ModuleList(layers)
+        self.embedding_norm = norm_of(config) if config.imported.embedding_norm else nn.Identity()
+        self.norm = norm_of(config) if config.has_final_norm else nn.Identity()
+
+    def before_layers(self, embedded: Tensor, start: int = 0) -> Tensor:
+        """Turn embedded tokens of positions `start`.. into what the first layer reads."""
+        return self.embedding_norm(self.positions(embedded, start))
+
+
+class BaseTransformer(Vocabulary, Translator[TransformerState]):
+    """Encodes by self-attention, and decodes by layers that also attend to the source."""
+
+    decoder_layer: type[DecoderLayer]
+
+    def __init__(self, config: TransformerSizes) -> None:
+        super().__init__(
+            config,
+            config.d_model,
+            source_size=config.source_vocabulary,
+            scale=config.scale_of_embeddings,
+            has_bias=config.imported.output_bias,
+        )
+        self.dropout = Dropout(config.dropout)
+        encoder = [EncoderLayer(config) for _ in range(config.encoder_layers)]
+        decoder = [self.decoder_layer(config) for _ in range(config.decoder_layers)]
+        self.encoder = Stack(config, encoder, config.max_source_tokens, bidirectional=True)
+        self.decoder = Stack(config, decoder, config.max_target_tokens, bidirectional=False)
+        self.apply(initialise)
+
+    def encode(self, source_ids: Tensor, source_lengths: Tensor) -> TransformerState:
+        """Compute what every decoder layer attends to."""
+        length = source_ids.shape[1]
+        is_real = length_mask(source_lengths, length)[:, None, None]
+        mask = self.encoder.positions.mask_scores(is_real, 0, length)
+        x = self.dropout(self.encoder.before_layers(self.embed_source(source_ids)))
+        for layer in self.encoder.layers:
+            x = layer(x, mask)
+        memory = self.encoder.norm(x)
+        source = tuple(each.cross_attention.keys_values(memory) for each in self.decoder.layers)
+        return TransformerState(source, is_real, ((),) * len(source), num_read=0)
+
+    def read(self, ids: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
+        start, end = state.num_read, state.num_read + ids.shape[1]
+        causal = causal_mask(start, end, None, ids.device)
+        mask = self.decoder.positions.mask_scores(causal, start, end)
+        x = self.dropout(self.decoder.before_layers(self.embed(ids), start))
+        pasts = []
+        for layer, past, source in zip(self.decoder.layers, state.past, state.source, strict=True):
+            x, past = layer(x, past, mask, source, state.is_real)
+            pasts.append(past)
+        return self.decoder.norm(x), replace(state, past=tuple(pasts), num_read=end)
+
+
+def _positions(config: TransformerSizes, num_positions: int, *, bidirectional: bool) -> Positions:
+    match config.positions:
+        case Relative(num_buckets=num_buckets, max_distance=farthest):
+            return RelativePositions(
+                config.num_heads, num_buckets, farthest, bidirectional=bidirectional
+            )
+        case Learned():
+            return LearnedPositions(num_positions, config.d_model)
+        case Sinusoidal():
+            return SinusoidalPositions(num_positions, config.d_model)
+        case Linear():
+            return LinearPositions(config.num_heads)
+        case NoPositions():
+            return Positions()
+
+
+def attention_of(config: TransformerSizes) -> Attention:
+    return Attention(
+        config.d_model,
+        config.num_heads,
+        config.kv_heads,
+        bias=config.imported.biases,
+        head_dim=config.head_dim,
+    )
+
+
+def norm_of(config: TransformerSizes) -> nn.Module:
+    kind = nn.RMSNorm if config.norm.kind == "rms" else nn.LayerNorm
+    return kind(config.d_model, eps=config.norm.epsilon)

@@ -1,0 +1,45 @@
+"""Makes the torch module of a configuration, with fresh weights or those of a checkpoint."""
+
+import torch
+
+from models.architectures.registry import AnyConfig, module_class
+from models.contract import AnyModel, Encoder
+from models.storage.checkpoint import Checkpoint, CheckpointError
+
+
+def build(config: AnyConfig) -> AnyModel | Encoder:
+    """Make a module with fresh weights."""
+    module: AnyModel | Encoder = module_class(config.architecture)(config)
+    return module
+
+
+def load_module(checkpoint: Checkpoint) -> AnyModel:
+    """Load a module that decodes in fp32, in evaluation mode. Raises KeyError for missing weights,
+    CheckpointError for a model that only encodes.
+
+    One weight is read after the other: together they may be all that memory holds.
+    """
+    module = _load(checkpoint)
+    if isinstance(module, Encoder):
+        problem = f"{checkpoint.config.architecture} only encodes: there is nothing that it writes"
+        raise CheckpointError(checkpoint.folder, [problem])
+    return module
+
+
+def load_encoder(checkpoint: Checkpoint) -> Encoder:
+    """Load a module that only encodes, as `load_module` does."""
+    module = _load(checkpoint)
+    assert isinstance(module, Encoder), f"{checkpoint.config.architecture} decodes"
+    return module
+
+
+def _load(checkpoint: Checkpoint) -> AnyModel | Encoder:
+    module = build(checkpoint.config)
+    put_weights(module, checkpoint)
+    return module.eval()
+
+
+def put_weights(module: AnyModel | Encoder, checkpoint: Checkpoint) -> None:
+    """Give a module the weights of a checkpoint of its shape. Raises KeyError for missing ones."""
+    for name, parameter in module.state_dict().items():
+        parameter.copy_(torch.tensor(checkpoint.weights[name]))
