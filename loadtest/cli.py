@@ -1,8 +1,6 @@
-"""Holds `attendant loadtest URL`: reads options into a plan, has it run, and reports."""
+"""`attendant loadtest`, which runs load tests, and `attendant loadtest-report`."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
 from time import strftime
@@ -10,36 +8,33 @@ from typing import Any
 
 import click
 
-from loadtest.errors import LoadTestError
+from loadtest.errors import LoadTestError, RecordingError
 from loadtest.options import (
+    Parsed,
+    ReportOptions,
     SearchOptions,
-    ServerUrl,
-    arrival_options,
-    run_options,
+    load_options,
+    parse_url,
+    report_options,
     search_options,
-    work_options,
 )
-from loadtest.plan import Plan
-from loadtest.reporting.options import ReportOptions, refuse_bad_paths, report_options
+from loadtest.plan import plan_of
+
+RECORDING = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 
 class Failed(click.ClickException):
-    """Says why there are no figures, or none of use."""
-
     exit_code = 2
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("url", metavar="URL", type=ServerUrl(), required=False)
-@arrival_options
-@work_options
-@run_options
+@click.argument("url", metavar="URL", type=Parsed("url", parse_url))
+@load_options
 @search_options
 @report_options
 def loadtest(
-    url: str | None,
+    url: str,
     record: Path | None,
-    calibrate: bool,
     search: SearchOptions,
     report: ReportOptions,
     **options: Any,
@@ -52,21 +47,13 @@ def loadtest(
 
     Ctrl-C ends a run in order; what was measured until then is reported.
     """
-    from loadtest.planning import plan_of
-
-    if url is None and not calibrate:
-        raise click.UsageError("Missing argument 'URL'.")
     path = record or temporary_recording()
-    refuse_bad_paths(report, [path])
+    report.refuse_bad_paths([path])
     try:
-        ceiling = _calibrated() if calibrate else None
-        if url is None:
-            return
         if search.is_wanted:
-            _search(url, path, search, report, {**options, "ceiling": ceiling})
+            _search(url, path, search, report, options)
         else:
-            plan = plan_of(url, path, options, ceiling)
-            _run(replace(plan, objective=report.objective), path, report)
+            _run(url, path, report, options)
     except (LoadTestError, OSError) as error:
         raise Failed(str(error)) from error
 
@@ -77,32 +64,27 @@ def temporary_recording() -> Path:
     return Path(gettempdir()) / f"{begun}-{os.getpid()}.jsonl"
 
 
-def _run(plan: Plan, path: Path, options: ReportOptions) -> None:
-    from loadtest.generator.live import live_line
-    from loadtest.generator.run import run_plan
-    from loadtest.records import OK, counted
-    from loadtest.reporting.delivery import deliver, exit_if_missed, report_run
+def _run(url: str, path: Path, report: ReportOptions, options: dict[str, Any]) -> None:
+    from loadtest.generator.run import live_line, run_plan
+    from loadtest.records import OK
+    from loadtest.reporting.reports import deliver, exit_if_missed, report_run
     from loadtest.statistics.figures import figures_of
 
     with live_line() as view:
-        recording = run_plan(plan, path, view)
+        recording = run_plan(plan_of(url, options, report.objective), path, view)
     click.echo(f"recording: {path}", err=True)
-    report = report_run(figures_of(recording, limits=options.request_limits), options)
-    deliver(report, options)
-    if not any(request.outcome == OK for request in counted(recording)):
+    made = report_run(figures_of(recording, limits=report.request_limits), report)
+    deliver(made, report)
+    if not any(request.outcome == OK for request in recording.counted()):
         raise LoadTestError("no request was answered as it should be")
-    exit_if_missed(report)
+    exit_if_missed(made)
 
 
 def _search(
-    url: str,
-    path: Path,
-    search: SearchOptions,
-    report: ReportOptions,
-    options: Mapping[str, Any],
+    url: str, path: Path, search: SearchOptions, report: ReportOptions, options: dict[str, Any]
 ) -> None:
     from loadtest.capacity import run_search
-    from loadtest.reporting.delivery import deliver, exit_if_missed, report_loads
+    from loadtest.reporting.reports import deliver, exit_if_missed, report_loads
 
     found, problem = run_search(url, path, search, report, options)
     made = report_loads(found)
@@ -112,15 +94,47 @@ def _search(
     exit_if_missed(made)
 
 
-def _calibrated() -> float:
-    """Measure what one process can do, say it, and return its requests a second."""
-    from loadtest.generator.ceiling import measure_ceiling
-
-    ceiling = measure_ceiling()
-    click.echo(
-        f"one process of the generator sends {ceiling.requests_per_second:.0f} requests/s, or"
-        f" reads {ceiling.chunks_per_second:.0f} streamed chunks/s, for each second that it has"
-        " a processor",
-        err=True,
+@click.command("loadtest-report", context_settings={"show_default": True})
+@click.argument("recordings", metavar="RUN...", type=RECORDING, nargs=-1, required=True)
+@click.option("--sweep", is_flag=True, help="Treat two recordings as one load sweep.")
+@report_options
+def loadtest_report(recordings: tuple[Path, ...], sweep: bool, report: ReportOptions) -> None:
+    """Report on recordings of `attendant loadtest`: one alone, two compared with each other, or the
+    same work under more loads than two, as one curve.
+    """
+    from loadtest.records import read_recording
+    from loadtest.reporting.reports import (
+        deliver,
+        exit_if_missed,
+        report_comparison,
+        report_loads,
+        report_run,
     )
-    return ceiling.requests_per_second
+    from loadtest.statistics.figures import figures_of
+    from loadtest.statistics.loads import load_unit
+
+    report.refuse_bad_paths(recordings)
+    if report.assertions and len(recordings) > 1:
+        raise click.UsageError("--assert judges one run; give one recording")
+    try:
+        found = [read_recording(path) for path in recordings]
+    except (RecordingError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    figures = [figures_of(each, report.objective, report.request_limits) for each in found]
+    if len(figures) == 1:
+        made = report_run(figures[0], report)
+    elif len(figures) == 2 and not sweep:
+        first, second = names_of(recordings)
+        made = report_comparison(figures[0], figures[1], (first, second))
+    elif len({load_unit(each.run) for each in found}) > 1:
+        raise click.UsageError("some recordings are of users and some of rates; no curve has both")
+    else:
+        made = report_loads(figures)
+    deliver(made, report)
+    exit_if_missed(made)
+
+
+def names_of(paths: tuple[Path, ...]) -> list[str]:
+    """Name recordings by their files, or by their paths if two files have the same name."""
+    stems = [path.stem for path in paths]
+    return stems if len(set(stems)) == len(stems) else [str(path) for path in paths]

@@ -1,30 +1,30 @@
-"""Draws the tree of what can go wrong before, or instead of, a run.
+"""Errors that end, or prevent, a load test.
 
     LoadTestError
-    ├── PlanError        what was asked for cannot be run
-    ├── TraceError       a line of a trace cannot be read
-    ├── RecordingError   a line of a recording cannot be read
-    └── ServerError      the server gives no usable answer to start with
+    ├── PlanError        options that do not fit together
+    ├── RecordingError   a broken line of a recording
+    ├── ServerError      no usable answer to the first request
+    └── SearchError      a search that ended before it had an answer
 
-What goes wrong with a single request is no exception here: it is that request's outcome.
+A request that fails raises nothing: the error is its outcome.
 """
 
 
 class LoadTestError(Exception):
-    """Says why there is no run."""
+    pass
 
 
 class PlanError(LoadTestError):
-    """Says which part of what was asked for cannot be run."""
-
-
-class TraceError(LoadTestError):
-    """Says which line of a trace is broken, and why."""
+    pass
 
 
 class RecordingError(LoadTestError):
-    """Says which line of a recording is broken, and why."""
+    pass
 
 
 class ServerError(LoadTestError):
-    """Says why the server is of no use to begin with."""
+    pass
+
+
+class SearchError(LoadTestError):
+    pass

@@ -1,10 +1,8 @@
-"""Declares the options of the load test's command, by what they are about.
-
-What they mean together is checked in planning.py.
-"""
+"""The options of `attendant loadtest` and `attendant loadtest-report`."""
 
 import math
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -13,19 +11,24 @@ from urllib.parse import urlsplit
 
 import click
 
-from loadtest.plan import ARRIVALS
-from loadtest.records import CLOSED_LOOP
-from loadtest.reporting.options import ReportOptions
+from loadtest.plan import ARRIVALS, DEFAULT_SECONDS, DEFAULT_USERS, PROTOCOL_NAMES
+from loadtest.statistics.limits import (
+    Limit,
+    LimitError,
+    description_of_figures,
+    parse_assertion,
+    parse_objective,
+    parse_request_limits,
+)
 
 FILE = click.Path(path_type=Path, dir_okay=False)
-PROTOCOL_NAMES = ("translate", "completions", "chat", "deepl")
 LENGTHS = ("sentences", "short", "long", "mixed", "paragraphs")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class FiniteRange(click.FloatRange):
-    """Takes numbers within bounds. Of click's own, nan is within any, and inf has no bound."""
+    """Numbers within bounds. click's own range accepts nan, and inf without an upper bound."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -37,98 +40,74 @@ class FiniteRange(click.FloatRange):
 
 
 POSITIVE = FiniteRange(0, min_open=True)
-PART = FiniteRange(0, 1, max_open=True)
 
 
-class ServerUrl(click.ParamType):
-    """Takes an address such as http://127.0.0.1:8000, with the path a server is mounted under."""
+class Parsed(click.ParamType):
+    """Values that a function can parse; it raises ValueError or LimitError for others."""
 
-    name = "url"
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
         try:
-            parts = urlsplit(value)
-            is_good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:
-            is_good = False
-        if not is_good or parts.query or parts.fragment:
-            self.fail(f"{value!r} is not an address such as http://127.0.0.1:8000", param, ctx)
-        return value.rstrip("/") + "/"
+            return self._parse(value)
+        except (ValueError, LimitError) as error:
+            self.fail(str(error), param, ctx)
 
 
-class WordRange(click.ParamType):
-    """Takes numbers of words: 20, or 5-40."""
-
-    name = "words"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        low, _, high = value.partition("-")
-        try:
-            words = int(low), int(high or low)
-        except ValueError:
-            words = (0, 0)
-        if not 1 <= words[0] <= words[1]:
-            self.fail(f"{value!r} is not a number of words such as 20 or 5-40", param, ctx)
-        return words
+def parse_url(text: str) -> str:
+    """Return an address such as http://127.0.0.1:8000, with a path if the server has one."""
+    problem = ValueError(f"{text!r} is not an address such as http://127.0.0.1:8000")
+    try:
+        parts = urlsplit(text)
+        is_good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        raise problem from None
+    if not is_good or parts.query or parts.fragment:
+        raise problem
+    return text.rstrip("/") + "/"
 
 
-def _declared(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
-    """Put options on a command, to be listed in this order."""
+def parse_words(text: str) -> tuple[int, int]:
+    low, _, high = text.partition("-")
+    try:
+        words = int(low), int(high or low)
+    except ValueError:
+        words = (0, 0)
+    if not 1 <= words[0] <= words[1]:
+        raise ValueError(f"{text!r} is not a number of words such as 20 or 5-40")
+    return words
 
-    def declare(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
 
-    return declare
+def parse_loads(text: str) -> tuple[float, ...]:
+    try:
+        loads = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        loads = ()
+    if not loads or not all(0 < load < float("inf") for load in loads):
+        raise ValueError(f"{text!r} is not a list of loads such as 1,2,4,8")
+    return tuple(sorted(set(loads)))
 
 
-arrival_options = _declared(
+LOAD_OPTIONS = (
     click.option(
         "--arrivals",
         type=click.Choice(ARRIVALS),
-        show_default="closed, or poisson with --rate, or replay with --trace",
+        show_default="closed, or poisson with --rate",
         help="How requests arrive.",
     ),
     click.option(
-        "--users", type=click.IntRange(1), show_default="32", help="Requests in flight (closed)."
+        "--users",
+        type=click.IntRange(1),
+        show_default=f"{DEFAULT_USERS}",
+        help="Requests in flight (closed).",
     ),
-    click.option("--rate", type=POSITIVE, help="Requests a second (open loops)."),
-    click.option("--to-rate", type=POSITIVE, help="Rate that a ramp or a step leads to."),
-    click.option(
-        "--burstiness",
-        type=POSITIVE,
-        help="Shape of the gamma distribution of gaps: 1 is Poisson, less is burstier.",
-    ),
-    click.option(
-        "--trace", type=FILE, help="Recording, or JSON lines of time and text, to replay."
-    ),
-)
-
-work_options = _declared(
-    click.option(
-        "--protocol",
-        "protocols",
-        type=click.Choice(PROTOCOL_NAMES),
-        multiple=True,
-        default=("translate",),
-        help="May be given several times: then requests are spread over all.",
-    ),
-    click.option(
-        "--model",
-        "models",
-        multiple=True,
-        metavar="[PROTOCOL:]NAME",
-        help="May be given several times, and for one protocol only. OpenAI's need one.",
-    ),
-    click.option(
-        "--mix",
-        metavar="KIND=SHARE,...",
-        show_default="the server's own for translations, else greedy",
-        help="Kinds of decoding: default, greedy, sampled, beam4 (any width).",
-    ),
+    click.option("--rate", type=POSITIVE, help="Requests a second (poisson, constant)."),
+    click.option("--protocol", type=click.Choice(PROTOCOL_NAMES), default="translate"),
+    click.option("--model", help="OpenAI's protocols need one."),
     click.option(
         "--input",
         type=FILE,
@@ -138,27 +117,19 @@ work_options = _declared(
     click.option(
         "--lengths", type=click.Choice(LENGTHS), default="sentences", help="Built-in texts to use."
     ),
-    click.option("--words", type=WordRange(), help="Use only texts of so many words, as 5-40."),
     click.option(
-        "--prompt-words", type=WordRange(), help="Make prompts so long out of paragraphs."
-    ),
-    click.option(
-        "--shared-prefix-words",
-        type=click.IntRange(0),
-        default=0,
-        help="Words that prompts share at their beginning; a chat's system message.",
-    ),
-    click.option(
-        "--prefixes", type=click.IntRange(1), default=4, help="How many such beginnings there are."
+        "--words",
+        type=Parsed("words", parse_words),
+        help="Use only texts of so many words, as 5-40.",
     ),
     click.option("--repeat", is_flag=True, help="Let texts come again, which caches may answer."),
     click.option(
         "--skip-texts",
         type=click.IntRange(0),
         default=0,
-        help="Begin so many texts further on, where an earlier run has used those before.",
+        help="Begin after so many texts, which an earlier run has used.",
     ),
-    click.option("--seed", type=click.IntRange(0), default=0, help="Of arrivals and of work."),
+    click.option("--seed", type=click.IntRange(0), default=0, help="Of arrivals and of texts."),
     click.option("--source", default="en", help="Language to translate from."),
     click.option("--target", default="fr", help="Language to translate into."),
     click.option(
@@ -168,89 +139,27 @@ work_options = _declared(
         help="Length of outputs.",
     ),
     click.option("--stream/--no-stream", default=True, help="Stream completions and chats."),
-    click.option("--disconnect", type=PART, default=0.0, help="Part of requests to hang up on."),
-    click.option("--bad", type=PART, default=0.0, help="Part of requests that are broken."),
-)
-
-run_options = _declared(
     click.option(
-        "--duration",
-        type=POSITIVE,
-        show_default="30, or the length of a trace",
-        help="Seconds to measure for.",
+        "--disconnect",
+        type=FiniteRange(0, 1, max_open=True),
+        default=0.0,
+        help="Share of requests to disconnect before they are answered.",
+    ),
+    click.option(
+        "--duration", type=POSITIVE, default=DEFAULT_SECONDS, help="Seconds to measure for."
     ),
     click.option("--requests", type=click.IntRange(1), help="Measure so many requests at most."),
     click.option("--warm-up", type=FiniteRange(0), default=3.0, help="Seconds left out before."),
     click.option("--timeout", type=POSITIVE, default=60.0, help="Seconds a request may take."),
     click.option(
-        "--processes",
-        type=click.IntRange(1),
-        show_default="by load and processors",
-        help="Processes that send.",
-    ),
-    click.option(
-        "--calibrate",
-        is_flag=True,
-        help="First measure what the generator itself can do; without a URL, only that.",
-    ),
-    click.option(
         "--record",
         type=FILE,
         show_default="a temporary file",
-        help="Recording to write, in the place of any that is there.",
+        help="Recording to write; a file of that name is replaced.",
     ),
-    click.option("--record-texts", is_flag=True, help="Keep texts in it, for replays."),
 )
 
-
-STEADY = ("poisson", "constant", "gamma")
-FIRST_RATE = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
-    """Holds what to look for. sweep: loads to run, users or rates."""
-
-    find_capacity: bool
-    precision: float
-    sweep: tuple[float, ...] | None
-
-    @property
-    def is_wanted(self) -> bool:
-        return self.find_capacity or self.sweep is not None
-
-
-class Loads(click.ParamType):
-    """Takes numbers with commas between them."""
-
-    name = "loads"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
-        try:
-            loads = tuple(float(part) for part in value.split(","))
-        except ValueError:
-            loads = ()
-        if not loads or not all(0 < load < float("inf") for load in loads):
-            self.fail(f"{value!r} is not a list of loads such as 1,2,4,8", param, ctx)
-        return tuple(sorted(set(loads)))
-
-
-def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Put the options on a command, which gets them as `search`."""
-
-    @wraps(command)
-    def with_search(**values: Any) -> Any:
-        own = {name: values.pop(name) for name in SearchOptions.__slots__}
-        return command(search=SearchOptions(**own), **values)
-
-    for option in reversed(OPTIONS):
-        with_search = option(with_search)
-    return with_search
-
-
-OPTIONS = (
+SEARCH_OPTIONS = (
     click.option(
         "--find-capacity",
         is_flag=True,
@@ -264,27 +173,107 @@ OPTIONS = (
     ),
     click.option(
         "--sweep",
-        type=Loads(),
+        type=Parsed("loads", parse_loads),
         metavar="LOADS",
         help="Run one load after another, as 1,2,4,8: users, or rates with open --arrivals.",
     ),
 )
 
+REPORT_OPTIONS = (
+    click.option(
+        "--objective",
+        type=Parsed("limits", parse_objective),
+        metavar="FIGURE=BOUND,...",
+        help='What all requests together must keep, as "ttft_p95_ms=200,itl_p99_ms=50"; at most '
+        "1 % may fail unless error_rate=SHARE is in it.",
+    ),
+    click.option(
+        "--goodput",
+        "request_limits",
+        type=Parsed("limits", parse_request_limits),
+        metavar="MEASURE=BOUND,...",
+        show_default="the bounds of the objective",
+        help='What a single request must keep to be good, as "ttft_ms=200,e2e_ms=1000".',
+    ),
+    click.option(
+        "--assert",
+        "assertions",
+        type=Parsed("limit", parse_assertion),
+        multiple=True,
+        metavar="LIMIT",
+        help='Exit with status 1 unless it holds, as "p95_ttft_ms<200"; may be given several '
+        f"times. Figures: {description_of_figures()}.",
+    ),
+    click.option("--html", type=FILE, help="Write the report as a page with plots."),
+    click.option("--markdown", type=FILE, help="Write the report as Markdown."),
+    click.option("--json", "wants_json", is_flag=True, help="Report as JSON."),
+)
 
-def check(search: SearchOptions, report: ReportOptions, options: Mapping[str, Any]) -> str:
-    """Return the kind of arrivals to search with. Raises click.UsageError for what does not fit."""
-    if search.find_capacity and search.sweep:
-        raise click.UsageError("--find-capacity and --sweep are two searches; choose one")
-    if report.assertions:
-        raise click.UsageError("--assert judges one run; a search has --objective")
-    kind = options["arrivals"] or ("poisson" if search.find_capacity else CLOSED_LOOP)
-    if search.find_capacity and not report.objective:
-        raise click.UsageError('--find-capacity needs --objective, as "ttft_p95_ms=200"')
-    known = STEADY if search.find_capacity else (CLOSED_LOOP, *STEADY)
-    if kind not in known:
-        raise click.UsageError(f"this search needs --arrivals of one load: {', '.join(known)}")
-    if search.sweep and (options["rate"] or options["users"]):
-        raise click.UsageError("--sweep names the loads; leave --rate and --users out")
-    if kind == CLOSED_LOOP and any(load != int(load) for load in search.sweep or ()):
-        raise click.UsageError("users are whole numbers; for rates add --arrivals poisson")
-    return str(kind)
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """sweep: loads to run, users or rates. precision: gap that may be left, as a part."""
+
+    find_capacity: bool
+    precision: float
+    sweep: tuple[float, ...] | None
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.find_capacity or self.sweep is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """What runs are judged by, and where the report is written. request_limits: in seconds."""
+
+    objective: Mapping[str, float] | None = None
+    request_limits: Mapping[str, float] | None = None
+    assertions: tuple[Limit, ...] = ()
+    html: Path | None = None
+    markdown: Path | None = None
+    wants_json: bool = False
+
+    def refuse_bad_paths(self, recordings: Iterable[Path]) -> None:
+        """Raise UsageError if a report cannot be written, or would replace a recording."""
+        taken = {path.resolve() for path in recordings}
+        for name, path in (("--html", self.html), ("--markdown", self.markdown)):
+            if path is None:
+                continue
+            if not os.access(path.parent, os.W_OK | os.X_OK):
+                raise click.UsageError(f"{name}: nothing can be written into {path.parent}")
+            if path.resolve() in taken:
+                raise click.UsageError(f"{name}: {path} is for something else already")
+            taken.add(path.resolve())
+
+
+def load_options(command: Command) -> Command:
+    for option in reversed(LOAD_OPTIONS):
+        command = option(command)
+    return command
+
+
+def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of a search, as `search`."""
+    return _grouped("search", SearchOptions, SEARCH_OPTIONS, command)
+
+
+def report_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of a report, as `report`."""
+    return _grouped("report", ReportOptions, REPORT_OPTIONS, command)
+
+
+def _grouped(
+    name: str,
+    kind: type[SearchOptions] | type[ReportOptions],
+    options: tuple[Any, ...],
+    command: Callable[..., Any],
+) -> Callable[..., Any]:
+    @wraps(command)
+    def grouped(**values: Any) -> Any:
+        own = {each: values.pop(each) for each in kind.__slots__}
+        return command(**{name: kind(**own)}, **values)
+
+    for option in reversed(options):
+        grouped = option(grouped)
+    return grouped

@@ -1,94 +1,73 @@
-"""Says what a run is to do: when requests arrive, what they ask, how long, and to whom.
-
-A plan is plain values: it goes to every process of the generator, and into the recording.
-"""
+"""The plan of a run: when requests arrive, what they ask, how long, and of which server."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from loadtest.errors import PlanError
 from loadtest.records import CLOSED_LOOP
 
-OPEN_LOOPS = ("poisson", "constant", "gamma", "ramp", "step", "replay")
-ARRIVALS = (CLOSED_LOOP, *OPEN_LOOPS)
+ARRIVALS = (CLOSED_LOOP, "poisson", "constant")
+PROTOCOL_NAMES = ("translate", "completions", "chat", "deepl")
+NEEDS_MODEL = ("completions", "chat")
+DEFAULT_USERS = 32
+DEFAULT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrivalPlan:
-    """Says when requests are sent. `rate` and `to_rate` are requests a second; `burstiness` is the
-    shape of the gamma distribution of the gaps: 1 is Poisson, less is burstier.
-    """
+    """When requests are sent: by so many users, or at a rate in requests per second."""
 
     kind: str = CLOSED_LOOP
     users: int | None = None
     rate: float | None = None
-    to_rate: float | None = None
-    burstiness: float | None = None
-    trace: Path | None = None
 
     @property
     def is_closed_loop(self) -> bool:
         return self.kind == CLOSED_LOOP
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Says whom to ask: a protocol and a model, and the kinds of decoding with their shares."""
-
-    protocol: str
-    model: str | None
-    mix: Mapping[str, float]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkPlan:
-    """Says what is asked.
+    """What is asked.
 
-    targets: take turns at random. words: least and most words of a text. prompt_words: words of a
-    prompt that is made of paragraphs. shared_prefix_words: words of the beginning that prompts of
-    one of `num_prefixes` groups share. max_tokens: None is the protocol's own length. disconnect,
-    bad: shares of requests that are hung up on, or are broken.
-    skipped_texts: how many texts other runs have used already.
+    words: fewest and most words of a text. max_tokens: None is the protocol's own length.
+    disconnect: share of requests whose connection is closed before the answer is complete.
+    skipped_texts: how many texts earlier runs have used.
     """
 
-    targets: tuple[Target, ...]
+    protocol: str = "translate"
+    model: str | None = None
     seed: int = 0
     input: Path | None = None
     lengths: str = "sentences"
     words: tuple[int, int] | None = None
-    prompt_words: tuple[int, int] | None = None
-    shared_prefix_words: int = 0
-    num_prefixes: int = 4
     source: str = "en"
     target: str = "fr"
     max_tokens: int | None = None
     is_streamed: bool = True
     disconnect: float = 0.0
-    bad: float = 0.0
     repeats: bool = False
     skipped_texts: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Holds all of a run. `url` ends in a slash; the window is what is measured, after warming up.
+    """The plan of a run. `url` ends in a slash.
 
-    requests: the window closes after about so many. processes: None lets the load decide.
+    duration_seconds: of the window that is measured, which follows the warm-up.
+    requests: close the window after about so many requests.
     """
 
     url: str
     arrivals: ArrivalPlan
     work: WorkPlan
     warm_up_seconds: float = 3.0
-    duration_seconds: float = 30.0
+    duration_seconds: float = DEFAULT_SECONDS
     requests: int | None = None
     timeout_seconds: float = 60.0
-    processes: int = 1
-    records_texts: bool = False
-    scrape_seconds: float = 2.0
     objective: Mapping[str, float] | None = None
-    ceiling_requests_per_second: float | None = None
 
     @property
     def end_seconds(self) -> float:
@@ -96,10 +75,48 @@ class Plan:
 
 
 def as_record(part: ArrivalPlan | WorkPlan) -> dict[str, Any]:
-    """Return what a part says as JSON can hold it, without what it leaves open."""
-    values = {name: _plain(value) for name, value in asdict(part).items()}
+    """Return the fields that are set, as JSON can hold them."""
+    values = {n: v.name if isinstance(v, Path) else v for n, v in asdict(part).items()}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _plain(value: Any) -> Any:
-    return value.name if isinstance(value, Path) else value
+def plan_of(
+    url: str, options: Mapping[str, Any], objective: Mapping[str, float] | None = None
+) -> Plan:
+    """Return the plan that the command's options describe. Raise PlanError if they do not fit."""
+    if options["protocol"] in NEEDS_MODEL and not options["model"]:
+        raise PlanError(f"{options['protocol']} needs --model")
+    return Plan(
+        url=url,
+        arrivals=_arrivals(options["arrivals"], options["users"], options["rate"]),
+        work=WorkPlan(
+            is_streamed=options["stream"],
+            repeats=options["repeat"],
+            skipped_texts=options["skip_texts"],
+            **{name: options[name] for name in _SAME_NAMES},
+        ),
+        warm_up_seconds=options["warm_up"],
+        duration_seconds=options["duration"],
+        requests=options["requests"],
+        timeout_seconds=options["timeout"],
+        objective=objective,
+    )
+
+
+_SAME_NAMES = (
+    *("protocol", "model", "seed", "input", "lengths", "words"),
+    *("source", "target", "max_tokens", "disconnect"),
+)
+
+
+def _arrivals(kind: str | None, users: int | None, rate: float | None) -> ArrivalPlan:
+    kind = kind or (CLOSED_LOOP if rate is None else "poisson")
+    if kind == CLOSED_LOOP:
+        if rate is not None:
+            raise PlanError(f"--rate does nothing for {kind} arrivals")
+        return ArrivalPlan(kind=kind, users=users or DEFAULT_USERS)
+    if users is not None:
+        raise PlanError(f"--users does nothing for {kind} arrivals")
+    if rate is None:
+        raise PlanError(f"{kind} arrivals need --rate")
+    return ArrivalPlan(kind=kind, rate=rate)

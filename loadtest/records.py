@@ -1,8 +1,7 @@
-"""Keeps a run on disk, as JSON lines: how it was asked for, every request, and what went on beside.
+"""The recording of a run, as JSON lines: the plan, every request, and samples taken meanwhile.
 
-All times are seconds since the run began, on the generator's own clock. The recording is the truth
-of a run: every figure of every report is computed from it, so that it can be looked into, replayed,
-or summarised in another way, long after the server is gone. What the figures are, it does not know.
+All times are seconds since the run began, by the load generator's clock. Every figure of every
+report is computed from the recording alone.
 """
 
 import json
@@ -16,10 +15,10 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from loadtest.errors import RecordingError
 
-VERSION = 2
+VERSION = 3
 OK = "ok"
-CANCELLED = "cancelled"  # we hung up, on purpose
-CLOSED_LOOP = "closed"  # the one kind of arrivals that waits for answers
+CANCELLED = "cancelled"  # the load test closed the connection on purpose
+CLOSED_LOOP = "closed"  # arrivals that wait for answers
 
 _checked = with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
 
@@ -27,7 +26,7 @@ _checked = with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
 @_checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Holds how a run was asked for. `objective` is what it is judged by, if anything."""
+    """The plan of a run. objective: figures and the bounds that they must keep, if any."""
 
     started_at: str
     url: str
@@ -35,67 +34,54 @@ class Run:
     work: dict[str, Any]
     settings: dict[str, Any]
     objective: dict[str, float] | None
-    generator: dict[str, Any]
     version: int = VERSION
 
 
 @_checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Holds the times of one request and its answer, and what was in them.
+    """One request and its answer.
 
-    `intended` is when the arrival process wanted it sent; in a closed loop that is when it was
-    sent. `tokens` are the times of the streamed chunks that carried text.
+    intended: when the arrival process wanted it sent; in a closed loop, when it was sent.
+    tokens: the times of the streamed chunks that carried text.
+    outcome: OK, CANCELLED, or a kind of error. sentences: of the text, if it was to be translated.
     """
 
     id: int
-    worker: int
-    user: int | None
-    kind: str
-    protocol: str
-    model: str | None
     intended: float
     sent: float
-    first_byte: float | None
     tokens: tuple[float, ...]
     end: float
-    outcome: str  # OK, CANCELLED, or the kind of error
+    outcome: str
     status: int | None
     detail: str
-    input_characters: int
-    input_words: int
-    output_characters: int
-    output_words: int
     sentences: int
     output_tokens: int | None
-    prompt_tokens: int | None
-    is_expected_error: bool
-    text: str | None = None  # what was sent, if the recording is to be replayed
 
 
 @_checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSample:
-    """Holds the counters and histogram buckets of the server's metrics at one time."""
+    """The number of tokens that the server says it has generated until a time."""
 
     time: float
-    metrics: dict[str, float]
+    generated_tokens: float
 
 
 @_checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorSample:
-    """Holds how busy each process of the generator was (1 is a whole core), and its loops' lag."""
+    """How busy the load generator was: the share of one core, and the delay of its event loop."""
 
     time: float
-    cpu: tuple[float, ...]
+    cpu: float
     lag_ms: float
 
 
 @_checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Holds when the measured part of a run began and ended."""
+    """When the measured part of a run began and ended."""
 
     opened: float
     closed: float
@@ -115,8 +101,8 @@ _FIELDS = {type_: [field.name for field in fields(type_)] for type_ in _NAMES}
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Holds a whole run. One that was killed has no closing window: `is_complete` is false then,
-    and the window ends with the last record.
+    """A whole run. A run that was killed has no closing window: then `is_complete` is false and the
+    window ends with the last record.
     """
 
     run: Run
@@ -134,54 +120,48 @@ class Recording:
     def seconds(self) -> float:
         return self.window.closed - self.window.opened
 
+    def counted(self) -> list[Request]:
+        """Return the requests that latencies count, without warm-up and draining.
 
-def counted(recording: Recording) -> list[Request]:
-    """Return the requests that count: without warm-up and draining.
+        In a closed loop these ended inside the window, so that the load was complete all the time;
+        in an open loop they were due inside it, so that requests delayed by a stall count too.
+        """
+        return self.ended_inside() if self.is_closed_loop else self.due_inside()
 
-    In a closed loop they ended inside the window, so that the load was whole all through it; in an
-    open one they were due inside it, so that those that a stalled server kept waiting count too.
-    """
-    opened, closed = recording.window.opened, recording.window.closed
-    if recording.is_closed_loop:
-        return [r for r in recording.requests if opened < r.end <= closed]
-    return [r for r in recording.requests if opened <= r.intended < closed]
+    def ended_inside(self) -> list[Request]:
+        return [r for r in self.requests if self.window.opened < r.end <= self.window.closed]
+
+    def due_inside(self) -> list[Request]:
+        return [r for r in self.requests if self.window.opened <= r.intended < self.window.closed]
 
 
 class RecordWriter:
-    """Appends records to a file, whole lines at a time: several processes may write to one file,
-    and a process that is killed loses at most what it has not written yet.
-    """
+    """Appends whole lines to a file: a killed process loses only what it has not yet written."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def write(self, *records: Record) -> None:
         lines = "".join(map(line_of, records)).encode()
-        written = os.write(self._file, lines)
-        if written < len(lines):
+        if os.write(self._file, lines) < len(lines):
             raise OSError("the disk of the recording is full")
-
-    def close(self) -> None:
-        os.close(self._file)
 
     def __enter__(self) -> "RecordWriter":
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        os.close(self._file)
 
 
 def line_of(record: Record) -> str:
-    """Return a record as its line. `asdict` would copy every time of every token."""
+    """Return a record as a line of JSON. (`asdict` would copy the time of every token.)"""
     values = {name: getattr(record, name) for name in _FIELDS[type(record)]}
-    if isinstance(record, Request) and record.text is None:
-        del values["text"]
     return json.dumps({"record": _NAMES[type(record)], **values}, ensure_ascii=False) + "\n"
 
 
 def read_recording(path: Path) -> Recording:
-    """Read a run back. Raises RecordingError for a line that is broken; only the last one may be,
-    where the writer was killed at it, and is dropped then.
+    """Read a recording. Raise RecordingError for a broken line; only an unfinished last line, which
+    a killed process leaves, is ignored.
     """
     records = list(_records(path))
     if not records or not isinstance(records[0], Run):

@@ -1,50 +1,56 @@
-"""Sends what is due, when it is due: users who wait for their answers, or a pace that does not.
-
-Both are one process's share of a run. Whether the share is all there is, they do not know.
-"""
+"""Sends requests when they are due: users who wait for their answers, or a rate that does not."""
 
 import asyncio
+import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from itertools import count
 
-from loadtest.generator.items import Work
-from loadtest.generator.sending import Sender
+from loadtest.plan import Plan
 from loadtest.records import CANCELLED, OK, Request
 
-PAUSE_AFTER_ERROR_SECONDS = 0.5  # a server that refuses at once is not to be hammered
-_TIMER_SECONDS = 0.001  # event loops' timers are no finer
-_FAR_APART_SECONDS = 0.005  # then it costs little to watch the clock for what timers are off
+PAUSE_AFTER_ERROR_SECONDS = 0.5  # so that a server that refuses at once is not flooded
+_TIMER_SECONDS = 0.001  # the resolution of an event loop's timers
+_FAR_APART_SECONDS = 0.005  # then it costs little to poll the clock for the last millisecond
+
+Send = Callable[[int, float | None], Awaitable[Request]]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadParts:
-    """Holds what every load works with. `done` takes the record of each request that has ended."""
-
-    work: Work
-    sender: Sender
-    clock: Callable[[], float]
-    done: Callable[[Request], None]
+def due_times(plan: Plan) -> Iterator[float]:
+    """Yield when requests are due, in seconds since the run began, until the window ends or has as
+    many requests as it may.
+    """
+    rate, draws, time = plan.arrivals.rate, random.Random(plan.work.seed), 0.0
+    assert rate is not None
+    num_in_window = 0
+    for number in count(1):
+        is_poisson = plan.arrivals.kind == "poisson"
+        time = time + draws.expovariate(rate) if is_poisson else number / rate
+        num_in_window += time >= plan.warm_up_seconds
+        if time >= plan.end_seconds or (plan.requests and num_in_window > plan.requests):
+            return
+        yield time
 
 
 class Load(ABC):
-    """Sends requests until its share is done or `stop` is called."""
+    """Sends requests until there are no more, or `stop` is called.
 
-    def __init__(self, parts: LoadParts) -> None:
+    send: sends the item of a number, with the time when it was due, and returns its record.
+    clock: returns seconds since the run began.
+    """
+
+    def __init__(self, send: Send, clock: Callable[[], float]) -> None:
         self.in_flight = 0
-        self.sent = 0
-        self.last_due: float | None = None  # when the last request was due, once there is no more
-        self._parts = parts
-        self._over = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.last_due = 0.0
+        self.has_sent_all = asyncio.Event()
+        self._send_now, self._clock = send, clock
+        self._stopped = asyncio.Event()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._failure: BaseException | None = None
 
     async def run(self) -> None:
-        """Send everything, and return when everything has been answered.
-
-        Raises what kept a record from being written down.
-        """
+        """Send everything and wait for all answers. Raise what `send` raised."""
         await self._send_all()
         while self._tasks:
             await asyncio.wait(self._tasks)
@@ -52,11 +58,11 @@ class Load(ABC):
             raise self._failure
 
     def stop(self) -> None:
-        """Send no more; what is in flight is waited for."""
-        self._over.set()
+        """Send no more, and wait for the answers to what was sent."""
+        self._stopped.set()
 
     def abort(self) -> None:
-        """Send no more and hang up on what is in flight."""
+        """Send no more, and close the connections of what was sent."""
         self.stop()
         for task in self._tasks:
             task.cancel()
@@ -64,21 +70,18 @@ class Load(ABC):
     @abstractmethod
     async def _send_all(self) -> None: ...
 
-    async def _send(self, place: int, intended: float | None, user: int | None) -> Request:
-        item = self._parts.work.item(place)
+    async def _send(self, number: int, intended: float | None) -> Request:
         self.in_flight += 1
-        self.sent += 1
-        record = await self._parts.sender.send(item, intended, user)
+        record = await self._send_now(number, intended)
         self.in_flight -= 1
-        self._parts.done(record)
         return record
 
-    def _keep(self, coroutine: Coroutine[None, None, None]) -> None:
+    def _start(self, coroutine: Coroutine[None, None, object]) -> None:
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._has_ended)
 
-    def _has_ended(self, task: asyncio.Task[None]) -> None:
+    def _has_ended(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (failure := task.exception()):
             self._failure = failure
@@ -88,51 +91,47 @@ class Load(ABC):
         """Sleep so long, or until there is no more to send."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._over.wait()
+                await self._stopped.wait()
 
 
 class Users(Load):
-    """Has each user ask, wait for the answer and ask again: the server sets the pace."""
+    """A closed loop: each user asks, waits for the answer, and asks again."""
 
-    def __init__(self, users: Iterable[int], places: Iterator[int], parts: LoadParts) -> None:
-        super().__init__(parts)
-        self._users = users
-        self._places = places
+    def __init__(self, num_users: int, send: Send, clock: Callable[[], float]) -> None:
+        super().__init__(send, clock)
+        self._num_users = num_users
+        self._numbers = count()
 
     async def _send_all(self) -> None:
-        for user in self._users:
-            self._keep(self._ask_again_and_again(user))
+        for _ in range(self._num_users):
+            self._start(self._ask_repeatedly())
 
-    async def _ask_again_and_again(self, user: int) -> None:
-        while not self._over.is_set():
-            record = await self._send(next(self._places), None, user)
-            if record.outcome not in (OK, CANCELLED) and not record.is_expected_error:
+    async def _ask_repeatedly(self) -> None:
+        while not self._stopped.is_set():
+            record = await self._send(next(self._numbers), None)
+            if record.outcome not in (OK, CANCELLED):
                 await self._sleep(PAUSE_AFTER_ERROR_SECONDS)
 
 
 class Pace(Load):
-    """Sends each request when it is due, however many are still in flight."""
+    """An open loop: each request is sent when it is due, however many are in flight."""
 
-    def __init__(self, arrivals: Iterable[tuple[int, float]], parts: LoadParts) -> None:
-        super().__init__(parts)
-        self._arrivals = arrivals
+    def __init__(self, due: Iterable[float], send: Send, clock: Callable[[], float]) -> None:
+        super().__init__(send, clock)
+        self._due = due
 
     async def _send_all(self) -> None:
-        before = 0.0
-        for place, due in self._arrivals:
-            await self._wait_until(due, is_far=due - before > _FAR_APART_SECONDS)
-            if self._over.is_set():
+        for number, due in enumerate(self._due):
+            await self._wait_until(due, is_far=due - self.last_due > _FAR_APART_SECONDS)
+            if self._stopped.is_set():
                 return
-            self._keep(self._send_one(place, due))
-            before = due
-        self.last_due = before
-
-    async def _send_one(self, place: int, due: float) -> None:
-        await self._send(place, due, None)
+            self._start(self._send(number, due))
+            self.last_due = due
+        self.has_sent_all.set()
 
     async def _wait_until(self, due: float, is_far: bool) -> None:
         margin = _TIMER_SECONDS if is_far else 0.0
-        while (rest := due - self._parts.clock()) > 0 and not self._over.is_set():
+        while (rest := due - self._clock()) > 0 and not self._stopped.is_set():
             if rest > margin:
                 await self._sleep(rest - margin)
             else:

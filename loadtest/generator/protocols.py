@@ -1,4 +1,4 @@
-"""The protocols: how each asks, and how its answers and events are read."""
+"""The HTTP protocols: how each asks, and how its answers and streamed events are read."""
 
 import json
 from abc import ABC, abstractmethod
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from loadtest.generator.items import DEFAULT, GREEDY, SAMPLED, Item, num_beams
 from loadtest.plan import WorkPlan
 
 BAD_ANSWER = "bad answer"
+DEFAULT_MAX_TOKENS = 64  # of completions and chats
 
 
 class AnswerError(Exception):
-    """Says why a request got no usable answer; `kind` groups errors of a sort in the report."""
+    """Raised for an answer that cannot be used; the report groups errors by `kind`."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(detail)
@@ -22,152 +22,81 @@ class AnswerError(Exception):
 
 @dataclass(slots=True)
 class Output:
-    """Holds what an answer brought, and the server's own count of tokens where it gives one."""
+    """The text of an answer, and its number of tokens if the server says so."""
 
     text: str = ""
     output_tokens: int | None = None
-    prompt_tokens: int | None = None
 
 
 class ApiProtocol(ABC):
-    """Speaks one protocol. The class attributes say what it can do.
-
-    default_kind: what it is asked for where no mix is given.
-    """
-
     path: ClassVar[str]
-    default_kind: ClassVar[str] = DEFAULT
     can_stream: ClassVar[bool] = False
-    needs_model: ClassVar[bool] = False
-    knows_kinds: ClassVar[bool] = True
     translates: ClassVar[bool] = True
 
     @abstractmethod
-    def body(self, item: Item, plan: WorkPlan) -> dict[str, Any]:
-        """Return the body that asks for an item."""
+    def body(self, text: str, plan: WorkPlan) -> dict[str, Any]:
+        """Return the request body that asks for a text."""
 
     @abstractmethod
     def output(self, answer: dict[str, Any]) -> Output:
-        """Read a whole answer. Raises AnswerError where it is none."""
+        """Read a whole answer. Raise AnswerError if it has no text."""
 
     def piece(self, chunk: dict[str, Any]) -> str:
-        """Return the text of a streamed chunk, which may be empty; it is where nothing streams."""
+        """Return the text of a streamed chunk, which may be empty."""
         return ""
-
-
-def required_text(value: Any, name: str) -> str:
-    """Return a text of an answer. Raises AnswerError where it is anything else."""
-    if not isinstance(value, str):
-        raise AnswerError(BAD_ANSWER, f"no {name} in the answer")
-    return value
-
-
-def optional_count(value: Any) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-_DONE = b"[DONE]"
-
-
-class Events:
-    """Takes bytes as they come. `is_done` once the stream has said that it is over."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self.is_done = False
-
-    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Yield the chunks that are complete. Raises AnswerError for errors and nonsense."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            if not line.startswith(b"data:"):
-                continue  # comments, which keep connections open, and empty lines between events
-            payload = line[5:].strip()
-            if payload == _DONE:
-                self.is_done = True
-                return
-            chunk = parsed(payload)
-            if error := chunk.get("error"):
-                raise AnswerError("error in stream", json.dumps(error))
-            yield chunk
-
-
-def parsed(data: bytes) -> dict[str, Any]:
-    """Return a JSON object. Raises AnswerError for anything else."""
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        start = data[:100].decode(errors="replace")
-        raise AnswerError(BAD_ANSWER, f"not JSON: {start!r}") from error
-    if not isinstance(value, dict):
-        raise AnswerError(BAD_ANSWER, "not a JSON object")
-    return value
 
 
 class DeepL(ApiProtocol):
     path = "v2/translate"
-    knows_kinds = False
 
-    def body(self, item: Item, plan: WorkPlan) -> dict[str, Any]:
+    def body(self, text: str, plan: WorkPlan) -> dict[str, Any]:
         languages = {"source_lang": plan.source.upper(), "target_lang": plan.target.upper()}
-        model = {} if item.model is None else {"model": item.model}
-        return {"text": [item.whole_text]} | languages | model
+        return {"text": [text]} | languages | _model(plan)
 
     def output(self, answer: dict[str, Any]) -> Output:
         translations = answer.get("translations")
         first = translations[0] if isinstance(translations, list) and translations else None
         text = first.get("text") if isinstance(first, dict) else None
-        return Output(required_text(text, "translations"))
+        return Output(_required_text(text, "translations"))
 
 
 class LibreTranslate(ApiProtocol):
     path = "translate"
 
-    def body(self, item: Item, plan: WorkPlan) -> dict[str, Any]:
-        languages = {"source": plan.source, "target": plan.target}
-        model = {} if item.model is None else {"model": item.model}
-        text = {"q": item.whole_text, "format": "text"}
+    def body(self, text: str, plan: WorkPlan) -> dict[str, Any]:
+        asked = {"q": text, "format": "text", "source": plan.source, "target": plan.target}
         length = {} if plan.max_tokens is None else {"max_new_tokens": plan.max_tokens}
-        return text | languages | model | length | _decoding(item)
+        return asked | _model(plan) | length
 
     def output(self, answer: dict[str, Any]) -> Output:
-        return Output(required_text(answer.get("translatedText"), "translatedText"))
-
-
-def _decoding(item: Item) -> dict[str, Any]:
-    if item.kind == GREEDY:
-        return {"num_beams": 1, "temperature": 0}
-    if item.kind == SAMPLED:
-        return {"temperature": 1.0, "top_p": 0.95, "seed": item.id}
-    width = num_beams(item.kind)
-    return {} if width is None else {"num_beams": width}
+        return Output(_required_text(answer.get("translatedText"), "translatedText"))
 
 
 class OpenAI(ApiProtocol):
-    """Holds what completions and chats share."""
+    """What completions and chats have in common."""
 
-    default_kind = GREEDY  # without a word OpenAI's temperature is 1
     can_stream = True
-    needs_model = True
     translates = False
 
-    def body(self, item: Item, plan: WorkPlan) -> dict[str, Any]:
-        length = plan.max_tokens or DEFAULT_MAX_TOKENS
-        body = {"model": item.model, "max_tokens": length, **_openai_decoding(item)}
+    def body(self, text: str, plan: WorkPlan) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "max_tokens": plan.max_tokens or DEFAULT_MAX_TOKENS,
+            "temperature": 0,
+        }
         if plan.is_streamed:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
-        return body | self.asked(item)
+        return body | _model(plan) | self.asked(text)
 
     @abstractmethod
-    def asked(self, item: Item) -> dict[str, Any]:
+    def asked(self, text: str) -> dict[str, Any]:
         """Return the field that holds the text."""
 
     @abstractmethod
-    def text_of(self, choice: dict[str, Any], part: str) -> Any:
-        """Return the text of a choice; part is what a chat calls it there."""
+    def text_of(self, choice: dict[str, Any], name: str) -> Any:
+        """Return the text of a choice; a chat keeps it in the object of that name."""
 
     def output(self, answer: dict[str, Any]) -> Output:
-        output = Output(required_text(self._text(answer, "message"), "text"))
+        output = Output(_required_text(self._text(answer, "message"), "text"))
         count_usage(output, answer)
         return output
 
@@ -175,31 +104,30 @@ class OpenAI(ApiProtocol):
         text = self._text(chunk, "delta")
         return text if isinstance(text, str) else ""
 
-    def _text(self, answer: dict[str, Any], part: str) -> Any:
+    def _text(self, answer: dict[str, Any], name: str) -> Any:
         choices = answer.get("choices")
         first = choices[0] if isinstance(choices, list) and choices else None
-        return self.text_of(first, part) if isinstance(first, dict) else None
+        return self.text_of(first, name) if isinstance(first, dict) else None
 
 
 class Completions(OpenAI):
     path = "v1/completions"
 
-    def asked(self, item: Item) -> dict[str, Any]:
-        return {"prompt": item.whole_text}
+    def asked(self, text: str) -> dict[str, Any]:
+        return {"prompt": text}
 
-    def text_of(self, choice: dict[str, Any], part: str) -> Any:
+    def text_of(self, choice: dict[str, Any], name: str) -> Any:
         return choice.get("text")
 
 
 class Chat(OpenAI):
     path = "v1/chat/completions"
 
-    def asked(self, item: Item) -> dict[str, Any]:
-        system = [{"role": "system", "content": item.beginning}] if item.beginning else []
-        return {"messages": [*system, {"role": "user", "content": item.text}]}
+    def asked(self, text: str) -> dict[str, Any]:
+        return {"messages": [{"role": "user", "content": text}]}
 
-    def text_of(self, choice: dict[str, Any], part: str) -> Any:
-        message = choice.get(part)
+    def text_of(self, choice: dict[str, Any], name: str) -> Any:
+        message = choice.get(name)
         return message.get("content") if isinstance(message, dict) else None
 
 
@@ -211,21 +139,54 @@ PROTOCOLS: dict[str, ApiProtocol] = {
 }
 
 
-DEFAULT_MAX_TOKENS = 64
+def _model(plan: WorkPlan) -> dict[str, Any]:
+    return {} if plan.model is None else {"model": plan.model}
+
+
+def _required_text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise AnswerError(BAD_ANSWER, f"no {name} in the answer")
+    return value
 
 
 def count_usage(output: Output, answer: dict[str, Any]) -> None:
-    """Take over the usage of an answer or of a chunk, where it has one."""
+    """Copy the number of tokens from an answer or a chunk that has one."""
     usage = answer.get("usage")
     if isinstance(usage, dict):
-        output.output_tokens = optional_count(usage.get("completion_tokens"))
-        output.prompt_tokens = optional_count(usage.get("prompt_tokens"))
+        count = usage.get("completion_tokens")
+        output.output_tokens = count if isinstance(count, int) else None
 
 
-def _openai_decoding(item: Item) -> dict[str, Any]:
-    if item.kind == SAMPLED:
-        return {"temperature": 1.0, "top_p": 0.95, "seed": item.id}
-    width = num_beams(item.kind)
-    if width is not None:
-        return {"use_beam_search": True, "best_of": width, "temperature": 0}
-    return {"temperature": 0} if item.kind == GREEDY else {}
+class Events:
+    """Reads server-sent events from bytes as they arrive. `is_done` after `[DONE]`."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self.is_done = False
+
+    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """Yield the chunks that are complete. Raise AnswerError for errors and invalid JSON."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if not line.startswith(b"data:"):
+                continue  # comments, which keep connections open, and empty lines between events
+            payload = line[5:].strip()
+            if payload == b"[DONE]":
+                self.is_done = True
+                return
+            chunk = parsed(payload)
+            if error := chunk.get("error"):
+                raise AnswerError("error in stream", json.dumps(error))
+            yield chunk
+
+
+def parsed(data: bytes) -> dict[str, Any]:
+    """Return a JSON object. Raise AnswerError for anything else."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        start = data[:100].decode(errors="replace")
+        raise AnswerError(BAD_ANSWER, f"not JSON: {start!r}") from error
+    if not isinstance(value, dict):
+        raise AnswerError(BAD_ANSWER, "not a JSON object")
+    return value

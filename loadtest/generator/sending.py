@@ -1,28 +1,25 @@
-"""Sends one request over HTTP and writes down when what happened to it.
+"""Sends one request over HTTP and records when its answer came.
 
-Whatever goes wrong with a request is its outcome; nothing raises, and nothing is tried again.
+An error is the outcome of its request: nothing raises, and nothing is sent again.
 """
 
 import asyncio
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import aiohttp
 from yarl import URL
 
-from loadtest.generator.items import Item, broken
 from loadtest.generator.protocols import (
     PROTOCOLS,
     AnswerError,
-    ApiProtocol,
     Events,
     Output,
     count_usage,
     parsed,
 )
-from loadtest.generator.texts import num_sentences, num_words
+from loadtest.generator.texts import Item, num_sentences
 from loadtest.plan import Plan
 from loadtest.records import CANCELLED, OK, Request
 
@@ -30,48 +27,39 @@ REFUSED = "refused"
 TIMEOUT = "timeout"
 CONNECTION = "connection"
 CUT_STREAM = "cut stream"
-ACCEPTED_BAD = "bad request accepted"
 _REFUSALS = (429, 503)
 _DETAIL_CHARACTERS = 200
-_FIRST_GUESS_SECONDS = 0.1  # of how long an answer takes, until there is one
-_WEIGHT_OF_NEWEST = 0.05  # in the mean of how long answers take
+_FIRST_MEAN_SECONDS = 0.1  # of an answer, before there is one
+_WEIGHT_OF_NEWEST = 0.05  # in the moving mean of how long answers take
 
 
 @dataclass(slots=True)
 class _Trace:
-    """Gathers what becomes of one request."""
+    """What is known of a request so far."""
 
     sent: float
     status: int | None = None
-    first_byte: float | None = None
     tokens: list[float] = field(default_factory=list)
     output: Output = field(default_factory=Output)
     outcome: str = OK
     detail: str = ""
-    is_refused_in_json: bool = False
 
 
 class Sender:
-    """Sends items through one HTTP session. `clock` gives seconds since the run began."""
+    """Sends items through one HTTP session. clock: returns seconds since the run began."""
 
     def __init__(
-        self,
-        plan: Plan,
-        session: aiohttp.ClientSession,
-        clock: Callable[[], float],
-        worker: int = 0,
+        self, plan: Plan, session: aiohttp.ClientSession, clock: Callable[[], float]
     ) -> None:
         self._plan = plan
         self._session = session
         self._clock = clock
-        self._worker = worker
-        self._urls = {name: URL(plan.url + protocol.path) for name, protocol in PROTOCOLS.items()}
-        self._mean_seconds = _FIRST_GUESS_SECONDS
+        self._protocol = PROTOCOLS[plan.work.protocol]
+        self._url = URL(plan.url + self._protocol.path)
+        self._mean_seconds = _FIRST_MEAN_SECONDS
 
-    async def send(
-        self, item: Item, intended: float | None = None, user: int | None = None
-    ) -> Request:
-        """Send an item now and return its record once it has ended, in whatever way."""
+    async def send(self, item: Item, intended: float | None = None) -> Request:
+        """Send an item now and return its record when it has ended in any way."""
         trace = _Trace(sent=self._clock())
         timeout = self._plan.timeout_seconds
         if item.hang_up is not None:
@@ -89,85 +77,47 @@ class Sender:
             trace.outcome, trace.detail = CONNECTION, str(error) or type(error).__name__
         except asyncio.CancelledError:
             trace.outcome, trace.detail = CANCELLED, "the run was ended"
-        return self._record(item, intended, user, trace)
+        return self._record(item, intended, trace)
 
     async def _exchange(self, item: Item, trace: _Trace) -> None:
-        protocol = PROTOCOLS[item.protocol]
-        fields = protocol.body(item, self._plan.work)
-        body = broken(fields, item.fault) if item.fault else json.dumps(fields).encode()
+        body = json.dumps(self._protocol.body(item.text, self._plan.work)).encode()
         headers = {"Content-Type": "application/json", "X-Request-Id": f"loadtest-{item.id}"}
-        url = self._urls[item.protocol]
-        async with self._session.post(url, data=body, headers=headers) as response:
+        async with self._session.post(self._url, data=body, headers=headers) as response:
             trace.status = response.status
             if not response.ok:
-                await _refuse(response, trace)
-            if item.fault is not None:
-                raise AnswerError(ACCEPTED_BAD, item.fault)
-            if protocol.can_stream and self._plan.work.is_streamed:
-                await self._read_stream(protocol, response, trace)
+                kind = REFUSED if response.status in _REFUSALS else f"HTTP {response.status}"
+                raise AnswerError(kind, (await response.read()).decode(errors="replace").strip())
+            if self._protocol.can_stream and self._plan.work.is_streamed:
+                await self._read_stream(response, trace)
             else:
-                await self._read_whole(protocol, response, trace)
+                trace.output = self._protocol.output(parsed(await response.read()))
 
-    async def _read_whole(
-        self, protocol: ApiProtocol, response: aiohttp.ClientResponse, trace: _Trace
-    ) -> None:
-        parts = []
-        async for part in response.content.iter_any():
-            if trace.first_byte is None:
-                trace.first_byte = self._clock()
-            parts.append(part)
-        trace.output = protocol.output(parsed(b"".join(parts)))
-
-    async def _read_stream(
-        self, protocol: ApiProtocol, response: aiohttp.ClientResponse, trace: _Trace
-    ) -> None:
+    async def _read_stream(self, response: aiohttp.ClientResponse, trace: _Trace) -> None:
         events = Events()
-        pieces = []
-        try:
-            async for data in response.content.iter_any():
-                now = self._clock()
-                for chunk in events.feed(data):
-                    if piece := protocol.piece(chunk):
-                        trace.tokens.append(now)
-                        pieces.append(piece)
-                    count_usage(trace.output, chunk)
-        finally:
-            trace.first_byte = trace.tokens[0] if trace.tokens else None
-            trace.output.text = "".join(pieces)
+        async for data in response.content.iter_any():
+            now = self._clock()
+            for chunk in events.feed(data):
+                if self._protocol.piece(chunk):
+                    trace.tokens.append(now)
+                count_usage(trace.output, chunk)
         if not events.is_done:
             raise AnswerError(CUT_STREAM, "the stream ended without [DONE]")
 
-    def _record(
-        self, item: Item, intended: float | None, user: int | None, trace: _Trace
-    ) -> Request:
+    def _record(self, item: Item, intended: float | None, trace: _Trace) -> Request:
         end = self._clock()
         if trace.outcome == OK:
             self._mean_seconds += _WEIGHT_OF_NEWEST * (end - trace.sent - self._mean_seconds)
-        asked, output = item.whole_text, trace.output
         return Request(
             id=item.id,
-            worker=self._worker,
-            user=user,
-            kind=item.kind,
-            protocol=item.protocol,
-            model=item.model,
             intended=_rounded(trace.sent if intended is None else intended),
             sent=_rounded(trace.sent),
-            first_byte=None if trace.first_byte is None else _rounded(trace.first_byte),
             tokens=tuple(map(_rounded, trace.tokens)),
             end=_rounded(end),
             outcome=trace.outcome,
             status=trace.status,
             detail=trace.detail[:_DETAIL_CHARACTERS],
-            input_characters=len(asked),
-            input_words=num_words(asked),
-            output_characters=len(output.text),
-            output_words=num_words(output.text),
-            sentences=num_sentences(asked) if PROTOCOLS[item.protocol].translates else 0,
-            output_tokens=output.output_tokens,
-            prompt_tokens=output.prompt_tokens,
-            is_expected_error=item.fault is not None and trace.is_refused_in_json,
-            text=item.text if self._plan.records_texts else None,
+            sentences=num_sentences(item.text) if self._protocol.translates else 0,
+            output_tokens=trace.output.output_tokens,
         )
 
 
@@ -175,18 +125,8 @@ def _rounded(seconds: float) -> float:
     return round(seconds, 6)
 
 
-async def _refuse(response: aiohttp.ClientResponse, trace: _Trace) -> None:
-    """Raise AnswerError for a status that is not good, with what the server says to it."""
-    body = await response.read()
-    if response.status < 500 and response.status not in _REFUSALS:
-        with suppress(AnswerError):
-            trace.is_refused_in_json = bool(parsed(body))
-    kind = REFUSED if response.status in _REFUSALS else f"HTTP {response.status}"
-    raise AnswerError(kind, body.decode(errors="replace").strip())
-
-
 def open_session(url: str) -> aiohttp.ClientSession:
-    """Open a session without limits of its own: the load is the plan's to limit."""
+    """Open a session without limits of its own: the plan limits the load."""
     return aiohttp.ClientSession(
         url,
         connector=aiohttp.TCPConnector(limit=0),

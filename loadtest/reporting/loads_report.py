@@ -1,4 +1,4 @@
-"""Decides what is said of the same work under rising load: what was carried, and at which price."""
+"""The report of the same work under rising load."""
 
 from collections.abc import Sequence
 
@@ -14,21 +14,21 @@ from loadtest.reporting.document import (
     Table,
     Tile,
     Tiles,
+    measured,
 )
-from loadtest.reporting.numbers import UNKNOWN, figure, interval, number, percent
+from loadtest.reporting.numbers import UNKNOWN, number, percent
 from loadtest.reporting.plots import Curve, Kind, Mark, Plot, from_zero, logarithmic, values
-from loadtest.reporting.run_report import definitions, how_it_was_made, load_of
+from loadtest.reporting.run_report import closing_sections, load_of, tile, warnings
 from loadtest.statistics.figures import Figures
-from loadtest.statistics.limits import Limit, objective_limits
-from loadtest.statistics.measures import MEASURES
-from loadtest.statistics.probes import (
-    Capacity,
+from loadtest.statistics.limits import objective_limits
+from loadtest.statistics.loads import (
     capacity,
     load_in_words,
     load_unit,
     load_value,
     reasons_against,
 )
+from loadtest.statistics.measures import MEASURES
 
 COLUMNS = {
     "answers_per_second": "answers/s",
@@ -52,13 +52,11 @@ def loads_report(ordered: Sequence[Figures]) -> Document:
         subtitle=f"{len(ordered)} loads, from {load_of(first)} to {load_of(last)}",
         sections=[
             *_capacity(ordered),
-            Section("Loads", [*_cautions(ordered), _table(ordered), *_plots(ordered)]),
             Section(
-                "How it was measured",
-                [Notes(how_it_was_made(ordered[0].recording))],
-                is_brief=False,
+                "Loads",
+                [*warnings({_load(f): f for f in ordered}), _table(ordered), *_plots(ordered)],
             ),
-            Section("Definitions", [Notes(definitions())], is_brief=False),
+            *closing_sections({"it": ordered[0].recording}),
         ],
     )
 
@@ -66,60 +64,30 @@ def loads_report(ordered: Sequence[Figures]) -> Document:
 def _capacity(runs: Sequence[Figures]) -> list[Section]:
     if not runs[0].objective:
         return []
-    found = capacity(runs)
+    missed = [(figures, reasons_against(figures)) for figures in runs]
+    lines = [f"{_load(figures)} was too much: {'; '.join(why)}." for figures, why in missed if why]
     limits = ", ".join(str(verdict.limit) for verdict in runs[0].objective)
-    return [
-        Section(
-            "Capacity",
-            [_capacity_tiles(found), Notes([*_capacity_words(runs), f"Objective: {limits}."])],
-        )
-    ]
+    notes = Notes([*(lines or ["The objective was met at every load."]), f"Objective: {limits}."])
+    return [Section("Capacity", [_capacity_tiles(runs), notes])]
 
 
-def _capacity_tiles(found: Capacity) -> Tiles:
+def _capacity_tiles(runs: Sequence[Figures]) -> Tiles:
+    found, label = capacity(runs), "highest load within the objective"
     if found.carried is None:
-        return Tiles([Tile("highest load within the objective", "none", "", tone=BAD)])
+        return Tiles([Tile(label, "none", "", tone=BAD)])
     run, named = found.carried.recording.run, found.carried.named
     above = f"not {_load(found.not_carried)}" if found.not_carried else "no higher load was tried"
     return Tiles(
         [
-            Tile(
-                "highest load within the objective",
-                number(load_value(run)),
-                load_unit(run),
-                above,
-                GOOD,
-            ),
-            Tile(
-                "answers",
-                figure(named["answers_per_second"]),
-                "/s",
-                interval(named["answers_per_second"]),
-            ),
-            Tile(
-                "generated tokens",
-                figure(named["tokens_per_second"]),
-                "/s",
-                interval(named["tokens_per_second"]),
-            ),
+            Tile(label, number(load_value(run)), load_unit(run), above, GOOD),
+            tile("answers", named["answers_per_second"], "/s"),
+            tile("generated tokens", named["tokens_per_second"], "/s"),
         ]
     )
 
 
-def _capacity_words(runs: Sequence[Figures]) -> list[str]:
-    """Say of every load that was too much why."""
-    missed = [(figures, reasons_against(figures)) for figures in runs]
-    found = [f"{_load(figures)} was too much: {'; '.join(why)}." for figures, why in missed if why]
-    return found or ["The objective was met at every load."]
-
-
 def _load(figures: Figures) -> str:
     return load_in_words(figures.recording.run)
-
-
-def _cautions(runs: Sequence[Figures]) -> list[Notes]:
-    lines = [f"{_load(figures)}: {each}" for figures in runs for each in figures.cautions]
-    return [Notes(lines, is_warning=True)] if lines else []
 
 
 def _table(runs: Sequence[Figures]) -> Table:
@@ -139,11 +107,8 @@ def _row(figures: Figures, known: Sequence[str]) -> list[Cell]:
     if figures.objective:
         is_missed = bool(reasons_against(figures))
         cells.append(Cell("missed", tone=BAD) if is_missed else Cell("met", tone=GOOD))
-    cells += [Cell(figure(e), interval(e)) for e in (figures.named[name] for name in known)]
-    return [
-        *cells,
-        Cell(UNKNOWN if failed is None else percent(failed), tone=BAD if failed else ""),
-    ]
+    errors = Cell(UNKNOWN if failed is None else percent(failed), tone=BAD if failed else "")
+    return [*cells, *(measured(figures.named[name]) for name in known), errors]
 
 
 def _plots(runs: Sequence[Figures]) -> list[Plot]:
@@ -153,15 +118,16 @@ def _plots(runs: Sequence[Figures]) -> list[Plot]:
 
 
 def _throughput_latency(runs: Sequence[Figures], name: str) -> Plot:
-    """Draw what the server gave against how long it took: the knee is its capacity."""
+    """Draw throughput against latency: the knee of the curve is the server's capacity."""
     speed = "tokens_per_second" if runs[0].tokens_counted_by else "answers_per_second"
     curves = [
         curve
         for percentile, role in PERCENTILES.items()
         for curve in _latency_curve(runs, speed, f"{name}_{percentile}_ms", percentile, role)
     ]
+    objective = objective_limits(runs[0].recording.run.objective or {})
     marks = [
-        Mark(limit.bound, str(limit), is_horizontal=True) for limit in _limits_on(runs[0], name)
+        Mark(each.bound, str(each)) for each in objective if each.figure.startswith(f"{name}_p")
     ]
     found = np.concatenate([curve.y for curve in curves]) if curves else values([1.0])
     high = max([float(found.max()), *(mark.at for mark in marks)])
@@ -178,7 +144,7 @@ def _throughput_latency(runs: Sequence[Figures], name: str) -> Plot:
 def _latency_curve(
     runs: Sequence[Figures], speed: str, figure_name: str, title: str, role: str
 ) -> list[Curve]:
-    """Return a line and its dots through the runs in which both figures are known."""
+    """Return a line and its dots through the runs whose figures are both known."""
     known = [
         (x, y, number(load_value(figures.recording.run)))
         for figures in runs
@@ -190,11 +156,6 @@ def _latency_curve(
     x, y = values([each[:2] for each in known]).T
     labels = [label for *_, label in known] if title == LABELLED else []
     return [Curve(title, x, y, role), Curve(title, x, y, role, Kind.DOTS, labels=labels)]
-
-
-def _limits_on(figures: Figures, name: str) -> list[Limit]:
-    objective = figures.recording.run.objective or {}
-    return [each for each in objective_limits(objective) if each.figure.startswith(f"{name}_p")]
 
 
 def _throughput_by_load(runs: Sequence[Figures]) -> Plot:

@@ -1,4 +1,4 @@
-"""Writes figures as people read them: three digits that count, and units beside them."""
+"""How figures are written: with three significant digits."""
 
 from loadtest.statistics.estimates import Estimate
 
@@ -6,7 +6,7 @@ UNKNOWN = "-"
 
 
 def number(value: float) -> str:
-    """Write a number with three digits that count, and whole from 100 on."""
+    """Write a number with three significant digits, and as an integer from 100 on."""
     if value == int(value) and abs(value) < 1e6:
         return f"{value:,.0f}"
     if abs(value) >= 99.95:
@@ -19,7 +19,7 @@ def number(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """Write a share; small ones and those near 1 keep more digits."""
+    """Write a share in percent; near 0 and 1 with more digits."""
     if value in (0.0, 1.0):
         return f"{100 * value:.0f} %"
     digits = 1 if 0.01 <= value <= 0.99 else 2
@@ -31,7 +31,7 @@ def figure(found: Estimate) -> str:
 
 
 def interval(found: Estimate) -> str:
-    """Write the confidence interval; an open side has no number."""
+    """Write the confidence interval; an unbounded side is a question mark."""
     if found.value is None or (found.low is None and found.high is None):
         return ""
     low, high = ("?" if each is None else number(each) for each in (found.low, found.high))

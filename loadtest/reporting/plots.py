@@ -1,9 +1,11 @@
-"""Holds plots before they are drawn: axes, and what stands between them. Also picks ticks."""
+"""Plots and how they are drawn: SVG shapes in a square of 1000 by 1000, stretched by the page."""
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from html import escape
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,20 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from loadtest.reporting.numbers import number
 
 MOST_POINTS = 400
+SIZE = 1000
 
 
 class Kind(StrEnum):
     LINE = "line"
     STEPS = "steps"  # each value holds until the next x
-    BARS = "bars"  # from x to the next x
     DOTS = "dots"
-    BAND = "band"  # between y and `upper`
-
-
-class Scale(StrEnum):
-    LINEAR = "linear"
-    LOG = "log"
-    NINES = "nines"  # of percentiles: each further nine takes as much room
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,54 +27,45 @@ class Axis:
     label: str
     low: float
     high: float
-    scale: Scale = Scale.LINEAR
+    is_logarithmic: bool = False
 
     def place(self, value: float) -> float:
-        """Return where a value stands, from 0 at the low end to 1 at the high one."""
-        low, high, at = (self._straight(each) for each in (self.low, self.high, value))
+        """Return where a value is, from 0 at the low end to 1 at the high end."""
+        low, high, at = self.low, self.high, value
+        if self.is_logarithmic:
+            low, high, at = (math.log10(max(each, 1e-12)) for each in (low, high, at))
         return (at - low) / (high - low)
 
-    def _straight(self, value: float) -> float:
-        match self.scale:
-            case Scale.LINEAR:
-                return value
-            case Scale.LOG:
-                return math.log10(max(value, 1e-12))
-            case Scale.NINES:
-                return -math.log10(1 - min(value, 99.9999) / 100)
-
     def ticks(self) -> list[tuple[float, str]]:
-        """Return places of ticks with their labels."""
-        values = _TICKS[self.scale](self.low, self.high)
+        """Return the places of ticks with their labels."""
+        values = (_log_ticks if self.is_logarithmic else _linear_ticks)(self.low, self.high)
         return [(self.place(value), label) for value, label in values]
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Holds one set of values. role: which colour it has, by what it means. labels: of dots."""
+    """One set of values. role: its colour, a class of the page's style. labels: of dots."""
 
     name: str
     x: NDArray[np.float64]
     y: NDArray[np.float64]
     role: str
     kind: Kind = Kind.LINE
-    upper: NDArray[np.float64] | None = None
     labels: Sequence[str] = ()
     is_dashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Holds a line across the plot, such as a limit, with its label."""
+    """A horizontal line with a label, such as a limit."""
 
     at: float
     label: str
-    is_horizontal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Holds a picture. caption: what it shows. outside: where x lies outside what is measured."""
+    """outside: ranges of x that are not part of what was measured."""
 
     title: str
     caption: str
@@ -95,7 +81,7 @@ def values(found: ArrayLike) -> NDArray[np.float64]:
 
 
 def thinned(count: int) -> NDArray[np.int64]:
-    """Return which of so many points to draw."""
+    """Return the indices of the points to draw, of so many."""
     return np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).astype(np.int64))
 
 
@@ -110,10 +96,10 @@ def from_zero(label: str, *found: NDArray[np.float64]) -> Axis:
 
 
 def logarithmic(label: str, low: float, high: float) -> Axis:
-    """Return an axis around all values, a little wider than they are."""
+    """Return an axis a little wider than the values."""
     low = max(low, 1e-6)
     high = max(high, low * 1.5)
-    return Axis(label, low / 1.1, high * 1.1, Scale.LOG)
+    return Axis(label, low / 1.1, high * 1.1, is_logarithmic=True)
 
 
 def _step(span: float) -> float:
@@ -140,9 +126,151 @@ def _log_ticks(low: float, high: float) -> list[tuple[float, str]]:
     return [(each, number(each)) for each in found if low <= each <= high]
 
 
-def _nines_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    known = (50.0, 90.0, 99.0, 99.9, 99.99)
-    return [(each, f"{each:g} %") for each in known if low <= each <= high]
+def place(plot: Plot, x: float, y: float) -> tuple[float, float]:
+    """Return where a point is in the square; y grows downwards."""
+    return SIZE * plot.x.place(x), SIZE * (1 - plot.y.place(y))
 
 
-_TICKS = {Scale.LINEAR: _linear_ticks, Scale.LOG: _log_ticks, Scale.NINES: _nines_ticks}
+def shape(plot: Plot, curve: Curve) -> str:
+    dashed = " dashed" * curve.is_dashed
+    path = _PATHS[curve.kind](plot, curve)
+    return f'<path class="{curve.kind} {curve.role}{dashed}" d="{path}"/>'
+
+
+def _line(plot: Plot, curve: Curve) -> str:
+    """Connect neighbouring points, with a gap where a value is missing."""
+    parts = []
+    for run in _runs(curve):
+        points = [place(plot, curve.x[i], curve.y[i]) for i in run]
+        parts.append("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points))
+        if len(points) == 1:
+            parts.append("h0")
+    return "".join(parts)
+
+
+def _runs(curve: Curve) -> Iterator[list[int]]:
+    known = np.flatnonzero(np.isfinite(curve.y))
+    for run in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1):
+        if len(run):
+            yield run.tolist()
+
+
+def _steps(plot: Plot, curve: Curve) -> str:
+    points = [place(plot, x, y) for x, y in zip(curve.x, curve.y, strict=True)]
+    begun = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
+    return begun + "".join(f"H{x:.1f}V{y:.1f}" for x, y in points[1:]) + f"H{SIZE}"
+
+
+def _dots(plot: Plot, curve: Curve) -> str:
+    points = [place(plot, x, y) for x, y in zip(curve.x, curve.y, strict=True)]
+    return "".join(f"M{x:.1f} {y:.1f}h0" for x, y in points)
+
+
+_PATHS = {Kind.LINE: _line, Kind.STEPS: _steps, Kind.DOTS: _dots}
+
+
+FEWEST_FOR_LEGEND = 2
+WIDTH, HEIGHT = 110, 60  # of a label, of SIZE
+
+
+def draw(plot: Plot) -> str:
+    shapes = "".join([*_outside(plot), *_grid(plot), *_marks(plot), *_shapes(plot)])
+    return (
+        f'<figure><h3>{escape(plot.title)}</h3>{_legend(plot)}<div class="plot">'
+        f'<div class="ylabel">{escape(plot.y.label)}</div>'
+        f'<div class="yticks">{_y_ticks(plot)}</div>'
+        f'<div class="area" data-plot="{escape(_data(plot))}">'
+        f'<svg viewBox="0 0 {SIZE} {SIZE}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(plot.title)}">{shapes}</svg>{"".join(_letters(plot))}</div>'
+        f'<div class="xticks">{_x_ticks(plot)}</div>'
+        f'<div class="xlabel">{escape(plot.x.label)}</div></div>'
+        f"<figcaption>{escape(plot.caption)}</figcaption></figure>"
+    )
+
+
+def _shapes(plot: Plot) -> Iterator[str]:
+    for curve in sorted(plot.curves, key=lambda each: each.kind is Kind.DOTS):  # dots on top
+        if len(curve.x):
+            yield shape(plot, curve)
+
+
+def _outside(plot: Plot) -> Iterator[str]:
+    for low, high in plot.outside:
+        left, right = (SIZE * plot.x.place(each) for each in (low, high))
+        if right > left:
+            where = f'x="{left:.1f}" y="0" width="{right - left:.1f}" height="{SIZE}"'
+            yield f'<rect class="outside" {where}/>'
+
+
+def _grid(plot: Plot) -> Iterator[str]:
+    for at, _ in plot.y.ticks():
+        yield f'<path class="grid" d="M0 {SIZE * (1 - at):.1f}H{SIZE}"/>'
+    for at, _ in plot.x.ticks():
+        yield f'<path class="grid" d="M{SIZE * at:.1f} 0V{SIZE}"/>'
+
+
+def _marks(plot: Plot) -> Iterator[str]:
+    for mark in plot.marks:
+        yield f'<path class="mark" d="M0 {SIZE * (1 - plot.y.place(mark.at)):.1f}H{SIZE}"/>'
+
+
+def _letters(plot: Plot) -> Iterator[str]:
+    """Yield the labels of marks and dots."""
+    for mark in plot.marks:
+        style = f"left:2px;top:{1 - plot.y.place(mark.at):.2%}"
+        yield f'<span class="marked" style="{style}">{escape(mark.label)}</span>'
+    dots = [
+        (place(plot, x, y), label, curve.role)
+        for curve in plot.curves
+        for x, y, label in zip(curve.x, curve.y, curve.labels, strict=False)
+    ]
+    for (left, top), label, role in dots:
+        near = [a for (a, b), *_ in dots if abs(left - a) < WIDTH and abs(top - b) < HEIGHT]
+        if len(near) == 1:  # labels of close dots would overlap; the script shows them
+            side = "low" if left > 0.85 * SIZE else ""
+            style = f"left:{left / SIZE:.2%};top:{top / SIZE:.2%}"
+            yield f'<span class="dot {side} {role}" style="{style}">{escape(label)}</span>'
+
+
+def _legend(plot: Plot) -> str:
+    shown = [curve for curve in plot.curves if curve.kind in (Kind.LINE, Kind.STEPS)]
+    if len(shown) < FEWEST_FOR_LEGEND:
+        return ""
+    return f'<div class="legend">{"".join(map(_legend_item, shown))}</div>'
+
+
+def _legend_item(curve: Curve) -> str:
+    dashed = " dashed" * curve.is_dashed
+    return f'<span class="{curve.role}{dashed}"><i></i>{escape(curve.name)}</span>'
+
+
+def _x_ticks(plot: Plot) -> str:
+    return "".join(
+        f'<span style="left:{at:.2%}">{escape(label)}</span>' for at, label in plot.x.ticks()
+    )
+
+
+def _y_ticks(plot: Plot) -> str:
+    return "".join(
+        f'<span style="bottom:{at:.2%}">{escape(label)}</span>' for at, label in plot.y.ticks()
+    )
+
+
+def _data(plot: Plot) -> str:
+    """Return what the page's script shows under the pointer: places from 0 to 1, and values."""
+    curves = {curve.name: curve for curve in plot.curves}
+    points = [_points(plot, curve) for curve in curves.values()]
+    return json.dumps({"x": plot.x.label, "y": plot.y.label, "curves": points}, allow_nan=False)
+
+
+def _points(plot: Plot, curve: Curve) -> dict[str, object]:
+    known = np.isfinite(curve.y)
+    x, y = curve.x[known], curve.y[known]
+    return {
+        "name": curve.name,
+        "role": curve.role,
+        "at": [round(plot.x.place(each), 4) for each in x],
+        "x": [float(f"{each:.4g}") for each in x],
+        "y": [float(f"{each:.4g}") for each in y],
+        "labels": list(curve.labels),
+    }

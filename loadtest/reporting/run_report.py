@@ -1,7 +1,10 @@
-"""Decides what the report of one run says, and in which order."""
+"""The report of one run, and what other reports share with it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from loadtest.records import CANCELLED, CLOSED_LOOP, Recording, Run
 from loadtest.reporting.document import (
@@ -15,84 +18,100 @@ from loadtest.reporting.document import (
     Table,
     Tile,
     Tiles,
+    measured,
 )
-from loadtest.reporting.numbers import UNKNOWN, change, figure, interval, number, percent
-from loadtest.reporting.run_plots import latency_plots, time_plots
+from loadtest.reporting.numbers import UNKNOWN, figure, interval, number, percent
+from loadtest.reporting.plots import (
+    Axis,
+    Curve,
+    Kind,
+    Plot,
+    from_zero,
+    logarithmic,
+    thinned,
+    values,
+)
 from loadtest.statistics.estimates import PERCENTS, Distribution, Estimate
 from loadtest.statistics.figures import Figures, errors
 from loadtest.statistics.limits import Verdict
-from loadtest.statistics.measures import MEASURES
-from loadtest.statistics.server import Comparison
+from loadtest.statistics.measures import MEASURES, samples_of
 
 RATES = {
     "answers_per_second": "answers/s",
     "offered_per_second": "offered/s",
     "tokens_per_second": "generated tokens/s",
-    "prompt_tokens_per_second": "prompt tokens/s",
     "sentences_per_second": "sentences/s",
-    "words_per_second": "words/s",
-    "characters_per_second": "characters/s",
 }
 INTERVALS = "Small print: 95 % confidence intervals; ? is a side that the samples do not bound."
+FEWEST = 10  # values that a curve takes
+ROLES = {"ttft": "first", "e2e": "second", "itl": "third"}
 
 
 def run_report(figures: Figures, assertions: Sequence[Verdict] = ()) -> Document:
     recording = figures.recording
+    verdicts = [("Objective", figures.objective), ("Assertions", assertions)]
     return Document(
         title=f"Load test of {recording.run.url}",
         subtitle=f"{load_of(recording.run)}, measured for {number(recording.seconds)} s",
         sections=[
-            Section("Summary", [*_warnings(figures), _tiles(figures)]),
-            *verdict_sections(figures.objective, assertions),
-            Section("Latency", [latency_table(figures), *latency_plots(figures)]),
-            Section("Throughput", [_rates(figures), *time_plots(figures)]),
+            Section("Summary", [*warnings({"": figures}), _tiles(figures)]),
+            *(Section(title, [_verdicts(found)]) for title, found in verdicts if found),
+            Section("Latency", [_latency_table(figures), *_latency_plots(figures)]),
+            Section("Throughput", [_rates(figures), *_time_plots(figures)]),
             *_goodput(figures),
             Section("Errors", [_errors(figures)]),
-            *_parts(figures),
-            *_server(figures),
-            Section("How it was measured", [Notes(how_it_was_made(recording))], is_brief=False),
-            Section("Definitions", [Notes(definitions())], is_brief=False),
+            *closing_sections({"it": recording}),
         ],
     )
 
 
-def _warnings(figures: Figures) -> list[Notes]:
-    return [Notes(figures.cautions, is_warning=True)] if figures.cautions else []
+def warnings(runs: Mapping[str, Figures]) -> list[Notes]:
+    """Return the warnings of runs by the names that they have in the report."""
+    lines = [
+        f"{name}: {line}" if name else line
+        for name, figures in runs.items()
+        for line in figures.warnings
+    ]
+    return [Notes(lines, is_warning=True)] if lines else []
+
+
+def closing_sections(recordings: Mapping[str, Recording]) -> list[Section]:
+    """Return what was asked for, for each run by its name, and how figures are defined."""
+    return [
+        *(
+            Section(f"How {name} was measured", [Notes(how_it_was_made(each))], is_brief=False)
+            for name, each in recordings.items()
+        ),
+        Section("Definitions", [Notes(_definitions())], is_brief=False),
+    ]
 
 
 def _tiles(figures: Figures) -> Tiles:
     named = figures.named
-    tiles = [_tile("answers", named["answers_per_second"], "/s")]
+    tiles = [tile("answers", named["answers_per_second"], "/s")]
     if figures.tokens_counted_by:
-        tiles.append(_tile("generated tokens", named["tokens_per_second"], "/s"))
+        tiles.append(tile("generated tokens", named["tokens_per_second"], "/s"))
     if named["ttft_p50_ms"].value is not None:
-        tiles.append(_tile("time to first token, p95", named["ttft_p95_ms"], "ms"))
-        tiles.append(_tile("inter-token latency, p99", named["itl_p99_ms"], "ms"))
+        tiles.append(tile("time to first token, p95", named["ttft_p95_ms"], "ms"))
+        tiles.append(tile("inter-token latency, p99", named["itl_p99_ms"], "ms"))
     else:
-        tiles.append(_tile("end to end, p50", named["e2e_p50_ms"], "ms"))
-        tiles.append(_tile("end to end, p99", named["e2e_p99_ms"], "ms"))
+        tiles.append(tile("end to end, p50", named["e2e_p50_ms"], "ms"))
+        tiles.append(tile("end to end, p99", named["e2e_p99_ms"], "ms"))
     if figures.goodput:
         share = named["goodput_share"].value
         note = f"{percent(share)} of requests" if share is not None else ""
         tiles.append(Tile("goodput", figure(named["goodput_per_second"]), "/s", note))
     failed = named["error_rate"].value
     text = UNKNOWN if failed is None else percent(failed)
-    tiles.append(
-        Tile("errors", text, "", f"{figure(named['errors'])} requests", BAD if failed else "")
-    )
-    return Tiles(tiles)
+    tone = BAD if failed else ""
+    return Tiles([*tiles, Tile("errors", text, "", f"{figure(named['errors'])} requests", tone)])
 
 
-def _tile(label: str, found: Estimate, unit: str) -> Tile:
+def tile(label: str, found: Estimate, unit: str) -> Tile:
     return Tile(label, figure(found), unit, interval(found) or found.reason)
 
 
-def verdict_sections(objective: Sequence[Verdict], asserted: Sequence[Verdict]) -> list[Section]:
-    found = [("Objective", objective), ("Assertions", asserted)]
-    return [Section(title, [verdicts(each)]) for title, each in found if each]
-
-
-def verdicts(found: Sequence[Verdict]) -> Table:
+def _verdicts(found: Sequence[Verdict]) -> Table:
     rows = [
         [
             Cell(str(verdict.limit)),
@@ -104,7 +123,7 @@ def verdicts(found: Sequence[Verdict]) -> Table:
     return Table(["limit", "measured", "verdict"], rows)
 
 
-def latency_table(figures: Figures) -> Table:
+def _latency_table(figures: Figures) -> Table:
     shown = {name: found for name, found in figures.distributions.items() if found.count}
     if figures.recording.is_closed_loop:
         shown.pop("queue", None)  # there, requests are due when they are sent
@@ -124,7 +143,7 @@ def latency_table(figures: Figures) -> Table:
 
 def _latency_row(title: str, found: Distribution) -> list[Cell]:
     estimates = [found.mean, *found.percentiles.values(), found.maximum]
-    cells = [Cell(figure(e), interval(e)) for e in (each.scaled(1000) for each in estimates)]
+    cells = [measured(each.scaled(1000)) for each in estimates]
     return [Cell(title), Cell(number(found.count)), *cells]
 
 
@@ -134,15 +153,6 @@ def _rates(figures: Figures) -> Table:
         for name, title in RATES.items()
         if figures.named[name].value is not None
     ]
-    fair = figures.fairness
-    if fair.index.value is not None:
-        rows.append(
-            [Cell(f"fairness (Jain's index of {fair.shared})"), Cell(figure(fair.index)), Cell("")]
-        )
-        worst = figures.named["worst_user_e2e_p95_ms"]
-        rows.append(
-            [Cell("worst user's p95 end to end, ms"), Cell(figure(worst)), Cell(interval(worst))]
-        )
     counted = figures.tokens_counted_by
     by = f"by {counted}" if counted else "neither by the answers nor by the server's metrics"
     return Table(["", "mean", "95 % interval"], rows, f"Generated tokens are counted {by}.")
@@ -159,80 +169,30 @@ def _goodput(figures: Figures) -> list[Section]:
         ]
         for name, most in found.limits.items()
     ]
-    share = found.share.value
     note = (
-        f"{figure(found.per_second)} requests/s ({percent(share or 0.0)} of all) were answered "
-        "within all limits. A limit on inter-token latency is one on an answer's longest gap."
+        f"{figure(found.per_second)} requests/s ({percent(found.share.value or 0.0)} of all) were "
+        "answered within all limits. A limit on inter-token latency is one on the longest gap."
     )
     return [Section("Goodput", [Table(["limit on a request", "answers beyond it"], rows, note)])]
 
 
 def _errors(figures: Figures) -> Table | Notes:
     rows = [[Cell(kind, tone=BAD), Cell(number(n))] for kind, n in errors(figures).items()]
-    others = {"cut off on purpose": figures.outcomes.get(CANCELLED, 0)}
-    others["bad requests, refused as they should be"] = figures.refused_as_meant
-    rows += [[Cell(kind, tone=QUIET), Cell(number(n))] for kind, n in others.items() if n]
+    if cancelled := figures.outcomes.get(CANCELLED, 0):
+        rows.append([Cell("cut off on purpose", tone=QUIET), Cell(number(cancelled))])
     return Table(["kind", "requests"], rows) if rows else Notes(["none"])
 
 
-def _parts(figures: Figures) -> list[Section]:
-    columns = [
-        ("ttft", 50.0),
-        ("ttft", 95.0),
-        ("tpot", 50.0),
-        ("e2e", 50.0),
-        ("e2e", 95.0),
-        ("e2e", 99.0),
-    ]
-    rows = [
-        [
-            Cell(part.name),
-            Cell(number(part.answers)),
-            Cell(number(part.failures)),
-            *(
-                Cell(figure(e), interval(e))
-                for name, p in columns
-                for e in [part.distributions[name].percentiles.get(p, Estimate(None)).scaled(1000)]
-            ),
-        ]
-        for part in figures.parts
-    ]
-    header = ["milliseconds", "answers", "errors", *(f"{name} p{p:g}" for name, p in columns)]
-    return [Section("By kind of request", [Table(header, rows)])] if rows else []
-
-
-def _server(figures: Figures) -> list[Section]:
-    if not figures.server:
-        return []
-    rows = [_compared(each) for each in figures.server]
-    note = (
-        "Over the window, from scrapes of /metrics. The server's times are without the network, "
-        "its percentiles are interpolated in the buckets of histograms, and what was under way at "
-        "the ends of the window counts differently."
-    )
-    header = ["milliseconds or counts", "client", "server", "difference"]
-    return [Section("The server's own view", [Table(header, rows, note)])]
-
-
-def _compared(found: Comparison) -> list[Cell]:
-    factor = 1000 if found.is_time else 1
-    client = UNKNOWN if found.client is None else number(found.client * factor)
-    differs = UNKNOWN if found.difference is None else change(found.difference)
-    return [Cell(found.name), Cell(client), Cell(number(found.server * factor)), Cell(differs)]
-
-
-def definitions() -> list[str]:
+def _definitions() -> list[str]:
     return [
         *(f"{measure.title} ({name}): {measure.definition}" for name, measure in MEASURES.items()),
         "requests count that were due in the window (open loop) or ended in it (closed loop); "
         "rates count what ended in it",
         "percentiles are interpolated linearly; their intervals come from order statistics, those "
-        "of pooled gaps from Woodruff's method with whole answers as clusters, those of rates from "
-        "ten batch means",
-        "intervals take requests as independent; where a queue makes neighbours alike, the truth "
-        "is less certain than they say",
+        "of pooled gaps with whole answers as clusters, those of rates from ten batch means",
+        "intervals take requests as independent; if neighbours are alike because of a queue, the "
+        "truth is less certain than they say",
         "goodput: requests per second that were answered within every limit on a request",
-        "fairness: Jain's index, 1 where all users got the same, 1/n where one got everything",
     ]
 
 
@@ -242,39 +202,125 @@ def load_of(run: Run) -> str:
     if arrivals["kind"] == CLOSED_LOOP:
         users = arrivals["users"]
         return f"{users} user{'s' * (users != 1)}"
-    rate = arrivals.get("rate")
-    asked = f", {number(float(rate))} requests/s" if rate is not None else ""
-    return f"{arrivals['kind']}{asked}"
+    return f"{arrivals['kind']}, {number(float(arrivals['rate']))} requests/s"
 
 
 def how_it_was_made(recording: Recording) -> list[str]:
-    """Return everything that was asked for, one line each."""
+    """Return everything that was asked for, a line for each part."""
     run, window = recording.run, recording.window
-    lines = [
+    parts = {"work": run.work, "settings": run.settings, "objective": run.objective}
+    return [
         f"server: {run.url}, begun {run.started_at}",
         f"arrivals: {settings(run.arrivals)}",
         f"window: from {number(window.opened)} s to {number(window.closed)} s after the start",
+        *(f"{name}: {settings(found)}" for name, found in parts.items() if found),
     ]
-    for name, values in (
-        ("work", run.work),
-        ("settings", run.settings),
-        ("generator", run.generator),
-        ("objective", run.objective or {}),
-    ):
-        if values:
-            lines.append(f"{name}: {settings(values)}")
-    return lines
 
 
-def settings(values: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{name} {_short(value)}" for name, value in values.items() if value is not None
+def settings(found: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {short(value)}" for name, value in found.items() if value is not None)
+
+
+def short(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(short, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def milliseconds(figures: Figures, name: str) -> NDArray[np.float64]:
+    """Return the values of a latency in rising order."""
+    return np.sort(samples_of(figures.recording.counted(), MEASURES[name]).values) * 1000
+
+
+def cumulative(title: str, ordered: NDArray[np.float64], role: str) -> Curve:
+    keep = thinned(len(ordered))
+    return Curve(title, ordered[keep], 100 * (keep + 1) / len(ordered), role)
+
+
+def _latency_plots(figures: Figures) -> list[Plot]:
+    """Draw how many answers took at most how long, and the same of the gaps between tokens."""
+    plots = []
+    for title, names in (("answers", ("ttft", "e2e")), ("gaps between tokens", ("itl",))):
+        found = {name: milliseconds(figures, name) for name in names}
+        shown = {name: each for name, each in found.items() if len(each) >= FEWEST}
+        if shown:
+            plots.append(_cumulative_plot(figures, title, shown))
+    return plots
+
+
+def _cumulative_plot(figures: Figures, title: str, shown: dict[str, NDArray[np.float64]]) -> Plot:
+    curves = []
+    for name, each in shown.items():
+        curves.append(cumulative(MEASURES[name].title, each, ROLES[name]))
+        curves.append(_percentile_dots(figures, name))
+    low = min(float(np.quantile(each, 0.001)) for each in shown.values())
+    high = max(float(each[-1]) for each in shown.values())
+    return Plot(
+        title=f"How many {title} took at most so long",
+        caption="Dots: p50, p90, p95, p99 and p99.9, where there are enough samples for them.",
+        x=logarithmic("milliseconds", low, high),
+        y=Axis(f"percent of {title}", 0, 100),
+        curves=curves,
     )
 
 
-def _short(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"({settings(value)})"
-    if isinstance(value, list | tuple):
-        return " ".join(map(_short, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _percentile_dots(figures: Figures, name: str) -> Curve:
+    known = {p: e.value for p, e in figures.distributions[name].percentiles.items() if e.value}
+    shown = {p: value * 1000 for p, value in known.items() if p != 75.0}
+    labels = [f"p{percent:g}" for percent in shown]
+    dots = values([*shown.values()]), values([*shown])
+    return Curve(
+        f"{MEASURES[name].title}, percentiles", *dots, ROLES[name], Kind.DOTS, labels=labels
+    )
+
+
+def _time_plots(figures: Figures) -> list[Plot]:
+    found = figures.series
+    name = "ttft" if found.latencies["ttft"] else "e2e"
+    requests = [
+        Curve("offered", found.times, found.offered, "quiet", Kind.STEPS),
+        Curve("answered", found.times, found.answered, "first", Kind.STEPS),
+    ]
+    if found.failed.any():
+        requests.append(Curve("errors", found.times, found.failed, "bad", Kind.STEPS))
+    latencies = [
+        Curve(f"p{percent:g}", found.times, each * 1000, "first", is_dashed=percent != 50.0)
+        for percent, each in found.latencies[name].items()
+    ]
+    in_flight = Curve("in flight", found.times, found.in_flight, "second", Kind.STEPS)
+    return [
+        _over_time(
+            figures,
+            "Requests",
+            "Requests offered and answered each second. Shaded: outside the window.",
+            "requests/s",
+            requests,
+        ),
+        _over_time(
+            figures,
+            f"{MEASURES[name].title} over time".capitalize(),
+            "Percentiles of the requests that were due in each second.",
+            "milliseconds",
+            latencies,
+        ),
+        _over_time(
+            figures,
+            "In flight",
+            "Requests in flight at the end of each second; where it rises, a queue grows.",
+            "requests",
+            [in_flight],
+        ),
+    ]
+
+
+def _over_time(figures: Figures, title: str, caption: str, label: str, curves: list[Curve]) -> Plot:
+    found, window = figures.series, figures.recording.window
+    end = float(found.times[-1]) + found.width
+    return Plot(
+        title=title,
+        caption=caption,
+        x=Axis("seconds since the start", 0.0, end),
+        y=from_zero(label, *(curve.y for curve in curves)),
+        curves=curves,
+        outside=[(0.0, window.opened), (window.closed, end)],
+    )

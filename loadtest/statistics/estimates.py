@@ -1,14 +1,12 @@
-"""Holds a figure with its confidence interval, and says where there are too few samples for one.
+"""A figure with its 95 % confidence interval, or the reason why there is none.
 
-Percentiles are numpys (linear between neighbours). Their intervals suppose nothing about the shape
-of a distribution: those of independent samples come from order statistics (Conover, Practical
-Nonparametric Statistics, 3.2), those of samples that belong together, such as the gaps of one
-stream, from Woodruff's method with the variance between clusters (JASA 1952).
+Percentiles are numpy's (linear between neighbours). Their intervals assume nothing about the shape
+of a distribution: they are order statistics whose ranks come from Woodruff's method (JASA 1952),
+with the variance between clusters for samples that belong together, such as the gaps of one stream.
 """
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,10 +21,10 @@ PERCENTS = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Holds one figure and its 95 % confidence interval.
+    """A figure and its interval.
 
-    value: None where it cannot be told; `reason` says why. low, high: None where the samples do
-    not bound the figure on that side.
+    value: None if it is unknown; `reason` says why.
+    low, high: None where the samples do not bound the figure on that side.
     """
 
     value: float | None
@@ -47,8 +45,8 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Holds measured values. clusters: for each value the number of what it belongs to, from 0;
-    None where every value stands for itself.
+    """Measured values. clusters: for each value the number, from 0, of the cluster that it belongs
+    to; None if every value is independent.
     """
 
     values: Floats
@@ -62,92 +60,54 @@ class Samples:
 class Distribution:
     count: int
     mean: Estimate
-    minimum: Estimate
     maximum: Estimate
     percentiles: dict[float, Estimate]
 
 
 def distribution(samples: Samples) -> Distribution:
-    order = np.argsort(samples.values, kind="stable")
-    values = samples.values[order]
-    clusters = None if samples.clusters is None else samples.clusters[order]
-    ordered = Samples(values, clusters)
-    if not len(values):
+    if not len(samples):
         nothing = Estimate(None, reason="no samples")
-        return Distribution(0, nothing, nothing, nothing, dict.fromkeys(PERCENTS, nothing))
+        return Distribution(0, nothing, nothing, dict.fromkeys(PERCENTS, nothing))
+    order = np.argsort(samples.values, kind="stable")
+    clusters = None if samples.clusters is None else samples.clusters[order]
+    ordered = Samples(samples.values[order], clusters)
     return Distribution(
-        count=len(values),
+        count=len(ordered),
         mean=mean(ordered),
-        minimum=Estimate(float(values[0])),
-        maximum=Estimate(float(values[-1])),
+        maximum=Estimate(float(ordered.values[-1])),
         percentiles={percent: percentile(ordered, percent) for percent in PERCENTS},
     )
 
 
 def percentile(ordered: Samples, percent: float) -> Estimate:
-    """Estimate a percentile of values in rising order; at least one must be expected beyond it."""
-    part = percent / 100
+    """Estimate a percentile of values in rising order, if at least one is expected beyond it."""
+    part, count = percent / 100, len(ordered)
     needed = math.ceil(round(1 / (1 - part), 6))
-    if len(ordered) < needed:
-        return Estimate(None, reason=f"{len(ordered)} samples, p{percent:g} needs {needed}")
+    if count < needed:
+        return Estimate(None, reason=f"{count} samples, p{percent:g} needs {needed}")
     value = float(np.quantile(ordered.values, part))
-    if ordered.clusters is None:
-        low, high = order_statistics(len(ordered), part)
-    else:
-        low, high = _clustered_ranks(ordered, part, value)
+    excess = _sums((ordered.values <= value).astype(np.float64) - part, ordered.clusters)
+    error = NORMAL_QUANTILE * math.sqrt(float(np.sum(excess**2)) + part * (1 - part))
+    low, high = math.floor(part * count - error), math.ceil(part * count + error) + 1
     return Estimate(value, _at(ordered.values, low), _at(ordered.values, high))
 
 
-@lru_cache(maxsize=1024)
-def order_statistics(count: int, part: float) -> tuple[int, int]:
-    """Return the ranks, from 1, between which a quantile lies with at least 95 % confidence.
-
-    A rank of 0 or of count + 1 is no sample: the samples do not bound the quantile on that side.
-    """
-    tail = (1 - CONFIDENCE) / 2
-    first, cumulative = _binomial_cumulative(count, part)
-    low = first + int(np.searchsorted(cumulative, tail, side="right"))
-    high = first + int(np.searchsorted(cumulative, 1 - tail, side="left")) + 1
-    return low, min(high, count + 1)
-
-
-def _binomial_cumulative(count: int, part: float) -> tuple[int, Floats]:
-    """Return P(B <= k) for a binomial B and all k that matter, and the first such k."""
-    centre, spread = count * part, math.sqrt(count * part * (1 - part))
-    first = max(0, math.floor(centre - 9 * spread - 9))
-    last = min(count, math.ceil(centre + 9 * spread + 9))
-    k = np.arange(first, last)
-    steps = np.log((count - k) / (k + 1)) + math.log(part / (1 - part))
-    start = (
-        math.lgamma(count + 1)
-        - math.lgamma(first + 1)
-        - math.lgamma(count - first + 1)
-        + first * math.log(part)
-        + (count - first) * math.log1p(-part)
-    )
-    return first, np.cumsum(np.exp(start + np.concatenate([[0.0], np.cumsum(steps)])))
-
-
-def _clustered_ranks(ordered: Samples, part: float, value: float) -> tuple[int, int]:
-    """Return ranks as `order_statistics` does, from how clusters differ in their share below."""
-    assert ordered.clusters is not None
-    excess = (ordered.values <= value) - part
-    sums = np.bincount(ordered.clusters, weights=excess)
-    error = NORMAL_QUANTILE * math.sqrt(float(np.sum(sums**2)) + part * (1 - part))
-    centre, count = part * len(ordered), len(ordered)
-    return max(0, math.floor(centre - error)), min(count + 1, math.ceil(centre + error) + 1)
-
-
 def _at(values: Floats, rank: int) -> float | None:
+    """Return the value of a rank from 1; None where the samples do not reach."""
     return float(values[rank - 1]) if 1 <= rank <= len(values) else None
 
 
+def _sums(values: Floats, clusters: NDArray[np.int64] | None) -> Floats:
+    """Return the sum of each cluster."""
+    if clusters is None:
+        return values
+    return np.bincount(clusters, weights=values).astype(np.float64)
+
+
 def mean(samples: Samples) -> Estimate:
-    """Estimate a mean; its interval is normal, by the variance between clusters where there are."""
+    """Estimate a mean with a normal interval, from the variance between clusters."""
     value = float(np.mean(samples.values))
-    off: Floats = samples.values - value
-    if samples.clusters is not None:
-        off = np.bincount(samples.clusters, weights=off).astype(np.float64)
+    off = _sums(samples.values - value, samples.clusters)
     if len(off) < 2:
         return Estimate(value)
     error = NORMAL_QUANTILE * math.sqrt(float(np.sum(off**2)) * len(off) / (len(off) - 1))
@@ -156,7 +116,7 @@ def mean(samples: Samples) -> Estimate:
 
 
 def proportion(found: int, count: int) -> Estimate:
-    """Estimate a share; the interval is Wilson's (1927), which holds near 0 and 1 too."""
+    """Estimate a share with Wilson's interval (1927), which is good near 0 and 1 too."""
     if not count:
         return Estimate(None, reason="no samples")
     share, z2 = found / count, NORMAL_QUANTILE**2

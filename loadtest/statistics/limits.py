@@ -1,5 +1,7 @@
-"""Reads limits on figures, as an objective (`ttft_p95_ms=200,itl_p99_ms=50`), as an assertion
-(`p95_ttft_ms<200`) or on single requests (`ttft_ms=200`), and judges measured figures by them.
+"""Limits on figures and on single requests, as the options have them.
+
+An objective is `ttft_p95_ms=200,itl_p99_ms=50`, an assertion `p95_ttft_ms<200`, a limit
+on a request `ttft_ms=200`.
 """
 
 import operator
@@ -13,16 +15,15 @@ from loadtest.statistics.measures import MEASURES
 
 RELATIONS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 ASSERTION = re.compile(r"\s*([\w.]+)\s*(<=|>=|<|>)\s*([-+.\w]+)\s*")
-BEYOND = 5  # samples that are to lie beyond a percentile by which a load is judged
-MOST_ERRORS = 0.01  # of all requests, where an objective does not say
+BEYOND = 5  # samples beyond a percentile that it takes to judge a load by it
+MOST_ERRORS = 0.01  # the share that may fail if an objective does not say
 
-LATENCY_FIGURES = (*(f"p{percent:g}" for percent in PERCENTS), "mean", "min", "max")
+LATENCY_FIGURES = (*(f"p{percent:g}" for percent in PERCENTS), "mean", "max")
 RATE_FIGURES = (
     *("answers_per_second", "offered_per_second", "tokens_per_second"),
-    *("prompt_tokens_per_second", "sentences_per_second", "words_per_second"),
-    *("characters_per_second", "goodput_per_second", "goodput_share", "fairness"),
+    *("sentences_per_second", "goodput_per_second", "goodput_share"),
 )
-OTHER_FIGURES = ("error_rate", "errors", "answers", "requests", "worst_user_e2e_p95_ms")
+OTHER_FIGURES = ("error_rate", "errors", "answers", "requests")
 FIGURES = (
     *(f"{measure}_{figure}_ms" for measure in MEASURES for figure in LATENCY_FIGURES),
     *RATE_FIGURES,
@@ -31,7 +32,7 @@ FIGURES = (
 
 
 class LimitError(Exception):
-    """Says what is wrong with a limit, and what may be limited."""
+    """A limit that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Holds a limit and what was measured; what could not be told keeps no limit."""
+    """A limit and what was measured. An unknown figure keeps no limit."""
 
     limit: Limit
     measured: Estimate
@@ -75,8 +76,9 @@ def parse_objective(text: str) -> dict[str, float]:
 
 
 def objective_limits(objective: Mapping[str, float]) -> list[Limit]:
-    """Return latencies and errors as upper bounds, rates and shares as lower ones; few requests may
-    fail even where the objective does not say so.
+    """Return upper bounds for latencies and errors, and lower bounds for rates and shares.
+
+    At most 1 % of the requests may fail if the objective does not say otherwise.
     """
     bounds = {"error_rate": MOST_ERRORS, **objective}
     return [
@@ -97,7 +99,7 @@ def parse_request_limits(text: str) -> dict[str, float]:
 
 
 def request_limits(objective: Mapping[str, float]) -> dict[str, float]:
-    """Return what an objective on percentiles asks of a single request: its bounds, in seconds."""
+    """Return the bounds on percentiles in an objective as limits on a request, in seconds."""
     found: dict[str, float] = {}
     for name, bound in objective.items():
         measure, _, rest = name.partition("_")
@@ -107,7 +109,7 @@ def request_limits(objective: Mapping[str, float]) -> dict[str, float]:
 
 
 def fewest_requests(objective: Mapping[str, float]) -> float:
-    """Return how many requests it takes to judge an objective's percentiles of requests."""
+    """Return how many requests it takes to judge the percentiles in an objective."""
     percents = [
         float(part[1:])
         for name in objective

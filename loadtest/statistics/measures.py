@@ -1,8 +1,8 @@
-"""Defines what is measured of each request, and collects it from those that count.
+"""The latencies of a request.
 
-Latency counts from the moment at which the arrival process wanted a request sent, so that a server
-that stalls cannot slow down the clock it is measured by. Definitions are those of vLLM's benchmark
-(`vllm bench serve`), except that it counts from the sending.
+Latency counts from when the arrival process wanted a request sent, so that a server that stalls
+shows it. The definitions are those of vLLM's benchmark (`vllm bench serve`), except that vLLM
+counts from when the request was sent.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,12 +16,15 @@ from loadtest.statistics.estimates import Samples
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Names a latency. of: its values in one request, in seconds; none where it has none."""
+    """A latency. of: returns its values in one request, in seconds; may be none.
+
+    is_pooled: a request may have several values, which are not independent.
+    """
 
     title: str
     definition: str
     of: Callable[[Request], list[float]]
-    is_pooled: bool = False  # a request may bring several values, which belong together
+    is_pooled: bool = False
 
 
 def first_token(request: Request) -> list[float]:
@@ -72,7 +75,7 @@ MEASURES = {
 
 
 def samples_of(requests: Iterable[Request], measure: Measure) -> Samples:
-    """Collect a measure over answers; those that failed or were cancelled have no latency."""
+    """Return the values of all answers; failed and cancelled requests have no latency."""
     per_request = [measure.of(request) for request in requests if is_answer(request)]
     values = np.array([value for values in per_request for value in values], dtype=np.float64)
     if not measure.is_pooled:
@@ -85,10 +88,5 @@ def is_answer(request: Request) -> bool:
     return request.outcome == OK
 
 
-def is_meant_well(request: Request) -> bool:
-    """Tell requests that were to be answered from those sent to be refused or to be cut off."""
-    return not request.is_expected_error and request.outcome != CANCELLED
-
-
 def is_failure(request: Request) -> bool:
-    return is_meant_well(request) and request.outcome != OK
+    return request.outcome not in (OK, CANCELLED)

@@ -25,7 +25,6 @@ def run_of(**changes: Any) -> Run:
         "work": {},
         "settings": {},
         "objective": None,
-        "generator": {"processes": 1, "ceiling_requests_per_second": None},
     }
     return Run(**{**fields, **changes})
 
@@ -33,27 +32,15 @@ def run_of(**changes: Any) -> Run:
 def request_of(intended: float, end: float, **changes: Any) -> Request:
     fields: dict[str, Any] = {
         "id": 0,
-        "worker": 0,
-        "user": 0,
-        "kind": "greedy",
-        "protocol": "completions",
-        "model": "m",
         "intended": intended,
         "sent": intended,
-        "first_byte": end,
         "tokens": (),
         "end": end,
         "outcome": "ok",
         "status": 200,
         "detail": "",
-        "input_characters": 20,
-        "input_words": 4,
-        "output_characters": 30,
-        "output_words": 6,
         "sentences": 1,
         "output_tokens": None,
-        "prompt_tokens": None,
-        "is_expected_error": False,
     }
     return Request(**{**fields, **changes})
 
@@ -107,12 +94,8 @@ def simulated(
         free[worker] = times[-1]
         sent = float(at + rng.exponential(0.0004))
         requests.append(
-            request_of(
-                float(at), times[-1], id=i, sent=sent, user=i % 20, tokens=times,
-                first_byte=times[0], output_tokens=tokens, prompt_tokens=12,
-                output_characters=5 * tokens, output_words=tokens,
-            )
-        )  # fmt: skip
+            request_of(float(at), times[-1], id=i, sent=sent, tokens=times, output_tokens=tokens)
+        )
     run = {"arrivals": {"kind": "poisson", "rate": rate}, **run}
     return recording_of(requests, opened=min(3.0, seconds / 5), closed=seconds, **run)
 

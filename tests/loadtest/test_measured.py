@@ -12,11 +12,10 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 
-from loadtest.generator.mock_server import Behaviour, mock_server
 from loadtest.generator.run import run_plan
-from loadtest.plan import ArrivalPlan, Plan, Target, WorkPlan
-from loadtest.records import counted
+from loadtest.plan import ArrivalPlan, Plan, WorkPlan
 from loadtest.statistics.figures import Figures, figures_of
+from tests.loadtest.mock_server import Behaviour, mock_server
 
 pytestmark = pytest.mark.servers
 
@@ -25,14 +24,14 @@ Log = list[dict[str, Any]]
 
 
 def measured(
-    behaviour: Behaviour, path: Path, arrivals: ArrivalPlan, target: Target, seconds: float
+    behaviour: Behaviour, path: Path, arrivals: ArrivalPlan, work: WorkPlan, seconds: float
 ) -> tuple[Figures, Log]:
     """The figures of a run, and what the server says that it did."""
     with mock_server(behaviour) as url:
         plan = Plan(
             url=url,
             arrivals=arrivals,
-            work=WorkPlan(targets=(target,)),
+            work=work,
             warm_up_seconds=1.0,
             duration_seconds=seconds,
         )
@@ -46,8 +45,8 @@ def test_statistics_are_right(tmp_path: Path) -> None:
         first_token_seconds=1.0, spread=0.3, token_seconds=0.3, num_tokens=4, seed=5
     )
     arrivals = ArrivalPlan(kind="constant", rate=25.0)
-    target = Target("completions", "m", {"greedy": 1.0})
-    figures, log = measured(behaviour, tmp_path / "run.jsonl", arrivals, target, seconds=6.0)
+    work = WorkPlan(protocol="completions", model="m")
+    figures, log = measured(behaviour, tmp_path / "run.jsonl", arrivals, work, seconds=6.0)
     drawn = [entry["drawn_seconds"] for entry in log]
     named = {name: found.value for name, found in figures.named.items()}
     assert named["answers"] == 150
@@ -66,10 +65,10 @@ def test_a_stall_shows_in_an_open_loop_and_hides_in_a_closed_one(tmp_path: Path)
     users, who waited with it, each waited once.
     """
     behaviour = Behaviour(first_token_seconds=0.1, num_tokens=1, stall_at=150)
-    target = Target("translate", None, {"default": 1.0})
+    work = WorkPlan()
     evenly, users = ArrivalPlan(kind="constant", rate=50.0), ArrivalPlan(users=4)
-    figures, log = measured(behaviour, tmp_path / "open.jsonl", evenly, target, seconds=7.0)
-    closed, _ = measured(behaviour, tmp_path / "closed.jsonl", users, target, seconds=7.0)
+    figures, log = measured(behaviour, tmp_path / "open.jsonl", evenly, work, seconds=7.0)
+    closed, _ = measured(behaviour, tmp_path / "closed.jsonl", users, work, seconds=7.0)
     waits = waits_by_the_server(figures, log)
     for percent in (50, 90, 99):
         expected = 1000 * np.percentile(waits, percent)
@@ -87,6 +86,6 @@ def waits_by_the_server(figures: Figures, log: Log) -> list[float]:
     they are sent.
     """
     ends = {entry["id"]: entry["end"] for entry in log}
-    pairs = [(r, ends[f"loadtest-{r.id}"]) for r in counted(figures.recording)]
+    pairs = [(r, ends[f"loadtest-{r.id}"]) for r in figures.recording.counted()]
     start = float(np.median([end - request.end for request, end in pairs]))
     return [end - start - request.intended for request, end in pairs]

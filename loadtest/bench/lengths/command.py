@@ -56,7 +56,7 @@ def cost(
         click.echo(json.dumps([asdict(each) for each in found]))
     else:
         from loadtest.bench.length_report import document_of
-        from loadtest.reporting.text import as_text
+        from loadtest.reporting.document import as_text
 
         click.echo(as_text(document_of(found, threads)))
     if output is not None:

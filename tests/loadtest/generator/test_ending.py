@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
-from loadtest.generator.mock_server import Behaviour, mock_server
 from loadtest.records import CANCELLED, OK, read_recording
+from tests.loadtest.mock_server import Behaviour, mock_server
 
 PROGRAM = "from loadtest.cli import loadtest\nif __name__ == '__main__':\n    loadtest()\n"
 
@@ -80,34 +80,13 @@ def test_ctrl_c_ends_also_what_waits_for_a_first_answer(tmp_path: Path) -> None:
     assert "gave no answer to translate to start with: cancelled: the run was ended" in errors
 
 
-def test_a_kill_leaves_what_was_measured_and_nobody_behind(tmp_path: Path) -> None:
+def test_a_kill_leaves_what_was_measured(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    with running(path, "--processes", "2") as (process, _):
+    with running(path) as (process, _):
         wait_for_answers(path)
         process.kill()
         process.communicate(timeout=30)
-        time.sleep(1.0)
-        size = path.stat().st_size
-        time.sleep(1.0)
-        assert path.stat().st_size == size
     recording = read_recording(path)
     assert not recording.is_complete
     assert len([request for request in recording.requests if request.outcome == OK]) > 5
     assert recording.seconds > 0
-
-
-def test_a_process_that_dies_ends_the_run(tmp_path: Path) -> None:
-    path = tmp_path / "run.jsonl"
-    with running(path) as (process, _):
-        wait_for_answers(path)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        [worker] = [int(pid) for pid in children if "spawn_main" in command_of(pid)]
-        os.kill(worker, signal.SIGKILL)
-        _, errors = process.communicate(timeout=30)
-    assert process.returncode == 2
-    assert f"a process of the generator has died; what was measured is in {path}" in errors
-    assert read_recording(path).requests
-
-
-def command_of(pid: str) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text()

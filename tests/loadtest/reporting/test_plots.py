@@ -1,22 +1,24 @@
-"""Axes hold all values, and their ticks are where they say."""
+"""Figures keep three significant digits; axes hold all values, and ticks are where they say."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.reporting.drawing import SIZE, place, shape
+from loadtest.reporting.numbers import change, figure, interval, number, percent
 from loadtest.reporting.plots import (
     MOST_POINTS,
+    SIZE,
     Axis,
     Curve,
-    Kind,
     Plot,
-    Scale,
     from_zero,
     logarithmic,
+    place,
+    shape,
     thinned,
 )
+from loadtest.statistics.estimates import Estimate
 
 POSITIVE = st.floats(1e-3, 1e7)
 
@@ -40,12 +42,6 @@ def test_a_logarithmic_axis_holds_all_and_has_ticks(low: float, times: float) ->
     assert len(set(labels)) == len(labels)
 
 
-def test_each_nine_has_the_same_room() -> None:
-    axis = Axis("percentile", 0, 99.9, Scale.NINES)
-    found = [axis.place(value) for value in (0.0, 90.0, 99.0, 99.9)]
-    assert found == pytest.approx([0, 1 / 3, 2 / 3, 1])
-
-
 def test_values_that_are_not_there_leave_a_gap() -> None:
     x, y = np.arange(5.0), np.array([1.0, 2.0, np.nan, np.nan, 1.0])
     plot = Plot("t", "c", Axis("x", 0, 4), Axis("y", 0, 2), [])
@@ -54,14 +50,40 @@ def test_values_that_are_not_there_leave_a_gap() -> None:
     assert place(plot, 4.0, 0.0) == (SIZE, SIZE)
 
 
-def test_bars_stand_between_their_edges() -> None:
-    plot = Plot("t", "c", Axis("x", 0, 2), Axis("y", 0, 10), [])
-    curve = Curve("a", np.array([0.0, 1.0, 2.0]), np.array([5.0, 0.0, 0.0]), "first", Kind.BARS)
-    assert 'd="M0.0 1000V500.0h470.0V1000z"' in shape(plot, curve)
-
-
 def test_long_curves_are_thinned_to_their_ends() -> None:
     keep = thinned(10_000)
     assert (keep[0], keep[-1]) == (0, 9999)
     assert len(keep) <= MOST_POINTS
     assert thinned(3).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (0.00123456, "0.00123"),
+        (0.5, "0.5"),
+        (1.2345, "1.23"),
+        (9.999, "10.0"),
+        (12.345, "12.3"),
+        (99.97, "100"),
+        (1234.56, "1,235"),
+        (42.0, "42"),
+        (1e9, "1,000,000,000"),
+    ],
+)
+def test_numbers(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_shares_near_the_ends_keep_more_digits() -> None:
+    found = [percent(share) for share in (0.0, 0.0012, 0.25, 0.9994, 1.0)]
+    assert found == ["0 %", "0.12 %", "25.0 %", "99.94 %", "100 %"]
+
+
+def test_what_is_unknown_is_a_dash() -> None:
+    unknown = Estimate(None, reason="3 samples")
+    assert (figure(unknown), interval(unknown)) == ("-", "")
+    assert interval(Estimate(5.0)) == ""
+    assert interval(Estimate(5.0, low=4.0)) == "4–?"
+    assert change(-0.0712) == "-7.1 %"

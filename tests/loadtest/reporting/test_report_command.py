@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from loadtest.reporting.command import loadtest_report, names_of
+from loadtest.cli import loadtest_report, names_of
 from tests.loadtest.recordings import recording_of, request_of, simulated, written
 
 

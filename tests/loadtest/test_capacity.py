@@ -1,22 +1,26 @@
-"""Searches against a made-up server: what they run, what they keep, how they end."""
+"""The search for a capacity: which rates it tries, when it waits, what it keeps, how it ends."""
 
-from collections.abc import Callable
+import http.server
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
-import loadtest.capacity as prober_module
-from loadtest.capacity import run_search
+from loadtest import capacity as searching
+from loadtest.capacity import LOWEST_PART, find_capacity, run_search
 from loadtest.cli import loadtest
 from loadtest.errors import LoadTestError, ServerError
-from loadtest.options import SearchOptions
+from loadtest.options import ReportOptions, SearchOptions
 from loadtest.plan import Plan
 from loadtest.records import Recording
-from loadtest.reporting.options import ReportOptions
 from loadtest.statistics.figures import Figures
-from loadtest.statistics.probes import capacity, load_value
+from loadtest.statistics.loads import capacity, load_value
 from tests.loadtest.recordings import recording_of, simulated
 
 URL = "http://127.0.0.1:1/"
@@ -28,7 +32,7 @@ Run = Callable[[Plan, Path], Recording]
 def options(*arguments: str) -> dict[str, Any]:
     """The command's options as it would have them."""
     context = loadtest.make_context("loadtest", [URL, *arguments])
-    return {**context.params, "ceiling": None}
+    return context.params
 
 
 class Server:
@@ -51,15 +55,12 @@ class Server:
         return recording_of(found.requests, closed=seconds, arrivals=arrivals, objective=objective)
 
 
-@pytest.fixture(autouse=True)
-def server_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prober_module, "wait_for_rest", lambda url: True)
-
-
 def search(
     run: Run, path: Path, what: SearchOptions, *arguments: str, report: ReportOptions = OBJECTIVE
 ) -> tuple[list[Figures], LoadTestError | None]:
-    return run_search(URL, path, what, report, options(*arguments), run)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(searching, "wait_until_idle", lambda url: True)
+        return run_search(URL, path, what, report, options(*arguments), run)
 
 
 def test_a_capacity_is_found_with_its_evidence(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_a_run_that_was_interrupted_ends_the_search(tmp_path: Path) -> None:
         (("--find-capacity",), "needs --objective"),
         (("--find-capacity", "--objective", "ttft_p95_ms=9", "--users", "3"), "does nothing"),
         (("--find-capacity", "--sweep", "1,2"), "two searches"),
-        (("--find-capacity", "--objective", "ttft_p95_ms=9", "--arrivals", "ramp"), "of one load"),
+        (("--find-capacity", "--objective", "e2e_p95_ms=9", "--arrivals", "closed"), "needs open"),
         (("--sweep", "1,2", "--rate", "4"), "leave --rate and --users out"),
         (("--sweep", "0.5,1"), "users are whole numbers"),
         (("--sweep", "1,two"), "not a list of loads"),
@@ -147,3 +148,100 @@ def test_what_does_not_fit_is_refused(arguments: tuple[str, ...], says: str) -> 
     result = CliRunner().invoke(loadtest, [URL, *arguments])
     assert result.exit_code == 2
     assert says in result.stderr
+
+
+def asked(capacity: float, first: float, precision: float) -> list[float]:
+    rates: list[float] = []
+
+    def carries(rate: float) -> bool:
+        rates.append(rate)
+        return rate <= capacity
+
+    find_capacity(carries, first, precision)
+    return rates
+
+
+@given(st.floats(0.05, 5000), st.floats(0.5, 50), st.sampled_from([0.02, 0.05, 0.2]))
+def test_the_capacity_is_bracketed(capacity: float, first: float, precision: float) -> None:
+    rates = asked(capacity, first, precision)
+    assert len(rates) <= 16 + 8
+    assert len(set(rates)) == len(rates)
+    carried = [rate for rate in rates if rate <= capacity]
+    if not carried:
+        assert capacity < first * LOWEST_PART * 2
+        return
+    above = min(rate for rate in rates if rate > capacity)
+    assert above - max(carried) <= max(precision, 0.01) * max(carried) * 1.001
+
+
+def test_the_order_is_doubling_and_then_halving_gaps() -> None:
+    assert asked(11.0, 1.0, 0.1) == [1.0, 2.0, 4.0, 8.0, 16.0, 12.0, 10.0, 11.0]
+    assert asked(0.3, 1.0, 0.2) == [1.0, 0.5, 0.25, 0.375, 0.312, 0.281]
+
+
+def test_a_server_that_carries_everything_ends_the_search() -> None:
+    rates = asked(float("inf"), 1.0, 0.05)
+    assert rates[-1] == 2.0**16
+
+
+@pytest.mark.parametrize("first", [1.0, 64.0])
+def test_a_server_that_carries_nothing_ends_the_search(first: float) -> None:
+    assert len(asked(0.0, first, 0.05)) == 7
+
+
+@contextmanager
+def serving(pages: list[str]) -> Iterator[str]:
+    """A server whose metrics are one page after the other, and the last one for ever."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = (pages.pop(0) if len(pages) > 1 else pages[0]).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def gauges(waiting: int, rows: int) -> str:
+    return (
+        f'# TYPE attendant_waiting gauge\nattendant_waiting{{model="a"}} {waiting}\n'
+        f'# TYPE attendant_rows gauge\nattendant_rows{{model="a"}} {rows}\n'
+    )
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(searching, "PAUSE_WITHOUT_METRICS_SECONDS", 0.01)
+    monkeypatch.setattr(searching, "MOST_WAIT_SECONDS", 0.2)
+
+
+def test_it_waits_until_nothing_is_left() -> None:
+    pages = [gauges(3, 8), gauges(0, 2), gauges(0, 0)]
+    with serving(pages) as url:
+        assert searching.wait_until_idle(url)
+    assert pages == [gauges(0, 0)]
+
+
+def test_a_server_that_never_rests_is_given_up() -> None:
+    with serving([gauges(0, 1)]) as url:
+        assert not searching.wait_until_idle(url)
+
+
+def test_a_server_without_metrics_gets_a_pause() -> None:
+    with serving(["<html>"]) as url:
+        assert searching.wait_until_idle(url)
+    assert searching.wait_until_idle("http://127.0.0.1:1/")

@@ -7,14 +7,14 @@ import pytest
 from loadtest.errors import PlanError
 from loadtest.generator.texts import (
     CORPORA,
-    Prompts,
     Texts,
-    beginnings,
+    Work,
     num_sentences,
     num_words,
     read_texts,
     varied,
 )
+from loadtest.plan import WorkPlan
 
 LINES = [f"Sentence number {number} is here." for number in range(50)]
 
@@ -45,23 +45,23 @@ def test_every_sentence_of_a_later_round_is_new() -> None:
     assert num_sentences(text) == 3
 
 
-def test_prompts_have_the_words_they_should_and_do_not_repeat() -> None:
-    prompts = Prompts(Texts(LINES, seed=1), (20, 30), seed=1)
-    made = [prompts[index] for index in range(200)]
-    lengths = {num_words(prompt) for prompt in made}
-    assert lengths == set(range(20, 31))
-    assert len({prompt[:30] for prompt in made}) == 200
+def test_a_second_run_can_go_on_where_the_first_one_stopped() -> None:
+    first, second = Work(WorkPlan()), Work(WorkPlan(skipped_texts=10))
+    texts = [first.item(number).text for number in range(30)]
+    assert [second.item(number).text for number in range(20)] == texts[10:]
 
 
-def test_beginnings_are_as_many_and_as_long_as_asked() -> None:
-    made = beginnings(Texts(LINES, seed=1), words=12, count=3)
-    assert [num_words(beginning) for beginning in made] == [12, 12, 12]
-    assert len(set(made)) == 3
-    assert beginnings(Texts(LINES, seed=1), words=0, count=3) == []
+def test_a_share_of_the_requests_is_disconnected() -> None:
+    work, again = (Work(WorkPlan(disconnect=0.3)) for _ in range(2))
+    found = [work.item(number).hang_up for number in range(2000)]
+    parts = [part for part in found if part is not None]
+    assert len(parts) / len(found) == pytest.approx(0.3, abs=0.03)
+    assert sum(parts) / len(parts) == pytest.approx(0.5, abs=0.05)
+    assert [again.item(number).hang_up for number in range(2000)] == found
 
 
 @pytest.mark.parametrize("name", CORPORA)
-def test_the_shipped_texts_are_many_varied_and_different(name: str) -> None:
+def test_the_built_in_texts_are_many_varied_and_different(name: str) -> None:
     texts = read_texts(None, name, None)
     assert len(texts) == len(set(texts)) > 350
     lengths = [num_words(text) for text in texts]

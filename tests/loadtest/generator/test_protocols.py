@@ -4,57 +4,37 @@ from typing import Any
 
 import pytest
 
-from loadtest.generator.items import Item
 from loadtest.generator.protocols import PROTOCOLS, AnswerError, Events, Output, count_usage, parsed
 from loadtest.plan import WorkPlan
 
-PLAN = WorkPlan(targets=(), max_tokens=9)
 
-
-def body(
-    protocol: str, kind: str = "default", plan: WorkPlan = PLAN, **changes: Any
-) -> dict[str, Any]:
-    item = Item(5, kind, protocol, changes.pop("model", None), "Hello.", **changes)
-    return PROTOCOLS[protocol].body(item, plan)
+def body(**plan: Any) -> dict[str, Any]:
+    made = WorkPlan(**plan)
+    return PROTOCOLS[made.protocol].body("Hello.", made)
 
 
 def test_translations_are_asked_for() -> None:
     plain = {"q": "Hello.", "format": "text", "source": "en", "target": "fr"}
-    assert body("translate", plan=WorkPlan(targets=())) == plain
-    assert body("translate") == plain | {"max_new_tokens": 9}
-    assert body("translate", "beam4", model="m") == body("translate") | {
-        "model": "m",
-        "num_beams": 4,
-    }
-    assert body("translate", "greedy")["num_beams"] == 1
-    sampled = body("translate", "sampled")
-    assert (sampled["temperature"], sampled["seed"]) == (1.0, 5)
-    assert body("deepl") == {"text": ["Hello."], "source_lang": "EN", "target_lang": "FR"}
+    assert body() == plain
+    assert body(max_tokens=9, model="m") == plain | {"max_new_tokens": 9, "model": "m"}
+    deepl = {"text": ["Hello."], "source_lang": "EN", "target_lang": "FR"}
+    assert body(protocol="deepl") == deepl
 
 
 def test_completions_are_asked_for() -> None:
     usage = {"stream": True, "stream_options": {"include_usage": True}}
-    assert body("completions", "greedy", model="m", beginning="Once.") == {
-        "model": "m",
-        "max_tokens": 9,
-        "temperature": 0,
-        "prompt": "Once. Hello.",
-        **usage,
-    }
-    assert body("completions", plan=WorkPlan(targets=()))["max_tokens"] == 64
-    assert body("chat", "beam4", model="m", beginning="Be brief.")["messages"] == [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "Hello."},
-    ]
-    searched = body("completions", "beam4")
-    assert (searched["use_beam_search"], searched["best_of"]) == (True, 4)
+    plain = {"model": "m", "max_tokens": 64, "temperature": 0}
+    completion = body(protocol="completions", model="m")
+    assert completion == {**plain, **usage, "prompt": "Hello."}
+    chat = body(protocol="chat", model="m", max_tokens=9, is_streamed=False)
+    assert chat == {**plain, "max_tokens": 9, "messages": [{"role": "user", "content": "Hello."}]}
 
 
 GOOD: dict[str, dict[str, Any]] = {
     "translate": {"translatedText": "Oui"},
     "deepl": {"translations": [{"text": "Oui", "detected_source_language": "EN"}]},
     "completions": {"choices": [{"text": "Oui"}], "usage": {"completion_tokens": 2}},
-    "chat": {"choices": [{"message": {"content": "Oui"}}], "usage": {"prompt_tokens": 3}},
+    "chat": {"choices": [{"message": {"content": "Oui"}}], "usage": {"completion_tokens": 2}},
 }
 
 
@@ -62,10 +42,7 @@ GOOD: dict[str, dict[str, Any]] = {
 def test_answers_are_read(protocol: str) -> None:
     output = PROTOCOLS[protocol].output(GOOD[protocol])
     assert output.text == "Oui"
-    if protocol == "completions":
-        assert output.output_tokens == 2
-    if protocol == "chat":
-        assert output.prompt_tokens == 3
+    assert output.output_tokens == (2 if protocol in ("completions", "chat") else None)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

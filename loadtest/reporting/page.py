@@ -1,6 +1,6 @@
-"""Writes a document as one HTML file that needs nothing else: style, script, pictures are in it.
+"""Writes a document as one HTML file that needs no other file.
 
-Without its script the page is whole; the script adds the values under the pointer.
+The script only adds the values under the pointer.
 """
 
 from collections.abc import Sequence
@@ -8,11 +8,10 @@ from html import escape
 from importlib.resources import files
 
 from loadtest.reporting.document import Block, Cell, Document, Notes, Section, Table, Tile, Tiles
-from loadtest.reporting.drawing import draw
-from loadtest.reporting.plots import Plot
+from loadtest.reporting.plots import Plot, draw
 
 RESOURCES = files("loadtest.reporting")
-NARROW = 4  # columns, and fewer
+NARROW = 4  # columns or fewer
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
